@@ -22,7 +22,7 @@ use super::subnets;
 use crate::backend::memory;
 use crate::plan::Resources;
 
-/// The size of `/run`, which contains the provisioned certificates, the prompt and the task.
+/// The size in bytes of the tmpfs `/run`, which contains the provisioned certificates, the prompt and the task.
 const RUN_SIZE: u64 = 64 << 20;
 
 /// The parameters of an agent's container.
@@ -39,7 +39,7 @@ pub(super) struct Agent<'a> {
     pub(super) limits: &'a Resources,
     /// The container runtime, if it is not the engine's default.
     pub(super) runtime: Option<&'a str>,
-    /// The engine's newest API version.
+    /// The engine's newest API version, as the number after `1.`.
     pub(super) api: u32,
 }
 
@@ -115,21 +115,22 @@ impl Agent<'_> {
         NetworkingConfig { endpoints_config: Some(HashMap::from([(net.id.clone(), endpoint)])) }
     }
 
-    /// An engine that cannot isolate gateways adds a route to a gateway that does not exist. With these settings the
-    /// neighbour lookup for that gateway fails after 30 ms instead of 3 s.
+    /// The kernel settings that shorten a failing neighbour lookup on `interface`. An engine before 28 adds a route to
+    /// a gateway that does not exist; with these settings the lookup of that gateway fails after 30 ms instead of 3 s.
+    /// `None` if no such route exists.
     fn neighbour(&self, interface: &str) -> Option<[(String, &'static str); 2]> {
         let needed = matches!(self.transport, Transport::Network(_)) && self.api < 48;
         let name = |what: &str| format!("net.ipv4.neigh.{interface}.{what}");
         needed.then(|| [(name("mcast_solicit"), "2"), (name("retrans_time_ms"), "10")])
     }
 
-    /// The settings as sysctls of the container, for engines up to 26.x.
+    /// The settings of `neighbour` as sysctls of the container, for engines up to 26.x.
     fn neighbour_sysctls(&self) -> HashMap<String, String> {
         let settings = self.neighbour("eth0").filter(|_| self.api < 46);
         settings.into_iter().flatten().map(|(name, value)| (name, value.to_owned())).collect()
     }
 
-    /// The settings as options of the endpoint, for engines from 27 on.
+    /// The settings of `neighbour` as options of the endpoint, for engines from 27 on.
     fn neighbour_options(&self) -> Option<HashMap<String, String>> {
         let settings = self.neighbour("IFNAME").filter(|_| self.api >= 46)?;
         let text = settings.map(|(name, value)| format!("{name}={value}")).join(",");
@@ -154,7 +155,8 @@ pub(super) fn volume_mount(volume: &str, target: &str, read_only: bool) -> Mount
     }
 }
 
-/// An endpoint with this fixed address. Without fixed addresses, two containers of a network may exchange theirs.
+/// An endpoint with this fixed address. Without fixed addresses, two containers of a network may swap their addresses
+/// between two starts.
 pub(super) fn fixed(address: Ipv4Addr) -> EndpointSettings {
     let ipam =
         EndpointIpamConfig { ipv4_address: Some(address.to_string()), ..EndpointIpamConfig::default() };
@@ -176,7 +178,8 @@ mod tests {
         let limits = Resources {
             memory: Some(1 << 30),
             cpus: Some(1500),
-            // The value is less than half of any machine's memory, so the request is the same on every machine.
+            // `/tmp` has this size unless half of the machine's memory is less. No machine has that little memory, so
+            // the request is the same on every machine.
             disk: Some(64 << 20),
             ..Resources::default()
         };

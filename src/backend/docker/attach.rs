@@ -1,8 +1,8 @@
 //! Attaches to the standard streams of a container, as one byte stream.
 //!
-//! The engine multiplexes standard output and standard error on one connection. Standard output carries the data of the
-//! channel; standard error goes to a log of limited size. Closing the connection does not close the container's
-//! standard input.
+//! The engine multiplexes standard output and standard error on one connection. Standard output carries the keeper's
+//! channel to pid 1 of the container; standard error goes to a log of limited size. Closing the connection does not
+//! close the container's standard input.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -18,7 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::engine::{Engine, EngineError};
 
-/// The maximum size of the log of a container's standard error. Many panic messages with stack traces fit in it.
+/// The size in bytes at which the log of a container's standard error receives no more output. Many panic messages with
+/// stack traces fit in it.
 const LOG_MAX: u64 = 1 << 20;
 
 /// An open connection to the standard streams of a container.

@@ -20,13 +20,15 @@ use super::names::{Names, Part};
 use super::network::{Net, Transport};
 use super::subnets;
 
-/// The process and thread limit. It allows the sidecars, and the git and ssh processes of a few pushes.
+/// The maximum number of processes and threads; beyond it, none can be started. It allows the sidecars, and the git and
+/// ssh processes of a few simultaneous pushes.
 const PROCESSES: i64 = 512;
 
-/// The memory limit in bytes. The sidecars' own limits are far lower, so only an attack reaches this one.
+/// The memory limit in bytes, above which the kernel kills processes of the bundle. The sidecars' own limits are far
+/// lower, so only an attack reaches this one.
 const MEMORY: i64 = 2 << 30;
 
-/// The size of the tmpfs for the sidecars' temporary files.
+/// The size limit of the tmpfs for the sidecars' temporary files.
 const SCRATCH_SIZE: &str = "64m";
 
 /// The log folder inside the container.

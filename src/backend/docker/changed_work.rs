@@ -1,8 +1,8 @@
 //! Detects changes in a bottle's workspace by querying its pid 1.
 //!
-//! The engine cannot detect them: it reports only modification times, which an agent can set, and would have to send
-//! all files. A stopped container is therefore started again for the query. Because it is not provisioned, only pid 1
-//! runs in it.
+//! The engine cannot detect such changes: it reports only modification times, which an agent can set, and would have to
+//! send all files. A stopped container is therefore started again for the query. Because the container is not
+//! provisioned, only pid 1 runs in it.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ use crate::backend::BackendError;
 /// break the connection.
 const RETRIES: usize = 3;
 
-/// Time limit of the query, which may have to visit millions of files.
+/// Time limit of the query, which may have to visit millions of files. After it, the query fails, and the caller
+/// assumes that there are changes.
 const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The reason for which pid 1 did not answer the query.

@@ -12,7 +12,8 @@ use bollard::query_parameters::CommitContainerOptionsBuilder;
 use super::engine::{Engine, EngineError};
 use super::{listing, names};
 
-/// Time limit of a commit, which copies every changed file of the bottle.
+/// Time limit of a commit, which copies every changed file of the bottle. A longer commit fails with
+/// [`EngineError::TimedOut`].
 const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
 
 /// The repository name of all snapshots.

@@ -11,7 +11,8 @@ use bottle_contract::names::Slug;
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};
 
-/// How long an engine may pause a container for a commit. A longer pause is assumed to be made by the user.
+/// How long to wait for a paused container. An engine pauses a container during a commit; a longer pause is assumed to
+/// be made by the user, and the container is then returned as paused.
 const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The interval at which a paused container is checked again.
@@ -47,9 +48,9 @@ pub(super) async fn start(engine: &Engine, id: &str) -> Result<(), EngineError> 
 pub(super) struct Found {
     /// The engine's id.
     pub(super) id: String,
-    /// Whether it runs.
+    /// Whether the container runs.
     pub(super) running: bool,
-    /// Whether it is paused, for example during a commit.
+    /// Whether the container is paused, for example during a commit.
     pub(super) paused: bool,
     /// The exit code of the first process, if it has exited.
     pub(super) exit_code: Option<i64>,

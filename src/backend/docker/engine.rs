@@ -17,7 +17,8 @@ use crate::host::Host;
 /// The API version of 20.10, the oldest supported engine.
 const OLDEST_API: u32 = 41;
 
-/// Time limit of a call. The slowest call is starting a container while the disk is busy.
+/// Time limit of a call for which the caller gives no other limit. The slowest such call is starting a container while
+/// the disk is busy.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The hint if the disk is full.
@@ -45,7 +46,7 @@ pub(super) enum EngineError {
     /// No process listens on the engine's socket.
     #[error("no container engine answers at {}: {cause}", socket.display())]
     Absent {
-        /// The socket.
+        /// The path of the engine's socket.
         socket: PathBuf,
         /// The system error.
         cause: String,

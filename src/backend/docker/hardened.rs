@@ -81,7 +81,7 @@ const MASKED: [&str; 65] = [
     "/sys/power",
 ];
 
-/// The machine's settings. Many programs read them.
+/// Paths that are mounted read-only: the machine's settings, which many programs read.
 const READ_ONLY: [&str; 1] = ["/proc/sys"];
 
 /// The host configuration of the agent's and the bundle's container.

@@ -26,10 +26,11 @@ pub(super) const NETWORK: &str = "network";
 /// The [`Resource::kind`] of a volume.
 pub(super) const VOLUME: &str = "volume";
 
-/// How long to wait for a resource that a removed container still uses, or that another process is removing.
+/// How long to wait for a resource that a removed container still uses, or that another process is removing. After
+/// that, the removal of this resource fails.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The interval between two attempts.
+/// The interval between two attempts to remove a resource.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The number of characters in an engine's id.

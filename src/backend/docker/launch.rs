@@ -30,7 +30,7 @@ use crate::host::docker_settings::{DockerSettings, DockerTransport};
 /// The bundle's user id if root starts the bottle. The host has no such account.
 const BUNDLE_UID: u32 = 64_242;
 
-/// The size of the tmpfs for the proxy's sockets.
+/// The size limit of the tmpfs for the proxy's sockets.
 const LISTENER_DIR_SIZE: &str = "1m";
 
 /// The state of the launches in this process.

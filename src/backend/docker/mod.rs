@@ -13,10 +13,11 @@
 //! - `hardened`, `agent`, `bundle`: the create requests of the containers, without side effects
 //! - `container_entry`: the entry points of this program inside the containers
 //! - `container`, `attach`: create, start, find and attach to containers
-//! - `launch`: the state of a launch between its phases
+//! - `prepare`, `images`: the images and the program volume of a bottle · `launch`: the state of a launch between its
+//!   phases
 //! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers
-//! - `work`: detects changes in a bottle's workspace
-//! - `inventory`: lists and removes resources
+//! - `changed_work`: detects changes in a bottle's workspace
+//! - `inventory`: lists and removes resources · `listing`: lists an engine's images
 //! - `check`: the findings of `bottle doctor`
 //!
 //! A container's configuration contains no secrets. No program of an image runs automatically, because entrypoints and

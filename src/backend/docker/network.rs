@@ -20,7 +20,8 @@ use super::names::{self, Names, Part};
 use super::{routes, subnets};
 use crate::backend::{BackendError, Ledger, MAX_OTHER_LISTENERS, Resource};
 
-/// The maximum number of attempts to find a free subnet while other launches take subnets.
+/// The maximum number of attempts to find a free subnet while other launches take subnets. After the last one, the
+/// launch fails.
 const TRIES: usize = 64;
 
 /// A network that was created.

@@ -10,13 +10,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// Time limit of the ping.
+/// Time limit of the ping. After it, connecting to the engine fails.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The maximum number of bytes read from the answer. An engine's answer is a tenth of it.
+/// The maximum number of bytes read from the answer. An engine's answer is a tenth of it; the rest of a longer one is
+/// ignored.
 const ANSWER_MAX: u64 = 8 << 10;
 
-/// The request. Its path contains no API version, so every engine accepts it.
+/// The ping request. Its path contains no API version, so every engine accepts it.
 const QUESTION: &[u8] = b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n";
 
 /// An engine's answer to the ping.

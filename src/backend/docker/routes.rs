@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-/// The maximum number of bytes read from the routing table. Thousands of routes fit in it.
+/// The maximum number of bytes read from the routing table. Thousands of routes fit in it; further routes are ignored.
 const TABLE_MAX: u64 = 1 << 20;
 
 /// The networks in this machine's routing table, except the default route. Empty if the table cannot be read.

@@ -25,9 +25,9 @@ use crate::backend::image::account::{Account, Users, default_home};
 use crate::backend::image::hash::Hash;
 use crate::backend::{BackendError, ROOT_FILES};
 
-/// The size limit in bytes of a user list. No user list is larger.
+/// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
 const LIST_MAX: usize = 1 << 20;
-/// The size of a tar header. Only the header is read of a home folder's archive.
+/// The size in bytes of a tar header. Of a home folder's archive, only the header is read.
 const HEADER: usize = 512;
 
 /// The names given to a prepared image.

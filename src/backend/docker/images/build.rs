@@ -21,9 +21,10 @@ use crate::host::Host;
 const MAX_OUTPUT: usize = 32 << 10;
 /// The age in seconds at which an image without a name is removed. A younger one may be about to be used by a start.
 const RENAMED_MAX_AGE: i64 = 60 * 60;
-/// The age in seconds at which an unused sidecars' image with another program is removed (a week).
+/// The age in seconds (a week) at which an unused sidecars' image that contains another version of this program is
+/// removed.
 const SIDECAR_IMAGE_MAX_AGE: i64 = 7 * 24 * 60 * 60;
-/// The age in seconds at which an agent image is removed after a newer one replaced it.
+/// The age in seconds at which an agent image is removed if a newer image replaced it.
 const AGENT_IMAGE_MAX_AGE: i64 = SIDECAR_IMAGE_MAX_AGE;
 /// The label that contains the hash of the home for which an image was built.
 pub(super) const HOME_LABEL: &str = "bottle.built-by";

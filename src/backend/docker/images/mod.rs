@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Dockerfile.agent + provider ─┐
-//!  the user's Dockerfile ─────┤ recipe ─► build ─┐
+//!  the user's Dockerfile ───────┤ recipe ─► build ─┐
 //!  image reference ─────────────┼─ pull ───────────┼─► check ─► adopt ─► bottle-agent:<hash>
 //!  folder or archive ───────────┘ load ────────────┘            account
 //!  Dockerfile.sidecars + program ─ recipe ─► build ───────────────────► bottle-sidecars:<hash>
@@ -84,7 +84,8 @@ const PINNED_FILES: [(&str, &str); 7] = [
 ];
 /// The hint if the build of a bundled Dockerfile fails.
 const BUILD_HINT: &str = "it is built from public packages: see whether this machine's containers reach Debian's and npm's registries";
-/// Time limit of a build, pull or load. It is longer than any of these takes; the user can interrupt them.
+/// Time limit of a request to build, pull or load an image, after which the request fails. None is expected to take
+/// this long, and the user can interrupt it.
 const LONG_TIMEOUT: Duration = Duration::from_secs(6 * 60 * 60);
 /// The repository name of agent images.
 const AGENT: &str = "bottle-agent";

@@ -12,7 +12,7 @@ use super::elf;
 use super::program_hash_cache::ProgramHashCache;
 use crate::backend::BackendError;
 
-/// The size limit of a program. No build of this program is larger.
+/// The size limit of a program in bytes. Builds of this program are smaller; a larger file is refused.
 const PROGRAM_MAX: u64 = 512 << 20;
 /// The number of bytes, from a program's beginning, that show whether it is dynamic.
 const HEAD: u64 = 64 << 10;

@@ -16,10 +16,10 @@ use crate::host::files;
 
 /// The file's name in the cache folder.
 const NAME: &str = "program.json";
-/// The maximum number of bytes read from the cache file. The file is much shorter.
+/// The maximum number of bytes read from the cache file. The file is much shorter; a longer one is ignored as invalid.
 const MAX: u64 = 16 << 10;
-/// The minimum age of the program file's last change. A file that changed more recently may change again without a new
-/// timestamp.
+/// The age of the program file's last change from which the hash is cached. A file that changed more recently may
+/// change again without a new timestamp.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// The hash of a program and the metadata of its file.

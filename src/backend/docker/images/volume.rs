@@ -148,7 +148,7 @@ async fn fill(
 /// unknown).
 ///
 /// # Errors
-/// [`BackendError`] when the engine cannot be queried. [`BackendError`] when the engine cannot be queried.
+/// [`BackendError`] when the engine cannot be queried.
 pub(super) async fn unused(
     docker: &Docker,
     program: Option<&Program>,
