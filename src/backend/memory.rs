@@ -1,20 +1,22 @@
 //! Default limits on the memory and the processes of a bottle. They are the same on every backend.
 
-/// The process and thread limit; it allows a large build.
+/// The maximum number of processes and threads of a bottle whose plan sets no limit. It allows a large build.
 pub(crate) const PROCESSES: u64 = 4096;
 
 /// The default size of `/tmp` in bytes; it allows unpacking and building a large package. It is not a fraction of the
 /// machine's memory, because many bottles share that memory and the fraction would be too large on a large machine.
 const SCRATCH: u64 = 4 << 30;
 
-/// Shared memory is `/tmp` divided by this. Browsers need more than the 64 MiB that container engines give by default.
+/// The size of shared memory is the size of `/tmp` divided by this. Browsers need more than the 64 MiB that container
+/// engines give by default.
 const SHARED_PART: u64 = 4;
 
 /// Bytes of tmpfs for each allowed inode. An empty file takes about a kilobyte of kernel memory, which no size limit
 /// counts.
 const BYTES_PER_FILE: u64 = 16 << 10;
 
-/// The memory limit, in bytes, of a bottle whose plan sets none. The remaining memory lets the user stop the bottle.
+/// The memory limit, in bytes, of a bottle whose plan sets none: three quarters of the machine's memory. The last
+/// quarter is enough for the user to stop the bottle.
 pub(crate) fn default_max() -> u64 {
     machine_total() / 4 * 3
 }

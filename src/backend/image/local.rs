@@ -9,7 +9,7 @@ use super::hash::Hash;
 
 /// Names of files that only a saved image has in its top folder.
 const MARKS: [&str; 2] = ["manifest.json", "oci-layout"];
-/// The maximum number of files in an image. No image has more.
+/// The maximum number of files in an image. Real images have fewer; a folder with more is refused.
 const FILES_MAX: usize = 5_000_000;
 
 /// The hint for an `agent_provider.image` that cannot be used.
@@ -26,9 +26,9 @@ pub(crate) fn named(path: &Path) -> String {
 pub(crate) struct Local {
     /// The path, with all links resolved.
     pub(crate) path: PathBuf,
-    /// Whether it is a folder. Otherwise it is an archive.
+    /// Whether the path is a folder. Otherwise it is an archive.
     pub(crate) folder: bool,
-    /// Whether it contains a saved image. Otherwise it contains a plain file system.
+    /// Whether the folder or archive contains a saved image. Otherwise it contains a plain file system.
     pub(crate) saved: bool,
     /// A hash of the files' metadata. If a file changes, its time or size changes, and so does the hash.
     pub(crate) hash: String,

@@ -1,5 +1,4 @@
-//! Caches the result that a sandbox works on this machine, because the trial sandbox is the slowest check before a
-//! launch.
+//! Caches that a sandbox worked on this machine, because the trial sandbox is the slowest check before a launch.
 //!
 //! A cached result is valid only for the same boot, program file, kernel settings and namespaces. If something else on
 //! the machine changes, the launch fails with the same error as the trial sandbox would.

@@ -47,7 +47,8 @@ const SHARED: [&str; 7] = [
     "/etc/terminfo",
 ];
 
-/// The maximum number of bytes copied from one file. The largest of these files is a tenth of it.
+/// The maximum number of bytes copied from one file. The largest of these files is a tenth of it; the rest of a longer
+/// one is omitted.
 const COPY_MAX: u64 = 128 << 10;
 
 /// Builds `/etc` under the new root while the host's root is still mounted at `/`.

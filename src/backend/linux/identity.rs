@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::spec::AgentIds;
 
-/// The size of one range of ids. All ids fit into a signed 32-bit number.
+/// The number of ids in one range. All ids fit into a signed 32-bit number.
 const COUNT: u32 = 1 << 24;
 
 /// The processes that run under a host user id.
@@ -43,7 +43,7 @@ impl Who {
 /// The host user id of a bottle that root starts. `None` if an ordinary user starts it.
 ///
 /// # Errors
-/// When this process is root in a container whose id map lacks the chosen id.
+/// When every id of the range is taken, or this process is root in a container whose id map lacks the chosen id.
 pub(super) fn outside_id(home_hash: &str, slug: &Slug, who: Who) -> io::Result<Option<u32>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);

@@ -96,7 +96,7 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// Creates a tmpfs of this size. Its inode limit is proportional to the size.
+    /// Creates a tmpfs of at most `size` bytes. Its inode limit is proportional to the size.
     ///
     /// # Errors
     /// As [`Tree::new`].

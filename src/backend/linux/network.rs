@@ -30,7 +30,7 @@ const IFF_UP: u32 = 1;
 /// the root of this process, and paths then resolve differently.
 ///
 /// # Errors
-/// The system's error. As the system says.
+/// The system's error.
 pub(super) fn make_for(other: &UnixStream, proc: &OwnedFd) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
     open_loopback(proc)?;

@@ -44,11 +44,12 @@ const SKELETON: [&str; 9] = [
 ];
 
 /// The maximum depth and number of host folders that are recreated as writable, because each one adds to a bottle's
-/// start time. Deeper folders belong to single packages.
+/// start time. The other folders of the host stay read-only; most of them belong to single packages.
 const MAX_DEPTH: usize = 2;
 const MAX_FOLDERS: usize = 100;
 
-/// System package managers, which cannot work in a bottle. A script replaces each of them and names alternatives.
+/// System package managers, which cannot work in a bottle on the host's system. A script replaces each of them and
+/// names alternatives.
 const REPLACED_COMMANDS: [&str; 2] = ["apt", "apt-get"];
 const REPLACEMENT_SCRIPT: &str = "#!/bin/sh\n\
     echo 'this bottle sees the machine'\"'\"'s system read-only, so there is no apt here.' >&2\n\

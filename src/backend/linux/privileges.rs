@@ -11,8 +11,8 @@ use rustix::thread::{
 /// The highest capability number to try. The kernel rejects numbers above the highest that it knows.
 const CAPABILITIES_MAX: u32 = 63;
 
-/// The limit of open files for each process, which is the login default on most systems. Without a limit, some programs
-/// spend seconds on closing descriptors that were never open.
+/// The limit of open files for each process, the same as the login default on most systems. Without a limit, some
+/// programs spend seconds on closing descriptors that were never open.
 const FILES: u64 = 524_288;
 
 /// The OOM score adjustment, between -1000 (never killed) and 1000 (killed first).

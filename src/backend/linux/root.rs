@@ -34,11 +34,12 @@ use crate::backend::local::spawn_ipc::SetupFailure;
 pub(crate) const SYSTEM: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
-/// The size of the root tmpfs. It contains generated files in `/etc` and mount points, and is read-only after the
+/// The size limit of the root tmpfs. It contains generated files in `/etc` and mount points, and is read-only after the
 /// setup.
 const ROOT_SIZE: &str = "16m";
 
-/// The size of `/run`, which contains certificates, the prompt, the task and runtime files of programs.
+/// The size limit in bytes of the tmpfs `/run`, which contains certificates, the prompt, the task and runtime files of
+/// programs.
 const RUN_SIZE: u64 = 64 << 20;
 
 /// Builds the new root and enters it.

@@ -29,7 +29,7 @@ pub(crate) struct SandboxSpec {
     pub(crate) limits: Limits,
     /// The `cgroup.procs` files of the control groups that the process joins.
     pub(crate) groups: Vec<PathBuf>,
-    /// The size in bytes of `/tmp`, which is a tmpfs.
+    /// The size limit in bytes of the tmpfs `/tmp`.
     pub(crate) scratch: u64,
 }
 

@@ -34,7 +34,7 @@ const MOUNT: &str = "/sys/fs/cgroup";
 /// The period of processor quotas, in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// Time limit for a group to become empty after its processes were killed.
+/// Time limit for a group to become empty after its processes were killed. After it, the removal of the group fails.
 const EMPTY_WITHIN: Duration = Duration::from_secs(5);
 
 /// A cgroup controller.

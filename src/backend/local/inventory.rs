@@ -13,7 +13,8 @@ use super::{Scope, copy, layers};
 use crate::backend::{BackendError, LAYERS, Resource};
 use crate::host::process::ProcessId;
 
-/// Time limit for a killed process to exit. Pid 1 ends all processes of its namespace, which can be hundreds.
+/// Time limit for a killed process to exit, after which its removal fails. Pid 1 ends all processes of its namespace,
+/// which can be hundreds.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lists all resources, processes first.

@@ -14,7 +14,8 @@ use bottle_contract::names::Slug;
 use super::Scope;
 use crate::host::process::{ProcessId, is_gone};
 
-/// The maximum number of bytes read from a command line or status file. Those of this program are a tenth of it.
+/// The maximum number of bytes read from a command line or status file. Those of this program are shorter; the rest of
+/// a longer one is ignored.
 const PROC_FILE_MAX: usize = 4096;
 
 /// The role of a process in its bottle.
@@ -126,8 +127,8 @@ fn parse(cmdline: &[u8], scope: &Scope) -> Option<(Role, Slug)> {
     Some((role, arguments.next()?.ok()?.parse().ok()?))
 }
 
-/// Whether the process is at the pid namespace depth of its role. This is the namespace of this program; a guest may
-/// also be pid 1 of the namespace directly below.
+/// Whether the process is at the pid namespace depth of its role. This depth is `own_depth`, the depth of this program;
+/// a guest may also be one level deeper, as pid 1 of its namespace.
 fn is_at_role_depth(status: &str, role: Role, own_depth: usize) -> bool {
     let Some(pids) = namespace_pids(status) else { return false };
     pids.len() == own_depth

@@ -45,7 +45,7 @@ const FACTS: &str = "snapshot.json";
 /// The file system type of a tmpfs (`statfs(2)`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// The size limit of `snapshot.json` in bytes, which is more than it needs.
+/// The maximum number of bytes read of `snapshot.json`. The file is shorter; a longer one counts as unreadable.
 const FACTS_MAX: u64 = 4096;
 
 /// The content of `snapshot.json`.

@@ -17,25 +17,25 @@ use rustix::io::Errno;
 use super::nofollow;
 use crate::host::files;
 
-/// The agent's home, for a bottle that uses the host's system files.
+/// The folder name of the agent's home, for a bottle that uses the host's system files.
 const HOME: &str = "home";
 
-/// The agent's working directory.
+/// The folder name of the agent's working directory.
 const WORKSPACE: &str = "workspace";
 
-/// The upper folder of an overlay, which contains the bottle's changes to its image.
+/// The name of an overlay's upper folder, which contains the bottle's changes to its image.
 pub(crate) const UPPER: &str = "upper";
 
-/// The work folder of the same overlay.
+/// The name of the work folder that the kernel uses for the overlay with the upper folder [`UPPER`].
 pub(crate) const WORK: &str = "work";
 
-/// The bottle's copy of its image, on machines without overlay support.
+/// The folder name of the bottle's copy of its image, on machines without overlay support.
 pub(crate) const COPY: &str = "root";
 
-/// The file that contains the name of the bottle's image.
+/// The name of the file that contains the name of the bottle's image.
 const IMAGE: &str = "image";
 
-/// The maximum number of bytes read of an image's name. No name is longer.
+/// The maximum number of bytes read of an image's name. Names are shorter.
 const NAME_MAX: u64 = 256;
 
 /// The kind of a bottle's layers.

@@ -31,7 +31,8 @@ const MAX_LOG: u64 = 1 << 20;
 /// The number of bytes read from the end of a log to find its last line.
 const LAST_LINE_MAX: u64 = 4096;
 
-/// Time limit for a killed process to exit. It has no children yet that could delay the exit.
+/// Time limit for a killed process to exit. The process has no children yet that could delay the exit. If it has not
+/// exited by then, a cleanup finds it by its label.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A process that was started in advance and waits for its specification.

@@ -21,16 +21,17 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::causes;
 
-/// The size limit of a specification in bytes. It allows a few thousand exposed paths.
+/// The size limit of a specification in bytes; a longer one is not sent, and the start fails. It allows a few thousand
+/// exposed paths.
 const SPEC_MAX: u32 = 1 << 20;
 
-/// The size limit of a report in bytes.
+/// The maximum number of bytes read of a report. A longer report cannot be parsed, and the start fails.
 const REPORT_MAX: u64 = 16 << 10;
 
-/// The maximum number of descriptors sent with a specification.
+/// The maximum number of descriptors that can be sent with a specification. Sending more fails.
 const FDS_MAX: usize = 4;
 
-/// How long either side waits for bytes that the other side sends without delay.
+/// How long either side waits for bytes that the other side sends without delay. After that, the start fails.
 const STALL: Duration = Duration::from_secs(10);
 
 /// A setup report of the new process.

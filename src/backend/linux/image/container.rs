@@ -14,10 +14,11 @@ use rustix::io::Errno;
 
 use super::BadImage;
 
-/// The maximum number of files in a saved image. Saved images have only a few files for each layer.
+/// The maximum number of files in the archive of a saved image. An archive with more is refused; saved images have only
+/// a few files for each layer.
 const FILES_MAX: usize = 10_000;
 
-/// The maximum length of a chain of links. An engine writes a link if two layers are equal.
+/// The maximum length of a chain of links; a longer chain is refused. An engine writes a link if two layers are equal.
 const LINKS_MAX: usize = 4;
 
 /// The files of a saved image.

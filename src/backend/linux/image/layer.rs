@@ -14,14 +14,14 @@ use super::BadImage;
 use super::container::Container;
 use super::saved::{Digest, Layer, missing};
 
-/// The size limit of an unpacked image in bytes. Development images are smaller.
+/// The size limit of an unpacked image in bytes. Development images are smaller; a larger image is refused.
 const BYTES_MAX: u64 = 64 << 30;
 
 /// The decompressed size in bytes up to which the compression ratio is not checked.
 const MIN_UNPACKED: u64 = 256 << 20;
 
-/// The maximum compression ratio of a larger layer. Programs and sources compress to about a fifth of their size; gzip
-/// can compress to a thousandth.
+/// The maximum compression ratio of a layer that is larger than [`MIN_UNPACKED`]; a layer with a higher ratio is
+/// refused. Programs and sources compress to about a fifth of their size; gzip can compress to a thousandth.
 const RATIO_MAX: u64 = 200;
 
 /// The size of the read buffer in bytes.

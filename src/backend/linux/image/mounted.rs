@@ -33,14 +33,14 @@ use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 /// The files of [`etc::own`] that a bottle on an image also needs.
 const OWN: [&str; 4] = ["hosts", "resolv.conf", "hostname", "machine-id"];
 
-/// The size of the tmpfs that contains mount points.
+/// The size limit of the temporary tmpfs that contains mount points during the setup.
 const STAGE_SIZE: &str = "64k";
 
 /// Builds the new root and enters it. Returns the open upper folder, which has no path in the bottle. Returns `None`
 /// for a copy of the image, because all its files are visible.
 ///
 /// # Errors
-/// [`SetupFailure`] that names the step. [`SetupFailure`] naming the step.
+/// [`SetupFailure`] that names the step.
 pub(in crate::backend::linux) fn build(
     spec: &SandboxSpec,
     image: &Files,

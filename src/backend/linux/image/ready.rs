@@ -18,10 +18,11 @@ use super::tree::Tree;
 use crate::backend::ROOT_FILES;
 use crate::backend::image::account::{Account, Users, default_home};
 
-/// The size limit of a user list in bytes. No user list is larger.
+/// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
 const LIST_MAX: u64 = 1 << 20;
 
-/// The configuration folder of dpkg. By default dpkg requires root, but in a bottle its files belong to the agent.
+/// The configuration folder of dpkg. By default dpkg requires root; a file in this folder disables that check, because
+/// in a bottle all files belong to the agent.
 const DPKG: &str = "etc/dpkg/dpkg.cfg.d";
 
 /// Folders over which a bottle mounts other folders.

@@ -12,13 +12,14 @@ use super::BadImage;
 use super::container::Container;
 use crate::backend::image::config::Config;
 
-/// The size limit of a JSON file in bytes. No list of layers and no configuration is larger.
+/// The size limit of a JSON file of an image in bytes. Lists of layers and configurations are smaller; an image with a
+/// larger file is refused.
 const JSON_MAX: u64 = 4 << 20;
 
-/// The maximum nesting depth of image lists.
+/// The maximum nesting depth of image lists. An image with deeper lists is refused.
 const NESTED_MAX: usize = 3;
 
-/// The maximum number of layers. No engine creates an image with more.
+/// The maximum number of layers. Engines create images with fewer layers; an image with more is refused.
 const LAYERS_MAX: usize = 512;
 
 /// The operating system of an entry that is not an image.

@@ -41,7 +41,7 @@ const ROOT: &str = "root";
 /// The version of the preparation, a suffix of the image's name. Changing it rebuilds every image.
 const READY_VERSION: &str = "1";
 
-/// The size limit of the metadata in bytes. No image's metadata is larger.
+/// The maximum number of bytes read of an image's metadata. The metadata is shorter; a longer file cannot be parsed.
 const FACTS_MAX: u64 = 1 << 20;
 
 /// The name prefixes of incomplete folders.

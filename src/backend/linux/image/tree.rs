@@ -23,7 +23,7 @@ use super::BadImage;
 use crate::archive::DiskBudget;
 use crate::backend::local::layers;
 
-/// The maximum number of files in all layers of an image. No image has more.
+/// The maximum number of files in all layers of an image. Real images have fewer; an image with more is refused.
 const FILES_MAX: usize = 2_000_000;
 
 /// The name prefix of a whiteout, which removes a file of lower layers.

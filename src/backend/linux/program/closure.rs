@@ -16,7 +16,8 @@ use crate::backend::linux;
 use crate::backend::{BackendError, BackendErrorKind, Exposed};
 use crate::host::Host;
 
-/// The maximum number of links followed for one path, which equals the kernel's limit.
+/// The maximum number of links followed for one path, which equals the kernel's limit. A path with more links is an
+/// error.
 const LINKS_MAX: usize = 40;
 
 /// Folders that a bottle replaces. A host link in one of them cannot be recreated, so its target is exposed under both

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The maximum number of bytes read from a settings file.
+/// The maximum number of bytes used of a settings file; the rest is ignored.
 const SETTINGS_MAX: usize = 64 << 10;
 
 /// A virtual environment.

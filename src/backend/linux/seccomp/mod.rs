@@ -1,10 +1,10 @@
 //! Builds the seccomp filter for an agent's programs.
 //!
 //! The filter is an allowlist ([`allowed`]). Capabilities and `no_new_privs` restrict the programs in addition. Calls
-//! that are refused on purpose ([`bottle_harden::unneeded_syscalls`]) fail with EPERM, so that programs report the error that an
-//! ordinary user gets. All other calls fail with ENOSYS, as on an older kernel: `clone3`, whose flags are in memory
-//! that a filter cannot read; `io_uring`; calls of newer kernels; and calls with the x32 numbers of x86-64. A call of
-//! another architecture kills the process.
+//! that are refused on purpose ([`bottle_harden::unneeded_syscalls`]) fail with EPERM, so that programs report the
+//! error that an ordinary user gets. All other calls fail with ENOSYS, as on an older kernel: `clone3`, whose flags are
+//! in memory that a filter cannot read; `io_uring`; calls of newer kernels; and calls with the x32 numbers of x86-64. A
+//! call of another architecture kills the process.
 //!
 //! Pid 1 runs as the same user as the agent, so the kernel would let the agent set limits on pid 1 or slow it down. The
 //! filter refuses these calls by their arguments.

@@ -41,7 +41,8 @@ use crate::backend::{Copied, ProgressSink};
 /// deeper trees.
 const MAX_DEPTH: usize = 128;
 
-/// The maximum number of entries in all trees of one copy. Each entry uses memory here, and real work has fewer.
+/// The maximum number of entries in all trees of one copy; a copy of more entries fails. Each entry uses memory of this
+/// process, and real work has fewer.
 const MAX_ENTRIES: usize = 10_000_000;
 
 /// The maximum number of hard-linked files that stay linked. After that, each link becomes a separate file.
