@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Copied {
     /// The number of files visited, if the backend counts them.
     pub files: u64,
-    /// Bytes copied.
+    /// The number of bytes copied.
     pub bytes: u64,
 }
 

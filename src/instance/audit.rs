@@ -19,10 +19,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::files;
 
-/// The size limit of one log in bytes. Tens of thousands of decisions fit in it.
+/// The size limit of one log in bytes. Tens of thousands of decisions fit in it. A larger log can be neither read nor
+/// extended until the user moves it away.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The size limit of a stored head in bytes. A head is a number and 64 hexadecimal digits.
+/// The maximum number of bytes read of a stored head. A head is shorter: a number and 64 hexadecimal digits.
 const MAX_HEAD_BYTES: u64 = 128;
 
 /// An entry of the audit log.
@@ -31,7 +32,7 @@ const MAX_HEAD_BYTES: u64 = 128;
 pub enum Entry {
     /// The user answered a proposal, and the answer does not change the routes.
     Decided {
-        /// The proposal.
+        /// The proposal's id.
         proposal: Id,
         /// The proposal's tool.
         tool: Tool,
@@ -45,7 +46,7 @@ pub enum Entry {
     },
     /// The user approved new routes, and the keeper is about to activate them.
     Intent {
-        /// The proposal.
+        /// The proposal's id.
         proposal: Id,
         /// The proposal's tool.
         tool: Tool,
@@ -66,7 +67,7 @@ pub enum Entry {
     },
     /// The proxy confirmed the new routes.
     Live {
-        /// The proposal.
+        /// The proposal's id.
         proposal: Id,
         /// The revision of the routes.
         revision: u64,
@@ -81,7 +82,7 @@ pub enum Entry {
     LockedOut(LockOut),
     /// The new routes could not be activated. The proposal stays pending.
     Failed {
-        /// The proposal.
+        /// The proposal's id.
         proposal: Id,
         /// The revision of the routes.
         revision: u64,
@@ -167,7 +168,8 @@ impl Trail {
     /// Appends an entry and writes it to disk.
     ///
     /// # Errors
-    /// [`AuditError`]. The log then does not contain the entry. An altered log accepts no entries.
+    /// [`AuditError`]. The log then does not contain the entry, unless only its head could not be stored. An altered
+    /// log accepts no entries.
     pub fn append(&self, by: &str, entry: &Entry) -> Result<(), AuditError> {
         let heads = self.head.parent().unwrap_or(&self.head);
         files::create_private_folder(heads)
@@ -195,7 +197,8 @@ impl Trail {
             .map_err(|source| AuditError::Io { path: self.head.clone(), source })
     }
 
-    /// The head that is stored beside the log. The user can keep a copy elsewhere. `None` if the log has no entries.
+    /// The head that is stored beside the log. The user can keep a copy elsewhere. `None` if no head is stored or it
+    /// cannot be read.
     #[must_use]
     pub fn stored_head(&self) -> Option<String> {
         let file = File::open(&self.head).ok()?;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The longest line in bytes that readers accept. The proxy writes much shorter lines.
+/// The maximum length in bytes of a line that readers accept. The proxy writes much shorter lines; readers split a
+/// longer one into pieces, which cannot be parsed.
 pub const LINE_MAX: u64 = 1 << 20;
 
 /// The log files, oldest first: `egress.3.jsonl`, `egress.2.jsonl`, …, `egress.jsonl`.

@@ -25,7 +25,8 @@ const STAGING_PREFIX: &str = ".new-";
 /// The file that contains the resolved manifest with which the bottle was started.
 const MANIFEST: &str = "manifest.yml";
 
-/// The size limit of a resolved manifest in bytes. Each of its source files may have at most 1 MiB.
+/// The maximum number of bytes read of a resolved manifest. Each of its source files may have at most 1 MiB; the rest
+/// of a larger manifest is ignored.
 const MANIFEST_MAX: u64 = 16 << 20;
 
 /// The file that marks a bottle's folder as preserved. No cleanup removes such a folder.
@@ -296,7 +297,7 @@ impl Claim {
         self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Changes the record and writes it to disk. Until a new bottle runs or has deploy keys, the write need not survive a
+    /// Changes the record and writes it to disk. Until a new bottle runs or has deploy keys, the write may be lost in a
     /// power failure.
     ///
     /// # Errors

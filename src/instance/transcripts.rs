@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::record::Record;
 use crate::host::{disk, files};
 
-/// The maximum number of bottles of one slug whose conversations are kept.
+/// The maximum number of bottles of one slug whose conversations are kept. The oldest ones beyond it are removed.
 const MAX_KEPT: usize = 10;
 
 /// The name prefix of an incomplete copy.

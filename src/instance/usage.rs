@@ -19,17 +19,18 @@ use super::audit::slugs_with_file;
 use crate::backend::SIDECAR_LOGS;
 use crate::host::{files, plain_file};
 
-/// The size limit of one file in bytes, which allows a million responses. Even with the help of a hostile host, an
-/// agent must not be able to fill the disk.
+/// The size limit of one file in bytes, which allows a million responses. Records that do not fit are refused until the
+/// user moves the file away, so that an agent cannot fill the disk even with the help of a hostile model server.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// The number of bytes at a file's end in which duplicates are searched. A batch of a proxy is many times smaller.
 const TAIL: u64 = 1 << 20;
 
-/// The maximum number of ids that are cached to recognize duplicates.
+/// The maximum number of ids that are cached to recognize duplicates. The oldest ids beyond it are forgotten.
 const MAX_KNOWN_IDS: usize = 4096;
 
-/// The maximum number of bytes read from a proxy's file of unacknowledged records. The proxy keeps that file shorter.
+/// The maximum number of bytes read from a proxy's file of unacknowledged records. The proxy keeps that file shorter;
+/// the rest of a longer one is ignored.
 const MAX_PENDING_BYTES: u64 = 64 << 20;
 
 /// A line of the file. New versions may add fields but never remove any.

@@ -21,10 +21,11 @@ use crate::instance::{State, Store};
 use crate::launch::order::LaunchOrder;
 use bottle_contract::suggest::suggest;
 
-/// How long to wait for the socket of a keeper that holds its bottle's lock. The keeper may still be launching.
+/// How long a command tries to connect to a keeper before the command fails. The keeper may still be launching, or
+/// another process may hold the bottle's lock for a moment.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause between two attempts.
+/// Pause between two attempts to connect.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Environment variables that a keeper inherits, besides `BOTTLE_*`.

@@ -34,11 +34,12 @@ use crate::host::files::FileError;
 use crate::instance::audit::{Entry, Trail};
 use crate::instance::routes;
 
-/// Time limit for the bundle to confirm new routes. The bundle itself allows its sidecars eight seconds.
+/// Time limit for the bundle to confirm new routes, after which the approval fails. The bundle itself allows its
+/// sidecars eight seconds.
 const LIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum number of unused one-time grants. Each change of the routes sends all grants to the proxy in one
-/// message.
+/// The maximum number of unused one-time grants; while there are so many, approving another one fails. Each change of
+/// the routes sends all grants to the proxy in one message.
 const MAX_ONE_TIME_GRANTS: usize = 8;
 
 /// Applies the user's decisions for one bottle.

@@ -14,7 +14,7 @@
 //! - `clients`: serves client connections and their streams
 //! - `owner`: handles the events of a running bottle until it ends
 //! - `jobs`: snapshot jobs that run while the bottle runs
-//! - `ending`: tears the bottle down and preserves work · `transcript`: copies the agent's conversations out
+//! - `teardown`: tears the bottle down and preserves work · `transcript`: copies the agent's conversations out
 //! - `failure`: reports failures to the client · `log`: the keeper's log
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage
@@ -64,16 +64,18 @@ use clients::First;
 use owner::Owned;
 use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, Phase};
 
-/// Time limit for the command that started a keeper to send its first request.
+/// Time limit for the command that started a keeper to send its first request. Without a request, the keeper exits.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How many times the keeper retries to connect to a running bottle after the handshake failed.
+/// How many times the keeper retries to connect to a running bottle after the handshake failed. After the last one, the
+/// adoption fails.
 const RECONNECT_ATTEMPTS: usize = 3;
 
-/// How long a launch that was interrupted waits for the current phase to finish.
+/// How long a launch that was interrupted waits for the current phase to finish. After that, the phase is cancelled.
 const PHASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The number of buffered progress reports of the copy of the working directory.
+/// The maximum number of buffered progress reports of the copy of the working directory. Reports that do not fit are
+/// skipped.
 const PROGRESS_CAPACITY: usize = 4;
 
 /// Runs the keeper until its bottle ends. Standard input is the socket to the command that started the keeper.

@@ -7,7 +7,8 @@ use tokio::sync::broadcast;
 
 use super::protocol::Notice;
 
-/// The number of notices that are buffered for clients that connect later.
+/// The maximum number of notices that are buffered for clients that connect later. The oldest notices beyond it are
+/// dropped.
 const CAPACITY: usize = 256;
 
 /// The notices of one bottle.

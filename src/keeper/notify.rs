@@ -23,14 +23,15 @@ use tokio::sync::Semaphore;
 use crate::causes;
 use crate::host::{Host, Settings};
 
-/// Time limit of one notification command.
+/// Time limit of one notification command, after which it is killed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum number of notification commands that run at the same time. It equals the maximum number of pending
-/// proposals.
+/// The maximum number of notifications whose commands run at the same time; a further notification is only logged. It
+/// equals the maximum number of pending proposals.
 const MAX_RUNNING: usize = bottle_contract::queue::MAX_PENDING;
 
-/// Environment variables that the commands inherit. They contain paths and socket addresses, never secrets.
+/// Environment variables that the notification commands inherit. They contain paths and socket addresses, never
+/// secrets.
 const INHERITED: [&str; 8] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "HOME",

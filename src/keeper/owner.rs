@@ -32,16 +32,17 @@ use crate::instance::record::{Mode, Service, Status};
 use crate::instance::routes;
 use crate::launch::{Running, agent_end};
 
-/// How long the keeper waits, after the agent exited, for the first client to attach and read the agent's output.
+/// How long the keeper of an attached bottle waits, after the agent exited, for a first client to attach and read the
+/// agent's output. After that, the keeper tears the bottle down.
 const FIRST_ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the keeper waits before it exits, so that clients receive the event that the bottle ended.
+/// How long the keeper waits at most before it exits, so that clients receive the event that the bottle ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The agent's default time between SIGTERM and SIGKILL, which equals that of `docker stop`.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Time limit for the bundle to report the health of its sidecars.
+/// Time limit for the bundle to report the health of its sidecars. After it, their health is unknown.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running bottle and the keeper's state for it.

@@ -48,7 +48,7 @@ pub enum KeeperRequest {
     RemoveSnapshot,
     /// Records that the user pulled all changes in the workspace up to a time. Answered with [`KeeperEvent::Done`].
     Pulled {
-        /// That time, by the clock that stamps the bottle's files.
+        /// The time up to which changes were pulled, by the clock that stamps the bottle's files.
         at: Timestamp,
     },
     /// Offers to decide about unsaved work. The stream stays open. When the agent exits, [`KeeperEvent::Work`] reports
@@ -163,14 +163,14 @@ pub enum Notice {
     ProxyDown(String),
     /// A proposal is pending.
     Asked {
-        /// The proposal.
+        /// The proposal's id.
         id: Id,
         /// The tool of the proposal.
         tool: Tool,
     },
     /// A proposal is no longer pending.
     Settled {
-        /// The proposal.
+        /// The proposal's id.
         id: Id,
     },
     /// The bottle is locked. The sentence gives the reason and the next step.

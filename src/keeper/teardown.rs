@@ -39,10 +39,12 @@ use crate::instance::transcripts::Transcripts;
 use crate::launch::agent_end;
 use crate::learn;
 
-/// Time limit of each teardown step. Stopping the agent additionally has the agent's grace period.
+/// Time limit of a teardown step that waits for pid 1, for the bundle or for the last usage records. After it, the
+/// teardown continues without the result. Stopping the agent additionally has the agent's grace period.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit for pid 1 to search the workspace for unsaved work while the user waits.
+/// Time limit for pid 1 to search the workspace for unsaved work while the user waits. After it, the bottle counts as
+/// having unsaved work.
 const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the bottle ends, and how.
@@ -72,8 +74,8 @@ pub(super) struct Teardown<'a> {
 }
 
 impl Teardown<'_> {
-    /// Ends the bottle and reports the result. Every step has a deadline; the backend then removes the processes and
-    /// resources that remain.
+    /// Ends the bottle and reports the result. Every step that waits for the bottle's processes has a deadline; the
+    /// backend then removes the processes and resources that remain.
     pub(super) async fn run(mut self, end: End) -> Ended {
         let _ = self.claim.update(|record| record.status = Status::Ending);
         let since = work_since(self.backend, &self.claim).await;

@@ -16,10 +16,12 @@ use crate::archive::{self, ReceiveError, Rules};
 use crate::host::files;
 use crate::instance::transcripts::Transcripts;
 
-/// The size limit of one agent's conversations, in bytes. Months of work fit in it.
+/// The size limit, in bytes, of the conversations at one path. Months of work fit in it; files that exceed it are
+/// skipped.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Time limit of the copy, because the teardown waits for the copy.
+/// Time limit of the copy, because the teardown waits for the copy. After it, the copy fails, and an earlier copy
+/// stays.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Copies the conversations at `paths` out of the bottle. Returns whether there were any.

@@ -12,7 +12,7 @@ use super::error::{LaunchError, Peer};
 use crate::archive::{self, SendError};
 use crate::backend::Backend;
 
-/// Time limit for pid 1 to write a few files or to start a program.
+/// Time limit for an answer of pid 1, which may first write a few files or start a program. After it, the launch fails.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// Opens the keeper's channel to the bundle or the guest of a running bottle.

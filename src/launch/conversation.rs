@@ -14,7 +14,7 @@ use super::connection::{open, send};
 use super::error::LaunchError;
 use crate::archive;
 
-/// Time limit for pid 1 to find the first file.
+/// Time limit for pid 1 to find the first file at a path. After it, the path counts as having no files.
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// Copies saved transcripts into the bottle. Below `folder`, each transcript has the same path as in the bottle.

@@ -29,13 +29,14 @@ use crate::host::addresses;
 /// any one of the addresses shows whether the bottle reaches this machine.
 const MAX_ADDRESSES: usize = 64;
 
-/// The maximum number of attempts to find a port that is free for both TCP and UDP.
+/// The maximum number of attempts to find a port of an address that is free for both TCP and UDP. After the last one,
+/// the address is skipped.
 const MAX_BIND_ATTEMPTS: usize = 16;
 
-/// Time limit of the control connection from this machine.
+/// Time limit of the control connection from this machine. After it, the control counts as unanswered.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(1000);
 
-/// The maximum number of contacts recorded for each listener.
+/// The maximum number of contacts recorded for each listener. Further contacts are ignored.
 const MAX_VISITS: usize = 256;
 
 /// An attempt of the guest and the result of its control.

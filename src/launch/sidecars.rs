@@ -18,7 +18,8 @@ use super::error::{LaunchError, Peer};
 use crate::host::{OwnRules, addresses, roots};
 use crate::plan::{PlannedKey, PlannedRepo, Value};
 
-/// Time limit for a bundle to become ready. The bundle generates one key and opens a few sockets.
+/// Time limit for the bundle to answer one provisioning request, after which the launch fails. The bundle generates one
+/// key and opens a few sockets.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Starts the bundle and provisions it.

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const AGENT: &str = "curl -s -o /dev/null -d '{}' https://api.anthropic.com/v1/messages; \
     echo has ${#TOKEN} bytes; sleep 600";
 
-/// One secret for each combination of source and recipient.
+/// The secrets of a launch. They differ in their source and in their recipient.
 struct Secrets {
     /// The secret of a route, from the user's environment. Only the proxy may have it.
     route: String,

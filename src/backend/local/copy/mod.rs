@@ -37,8 +37,8 @@ use super::layers::UPPER;
 use super::nofollow::Readable;
 use crate::backend::{Copied, ProgressSink};
 
-/// The maximum depth of folders; each level uses a few open descriptors. Real work is less deep, and `cp` also refuses
-/// deeper trees.
+/// The maximum depth of folders; a copy of a deeper tree fails. Each level uses a few open descriptors. Real work is
+/// less deep, and `bottle cp` has the same limit.
 const MAX_DEPTH: usize = 128;
 
 /// The maximum number of entries in all trees of one copy; a copy of more entries fails. Each entry uses memory of this
