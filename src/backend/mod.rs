@@ -121,7 +121,8 @@ pub trait Lifecycle: Send + Sync {
 
     /// Starts pid 1 in isolation, without its configuration and secrets. No program of the image or of the agent runs
     /// yet. The bottle's files come from [`Launch::origin`]. A copy of a snapshot replaces the bottle's kept files
-    /// atomically: after a crash either all old files or all new files exist.
+    /// atomically: after a crash either all old files or all new files exist. Only on a file system that cannot
+    /// exchange folders, a crash can leave neither; the snapshot still exists then.
     ///
     /// # Errors
     /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.

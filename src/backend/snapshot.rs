@@ -21,7 +21,8 @@ pub struct Snapshot {
     pub reference: String,
     /// The time at which the freeze started.
     pub made_at: Timestamp,
-    /// The number of bytes that removing the snapshot would free, if it is known without reading the complete snapshot.
+    /// The size of the snapshot in bytes, if it is known without reading the complete snapshot. Removing the snapshot
+    /// frees at most this many bytes, because other snapshots can share files with it.
     pub bytes: Option<u64>,
 }
 

@@ -65,7 +65,7 @@ pub enum Entry {
         /// The change of the routes, as a unified diff.
         diff: String,
     },
-    /// The proxy confirmed the new routes.
+    /// The approved routes are active: the proxy confirmed them, or they already allowed everything that was proposed.
     Live {
         /// The proposal's id.
         proposal: Id,

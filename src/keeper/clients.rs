@@ -21,7 +21,8 @@ pub(super) struct First {
     pub(super) incoming: Incoming,
 }
 
-/// State that client connections share with the owner task. Connections only read it and send commands to that task.
+/// State that client connections share with the owner task. Connections count themselves in it and store offers in it;
+/// all other changes are commands to that task.
 pub(super) struct Shared {
     pub(super) guest: Channel,
     pub(super) notices: Arc<Notices>,
@@ -225,7 +226,7 @@ async fn send_notices(stream: Stream, shared: &Shared) {
         };
         let sent = match notice {
             Ok(notice) => stream.message(&KeeperEvent::Notice(notice)).await,
-            // A slow client misses the oldest notices. The log contains all of them.
+            // A slow client misses the oldest notices.
             Err(broadcast::error::RecvError::Lagged(_)) => continue,
             Err(broadcast::error::RecvError::Closed) => break,
         };

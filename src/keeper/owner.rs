@@ -146,8 +146,8 @@ impl Owned<'_> {
         let ended = teardown.run(end).await;
         let _ = std::fs::remove_file(&socket);
         shared.ended.send_replace(Some(ended));
-        // The keeper waits until connected clients have received the end. A client that does not read delays it by this
-        // time at most.
+        // The keeper waits until connected clients have received the event that the bottle ended. A client that does
+        // not read delays the keeper by at most [`CLOSE_TIMEOUT`].
         let mut connected = shared.connected.subscribe();
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, connected.wait_for(|connected| *connected == 0)).await;
         Ok(())

@@ -31,8 +31,8 @@ pub enum KeeperRequest {
         /// Forge tokens to revoke the bottle's deploy keys when it ends; only those that this machine has at present.
         tokens: Tokens,
     },
-    /// A request for the guest. The keeper forwards `attach`, `exec`, `copy-*`, `logs`, `probe` and `status`. It
-    /// refuses all other requests, because only the keeper may send them.
+    /// A request for the guest, which the keeper forwards. It refuses the requests that only the keeper may send: to
+    /// provision the bottle, to start the agent and to stop it.
     Guest(GuestRequest),
     /// Streams denials and warnings until the bottle ends ([`KeeperEvent::Ended`]).
     Notices,

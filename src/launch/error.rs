@@ -35,7 +35,7 @@ pub enum LaunchError {
     /// The bundle or the guest sent a message that does not answer the request.
     #[error("the {0} sent an unexpected answer")]
     Unexpected(Peer),
-    /// This operation on the machine failed.
+    /// An operation on this machine failed. The text names the operation.
     #[error("cannot {0}")]
     Host(&'static str, #[source] io::Error),
     /// A secret of the plan has no value.

@@ -146,8 +146,8 @@ fn judge(attempt: Attempt, found: Option<ListenerResult>) -> JudgedAttempt {
     }
 }
 
-/// Marks contacts that the control made. The source address cannot, because a firewall may translate a bottle's
-/// address.
+/// Marks contacts that the control made. The source address cannot mark them, because a firewall may translate a
+/// bottle's address.
 type Nonce = [u8; 16];
 
 /// One address of this machine, with one port for TCP and UDP.

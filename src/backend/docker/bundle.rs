@@ -1,7 +1,8 @@
 //! Builds the request that creates the bundle's container, which runs the sidecars. The module has no side effects.
 //!
-//! The container has secrets that the agent must not get. Therefore only its logs and small tmpfs folders are writable,
-//! and it listens only on the bottle's network.
+//! The container has secrets that the agent must not get. Therefore it can write only to its logs, the git gate's
+//! folder, the volume of the proxy's sockets and small tmpfs folders, and it listens only on the bottle's network or on
+//! those sockets.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

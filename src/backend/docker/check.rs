@@ -29,7 +29,7 @@ pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendE
 }
 
 /// Checks only whether a bottle can be started. The engine takes about ten milliseconds to return its information, so
-/// it is queried only if a runtime is configured and must be verified.
+/// this function requests the information only if a runtime is configured and must be verified.
 pub(super) async fn check_use(
     connected: Result<&Engine, EngineError>,
     settings: Result<DockerSettings, BackendError>,

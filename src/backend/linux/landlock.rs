@@ -1,8 +1,9 @@
 //! Restricts a sandbox with Landlock, in addition to mounts and namespaces.
 //!
-//! Whatever the mounts allow, only the bottle's folders and tmpfs folders are writable. No device can be created, and
-//! processes can neither connect to abstract sockets nor send signals outside the bottle. An older kernel enforces the
-//! subset that it supports; `bottle doctor` reports the missing features.
+//! Whatever the mounts allow, an agent on the host's system can write only to the bottle's folders, tmpfs folders and
+//! existing files in `/proc`, and an agent on an image cannot create devices. With `resources.nested`, file access is
+//! unrestricted. In every bottle, processes can neither connect to abstract sockets nor send signals outside the
+//! bottle. An older kernel enforces the subset that it supports; `bottle doctor` reports the missing features.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

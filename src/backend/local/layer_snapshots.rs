@@ -101,7 +101,8 @@ impl Scope {
         .await
     }
 
-    /// Atomically replaces the layers with a copy of the snapshot that belongs to `owner`.
+    /// Replaces the layers with a copy of the snapshot; `owner` owns the copied files if root restores them. The
+    /// replacement is atomic if the file system can exchange folders.
     pub(crate) async fn restore_snapshot(
         &self,
         state: &Path,
@@ -224,7 +225,8 @@ fn fill(
     let unchanged = previous.and_then(|previous| Stamps::read(&live.stamps(), &previous.reference));
     let previous = previous.and_then(|previous| open_folder(&folder_of(scope, previous)).ok());
     let mut copier = Copier::storing(unchanged.as_ref(), progress);
-    // A guest without a separate root file system also stores other files in the layers.
+    // Only these trees are copied: the folder of the layers can contain other files, because the fake backend's guest
+    // uses it as its root.
     for tree in live.kind().ok_or(io::ErrorKind::NotFound)?.trees() {
         copier.tree(&from, &to, previous.as_ref(), tree)?;
     }
@@ -278,7 +280,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
         Err(Errno::NOENT) => fs::rename(new, old),
         // The file system cannot exchange folders. After a crash between the two steps neither folder is in place, and
-        // the next launch starts again.
+        // the next launch restores the snapshot again.
         Err(Errno::INVAL | Errno::NOSYS) => {
             layers::remove_tree(old)?;
             fs::rename(new, old)

@@ -5,7 +5,8 @@
 //!     python, node, native, shebang   installations that the closure supports
 //!     search     the user's PATH, with version managers' shims resolved
 //! ```
-//! This module runs no host program. It finds dependencies by reading files; others remain unknown.
+//! This module runs no host program. It finds dependencies by reading files; dependencies that no such file names
+//! remain unknown.
 
 mod bounds;
 mod closure;
