@@ -86,7 +86,8 @@ fn source<'a>(plan: &'a Plan, id: &str) -> Option<&'a SecretSource> {
 /// every key of the plan. Returns the private halves by repository name.
 ///
 /// # Errors
-/// The first [`KeyError`]. The record then names every key that was requested, so that [`revoke`] can revoke it.
+/// The first [`KeyError`]. The record then names every key that the forge may have registered, so that [`revoke`] can
+/// revoke it.
 pub async fn register(
     host: &Host,
     claim: &Claim,

@@ -10,7 +10,7 @@
 //!     manifest.yml    the resolved manifest with which the bottle was started, for comparison
 //!     logs/           the agent's output and the logs of the keeper and the sidecars, redacted
 //!     logs/guards/    the proxy's log, and usage records not yet collected ([`crate::backend::SIDECAR_LOGS`])
-//!     .preserve       marks unsaved work or a snapshot: no cleanup removes the folder
+//!     .preserve       marks unsaved work or a snapshot: no cleanup removes the folder of an ended bottle
 //! ```
 //! One rename creates a claim: a bottle's folder appears under its slug either complete, with its lock held and its
 //! record written, or not at all. A folder whose lock is free therefore never belongs to a launch in progress.

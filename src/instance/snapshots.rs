@@ -51,7 +51,7 @@ pub async fn commit(
 ) -> Result<Commit, SnapshotError> {
     let slug = claim.record().slug;
     let previous = committed::read(claim.folder())?.map(|committed| committed.snapshot);
-    // The snapshot may not contain changes that are made from here on.
+    // A change that is made from here on may be missing in the snapshot.
     let covers = before_any_change();
     let frozen = backend.freeze(&slug, previous.as_ref(), progress).await?;
     let committed = Committed { snapshot: frozen.snapshot, covers };
@@ -75,7 +75,8 @@ pub async fn commit(
 /// When the file or a snapshot cannot be removed. A cleanup finds the remaining snapshots.
 pub async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
     let slug = claim.record().slug;
-    // The file is removed first. A crash can then leave snapshots that no state names, but no name without a snapshot.
+    // The file is removed first. A crash can then leave a snapshot that no state names, but no state that names a
+    // missing snapshot.
     committed::remove(claim.folder())?;
     match remove_each(backend, &slug).await {
         failures if failures.is_empty() => Ok(()),

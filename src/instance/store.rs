@@ -29,7 +29,8 @@ const MANIFEST: &str = "manifest.yml";
 /// of a larger manifest is ignored.
 const MANIFEST_MAX: u64 = 16 << 20;
 
-/// The file that marks a bottle's folder as preserved. No cleanup removes such a folder.
+/// The file that marks a bottle's folder as preserved. While the record's status is also [`Status::Preserved`], no
+/// cleanup removes the folder.
 const PRESERVED: &str = ".preserve";
 
 /// The state folders of all bottles of one home.
@@ -219,7 +220,7 @@ impl Store {
     /// Claims a bottle whose keeper died.
     ///
     /// # Errors
-    /// [`ClaimError::Taken`] when another process holds the lock. `Io` when the record cannot be read.
+    /// [`ClaimError::Taken`] when another process holds the lock. [`ClaimError::File`] when the record cannot be read.
     pub fn adopt(&self, slug: &Slug) -> Result<Claim, ClaimError> {
         let folder = self.folder(slug);
         let io = |source| FileError::write(&folder, source);
@@ -321,11 +322,12 @@ impl Claim {
         files::replace(&self.folder.join(MANIFEST), |file| file.write_all(text.as_bytes()))
     }
 
-    /// Replaces the record of a preserved bottle for its next launch. Keeps the time of the first launch and the
-    /// resources. With [`Origin::Kept`], also keeps the times that define unsaved work.
+    /// Replaces the record of a preserved bottle for its next launch. Keeps the time of the first launch, the working
+    /// directory, the resources and the deploy keys. With [`Origin::Kept`], also keeps the times that define unsaved
+    /// work.
     ///
     /// # Errors
-    /// When the record cannot be written.
+    /// When the record or the usage records cannot be written.
     pub fn reset(&self, new: Record, origin: &Origin) -> io::Result<()> {
         if matches!(origin, Origin::New) {
             // The snapshot that this file names was removed.
@@ -354,7 +356,7 @@ impl Claim {
     /// are preserved too.
     ///
     /// # Errors
-    /// When the mark cannot be written.
+    /// When the mark, the record or the usage records cannot be written.
     pub fn preserve(&self, layers: bool) -> io::Result<()> {
         self.mark_preserved()?;
         self.collect_usage()?;
@@ -365,7 +367,8 @@ impl Claim {
         })
     }
 
-    /// Marks the bottle's folder as preserved, however the bottle ends.
+    /// Creates the file that marks the bottle's folder as preserved. The mark takes effect when the record's status
+    /// becomes [`Status::Preserved`].
     ///
     /// # Errors
     /// When the mark cannot be written.
@@ -441,7 +444,8 @@ fn lock_is_held(folder: &Path) -> bool {
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Locks the file exclusively. Retries while readers hold the lock for a moment. Returns false if a keeper holds it.
+/// Locks the file exclusively. Retries for a moment, because readers hold the lock briefly. Returns false if another
+/// process still holds it.
 fn try_lock(lock: &File) -> io::Result<bool> {
     for _ in 0..20 {
         match lock.try_lock() {

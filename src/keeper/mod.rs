@@ -157,14 +157,14 @@ async fn keep_new(
     let tokens = Tokens::of(&order.plan, &order.secrets);
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
-            // If this file cannot be written, the routes cannot change while the bottle runs. An attempt to change them
-            // reports that.
+            // If the routes file cannot be written, the routes cannot change while the bottle runs. An attempt to
+            // change them reports that.
             let routes = Routes::first(order.plan.egress.routes.clone());
             if let Err(error) = routes::write(claim.folder(), &routes) {
                 tracing::warn!("cannot write the bottle's routes: {error}");
                 let _ = std::fs::remove_file(routes::path(claim.folder()));
             }
-            // Only a later resume reads this file. The resume reports a missing one.
+            // Only a later resume reads the manifest file, and reports if it is missing.
             if let Err(error) = claim.write_manifest(&order.plan.manifest) {
                 tracing::warn!("cannot write the bottle's manifest: {error}");
             }
@@ -195,8 +195,8 @@ fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     Ok(claim)
 }
 
-/// After a failed launch, removes the bottle's folder, or preserves it if the bottle was resumed. Returns the failure,
-/// if any.
+/// After a failed launch, preserves the bottle's folder if the bottle was resumed. Otherwise removes the folder if
+/// everything else was removed (`undone`). Returns the failure, if any.
 fn unclaim(claim: Claim, resumed: bool, undone: bool) -> Option<String> {
     let done = if resumed {
         let kept = claim.record().kept;
@@ -265,7 +265,8 @@ async fn launch_watched(
             _ = first.channel.closed() => {}
         }
         stopped.store(true, Ordering::SeqCst);
-        // By then the record contains the resources of the current phase. They are removed with the other resources.
+        // The record contains the resources of the current phase before this time ends, so they are removed with the
+        // other resources.
         tokio::time::sleep(PHASE_TIMEOUT).await;
     };
     let phases = Phases { report, stopped: &stopped, order };

@@ -6,7 +6,7 @@
 //!                                    not attached                                        │
 //!   unsaved work, or a failed agent with conversations: layers and folder stay, `.preserve`
 //!   neither, but a snapshot: the folder stays, because it names the snapshot
-//!   none of these: everything is removed; logs stay after a failure
+//!   none of these: everything is removed, except the logs if the agent failed, no client attached, or `learn` is set
 //! ```
 
 use std::io::Write;
@@ -172,7 +172,8 @@ impl Teardown<'_> {
     }
 
     /// Whether there is unsaved work: as pid 1 reports; if it does not, as the backend reports. A workspace that cannot
-    /// be searched counts as unsaved work.
+    /// be searched counts as unsaved work. If the workspace never became ready for an agent, only layers that an
+    /// earlier launch preserved count.
     async fn has_work(&self, since: Option<Timestamp>, found: Option<bool>) -> bool {
         let record = self.claim.record();
         match (since, found) {
@@ -285,8 +286,8 @@ struct Keeping {
     logs: bool,
 }
 
-/// Preserves the bottle's folder, removes everything in it except the logs, or removes it. Returns the failures, and
-/// whether the folder is preserved.
+/// Preserves the bottle's folder, keeps it for its logs or for a later cleanup, or removes it. Returns the failures,
+/// and whether the folder is preserved.
 fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<String>) -> (Vec<String>, bool) {
     let preserved = keeping.layers || keeping.snapshot;
     // The folder stays while it contains usage records that could not be collected.

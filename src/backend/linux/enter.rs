@@ -31,7 +31,8 @@ use crate::backend::local::spawn_ipc::{ChildEnd, Report, SetupFailure, SetupPart
 pub(crate) enum Entered {
     /// The process that the backend started. It has nothing more to do.
     Outer,
-    /// Pid 1 of the sandbox, with an empty standard input. For a bottle on an image, contains the open upper folder.
+    /// Pid 1 of the sandbox, with an empty standard input. If an overlay combines the bottle's changes with an image,
+    /// contains the open upper folder.
     Inner(Option<OwnedFd>),
 }
 
@@ -98,7 +99,8 @@ fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, Se
     }
 }
 
-/// Unshares all namespaces except the network.
+/// Unshares the user, mount, pid, ipc, uts and cgroup namespaces. [`network::make_for`] creates the network namespace
+/// later.
 fn unshare() -> Result<(), SetupFailure> {
     let all = CloneFlags::CLONE_NEWUSER
         | CloneFlags::CLONE_NEWNS

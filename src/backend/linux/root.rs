@@ -74,7 +74,7 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     enter(root)
 }
 
-/// Whether this path is in a system folder, which every bottle sees.
+/// Whether this path is in a system folder, which every bottle on the host's system sees.
 pub(crate) fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
 }

@@ -109,7 +109,8 @@ impl Groups {
         self.parents.iter().any(|(kind, _)| *kind == controller)
     }
 
-    /// Creates a group for each requested limit whose controller is available. Records each group before creating it.
+    /// Creates the groups for the requested limits whose controllers are available. Records each group before creating
+    /// it.
     ///
     /// # Errors
     /// [`BackendError`] when a group cannot be created or its limit cannot be set.

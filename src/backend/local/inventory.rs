@@ -42,7 +42,8 @@ pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
     Ok(all)
 }
 
-/// Removes resources: guests first, then bundles, then folders. Continues after a failure.
+/// Removes resources: guests first, then bundles and sidecars, then folders and control groups. Continues after a
+/// failure.
 pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), BackendError> {
     let mut failures = Vec::new();
     for role in Role::ALL {

@@ -69,7 +69,8 @@ impl RuntimeFolder {
     }
 }
 
-/// Lists every bottle of this home that has a runtime folder.
+/// Lists the subfolders of `runtime` whose names are slugs, each with its slug. Also lists other parents of bottles'
+/// folders, such as `$BOTTLE_HOME/state`.
 ///
 /// # Errors
 /// When the parent folder exists but cannot be read.

@@ -33,7 +33,7 @@ use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 /// The files of [`etc::own`] that a bottle on an image also needs.
 const OWN: [&str; 4] = ["hosts", "resolv.conf", "hostname", "machine-id"];
 
-/// The size limit of the temporary tmpfs that contains mount points during the setup.
+/// The size limit of a tmpfs that contains only mount points: `/dev`, and a folder that exists only during the setup.
 const STAGE_SIZE: &str = "64k";
 
 /// Builds the new root and enters it. Returns the open upper folder, which has no path in the bottle. Returns `None`

@@ -161,7 +161,7 @@ impl Images {
         Ok((image.info(), image.notes()))
     }
 
-    /// Opens the image with this name and protects it from removal until this process exits.
+    /// Opens the image with this name and protects it from removal until this `Images` value is dropped.
     ///
     /// # Errors
     /// When the image exists but cannot be read.
