@@ -222,7 +222,7 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, Cl
         return Err(ClientError::Orphaned { slug: slug.clone() });
     }
     let channel = spawn(host, slug).await?;
-    // The tokens are read here, because the keeper does not inherit this command's environment.
+    // The tokens are read here, because the keeper inherits only a part of this command's environment.
     let tokens = Tokens::of_this_machine(host, &record.deploy_keys).await;
     let request = KeeperRequest::Adopt { slug: slug.clone(), tokens };
     let mut stream = channel.open(&request).await?;

@@ -27,7 +27,7 @@ const CA_VARIABLES: [&str; 10] = [
 /// The system folders of a bottle, which are last in `PATH`.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Builds the complete environment. It inherits no variables of the host.
+/// Builds the complete environment. It inherits no variable of the host except `TERM`.
 pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, SecretText>, LaunchError> {
     let plan = &context.order.plan;
     let inside = context.order.prepared.inside.as_ref();

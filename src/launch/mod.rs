@@ -6,8 +6,8 @@
 //!                                   │ pid 1 started (in parallel; only the guest runs in it)
 //! ```
 //! Only a [`Provisioned`] value can start an agent, and it exists only if every sidecar is ready. Each phase records a
-//! resource in the ledger before creating it. After a failure, an interrupt or a crash, [`undo`] therefore needs only
-//! the ledger.
+//! resource in the ledger before creating it, or immediately afterwards if the engine assigns its id. After a failure,
+//! an interrupt or a crash, [`undo`] finds every resource in the ledger or by its label.
 
 mod canary;
 mod connection;
@@ -115,7 +115,8 @@ impl<'a> Networked<'a> {
 }
 
 impl<'a> SidecarsReady<'a> {
-    /// Sends certificates, environment, files and the workspace to pid 1, and runs the isolation probe in parallel.
+    /// Sends certificates, environment, files, the workspace and saved conversations to pid 1, and runs the isolation
+    /// probe in parallel.
     ///
     /// # Errors
     /// [`LaunchError`], for example [`LaunchError::Isolation`]. The caller then runs [`undo`].

@@ -1,7 +1,7 @@
 //! Connects to a container engine, and converts its errors into messages with hints.
 //!
-//! Every call has a deadline. Requests contain no API version, so the engine uses its newest one; [`Pong::api`] gives
-//! that version.
+//! Every call through [`Engine::call`] has a deadline. Requests contain no API version, so the engine uses its newest
+//! one; [`Pong::api`] gives that version.
 
 use std::io;
 use std::path::{Path, PathBuf};

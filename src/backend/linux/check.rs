@@ -163,7 +163,7 @@ impl Facts {
     }
 }
 
-/// Files that exist in the containers of one engine each.
+/// For each container engine, a file that exists in its containers, and the engine's name.
 const CONTAINERS: [(&str, &str); 3] =
     [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman"), ("/run/systemd/container", "systemd")];
 

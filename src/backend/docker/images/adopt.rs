@@ -42,7 +42,7 @@ pub(super) struct Ready<'a> {
 /// Prepares `image` and returns the new image's id. `named` identifies the image in errors.
 ///
 /// # Errors
-/// [`BackendError`]. The container is then already removed, unless the engine is unavailable.
+/// [`BackendError`]. The scratch container is then already removed, unless the engine is unavailable.
 pub(super) async fn adopt(
     docker: &Docker,
     image: &Facts,

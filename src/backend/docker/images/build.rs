@@ -101,8 +101,8 @@ pub(super) struct BuildRequest<'a> {
     pub(super) proxies: Vec<(String, String)>,
 }
 
-/// The machine's proxy variables, which a build needs for downloads. A URL that contains a password is skipped, because
-/// other users of the engine can read build arguments.
+/// The machine's proxy variables, which a build needs for downloads. A URL that contains `@` is skipped, because it may
+/// contain a password, and other users of the engine can read build arguments.
 pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
     let names = PROXY_VARIABLES.iter().flat_map(|name| [(*name).to_owned(), name.to_lowercase()]);
     let set = names.filter_map(|name| host.var(&name).map(|value| (name.clone(), value.to_owned())));

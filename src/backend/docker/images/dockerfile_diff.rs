@@ -20,7 +20,8 @@ pub(super) fn labels(host: &Host, path: &Path, text: &str) -> Vec<(String, Strin
     vec![(PATH_LABEL.to_owned(), of(host, path)), (TEXT_LABEL.to_owned(), text.to_owned())]
 }
 
-/// The changes, as lines of a unified diff. Empty if there was no earlier build, or if only the image was removed.
+/// The changes, as lines of a unified diff. Empty if there was no earlier build, or if the text has not changed since
+/// that build.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.

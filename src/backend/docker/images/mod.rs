@@ -8,10 +8,10 @@
 //!  Dockerfile.sidecars + program ─ recipe ─► build ───────────────────► bottle-sidecars:<hash>
 //!  program ─────────────────────── volume ────────────────────────────► bottle-program-<hash>
 //! ```
-//! Every name contains a hash of the content. For an unchanged image, two queries are sufficient and nothing is built.
-//! If two starts in the same home need the same image, one builds it and the other waits; starts in different homes
-//! each build a complete image. [`Images::sweep`] finds the leftovers of a killed start. The only programs of an image
-//! that run here are the steps of a Dockerfile, in the engine's builder.
+//! Every name contains a hash of the image's or the volume's inputs. For an unchanged image, two queries are sufficient
+//! and nothing is built. If two starts in the same home need the same image, one builds it and the other waits; starts
+//! in different homes each build a complete image. [`Images::sweep`] finds the leftovers of a killed start. The only
+//! programs of an image that run here are the steps of a Dockerfile, in the engine's builder.
 
 mod adopt;
 mod base;
@@ -169,7 +169,8 @@ impl Images {
             .ok_or_else(|| BackendError::failed(format!("{named} is not an image of a bottle")))
     }
 
-    /// Whether at least one image had to be built, pulled or loaded.
+    /// Whether at least one image was not ready at first. This process, or another one for which it waited, then built
+    /// or prepared the image.
     #[must_use]
     pub fn made_any(&self) -> bool {
         self.made_any.load(Ordering::Relaxed)
@@ -199,8 +200,8 @@ impl Images {
         volume.await.cloned()
     }
 
-    /// Lists leftovers of this home's killed starts and builds, unless a build is running. Also lists volumes and
-    /// images that are unused, old, and replaced by newer ones. Changes nothing.
+    /// Lists leftovers of this home's starts and builds, also of running builds, which [`Images::remove_unused`] does
+    /// not remove. Also lists volumes and images that are unused, old, and replaced by newer ones. Changes nothing.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be queried.

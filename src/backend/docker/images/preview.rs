@@ -1,4 +1,4 @@
-//! Previews the images of a plan. Creates nothing, and queries nothing except the engine.
+//! Previews the images of a plan. Creates and downloads nothing.
 
 use super::image_facts::Facts;
 use super::{

@@ -1,4 +1,5 @@
-//! The host paths that no bottle may see: the user's home as a whole, and paths in it that contain secrets.
+//! The host paths that no bottle may see: the user's home as a whole and the folders that contain it, `$BOTTLE_HOME`,
+//! and paths in the home that contain secrets.
 
 use std::path::{Path, PathBuf};
 

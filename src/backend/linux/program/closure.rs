@@ -78,7 +78,7 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Adds a path from the manifest key `home_allow`.
+    /// Adds a path from the key `home_allow` of `settings.yml`.
     ///
     /// # Errors
     /// As [`Closure::program`].
