@@ -33,7 +33,8 @@ pub(crate) struct Fixture {
     _folder: tempfile::TempDir,
 }
 
-/// Every backend with each of its transports to the proxy, and the environment that selects the transport.
+/// Every backend with each of its transports to the proxy, as the backend's name and the `settings.yml` that selects
+/// the transport.
 const ALL: [(&str, &str); 4] =
     [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {transport: socket}\n")];
 
@@ -48,7 +49,8 @@ struct Unpacked {
 
 static UNPACKED: tokio::sync::Mutex<Weak<Unpacked>> = tokio::sync::Mutex::const_new(Weak::new());
 
-/// Every available backend, each with its own home. Reports the backends that are not available.
+/// Every available backend with each of its transports, and the linux backend also with an image. Each has its own
+/// home. Reports the backends that are not available.
 pub(crate) async fn every_backend() -> Vec<Fixture> {
     let mut fixtures = Vec::new();
     for (name, settings) in ALL {

@@ -16,15 +16,16 @@ use crate::left::{Found, Left, all_with};
 use crate::relay::{Relay, Strike, When, Whom};
 use crate::{clean_up, said, status};
 
-/// A bottle manifest whose agent exits with success on request.
+/// A bottle manifest whose agent exits with success as soon as `/tmp/end` exists.
 const PATIENT: &str = "---\nbackend: docker\nagent_provider: {template: command, command: [/bin/sh, -c, \
     'echo here; while [ ! -e /tmp/end ]; do sleep 0.1; done; echo ended well']}\n---\n";
 /// Time limit for the removal of everything that belongs to a home. An engine is slow, and several homes are cleaned up
 /// at the same time.
 const GONE_WITHIN: Duration = Duration::from_secs(180);
-/// Most launches take less time than this. Afterwards the test checks whether the launch succeeded.
+/// The time after which the test checks whether a launch succeeded. Most launches take less time.
 const LAUNCHES_WITHIN: Duration = Duration::from_secs(3);
-/// Each command makes more calls than this.
+/// The number of killed commands that a test must exceed, so that a test that kills nothing fails. Each command makes
+/// more calls than this.
 const MANY: usize = 8;
 /// The number of orphaned bottles. Removing them takes more calls than are made by the cleanups that are killed.
 const ORPHANS: usize = 8;

@@ -6,6 +6,9 @@
 //!
 //! - `usage`: the usage of each model response is counted exactly once
 //! - `approving`: an approved route is active and has its entry in the audit log, or its question is still pending
+//! - `freezing`: after a killed commit or resume, the earlier snapshot or files are still usable
+//! - `docker`, `relay`: kills at every call to a container engine, selected by a relay before the engine's socket
+//! - `left`: finds the processes and files that a home's bottles left behind
 
 mod approving;
 mod docker;

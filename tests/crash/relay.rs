@@ -18,7 +18,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The usual path of the engine's socket.
 const ENGINE: &str = "/var/run/docker.sock";
-/// The size limit in bytes of a request's head. No request has a longer one.
+/// The size limit in bytes of a request's head. The program's requests have much shorter heads; a longer one ends the
+/// connection.
 const HEAD_MAX: usize = 64 << 10;
 
 /// The relay. It runs until the test's process ends.

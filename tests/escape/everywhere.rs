@@ -202,7 +202,7 @@ impl Search {
                 && let Ok(file) = fs::File::open(entry.path())
             {
                 let mut bytes = Vec::new();
-                // The process may exit in the meantime.
+                // The file may become unreadable in the meantime, for example when its container is removed.
                 let _ = file.take(FILE_MAX).read_to_end(&mut bytes);
                 self.look(found, place, &entry.path().display().to_string(), &bytes);
             }

@@ -7,7 +7,7 @@ use crate::attempts;
 use crate::fixture::every_isolating_backend;
 
 /// A system call: its name, its number, its arguments, and the error that it returns in a bottle. Outside a bottle, the
-/// call with these arguments has no effect, or none that lasts.
+/// call with these arguments has no lasting effect.
 type Refused = (&'static str, libc::c_long, &'static str, &'static str);
 
 const REFUSED: &[Refused] = &[

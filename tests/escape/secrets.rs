@@ -15,7 +15,8 @@ use crate::everywhere::{Found, GIVEN, Place, Search, Searching};
 /// Time limit for the agent to use its secrets.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends a model request with a placeholder, and checks that the agent has its own variable.
+/// The agent's script. It sends a model request with a placeholder, and prints the length of the agent's own secret
+/// variable.
 const AGENT: &str = "curl -s -o /dev/null -d '{}' https://api.anthropic.com/v1/messages; \
     echo has ${#TOKEN} bytes; sleep 600";
 

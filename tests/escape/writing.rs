@@ -28,8 +28,8 @@ async fn no_path_resolves_to_an_outside_file() {
     }
 }
 
-/// Paths that cannot be written on any system. `/dev/shm` is the control: it is beside read-only paths and can be
-/// written.
+/// Folders that cannot be written, whether the bottle uses the host's system or an image. Only `/dev/shm` can be
+/// written: it is the control beside read-only folders.
 const SHUT: [&str; 6] = ["/dev/shm", "/dev", "/sys", "/proc", "/proc/sys", "/run/bottle/proxy"];
 const SHUT_FILES: [&str; 2] = ["/run/bottle/bottle", "/proc/1/mem"];
 
