@@ -26,7 +26,7 @@ async fn a_failed_setup_names_its_step_and_leaves_no_process() {
             assert_eq!(bottle.found().await, [], "{}", fixture.name());
             continue;
         }
-        // A file is in the place of a folder, so the new process fails a long time after its start.
+        // The second exposed path cannot be mounted, so the new process fails late in its setup.
         let inner = fixture.host.user_home.join("file/inner");
         std::fs::create_dir_all(inner.parent().expect("parent")).expect("made");
         std::fs::write(&inner, "x").expect("written");

@@ -36,7 +36,8 @@ async fn shell(bottle: &Bottle<'_>, script: &str) -> String {
     run(&channel, &["/bin/sh", "-c", script]).await.expect("ran").0
 }
 
-/// A script that prints, for each file in the home, every attribute that a snapshot preserves.
+/// A script that prints, for each file in the home, the attributes that a snapshot preserves, except extended
+/// attributes.
 const DESCRIBE: &str = "cd /home/agent && find . -mindepth 1 \\( -type d -prune -o -true \\) -printf '' ; \
     for f in $(ls -A | sort); do stat -c '%n %F %a %s %Y %N' \"$f\"; done; \
     [ one -ef two ] && echo linked; [ one -ef same ] || echo apart; \

@@ -125,7 +125,8 @@ async fn a_crafted_snapshot_is_harmless() {
     let snapshot = bottle.freeze(None).await;
     bottle.remove().await;
     let upper = stored(&fixture, &snapshot);
-    // The snapshot contains a redirected folder, set-id programs, links and whiteouts.
+    // The snapshot gets overlay attributes that redirect a folder and a file, a link to the outside, a set-id program
+    // and, if root runs the test, a device.
     let set = |path: &Path, name: &str, value: &[u8]| {
         let path = upper.join(path);
         rustix::fs::setxattr(&path, name, value, rustix::fs::XattrFlags::empty()).expect("set");
@@ -167,7 +168,7 @@ async fn reports_a_missing_image_of_a_snapshot() {
     let Some(fixture) = fixture().await else { return };
     let bottle = fixture.bottle("stranded").await;
     bottle.stop().await;
-    // The snapshot is used in a home that lacks this home's images.
+    // The bottle's kept files are used after the home's images were removed.
     let images = fixture.host.home.join("images");
     std::fs::remove_file(&images).expect("unlinked");
     let mut again = fixture.planned("stranded");

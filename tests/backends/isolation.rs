@@ -208,7 +208,7 @@ async fn the_agent_cannot_limit_or_slow_pid_1() {
         let expected = [
             ["limit EPERM", "affinity EPERM", "policy EPERM", "priority EPERM"],
             ["limit done", "affinity done", "policy done", "priority done"],
-            // Limits are set without a process id, as `setrlimit` does.
+            // A process can set its own limits only without a process id, as `setrlimit` does.
             ["limit EPERM", "affinity done", "policy done", "priority done"],
         ];
         assert_eq!(lines[..12], expected.concat(), "{}", fixture.name());

@@ -78,7 +78,7 @@ async fn a_fork_bomb_stays_in_its_bottle() {
     }
 }
 
-/// Ways to allocate memory, each for a number of MiB.
+/// Ways to allocate memory: a name, and a Python script that allocates `n` MiB.
 const WAYS: [(&str, &str); 3] = [
     ("its own", "x = bytearray(n << 20)\nfor i in range(0, n << 20, 4096): x[i] = 1"),
     ("shared", "import mmap; x = mmap.mmap(-1, n << 20)\nfor i in range(0, n << 20, 4096): x[i] = 1"),
@@ -168,7 +168,7 @@ async fn removing_image_files_frees_no_disk_limit() {
     }
 }
 
-/// Removes the largest programs except Python, and prints their total size in bytes.
+/// Removes the programs in `/usr/bin` except Python and `sh`, and prints their total size in bytes.
 const REMOVES: &str = "import os, time\n\
     taken, folder = 0, '/usr/bin/'\n\
     names = [n for n in os.listdir(folder) if not n.startswith('python') and n != 'sh']\n\

@@ -1,4 +1,4 @@
-//! Shared memory and message queues, which programs address by a number or a name.
+//! Shared memory, which programs address by a number or a name.
 
 use crate::attempts;
 use crate::fixture::every_isolating_backend;
@@ -8,7 +8,7 @@ fn key() -> u32 {
     0x626f_0000 | (std::process::id() & 0xffff)
 }
 
-/// A script that opens a shared memory segment, or creates one if `make` is set. It prints the size or the error.
+/// A script that opens a shared memory segment, or creates one if `make` is set. It prints `found` or the error.
 fn script(make: bool) -> String {
     let flags = if make { "0o1666" } else { "0" };
     format!(

@@ -156,7 +156,8 @@ fn only_allowed_terminal_sequences_pass() -> Result<()> {
     Ok(())
 }
 
-/// The program of an agent that injects a line into its terminal's input, with both forms of the ioctl request.
+/// The program of an agent that injects a line into its terminal's input, with the ioctl requests `TIOCSTI` and
+/// `TIOCLINUX`.
 fn typist() -> String {
     format!(
         "{}for letter in b'echo typed\\n':\n\
