@@ -20,7 +20,8 @@ pub fn path(folder: &Path) -> PathBuf {
 /// Reads the routes. `None` if the bottle was started by a version that did not write them.
 ///
 /// # Errors
-/// When the file cannot be read, or its content differs in form from that of [`write()`].
+/// When the file cannot be read, or its content has neither the form that [`write()`] writes nor that of an earlier
+/// version.
 pub fn read(folder: &Path) -> io::Result<Option<Routes>> {
     match std::fs::read(path(folder)) {
         Ok(text) => parse(&text).map(Some),

@@ -58,7 +58,8 @@ pub fn bundle() -> ExitCode {
 }
 
 fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
-    // This is the program's path in every bottle, on every backend. In a restarted container the link already exists.
+    // `GUEST_PROGRAM` is the program's path in every bottle that isolates, on every backend. In a restarted container
+    // the link already exists.
     match symlink(PROGRAM_FILE, GUEST_PROGRAM) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -68,7 +69,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // This filter is added to the engine's, so that an agent has the same filter on every backend.
+    // The filter is added to the engine's filter, so that an agent has the same restrictions on every backend.
     seccomp::install(false).map_err(io::Error::other)?;
     let proxy = spec.by_socket.then(|| ForwardConfig {
         sockets: LISTENER_DIR.into(),

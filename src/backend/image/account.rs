@@ -43,7 +43,8 @@ pub(crate) enum NoAccount {
 }
 
 impl Users<'_> {
-    /// The user that the image's `USER` names. If that is root, the user with id 1000, who may not exist yet.
+    /// The user that the image's `USER` names. If `USER` is empty or names root, the user with id 1000, who may not
+    /// exist yet.
     pub(crate) fn agent(&self) -> Result<Account, NoAccount> {
         let (user, group) = match self.user.split_once(':') {
             Some((user, group)) => (user, Some(group)),

@@ -28,8 +28,8 @@ const LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "dev/ptmx"),
 ];
 
-/// The entries of `/proc` that stay visible besides the processes: machine size and kernel features, which programs
-/// read. All other entries reveal or change the host's disks, hardware, locks or load.
+/// The entries of `/proc` that stay visible besides the processes: machine size, load and kernel features, which
+/// programs read. Other entries can reveal or change the host's disks, hardware or locks.
 const VISIBLE: [&str; 10] = [
     "cgroups",
     "cpuinfo",
@@ -43,7 +43,8 @@ const VISIBLE: [&str; 10] = [
     "vmstat",
 ];
 
-/// The folder of `/proc` with the machine's settings. Many programs read it.
+/// The folder of `/proc` with the machine's settings. It becomes read-only and is not covered, because many programs
+/// read it.
 const SETTINGS: &str = "sys";
 
 /// A mount that covers an entry of `/proc` forbids writing and running programs. It must allow devices, because files
@@ -77,8 +78,8 @@ fn mount(root: BorrowedFd<'_>, path: &str, tree: io::Result<Tree>) -> Result<(),
     tree.step_at("make", path)?.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)
 }
 
-/// Covers every entry of `/proc` that is not on the allowlist. Entries that newer kernels add are therefore covered
-/// too.
+/// Covers every file and folder of `/proc` that is not on the allowlist, and makes [`SETTINGS`] read-only. Entries that
+/// newer kernels add are therefore covered too.
 fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let proc = openat(root, "proc", flags, Mode::empty()).step("open /proc")?;

@@ -52,7 +52,8 @@ impl Container {
     /// Opens an archive and reads the headers of its entries.
     ///
     /// # Errors
-    /// When the archive is incomplete, has too many files, or contains a file twice.
+    /// When the archive is incomplete, has too many files, contains a file twice, or contains an entry that is not a
+    /// file, a link or a folder.
     pub(super) fn archive(path: &Path) -> Result<Self, BadImage> {
         let file = File::open(path).map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {error}"));

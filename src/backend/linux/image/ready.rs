@@ -25,7 +25,7 @@ const LIST_MAX: u64 = 1 << 20;
 /// in a bottle all files belong to the agent.
 const DPKG: &str = "etc/dpkg/dpkg.cfg.d";
 
-/// Folders over which a bottle mounts other folders.
+/// Folders that every bottle on an image needs: `/etc` for generated files, and the others as mount points.
 const OWN: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
 
 /// Adds the missing files for the user that the image's `USER` names.
@@ -71,7 +71,7 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     Ok(account)
 }
 
-/// Creates a folder as a mount point. No part of its path may be a link.
+/// Creates a folder and the missing folders above it. No part of the path may be a link.
 fn own_folder(tree: &Tree, place: &str) -> Result<(), BadImage> {
     let place = Path::new(place);
     for part in place.ancestors().filter(|part| !part.as_os_str().is_empty()) {

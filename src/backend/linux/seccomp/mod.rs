@@ -71,7 +71,7 @@ fn filter(nested: bool) -> Result<Filter, HardenError> {
     for (call, rules) in by_arguments()? {
         filter.refuse_when(call, rules, libc::EPERM);
     }
-    // A kernel without that protocol returns the same error. Programs then use the default protocol.
+    // A kernel without the requested protocol returns the same error. Programs then use the default protocol.
     filter.refuse_when(libc::SYS_socket, odd_protocols()?, libc::EPROTONOSUPPORT);
     Ok(filter)
 }
