@@ -317,7 +317,7 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
         };
         for snapshot in all {
             match store.state(&snapshot.slug) {
-                // The bottle's keeper may be creating this snapshot, or be about to record it.
+                // The bottle's keeper may be creating the snapshot, or be about to record it.
                 Some(State::Alive(_) | State::Damaged(_) | State::Newer(_)) => {}
                 Some(State::Dead(_) | State::Preserved(_)) => {
                     if is_unnamed(store, &snapshot) {
@@ -337,7 +337,7 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
 fn is_unnamed(store: &Store, snapshot: &Snapshot) -> bool {
     match store.snapshot(&snapshot.slug) {
         Ok(named) => named.is_none_or(|named| named.reference != snapshot.reference),
-        // Unknown.
+        // It is unknown whether the state names the snapshot, so the snapshot stays.
         Err(_) => false,
     }
 }

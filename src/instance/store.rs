@@ -197,7 +197,7 @@ impl Store {
             .tempdir_in(&self.root)
             .map_err(io(&self.root))?;
         let lock = open_lock(staging.path()).map_err(io(&self.root))?;
-        // A reader may hold this lock while it checks the folder. No other process can hold it.
+        // A reader may hold the lock of the new folder while it checks the folder. No other process can hold it.
         lock.lock().map_err(io(&self.root))?;
         write_record(staging.path(), &record, must_be_durable(true, &record)).map_err(io(&self.root))?;
         let folder = self.folder(&record.slug);
@@ -330,7 +330,7 @@ impl Claim {
     /// When the record or the usage records cannot be written.
     pub fn reset(&self, new: Record, origin: &Origin) -> io::Result<()> {
         if matches!(origin, Origin::New) {
-            // The snapshot that this file names was removed.
+            // The snapshot that `committed-image` names was removed.
             committed::remove(&self.folder)?;
         }
         self.collect_usage()?;

@@ -74,7 +74,7 @@ impl UsageFile {
         let folder = home.join("usage");
         files::create_private_folder(&folder)?;
         let mut file = locked(&path)?;
-        // Without this, a power failure could remove the new directory entry.
+        // Without a sync of the folder, a power failure could remove the new directory entry.
         File::open(&folder)?.sync_all()?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;

@@ -255,8 +255,8 @@ impl Inner {
         if sent.is_ok() {
             live.routes = Some(next.clone());
         } else if let Some(before) = live.routes.clone() {
-            // The proxy may have received the message. The next change gets a higher revision and starts from these
-            // routes.
+            // The proxy may have received the message. The next change gets a higher revision and starts from the
+            // earlier routes.
             self.save(before).await?;
         }
         sent

@@ -158,7 +158,7 @@ async fn keep_new(
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
             // If the routes file cannot be written, the routes cannot change while the bottle runs. An attempt to
-            // change them reports that.
+            // change them then reports an error.
             let routes = Routes::first(order.plan.egress.routes.clone());
             if let Err(error) = routes::write(claim.folder(), &routes) {
                 tracing::warn!("cannot write the bottle's routes: {error}");
@@ -265,7 +265,7 @@ async fn launch_watched(
             _ = first.channel.closed() => {}
         }
         stopped.store(true, Ordering::SeqCst);
-        // The record contains the resources of the current phase before this time ends, so they are removed with the
+        // When this wait ends, the record contains the resources of the current phase, so they are removed with the
         // other resources.
         tokio::time::sleep(PHASE_TIMEOUT).await;
     };

@@ -190,7 +190,7 @@ fn environment(host: &Host) -> BTreeMap<OsString, OsString> {
         host.env.iter().filter(|(name, _)| INHERITED.iter().any(|listed| name.as_os_str() == *listed));
     let mut env: BTreeMap<OsString, OsString> =
         inherited.map(|(name, value)| (name.clone(), value.clone())).collect();
-    // The command needs this to answer with `bottle supervise`.
+    // The command needs `BOTTLE_HOME` to answer with `bottle supervise`.
     env.insert("BOTTLE_HOME".into(), host.home.clone().into());
     env
 }

@@ -103,7 +103,8 @@ impl Owned<'_> {
             decisions: decisions.clone(),
             notifier: Notifier::new(self.host),
         };
-        // This task ends with the bundle, because a bottle can also be locked during its teardown.
+        // The task that waits for a lock ends only with the bundle, because a bottle can also be locked during its
+        // teardown.
         tokio::spawn(lock.run(bundle.clone(), shared.clone()).in_current_span());
         let events = forward_bundle_events(bundle.clone(), shared.clone(), decisions);
         let events_task = tokio::spawn(events.in_current_span());
@@ -363,7 +364,8 @@ async fn forward_bundle_events(bundle: Channel, shared: Arc<Shared>, decisions: 
     if let Ok(mut events) = bundle.open(&BundleRequest::Events).await {
         while let Ok(event) = events.receive::<BundleEvent>().await {
             match event {
-                // The isolation probe sends a request to this host to check that the proxy denies it.
+                // The isolation probe sends a request to the host [`NEVER_LISTED`] to check that the proxy denies the
+                // request.
                 BundleEvent::Refused(refused) if refused.host == NEVER_LISTED => {}
                 BundleEvent::Refused(refused) => shared.notices.send(Notice::Refused(refused)),
                 BundleEvent::Spent { proposal } => decisions.spent(proposal).await,

@@ -226,8 +226,8 @@ impl Teardown<'_> {
 
     async fn remove_resources(&self, keep: bool) -> Vec<String> {
         if !keep {
-            // This is recorded before the removal, so that no command mistakes the remaining resources for preserved
-            // work.
+            // The record says before the removal that nothing is preserved, so that no command mistakes the remaining
+            // resources for preserved work.
             let _ = self.claim.update(|record| record.kept = false);
         }
         let mut resources: Vec<Resource> = self.claim.record().resources;

@@ -248,7 +248,7 @@ impl Drop for Listener {
 /// Accepts contacts concurrently until the listener is dropped.
 async fn accept(listener: TcpListener, visits: Arc<Visits>) {
     let mut tasks = JoinSet::new();
-    // A failure ends this task. The control then gets no answer.
+    // A failed `accept` ends the task. The control then gets no answer.
     while let Ok((mut contact, _)) = listener.accept().await {
         let Some(number) = visits.admit() else { continue };
         let visits = visits.clone();

@@ -100,8 +100,8 @@ impl<'a> Networked<'a> {
     /// # Errors
     /// [`LaunchError`] of the bundle or of pid 1, after both start attempts finished.
     pub async fn start_sidecars(self) -> Result<SidecarsReady<'a>, LaunchError> {
-        // Both attempts finish before a failure is reported, so that no attempt creates resources while the launch is
-        // undone.
+        // The start attempts of the bundle and of pid 1 both finish before a failure is reported, so that neither
+        // creates resources while the launch is undone.
         let starting_guest = async {
             let guest = guest::start(&self.context).await?;
             let ready = workspace::request_ready_time(&self.context, &guest).await?;

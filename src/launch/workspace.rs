@@ -71,7 +71,7 @@ pub(super) async fn fill(
         Some(PendingReadyTime(stream)) => stream,
         None => open(guest, &GuestRequest::Moment).await?,
     };
-    // This time is from the clock that stamps the bottle's files, which can differ from this machine's clock.
+    // The ready time is from the clock that stamps the bottle's files, which can differ from this machine's clock.
     let GuestEvent::Moment { at: ready } = answer(&mut stream).await? else {
         return Err(LaunchError::Unexpected(Peer::Guest));
     };

@@ -178,7 +178,7 @@ async fn services_on_the_host_do_not_answer_the_agent() {
         // As a control, this machine reaches the bundle's outer address, because the machine is on the same network.
         let (_, outer) = network_of(&containers[0]);
         assert!(!greeted(&[], &targets(outer.into_iter(), PORT)).is_empty(), "control");
-        // The agent may reach one of these targets: its own bundle, on the network that both share.
+        // Of all targets, the agent may reach only its own bundle, on the network that both share.
         let (_, own_bundle) = network_of(&containers[0]);
         let channel = bottle.provisioned().await;
         let words: Vec<&str> =
@@ -259,7 +259,7 @@ async fn containers_run_no_image_program_and_show_no_secrets() {
             let user = field("Config.User");
             assert!(!user.starts_with("\"0") && user.contains(':'), "{kind}: {user}");
             assert_eq!(field("HostConfig.ReadonlyRootfs"), (kind == "bundle-process").to_string(), "{kind}");
-            // These folders contain the runtime's and the engine's files for the container.
+            // The runtime and the engine store files for the container in the following folders.
             for folder in ["/run/docker", "/var/lib/docker/containers", "/run/containerd"] {
                 let found = Command::new("grep").args(["-rlsF", SECRET, folder]).output().expect("grep");
                 assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{kind} {folder}");
@@ -278,7 +278,7 @@ async fn neither_the_host_nor_its_other_networks_are_reached() {
         let (bottle, other) = (fixture.bottle("alone").await, fixture.bottle("other").await);
         bottle.start_bundle().await;
         let channel = bottle.provisioned().await;
-        // As a control, each of these targets answers outside the bottle at this moment.
+        // As a control, each target of the agent's attempts answers outside the bottle at this moment.
         let own = bottle::host::addresses::of_this_host().expect("addresses");
         let listeners: Vec<TcpListener> = own
             .iter()
@@ -453,7 +453,7 @@ async fn the_proxy_listens_only_on_the_bottles_network() {
                 let said = ask_as(&plain, port);
                 assert!(!said.to_ascii_lowercase().contains("x-bottle-reason"), "{port}: {said}");
             }
-            // As a control, this user gets an answer from inside the bottle's network.
+            // As a control, the user who runs the test gets an answer from inside the bottle's network.
             let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(&bottle, "guest-process")]);
             let control = ["nsenter", "--net", "--target", &pid];
             let as_user = [&control[..], &plain].concat();

@@ -85,7 +85,7 @@ async fn the_sidecars_are_unprivileged_and_not_the_agents_user() {
         assert!(answer.contains("HTTP/1.1"), "{}: {answer}", fixture.name());
 
         if fixture.name() == "docker" {
-            // Another test checks this for containers.
+            // Another test checks the users of containers.
             bottle.remove().await;
             continue;
         }

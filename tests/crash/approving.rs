@@ -113,7 +113,7 @@ fn approve_and_kill(home: &TestHome, id: &str, role: Option<&str>, after: Durati
 /// Approves `id` until the approval takes effect or the question is no longer pending.
 fn approved_in_the_end(home: &TestHome, id: &str, when: &str) {
     wait_until(&format!("{id} is answered {when}"), || {
-        // This command causes a new keeper to adopt the bottle.
+        // The `exec` command causes a new keeper to adopt the bottle.
         let _ = run(home, &["exec", "one", "--", "true"]).expect_code(0);
         let approved = run(home, &["supervise", "approve", id]);
         approved.code == 0 || !waiting(home).iter().any(|waits| waits == id)

@@ -285,7 +285,7 @@ fn a_launch_by_network_is_killed_at_every_call() {
 fn a_launch_by_socket_is_killed_at_every_call() {
     let test = "a_launch_by_socket_is_killed_at_every_call";
     let Some(world) = World::new(test, "docker: {transport: socket}\n") else { return };
-    // Up to this call, the launch is the same as over a network.
+    // Up to the keeper's first call, the launch is the same as over a network.
     let from = first_of_keeper(&world, &world.start("counted", &["--detach"]));
     world.done(&["stop", "counted", "--time", "0"]);
     launches_are_killed(world, from, &[Whom::Caller]);

@@ -97,7 +97,7 @@ fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
         clean_up(&home);
         assert_eq!(snapshots_of(&home, "fake").len(), 1, "{step}: {:?}", snapshots_of(&home, "fake"));
         let read = read_back(&home, step);
-        // At this step, the new snapshot was recorded before the old one was removed.
+        // At the step `remove_snapshot`, the new snapshot is already recorded and the old one not yet removed.
         let recorded = step == "remove_snapshot";
         assert_eq!(read, if recorded { "second" } else { "first" }, "{step}");
         only_the_snapshot_is_left(&home, "fake", step);

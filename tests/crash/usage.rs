@@ -147,7 +147,7 @@ fn a_keeper_killed_at_random_moments_neither_loses_nor_doubles_usage() {
     let scene = Scene::new();
     scene.start_detached();
     for round in 0..12_u64 {
-        // These requests run while the keeper is killed and while the bottle has no keeper.
+        // Requests are sent while the keeper is killed and while the bottle has no keeper.
         std::thread::scope(|threads| {
             for _ in 0..2 {
                 threads.spawn(|| (0..8).for_each(|_| scene.ask()));
@@ -156,7 +156,7 @@ fn a_keeper_killed_at_random_moments_neither_loses_nor_doubles_usage() {
             scene.kill("__keeper");
             scene.ask();
         });
-        // The keeper that this command starts adopts the bottle.
+        // The keeper that the `exec` command starts adopts the bottle.
         scene.run(&["exec", "one", "--", "true"]);
     }
     scene.ask();

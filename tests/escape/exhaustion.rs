@@ -181,7 +181,7 @@ async fn processor_time_is_limited() {
     if !attempts::possible("processors") {
         return;
     }
-    // This work takes at least one and a half seconds with a fifth of a processor.
+    // The work takes 0.3 s of processor time, which is one and a half seconds with a fifth of a processor.
     let work = "import time\n\
         begun = time.monotonic()\n\
         while time.process_time() < 0.3: pass\n\

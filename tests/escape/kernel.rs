@@ -126,7 +126,7 @@ async fn other_system_call_numberings_are_refused() {
     if !old_is_here {
         skip::aloud("32-bit calls", &"this kernel takes none");
     }
-    // Bit 30 selects the x32 system call numbers. The rest of this number is that of `getpid`.
+    // Bit 30 selects the x32 system call numbers. The rest of the number is that of `getpid`.
     let second = format!("{}call('x32', {})\n", attempts::CALLS, 0x4000_0000 + libc::SYS_getpid);
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("numbers").await;

@@ -378,7 +378,7 @@ fn files_planted_in_a_snapshot_are_restored_harmlessly() -> Result<()> {
         scene.end(agent)?;
         let own = scene.home.bottle_home().join("snapshots").join(agent);
         let snapshot = fs::read_dir(&own)?.next().context("a snapshot")??.path();
-        // An agent cannot create these entries in its workspace.
+        // An agent cannot create the following entries in its workspace.
         let out = snapshot.join("workspace/out");
         fs::set_permissions(out.join("setid"), fs::Permissions::from_mode(0o6755))?;
         symlink(&scene.secret, out.join("absolute"))?;

@@ -24,7 +24,8 @@ async fn keys_and_history_are_invisible() {
         let bottle = fixture.bottle("greedy").await;
         let said = bottle.shell(&find.replace("$0", "/")).await;
         assert_eq!(said.trim(), "0", "{}", fixture.name());
-        // They cannot be reached by their paths either, and the environment of the user's shell is not visible.
+        // The user's files cannot be reached by their paths either, and the environment of the user's shell is not
+        // visible.
         let channel = bottle.connect().await;
         let list = format!("ls -A {} 2>&1 | grep -v 'No such file'; env | cut -d= -f1", home.display());
         let (said, _) = crate::fixture::run(&channel, &["/bin/sh", "-c", &list]).await.expect("ran");

@@ -169,7 +169,7 @@ fn searched(settings: &str, test: &str) -> Option<()> {
     // As a control, the same search finds a text in every kind of place.
     let planted = Planted::new(&hash, &state);
     let searching = Searching::begin(search(vec![planted.needle.clone()]));
-    // The engine reports an event only when it happens, so this restart causes one.
+    // The engine reports an event only when it happens, so a restart of the container causes one.
     assert!(docker(&["restart", "--time", "0", &planted.container]).is_some());
     std::thread::sleep(Duration::from_secs(1));
     let (found, _) = searching.end();

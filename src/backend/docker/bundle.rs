@@ -111,7 +111,7 @@ impl Bundle<'_> {
         let mut mounts = vec![bind(self.logs, LOGS, false)];
         if let Some(gate) = self.gate {
             mounts.push(bind(gate, GATE, false));
-            // ssh looks up the name of its user in this file.
+            // ssh looks up the name of its user in `/etc/passwd`.
             mounts.push(bind(&gate.join(PASSWD), "/etc/passwd", true));
         }
         if let Transport::Socket(volume) = self.transport {
@@ -120,7 +120,7 @@ impl Bundle<'_> {
         let mut sysctls = common.sysctls.unwrap_or_default();
         // The container is on two networks and must not forward packets between them.
         sysctls.insert("net.ipv4.ip_forward".to_owned(), "0".to_owned());
-        // With this setting, ports 53, 80 and 443 need no capability.
+        // With `ip_unprivileged_port_start=0`, listening on the ports 53, 80 and 443 needs no capability.
         sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
         HostConfig {
             network_mode: Some(self.net.id.clone()),

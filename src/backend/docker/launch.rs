@@ -108,8 +108,8 @@ impl Launches {
                 made
             }
             Transport::Network(shared) => {
-                // Both operations finish before a failure is returned, so that nothing is created while the launch is
-                // undone.
+                // The outer network and the container are both created, or fail, before a failure is returned, so that
+                // nothing is created while the launch is undone.
                 let (outside, made) = tokio::join!(outside, make(shared, None));
                 let (outside, (id, attached)) = (outside?, made?);
                 join_outside(engine, &outside, &id).await.map_err(failed)?;
@@ -303,7 +303,7 @@ fn make_gate(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendErr
     let folder = make_for_bundle(state.join(GATE_FOLDER), (uid, gid))?;
     let path = folder.join(bundle::PASSWD);
     let text = format!("root:x:0:0:::\ngate:x:{uid}:{gid}::/nonexistent:/bin/false\n");
-    // In an earlier launch the gate could write to this folder. An existing entry is replaced, and links are not
+    // In an earlier launch the git gate could write to its folder. An existing entry is replaced, and links are not
     // followed.
     let written = crate::host::files::replace(&path, |file| {
         std::io::Write::write_all(file, text.as_bytes())?;

@@ -11,7 +11,7 @@ pub(super) async fn prepare(
     plan: &Plan,
     progress: &ProgressSink<Step>,
 ) -> Result<Prepared, BackendError> {
-    // Several of these calls need the program. The first one finds it and the others reuse it.
+    // Several of the preparations need the program. The first one finds the program and the others reuse it.
     let (agent, sidecars, program) =
         tokio::try_join!(images.agent(plan, progress), images.sidecars(progress), images.program())?;
     if images.made_any() {

@@ -1,6 +1,7 @@
 //! Reads the networks to which this machine has routes, so that no bottle's network hides one of them.
 //!
-//! This matters only if the engine runs on this machine. Otherwise bottles avoid these addresses without need.
+//! Only an engine on this machine can hide such a network. With an engine on another machine, bottles avoid these
+//! addresses without need.
 
 use std::fs::File;
 use std::io::Read;

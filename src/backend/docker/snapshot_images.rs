@@ -73,12 +73,12 @@ pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) 
     if !is_ours(names, snapshot) {
         return Err(BackendError::failed(format!("{} is not a snapshot of this home", snapshot.reference)));
     }
-    // The labels are checked too, because any image can have that name.
+    // The labels are checked too, because any image can have a snapshot's name.
     let image = inspect(engine, &snapshot.reference).await.map_err(failed)?;
     if image.is_none_or(|image| image.labels.get(SNAPSHOT_HOME).is_none_or(|home| home != names.home())) {
         return Ok(());
     }
-    // This removes only the name. Layers that bottles and other snapshots use stay.
+    // The request removes only the image's name. Layers that bottles and other snapshots use stay.
     let options = RemoveImageOptionsBuilder::new().force(true).build();
     let removed = engine.docker().remove_image(&snapshot.reference, Some(options), None);
     engine.call_if_there(removed).await.map(drop).map_err(failed)

@@ -21,7 +21,7 @@ pub(crate) struct PlainSpec {
 /// Runs a guest without isolation. It listens on no proxy ports, because guests of several bottles would listen on the
 /// same ports of the host.
 pub(crate) fn run(child_end: ChildEnd, spec: PlainSpec, fds: Vec<OwnedFd>) -> io::Result<ExitCode> {
-    // This call fails only in a process that already leads a session, so its error is ignored.
+    // `setsid` fails only in a process that already leads a session, so its error is ignored.
     let _ = rustix::process::setsid();
     child_end.report(&Report::Started { pid: std::process::id() })?;
     child_end.ready(std::fs::File::open("/dev/null")?)?;

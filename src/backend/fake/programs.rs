@@ -29,7 +29,7 @@ const NOT_FOUND: u8 = 127;
 /// Runs the program that the first argument names.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    // A plain process has no pid namespace. Without this signal it would continue after its guest is killed.
+    // A plain process has no pid namespace. Without the death signal, it would continue after its guest is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     if !parent_is_a_guest() {
         return ExitCode::FAILURE;

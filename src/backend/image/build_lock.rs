@@ -43,7 +43,8 @@ pub(crate) async fn lock(
     while !acquired(all.try_lock_shared()).map_err(failed)? {
         tokio::time::sleep(PAUSE).await;
     }
-    // The file is opened only after the shared lock is held, because a cleanup removes these files.
+    // The image's lock file is opened only after the shared lock is held, because a cleanup removes the images' lock
+    // files.
     let image = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     let mut waits = false;
     while !acquired(image.try_lock()).map_err(failed)? {

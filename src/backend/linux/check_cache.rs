@@ -47,7 +47,7 @@ impl CheckCache {
         let Some(fingerprint) = self.fingerprint.as_ref().filter(|_| !self.is_current()) else { return };
         self.clear();
         match symlink(fingerprint, &self.path) {
-            // Another start has already recorded it.
+            // Another start has already recorded a result.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => tracing::debug!("cannot cache the check in {}: {error}", self.path.display()),
             Ok(()) => {}

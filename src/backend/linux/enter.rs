@@ -61,7 +61,7 @@ struct Confined {
 
 /// Creates the sandbox. Returns `None` in the outer process.
 fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, SetupFailure> {
-    // This call fails only in a process that already leads a session, so its error is ignored.
+    // `setsid` fails only in a process that already leads a session, so its error is ignored.
     let _ = rustix::process::setsid();
     privileges::raise_oom_score();
     cgroups::join(&spec.groups)?;
@@ -91,8 +91,8 @@ fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, Se
         Forked::Child => {
             drop((outer, proc));
             let confined = confine(spec, &sources, &inner)?;
-            // This read returns when the outer process exits, which happens after it reported this process to the
-            // backend. The sandbox therefore cannot become ready before its process is recorded.
+            // The read returns when the outer process exits, which happens after the outer process reported this
+            // process to the backend. The sandbox therefore cannot become ready before its process is recorded.
             rustix::io::read(&inner, &mut [0_u8; 1][..]).step("wait for the outer process")?;
             Ok(Some(confined))
         }

@@ -76,7 +76,7 @@ fn open_loopback(proc: &OwnedFd) -> io::Result<()> {
         Some(number) => return Err(io::Error::from_raw_os_error(-number)),
         None => return Err(io::ErrorKind::InvalidData.into()),
     }
-    // The file is opened after `unshare`, because it is specific to the network namespace.
+    // The setting's file is opened after `unshare`, because the file is specific to the network namespace.
     let lowest = "sys/net/ipv4/ip_unprivileged_port_start";
     let lowest = openat(proc, lowest, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     File::from(lowest).write_all(b"0")

@@ -65,7 +65,7 @@ pub fn run() -> ExitCode {
 
 fn receive() -> io::Result<(BundleConfig, ChildEnd)> {
     let (child_end, config, _) = ChildEnd::receive()?;
-    // This call fails only in a process that already leads a session, so its error is ignored.
+    // `setsid` fails only in a process that already leads a session, so its error is ignored.
     let _ = rustix::process::setsid();
     child_end.report(&Report::Started { pid: std::process::id() })?;
     Ok((config, child_end))

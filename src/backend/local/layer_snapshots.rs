@@ -199,7 +199,7 @@ fn store(
         let image = scope.layers(slug).image()?;
         write_facts(&new, &Facts { made_at, bytes: outcome.size, image })?;
         syncfs(open_folder(&new)?)?;
-        // This rename cannot replace a snapshot, because a snapshot is a folder that is not empty.
+        // The rename cannot replace an existing snapshot, because a snapshot is a folder that is not empty.
         fs::rename(&new, own.join(&reference))?;
         Ok(outcome)
     });
@@ -251,7 +251,7 @@ fn restore(
     let layers = scope.layers_in(state);
     let name = layers.folder().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let thawed = state.join(format!(".thaw-{name}"));
-    // A launch that was killed may have left this folder.
+    // A launch that was killed may have left the folder `.thaw-<layers>`.
     layers::remove_tree(&thawed)?;
     let stored = folder_of(scope, snapshot);
     let from = open_folder(&stored)?;

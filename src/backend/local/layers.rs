@@ -132,14 +132,16 @@ impl Layers {
     /// # Errors
     /// When a folder cannot be created, or its owner cannot be changed.
     pub(crate) fn make(&self, kind: Kind, owner: Option<u32>) -> io::Result<()> {
-        // Root owns this folder. The bottle's user reaches its content only through the two mounts in the bottle.
+        // Root owns the folder of the layers. The bottle's user reaches its content only through the two mounts in the
+        // bottle.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let mut folders = kind.trees().to_vec();
         if kind == Kind::Upper {
             folders.push(WORK);
         }
         if kind != Kind::Home && owner.is_some() {
-            // The bottle mounts the content through this path. On the host, only root can reach the path.
+            // The bottle mounts the layers through the path of their folder. On the host, only root can reach that
+            // path.
             fs::set_permissions(&self.0, fs::Permissions::from_mode(0o711))?;
         }
         for folder in folders {

@@ -41,7 +41,7 @@ impl Scope {
             Resource::new(slug, LAYERS, text(layers.folder())),
         ])?;
         runtime_folder.make().map_err(|error| failed(runtime_folder.folder(), error))?;
-        // Layers that exist determine the kind. For a snapshot, the restore determines it.
+        // Layers that exist determine the kind. For a snapshot, the restore determines the kind.
         let kind = if *launch.origin == Origin::New { Some(kind) } else { layers.kind() };
         layers.make(kind.unwrap_or(Kind::Home), owner).map_err(|error| failed(layers.folder(), error))
     }

@@ -191,7 +191,7 @@ impl Started {
         if result.is_err() {
             self.end().await;
         }
-        // This task reaps the child when it exits. A bundle runs as long as its bottle.
+        // The spawned task reaps the child when it exits. A bundle runs as long as its bottle.
         tokio::spawn(async move { self.child.wait().await });
         result
     }

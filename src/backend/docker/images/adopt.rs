@@ -143,7 +143,7 @@ fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::R
     for file in more.roots {
         link(&mut archive, file, CA_BUNDLE_FILE)?;
     }
-    // Desktop programs need a machine id. This one is independent of the engine's machine.
+    // Desktop programs need a machine id. The generated one is independent of the engine's machine.
     let mut machine = Hash::new("machine");
     machine.add(more.image.as_bytes());
     let machine = format!("{:0>32}\n", machine.finish());

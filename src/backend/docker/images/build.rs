@@ -182,8 +182,8 @@ fn left(
     };
     let free = images.iter().filter(|image| !used.contains(&image.id));
     free.filter_map(|image| {
-        // The image is removed by this name. If it has another name, for example as a snapshot, it stays under that
-        // name.
+        // A replaced agent image or a sidecars' image is removed by its `bottle-agent` or `bottle-sidecars` name. If
+        // the image has another name, for example as a snapshot, it stays under that name.
         let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_of_sidecars(name));
         Some(Unused {
             kind: IMAGE.to_owned(),

@@ -52,7 +52,7 @@ impl Local {
             self.import(docker, self.stream(&unread), &report).await
         };
         loaded.map_err(|error| {
-            // The engine only sees that its input ended. The cause is known here.
+            // The engine sees only that its input ended; `unread` contains the cause.
             match unread.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(why) => BackendError::failed(format!("cannot read {named}: {why}")),
                 None => failed(format!("cannot load {named}"), error),

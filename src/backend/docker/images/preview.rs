@@ -22,7 +22,7 @@ impl Images {
     /// [`BackendError`] when the engine cannot be queried, or when the preparation would certainly fail.
     pub async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let mut preview = Preview::default();
-        // These calls read the program and query the engine's architecture in parallel.
+        // The program is read while the engine's architecture is queried.
         let (base, _) = tokio::join!(self.base_if_there(), self.program_file());
         let base = base?;
         let sidecars_exist = match &base {
@@ -33,7 +33,7 @@ impl Images {
                 );
                 self.inspect(&name, SIDECARS_NAME).await?.is_some()
             }
-            // This fails if there is no program for the sidecars.
+            // The preview fails if there is no program for the sidecars.
             None => self.program_file().await.map(|_| false)?,
         };
         if base.is_none() {

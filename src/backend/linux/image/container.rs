@@ -150,7 +150,7 @@ fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
 
 fn open_beneath(folder: &OwnedFd, name: &Path) -> Result<Option<Content>, BadImage> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    // Without these flags, opening a named pipe would block.
+    // Without `NONBLOCK`, opening a named pipe would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match openat2(folder, name, flags, Mode::empty(), resolve) {
         Err(Errno::NOENT) => return Ok(None),

@@ -191,7 +191,7 @@ fn collect(
 ) -> Result<(), BadImage> {
     let index: Index = json(index, "its index")?;
     for entry in index.manifests {
-        // Such an entry is not an image; it may describe how an image was built, for example.
+        // An entry for an unknown platform is not an image; it may describe how an image was built, for example.
         if entry.platform.as_ref().is_some_and(|platform| platform.os == UNKNOWN) {
             continue;
         }

@@ -333,7 +333,7 @@ fn inspect_source(path: PathBuf, real: &Path) -> Result<Source, BadImage> {
 fn unpack(folder: &Path, source: Source) -> Result<(), BadImage> {
     let (new, place) = (folder.join(format!(".new-{}", source.name)), folder.join(&source.name));
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(BadImage::Disk)?;
-    // A start that was killed may have left this folder.
+    // A start that was killed may have left the folder `.new-<name>`.
     layers::remove_tree(&new).map_err(BadImage::Disk)?;
     let made = fill(&new, source).and_then(|()| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -361,7 +361,7 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
         None => Config::default(),
     };
     if source.local.folder {
-        // If root runs this, the copies belong to root, because no bottle runs as root. An ordinary user owns all
+        // If root copies a folder, the copies belong to root, because no bottle runs as root. An ordinary user owns all
         // copies in any case.
         let owner = rustix::process::geteuid().is_root().then_some(0);
         let copied = tree_into(&source.local.path, new, ROOT, owner).map_err(BadImage::Disk)?;

@@ -1,8 +1,9 @@
 //! The allowlist of system calls. It serves developer programs: shells, compilers, interpreters, package managers,
 //! version control, debuggers of their own child processes, databases and terminals.
 //!
-//! It is based on the default lists of container engines, without calls that need a privilege, and tested with such
-//! programs (`tests/escape/tools.rs`). A call that is not listed fails with ENOSYS, as on a kernel that lacks it.
+//! The allowlist is based on the default lists of container engines, without calls that need a privilege, and tested
+//! with developer programs (`tests/escape/tools.rs`). A call that is not listed fails with ENOSYS, as on a kernel that
+//! lacks it.
 
 use nix::libc;
 

@@ -93,7 +93,7 @@ impl CopySupport {
         while self.ranges && read_at < end {
             let length = usize::try_from((end - read_at).min(CHUNK)).unwrap_or(BUFFER);
             match copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), length) {
-                // The file became shorter. The caller detects this by the file's times.
+                // The file became shorter. The caller detects the change by the file's times.
                 Ok(0) => return Ok(read_at - start),
                 Ok(_) => {}
                 Err(Errno::INTR) => {}

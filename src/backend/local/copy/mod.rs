@@ -154,7 +154,7 @@ impl<'a> Copier<'a> {
             return Ok(());
         };
         let copied = match FileType::from_raw_mode(stat.st_mode) {
-            // This call adds the path to its errors itself.
+            // `folder` adds the path to its errors itself.
             FileType::Directory => return self.folder(level, name, depth),
             FileType::RegularFile => self.file(level, name, &path, &stat),
             FileType::Symlink => self.symlink(level, name, &stat),
