@@ -15,7 +15,7 @@ pub struct BackendError {
     pub message: String,
     /// The user's next step.
     pub hint: Option<String>,
-    /// The cause.
+    /// The error that caused this one.
     pub source: Option<Arc<dyn Error + Send + Sync>>,
 }
 

@@ -353,7 +353,7 @@ pub struct Check {
 /// One finding, as `bottle doctor` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The problem.
+    /// The problem, such as a missing feature.
     pub what: String,
     /// The command or change that fixes it.
     pub fix: String,
@@ -423,7 +423,7 @@ pub struct ContainerImages {
 /// A host path that the bottle sees read-only at the same path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exposed {
-    /// The path.
+    /// The path, the same on the host and in the bottle.
     pub path: PathBuf,
     /// Why the agent needs the path (`mini's virtual environment`).
     pub why: String,

@@ -38,7 +38,7 @@ pub enum Entry {
         tool: Tool,
         /// The user's answer.
         status: Status,
-        /// The user's reason.
+        /// The user's reason for the answer, if the user gave one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// SHA-256 of the proposed file, in hexadecimal.
@@ -55,7 +55,7 @@ pub enum Entry {
         /// How long the new routes stay valid.
         #[serde(default)]
         scope: Scope,
-        /// The user's reason.
+        /// The user's reason for the answer, if the user gave one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// The revision of the new routes.
@@ -86,7 +86,7 @@ pub enum Entry {
         proposal: Id,
         /// The revision of the routes.
         revision: u64,
-        /// The reason.
+        /// Why the routes could not be activated.
         why: String,
     },
 }
@@ -97,17 +97,17 @@ pub enum AuditError {
     /// A file cannot be read or written.
     #[error("{}", path.display())]
     Io {
-        /// The file.
+        /// The file that cannot be read or written.
         path: PathBuf,
-        /// The cause.
+        /// The system's error.
         source: io::Error,
     },
     /// The log was altered.
     #[error("{}", path.display())]
     Broken {
-        /// The file.
+        /// The path of the altered log.
         path: PathBuf,
-        /// The alteration.
+        /// How the log was altered.
         source: Alteration,
     },
 }

@@ -89,7 +89,7 @@ impl Keeps {
 pub struct Unnamed {
     /// The name of the snapshot's backend.
     pub backend: String,
-    /// The snapshot.
+    /// The snapshot to remove.
     pub snapshot: Snapshot,
 }
 

@@ -29,7 +29,7 @@ pub struct Committed {
     pub covers: Timestamp,
 }
 
-/// The file's content.
+/// The content of `committed-image`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Written {
     schema: u32,

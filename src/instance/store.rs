@@ -69,7 +69,7 @@ pub enum ClaimError {
     /// Another bottle or process already has the slug.
     #[error("{slug} is taken: {by}")]
     Taken {
-        /// The slug.
+        /// The bottle's slug.
         slug: Slug,
         /// The bottle or process that has the slug.
         by: Holder,

@@ -67,7 +67,7 @@ pub enum ClientError {
     /// The bottle has ended.
     #[error("{slug} is not running: {why}")]
     NotRunning {
-        /// The slug.
+        /// The bottle's slug.
         slug: Slug,
         /// How the bottle ended.
         why: String,
@@ -77,31 +77,31 @@ pub enum ClientError {
     /// The bottle was attached, and its keeper died.
     #[error("{slug} has lost its keeper")]
     Orphaned {
-        /// The slug.
+        /// The bottle's slug.
         slug: Slug,
     },
     /// The bottle's record cannot be used.
     #[error("{slug}: {why}")]
     Unusable {
-        /// The slug.
+        /// The bottle's slug.
         slug: Slug,
-        /// The reason.
+        /// Why the record cannot be used.
         why: String,
     },
     /// The bottle's keeper is alive but does not accept connections.
     #[error("cannot connect to the keeper of {slug} at {}", path.display())]
     Unreached {
-        /// The slug.
+        /// The bottle's slug.
         slug: Slug,
-        /// The keeper's socket.
+        /// The path of the keeper's socket.
         path: PathBuf,
-        /// The cause.
+        /// Why the connection failed.
         source: io::Error,
     },
     /// The bottle's keeper is alive but listens in another runtime folder.
     #[error("cannot connect to the keeper of {slug}: it listens in {}, not in {}", there.display(), here.display())]
     Elsewhere {
-        /// The slug.
+        /// The bottle's slug.
         slug: Slug,
         /// The keeper's runtime folder.
         there: PathBuf,

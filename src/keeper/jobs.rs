@@ -14,7 +14,7 @@ use crate::instance::snapshots;
 /// The minimum time between two progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A running job.
+/// A running snapshot job.
 pub(super) type Job<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Waits for the running job to finish and clears it. Waits forever if there is no job.

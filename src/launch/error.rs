@@ -74,7 +74,7 @@ pub enum LaunchError {
     /// The agent's program is not in the bottle.
     #[error("{report}")]
     ProgramMissing {
-        /// The guest's report.
+        /// The guest's message about the missing program.
         report: String,
         /// Whether the bottle's programs come from an image.
         in_image: bool,

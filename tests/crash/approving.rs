@@ -161,7 +161,7 @@ fn a_sidecar_killed_during_an_approval_leaves_a_correct_audit_log() {
             let verified = run(&home, &["audit", "verify"]);
             assert_eq!(verified.code, 0, "{when}: {}{}", verified.stdout, verified.stderr);
             if role == "__supervise" {
-                // The proxy still runs in this case.
+                // The proxy still runs after the supervise sidecar was killed.
                 approved_in_the_end_or_stale(&home, &id);
                 audited(&home, live(&home).0, &when);
             }

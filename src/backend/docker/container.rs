@@ -46,7 +46,7 @@ pub(super) async fn start(engine: &Engine, id: &str) -> Result<(), EngineError> 
 /// A container that was found by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The engine's id.
+    /// The engine's id of the container.
     pub(super) id: String,
     /// Whether the container runs.
     pub(super) running: bool,

@@ -48,7 +48,7 @@ pub(super) enum EngineError {
     Absent {
         /// The path of the engine's socket.
         socket: PathBuf,
-        /// The system error.
+        /// The system error of the connection attempt.
         cause: String,
     },
     /// This user may not access the engine's socket.

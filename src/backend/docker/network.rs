@@ -27,7 +27,7 @@ const TRIES: usize = 64;
 /// A network that was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Net {
-    /// The engine's id.
+    /// The engine's id of the network.
     pub(super) id: String,
     /// The subnet of the network.
     pub(super) subnet: Ipv4Net,

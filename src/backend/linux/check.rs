@@ -16,7 +16,7 @@ const OLDEST_KERNEL: (u32, u32) = (5, 12);
 /// The settings of the machine that affect whether sandboxes work and how well they isolate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Facts {
-    /// The kernel's release.
+    /// The kernel's release, for example `6.1.0-18-amd64`.
     release: String,
     /// Whether this process runs as root.
     root: bool,

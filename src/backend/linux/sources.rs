@@ -20,7 +20,7 @@ use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// The open host paths of one sandbox.
 pub(super) struct Sources {
-    /// This program.
+    /// The mount of this program.
     pub(super) program: Tree,
     /// The bottle's folders. `None` for a trial sandbox.
     pub(super) own: Option<Own>,
@@ -34,7 +34,7 @@ pub(super) struct Sources {
 pub(super) struct Own {
     /// The agent's home. `None` if the bottle runs from an image, which contains the home.
     pub(super) home: Option<Tree>,
-    /// The workspace.
+    /// The mount of the workspace.
     pub(super) workspace: Tree,
     /// The folder of the proxy's sockets.
     pub(super) proxy: Tree,

@@ -65,7 +65,7 @@ impl SandboxSpec {
 pub(crate) struct OwnFolders {
     /// The agent's home. `None` if the bottle runs from an image, which contains the home.
     pub(crate) home: Option<PathBuf>,
-    /// The workspace.
+    /// The folder of the workspace.
     pub(crate) workspace: PathBuf,
     /// The folder of the proxy's sockets.
     pub(crate) proxy: PathBuf,

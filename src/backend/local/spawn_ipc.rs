@@ -76,7 +76,7 @@ pub(crate) struct SetupFailure {
     pub(crate) part: SetupPart,
     /// The step that failed, with its object.
     pub(crate) step: String,
-    /// The cause.
+    /// The message of the error that made the step fail.
     pub(crate) cause: String,
     /// The error number, if the cause is a system error.
     pub(crate) errno: Option<i32>,

@@ -93,9 +93,9 @@ pub(super) struct BuildRequest<'a> {
     pub(super) hint: &'a str,
     /// The hash of the home for which the image is built.
     pub(super) home: &'a str,
-    /// The image's tag.
+    /// The repository name and tag that the image gets. `None` for an image that is prepared later.
     pub(super) tag: Option<String>,
-    /// The image's labels.
+    /// The labels that the image gets, besides those of its Dockerfile.
     pub(super) labels: Vec<(String, String)>,
     /// The proxy variables that [`proxies`] returned.
     pub(super) proxies: Vec<(String, String)>,

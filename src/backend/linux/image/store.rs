@@ -70,7 +70,7 @@ pub(in crate::backend::linux) struct Image {
     pub(in crate::backend::linux) name: String,
     /// The folder of the image's read-only files.
     pub(in crate::backend::linux) root: PathBuf,
-    /// The image's metadata.
+    /// The content of the image's `image.json`.
     facts: Facts,
 }
 
