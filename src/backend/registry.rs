@@ -18,7 +18,7 @@ pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
     ]
 }
 
-/// The backend of this name.
+/// The backend of this name. `None` if this build has none.
 #[must_use]
 pub fn by_name(host: &Host, name: &str) -> Option<Box<dyn Backend>> {
     all(host).into_iter().find(|backend| backend.name() == name)

@@ -28,7 +28,7 @@ pub enum KeyError {
     /// The root certificates that the bottle's manifest adds cannot be used.
     #[error(transparent)]
     CaBundle(#[from] CaBundleError),
-    /// The forge token is not among the launch's secrets.
+    /// The forge token is not among the launch's secrets and cannot be read from its source.
     #[error("the token for the deploy key of {0} is missing")]
     NoToken(Name),
     /// The key pair could not be generated.

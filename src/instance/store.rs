@@ -51,7 +51,7 @@ pub struct Listed {
 /// The state of a bottle's folder.
 #[derive(Debug, Clone)]
 pub enum State {
-    /// The bottle's keeper runs.
+    /// A process holds the bottle's lock: its keeper, or a cleanup for a moment.
     Alive(Box<Record>),
     /// The bottle has no keeper and is not preserved.
     Dead(Box<Record>),
@@ -74,7 +74,7 @@ pub enum ClaimError {
         /// The bottle or process that has the slug.
         by: Holder,
     },
-    /// The state folder cannot be written.
+    /// The state folder cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
 }

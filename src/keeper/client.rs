@@ -74,7 +74,8 @@ pub enum ClientError {
         /// Whether it can be resumed.
         preserved: bool,
     },
-    /// The bottle was attached, and its keeper died.
+    /// The bottle's keeper died, and no keeper can adopt the bottle: it was attached, starting or ending, or its agent
+    /// had exited.
     #[error("{slug} has lost its keeper")]
     Orphaned {
         /// The bottle's slug.

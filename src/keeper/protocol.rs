@@ -76,7 +76,8 @@ pub enum KeeperEvent {
         /// The bottle's slug.
         slug: Slug,
     },
-    /// The launch or the commit failed, and everything it created is removed.
+    /// The launch, the commit or the removal of a snapshot failed. Everything that it created is removed, except the
+    /// resources in [`LaunchFailure::left`].
     Failed(LaunchFailure),
     /// The progress of a commit or of the copy of the working directory.
     Copied(Copied),
@@ -137,7 +138,7 @@ pub enum Phase {
     Undo,
 }
 
-/// Why a launch failed.
+/// Why a launch, a commit or the removal of a snapshot failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchFailure {
     /// The exit code, from the table in `docs/exit-codes.md`.

@@ -42,7 +42,7 @@ impl LaunchContext<'_> {
 
 /// The certificates that programs in the bottle trust, as PEM.
 pub(super) struct Trust {
-    /// The proxy's certificate authority.
+    /// The certificate of the proxy's certificate authority.
     pub(super) authority: String,
     /// The machine's trusted roots.
     pub(super) roots: String,

@@ -24,7 +24,8 @@ const CA_VARIABLES: [&str; 10] = [
     "NIX_SSL_CERT_FILE",
 ];
 
-/// The system folders of a bottle, which are last in `PATH`.
+/// The system folders in the `PATH` of a bottle on the host's system. Only the folder of this program's commands comes
+/// after them.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Builds the complete environment. It inherits no variable of the host except `TERM`.

@@ -43,7 +43,7 @@ pub enum LaunchError {
     NoSecret {
         /// The kind of object that needs the secret: `variable` or `repository`.
         object: &'static str,
-        /// The name of that variable or repository.
+        /// The name of the variable or repository.
         name: String,
         /// The part of the object that the secret provides (`key`).
         part: &'static str,

@@ -29,7 +29,7 @@ const RUN_SIZE: u64 = 64 << 20;
 pub(super) struct Agent<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// The id of the image.
+    /// The id of the agent's image.
     pub(super) image: &'a str,
     /// The user id and group id in the container. Never 0.
     pub(super) user: (u32, u32),

@@ -47,7 +47,7 @@ pub(super) struct Bundle<'a> {
     pub(super) slug: &'a Slug,
     /// The hash of the home and the slug, with which the bundle's processes are labelled.
     pub(super) labels: [String; 2],
-    /// The id of the image.
+    /// The id of the sidecars' image.
     pub(super) image: &'a str,
     /// The user id and group id in the container. Never 0.
     pub(super) user: (u32, u32),

@@ -25,7 +25,7 @@ pub const BUNDLE_FLAG: &str = "__contained-bundle";
 
 /// In the agent's container, the mount point of the volume that contains this program.
 pub(super) const PROGRAM_DIR: &str = "/run/bottle/bin";
-/// The path of this program in that volume.
+/// The path of this program in the agent's container.
 pub(super) const PROGRAM_FILE: &str = "/run/bottle/bin/bottle";
 /// The path of this program in the sidecars' image.
 pub(super) const SIDECARS_PROGRAM: &str = "/usr/local/bin/bottle";

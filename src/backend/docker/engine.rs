@@ -72,7 +72,7 @@ pub(super) enum EngineError {
     /// The engine refused the call.
     #[error("{message}")]
     Refused {
-        /// The HTTP status.
+        /// The HTTP status of the engine's answer.
         status: u16,
         /// The engine's error message.
         message: String,

@@ -31,7 +31,7 @@ pub(super) enum Who {
 }
 
 impl Who {
-    /// The first id of the range.
+    /// The first id of the range for these processes.
     fn first(self) -> u32 {
         match self {
             Self::Agent => 0x7000_0000,

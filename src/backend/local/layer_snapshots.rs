@@ -36,10 +36,10 @@ pub(crate) const LEFTOVER: &str = "snapshot-rest";
 /// The name prefixes of incomplete folders.
 const LEFTOVER_PREFIXES: [&str; 3] = [".new-", ".old-", ".thaw-"];
 
-/// The folder of a home's images.
+/// The name of the folder that contains a home's images.
 pub(crate) const IMAGES: &str = "images";
 
-/// The metadata file of a snapshot.
+/// The name of a snapshot's metadata file.
 const FACTS: &str = "snapshot.json";
 
 /// The file system type of a tmpfs (`statfs(2)`).

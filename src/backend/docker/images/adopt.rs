@@ -120,7 +120,7 @@ struct Additions<'a> {
     owned: bool,
     /// The certificate bundles whose parent folder exists in the image.
     roots: Vec<&'static str>,
-    /// The id of the image.
+    /// The id of the image that is being prepared.
     image: &'a str,
 }
 

@@ -32,10 +32,10 @@ use crate::manifest::host_path;
 /// The [`Unused::kind`] of an image.
 const IMAGE: &str = "image";
 
-/// The file that contains an image's metadata.
+/// The name of the file that contains an image's metadata.
 const FACTS: &str = "image.json";
 
-/// The folder that contains an image's files.
+/// The name of the folder that contains an image's files.
 const ROOT: &str = "root";
 
 /// The version of the preparation, a suffix of the image's name. Changing it rebuilds every image.
