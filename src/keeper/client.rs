@@ -71,7 +71,7 @@ pub enum ClientError {
         slug: Slug,
         /// How the bottle ended.
         why: String,
-        /// Whether it can be resumed.
+        /// Whether the bottle can be resumed.
         preserved: bool,
     },
     /// The bottle's keeper died, and no keeper can adopt the bottle: it was attached, starting or ending, or its agent

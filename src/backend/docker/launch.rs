@@ -280,7 +280,7 @@ fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }
 
-/// Whether any of these routes connects to the user's machine. False if the routes cannot be parsed.
+/// Whether any of these routes connects to the user's machine.
 fn has_route_to_machine(table: &RouteTable) -> bool {
     table.routes().iter().any(|route| route.connect_to.as_ref().is_some_and(|to| to.host == OWN_MACHINE))
 }

@@ -132,8 +132,8 @@ impl Layers {
     /// # Errors
     /// When a folder cannot be created, or its owner cannot be changed.
     pub(crate) fn make(&self, kind: Kind, owner: Option<u32>) -> io::Result<()> {
-        // Root owns the folder of the layers. The bottle's user reaches its content only through the two mounts in the
-        // bottle.
+        // The user who starts the bottle owns the folder of the layers. If that is root, the bottle's user reaches the
+        // content only through the two mounts in the bottle.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let mut folders = kind.trees().to_vec();
         if kind == Kind::Upper {

@@ -30,7 +30,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Sends the image to the engine and returns the image's id or name. `named` identifies the image in errors.
+    /// Sends the image to the engine and returns the image's id. `named` identifies the image in errors.
     ///
     /// # Errors
     /// [`BackendError`] when a file cannot be read, or the engine refuses the image.

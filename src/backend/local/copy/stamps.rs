@@ -18,7 +18,7 @@ use rustix::fs::Stat;
 
 use crate::host::files;
 
-/// The first line of the file.
+/// The first line of a stamps file.
 const FORMAT: &str = "bottle stamps 1\n";
 
 /// How many numbers a record contains.
