@@ -29,7 +29,8 @@ fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// For each way of installing: a name, the program that it requires, and a command line that installs something, uses
-/// it, and prints `fine`.
+/// it, and prints `fine`. The line for `apt` installs nothing: it checks that the script in place of apt names
+/// alternatives.
 const INSTALLED: [(&str, &str, &str); 5] = [
     (
         "by hand",

@@ -81,7 +81,7 @@ impl Agent<'_> {
             shm_size: i64::try_from(memory::shared(self.scratch())).ok(),
             pids_limit: i64::try_from(self.limits.pids.unwrap_or(memory::PROCESSES)).ok(),
             memory,
-            // The limit equals the memory limit, so the container can use no swap.
+            // The limit of memory and swap together equals the memory limit, so the container can use no swap.
             memory_swap: memory,
             nano_cpus: self.limits.cpus.map(|thousandths| i64::from(thousandths) * 1_000_000),
             runtime: self.runtime.map(str::to_owned),

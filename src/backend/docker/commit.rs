@@ -57,7 +57,7 @@ pub(super) struct Committed {
 /// running container during the commit, so that its files are consistent.
 ///
 /// # Errors
-/// [`EngineError`]. No image is then created.
+/// [`EngineError`]. No image is then created, unless the engine completes the commit after the time limit.
 pub(super) async fn commit(
     engine: &Engine,
     container: &str,
