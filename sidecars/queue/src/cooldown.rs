@@ -1,7 +1,9 @@
-//! Delays questions that were rejected before, so that the user is not immediately asked again.
+//! Delays questions about subjects that the user rejected before, so that the user is not immediately asked
+//! again.
 //!
-//! Two questions are equal if they ask for the same hosts or report the same findings. Fields that an asker
-//! can vary at no cost, such as the reason, a path or a commit, are not compared.
+//! The subjects of a question are the hosts that it asks for or the findings that it reports. A question is
+//! delayed if one of its subjects has a cooldown. Fields that the agent can vary at no cost, such as the
+//! reason, a path or a commit, are not a part of a subject.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -10,7 +12,7 @@ use bottle_contract::proposal;
 use bottle_contract::queue::Proposal;
 use serde_json::Value;
 
-/// The cooldown after the first rejection. Each further rejection doubles it, up to [`LONGEST`].
+/// The cooldown of a subject after its first rejection. Each further rejection doubles it, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(10);
 /// The maximum cooldown.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
@@ -18,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 60);
 /// The maximum number of stored cooldowns. If there are more, the cooldown that ends first is dropped.
 const MOST: usize = 512;
 
-/// The fields of a report that an asker can vary at no cost.
+/// The fields of a report that are not a part of its subjects, because the agent can vary them at no cost.
 const VARIED: [&str; 7] = ["commit", "file", "line", "marked", "method", "path", "refs"];
 
 /// The subjects of a question, as one text for each.
@@ -55,13 +57,13 @@ pub(crate) struct Cooldowns(HashMap<String, Cooldown>);
 struct Cooldown {
     until: Instant,
     step: Duration,
-    /// The number of equal questions since the rejection.
+    /// The number of questions about this subject since its first rejection.
     asked: u32,
 }
 
 impl Cooldowns {
-    /// Records that a question was asked. Returns the end of its cooldown, and the number of equal questions
-    /// that were asked before.
+    /// Records that a question was asked. Returns the latest end of a cooldown of its subjects, and the
+    /// largest number of questions that were asked before about one of them.
     pub(crate) fn record_question(&mut self, keys: &Keys, now: Instant) -> (Option<Instant>, u32) {
         self.0.retain(|_, cool| cool.until + LONGEST > now);
         let (mut until, mut before) = (None, 0);
@@ -75,7 +77,7 @@ impl Cooldowns {
         (until, before)
     }
 
-    /// Starts a cooldown for rejected subjects, or doubles the existing one.
+    /// Starts a cooldown for each rejected subject, or doubles the cooldown that the subject had.
     pub(crate) fn reject(&mut self, keys: Keys, now: Instant) {
         for key in keys {
             let cool = self.0.entry(key).or_insert(Cooldown { until: now, step: FIRST / 2, asked: 0 });

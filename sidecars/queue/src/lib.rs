@@ -6,18 +6,18 @@
 //! every backend.
 //!
 //! ```text
-//! questions  in daemons and the bundle: sends questions, and forwards them to the connected keeper
-//! asker      in the keeper: writes a file for each question and waits for its answer
-//! cooldown   delays a question that was rejected before
-//! folder     the files of one bottle, which are written atomically and read as hostile input
-//! file       single files: atomic creation, locks, limits on their size
-//! list       lists the pending proposals of all bottles
+//! question_channel   in daemons and the bundle: sends questions, and forwards them to the connected keeper
+//! pending_questions  in the keeper: writes a file for each question and waits for its answer
+//! cooldown           delays a question if an equal one was rejected before
+//! queue_folder       the files of one bottle, which are written atomically and read as hostile input
+//! safe_file          single files: atomic creation, locks, limits on their size
+//! list               lists the pending proposals of all bottles
 //! ```
 //! Files on disk:
 //! ```text
 //! queue/<slug>/<id>.proposal.json    locked (flock) by the asker while it waits; stale without a lock
-//!              <id>.response.json    created by a hard link, so that the first answer counts
-//!              processed/            both files, after the asker has moved them here
+//!              <id>.response.json    created atomically, so that the first answer counts
+//!              processed/            both files, after the proposal was decided, has expired or was dismissed
 //! ```
 
 mod cooldown;

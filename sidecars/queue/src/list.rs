@@ -28,7 +28,7 @@ pub struct Listing {
 pub struct Damaged {
     /// The path of the entry.
     pub path: PathBuf,
-    /// The reason, as a part of a sentence in lower case.
+    /// Why the entry is invalid, as a part of a sentence that begins in lower case.
     pub why: String,
 }
 
@@ -50,7 +50,7 @@ impl Listing {
 /// Lists the proposals of all bottles in `home`, including bottles that are stopped.
 ///
 /// # Errors
-/// Fails if the queue folder exists but cannot be read.
+/// Fails if the folder `queue` in `home` exists but cannot be read.
 pub fn list(home: &Path, now: Timestamp) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for name in names(home)? {
@@ -60,16 +60,16 @@ pub fn list(home: &Path, now: Timestamp) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Finds the queue folder that contains the proposal with this id.
+/// Finds the bottle's queue folder that contains the proposal with this id.
 ///
 /// # Errors
-/// Fails if the queue folder exists but cannot be read.
+/// Fails if the folder `queue` in `home` exists but cannot be read.
 pub fn find(home: &Path, id: &Id) -> io::Result<Option<Folder>> {
     let mut folders = names(home)?.into_iter().filter_map(|name| open(home, &name).ok());
     Ok(folders.find(|folder| folder.contains(id)))
 }
 
-/// Polls the queue for changes. Unchanged folders are not read again each time.
+/// Polls the queue for changes. A folder that has not changed is read again only every three seconds.
 #[derive(Debug)]
 pub struct QueueWatcher {
     home: PathBuf,
@@ -83,7 +83,7 @@ pub struct QueueWatcher {
 #[derive(Debug)]
 struct CachedFolder {
     stamp: Option<Stamp>,
-    /// Whether the folder changed so recently that a further change might not alter its stamp.
+    /// Whether the folder changed so recently (see [`TICK`]) that a further change might not alter its stamp.
     fresh: bool,
     listing: Listing,
 }
@@ -91,11 +91,12 @@ struct CachedFolder {
 /// The inode and the modification time of a folder. The time changes when an entry is added or removed.
 type Stamp = (u64, i64, i64);
 
-/// The interval at which all folders are read. This is needed because an asker that stops waiting does not
-/// change its folder.
+/// The interval at which unchanged folders are read too. A proposal becomes stale or expires without a change
+/// of its folder.
 const FULL_READ_INTERVAL: Duration = Duration::from_secs(3);
 
-/// The resolution of the least precise clock of any file system.
+/// The assumed resolution of modification times. A folder that changed within this time is read again,
+/// because a further change might not alter its stamp.
 const TICK: SignedDuration = SignedDuration::from_millis(100);
 
 impl QueueWatcher {
@@ -108,7 +109,7 @@ impl QueueWatcher {
     /// Returns the current listing, like [`list`]; `None` if the listing has not changed since the last call.
     ///
     /// # Errors
-    /// Fails if the queue folder exists but cannot be read.
+    /// Fails if the folder `queue` in the watcher's `home` exists but cannot be read.
     pub fn poll(&mut self, now: Timestamp) -> io::Result<Option<Listing>> {
         let all = self.full_read.is_none_or(|last| last.elapsed() >= FULL_READ_INTERVAL);
         let names = names(&self.home)?;
@@ -120,7 +121,7 @@ impl QueueWatcher {
             if unchanged && !all {
                 continue;
             }
-            // A folder without a stamp is read, and its listing reported, in each call.
+            // A folder without a stamp is read in each call.
             let fresh = stamp.is_none_or(is_fresh);
             let listing = list_folder(&self.home, &name, now);
             self.folders.insert(name, CachedFolder { stamp, fresh, listing });
@@ -144,14 +145,14 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// Whether the folder changed within the resolution of the file system's clock.
+/// Whether the folder with this stamp changed less than a [`TICK`] ago.
 fn is_fresh((_, seconds, nanoseconds): Stamp) -> bool {
     let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
     let changed = Timestamp::new(seconds, nanoseconds).unwrap_or(Timestamp::MAX);
     Timestamp::now().duration_since(changed) < TICK
 }
 
-/// The names of the entries in the queue folder, sorted.
+/// The names of the entries in the folder `queue`, sorted.
 fn names(home: &Path) -> io::Result<BTreeSet<OsString>> {
     let entries = match std::fs::read_dir(home.join("queue")) {
         Ok(entries) => entries,

@@ -23,26 +23,31 @@ use crate::safe_file::Unreadable;
 /// call, which fails.
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
-/// The number of consecutive failures after which the asker treats the folder as unusable.
+/// The number of consecutive failed checks for an answer that are retried. The question is refused after one
+/// more.
 const FAILURES: u32 = 25;
 
-/// The maximum time that a question may wait for an answer.
+/// The maximum time that a question may wait for an answer. A question that asks for more time expires after
+/// this time.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
-/// How long [`Asker::answer`] waits until an answer has been applied.
+/// How long [`Asker::answer`] waits until an answer has been applied, before it fails with
+/// [`AnswerError::Late`].
 const OUTCOME_WITHIN: Duration = Duration::from_secs(30);
 
-/// The maximum number of a bottle's questions in memory. If there are more, a question that has a cooldown is
-/// refused.
+/// If a bottle has this many questions in memory, a further question that has a cooldown is refused.
+/// Questions without a cooldown are limited by [`MAX_PENDING`].
 const MOST_WAITING: usize = 4 * MAX_PENDING;
 
-/// The capacity of the channel that reports the outcomes of answers.
+/// The number of outcomes that the channel for outcomes buffers. A receiver that is slower misses the oldest.
 const OUTCOMES: usize = 64;
 
-/// The outcome of an answer: sentences for the user, or the reason why the answer does not count.
+/// The outcome of an answer: sentences for the user, or why the answer does not count or its outcome is
+/// unknown.
 pub type Outcome = Result<Vec<String>, AnswerError>;
 
-/// Why an answer does not count. The proposal remains pending unless it has another answer.
+/// Why an answer does not count, or, for [`Self::Late`], that its outcome is unknown. A proposal remains
+/// pending if applying its answer fails.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AnswerError {
     /// The answer arrived after the proposal stopped being pending.
@@ -51,7 +56,7 @@ pub enum AnswerError {
     /// The process is stopping.
     #[error("the queue stopped")]
     Stopped,
-    /// The answer is still being applied after half a minute.
+    /// The answer is still being applied after 30 s. It counts if applying it succeeds later.
     #[error("the outcome is not known yet; `bottle audit show` will report it")]
     Late,
     /// Applying the answer panicked.
@@ -146,8 +151,8 @@ impl Asker {
     /// Answers a pending question, and waits for the outcome.
     ///
     /// # Errors
-    /// Fails with the reason why the answer does not count. The proposal then remains pending unless it has
-    /// another answer.
+    /// Fails if the answer does not count, and with [`AnswerError::Late`] if its outcome is unknown after 30
+    /// s.
     pub async fn answer(&self, response: Response) -> Outcome {
         let id = response.proposal_id.clone();
         // Subscribing comes first, so that neither the outcome nor the end of the question is missed.
@@ -175,11 +180,11 @@ impl Asker {
     }
 
     /// Asks the user a question and waits for the answer. If an equal question is pending, both share its
-    /// answer. If an equal question was rejected before, this question is shown only after a cooldown. The
-    /// cooldown is 10 s, doubles with each rejection, and is at most half an hour.
+    /// answer. If one of the question's hosts or findings was rejected before, the question is shown only
+    /// after a cooldown. The cooldown is 10 s, doubles with each rejection, and is at most half an hour.
     ///
-    /// If the future is dropped, the question is abandoned. Its proposal remains in the queue and becomes
-    /// stale.
+    /// If the futures of all equal questions are dropped, the question is abandoned. Its proposal remains in
+    /// the queue and becomes stale.
     pub async fn ask(&self, mut question: Question) -> Answer {
         let now = Timestamp::now();
         let redacted = |text| self.0.decide.redacted(text);
@@ -230,7 +235,7 @@ impl Asker {
                     Err(answer) => answer,
                 }
             };
-            // The question is removed from the list first, so that no later question joins it.
+            // The question is removed from `waiting` first, so that no later question joins it.
             drop(listed);
             sender.send_replace(Some(answer));
         });
@@ -238,7 +243,7 @@ impl Asker {
     }
 }
 
-/// Waits until the cooldown of a question ends.
+/// Waits until the cooldown of a question ends at `until`.
 ///
 /// # Errors
 /// Fails with the answer to the question, if the question expires or is abandoned during the cooldown.
@@ -256,11 +261,11 @@ async fn wait_for_cooldown(
     }
 }
 
-/// Waits until no caller waits for the question any more, and removes the question from the list.
+/// Waits until no caller waits for the question any more, and removes the question from [`Inner::waiting`].
 async fn abandoned(sender: &watch::Sender<Option<Answer>>, listed: &Listed) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        // The lock on the list prevents a caller from joining in the meantime.
+        // The lock on `waiting` prevents a caller from joining in the meantime.
         let mut waiting = listed.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if sender.receiver_count() <= 1 {
             waiting.retain(|(other, _)| other.id != listed.id);
@@ -269,7 +274,7 @@ async fn abandoned(sender: &watch::Sender<Option<Answer>>, listed: &Listed) {
     }
 }
 
-/// Removes a question from the list when it is dropped, even after a panic.
+/// Removes a question from [`Inner::waiting`] when this value is dropped, even after a panic.
 struct Listed {
     inner: Arc<Inner>,
     id: Id,

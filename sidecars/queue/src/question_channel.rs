@@ -12,8 +12,8 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use jiff::Timestamp;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-/// The maximum number of pending questions. The limit on disk is lower, so a full queue is reported by the
-/// keeper.
+/// The maximum number of pending questions in one process. Further questions are refused. The keeper's limit
+/// (`MAX_PENDING`) is lower, so that the keeper reports a full queue first.
 const MOST: usize = 32;
 
 /// How long an answer may arrive after a question has expired. The keeper's clock may differ from this

@@ -14,11 +14,12 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use crate::list::{Damaged, Listing};
 use crate::safe_file::{self, TEMPORARY, Unreadable};
 
-/// The maximum number of entries in a folder that are read. All further entries are reported as one damaged
+/// The number of entries at which reading a folder stops. The remaining entries are reported as one damaged
 /// entry.
 const MOST_ENTRIES: usize = 1024;
 
-/// The tolerated difference between the clocks of the asker and of the author of an answer.
+/// The tolerated difference between the clocks of the asker and of the author of an answer. An answer from
+/// further in the future is refused.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
 const PROPOSAL: &str = ".proposal.json";
@@ -79,7 +80,7 @@ pub enum RespondError {
     /// The proposal was answered and archived, has expired, or was dismissed.
     #[error("this proposal is no longer pending")]
     Gone,
-    /// The answer does not fit the proposal.
+    /// The answer does not fit the proposal, or the proposal cannot be dismissed because it is still pending.
     #[error("{0}")]
     Unfit(String),
     /// The folder cannot be used.
@@ -165,7 +166,7 @@ impl Folder {
     /// Returns the proposal with this id, if it exists.
     ///
     /// # Errors
-    /// Fails if the proposal's file is damaged.
+    /// Fails if the proposal's file is damaged or cannot be read.
     pub fn get(&self, id: &Id, now: Timestamp) -> io::Result<Option<Pending>> {
         self.entry(&format!("{id}{PROPOSAL}"), now).map_err(Into::into)
     }
@@ -174,7 +175,8 @@ impl Folder {
         Damaged { path: self.path.join(name), why: why.to_owned() }
     }
 
-    /// Reads the entry with the given name; `None` if it is a response to an existing proposal.
+    /// Reads the entry with the given name; `None` if it does not exist, or is a response to an existing
+    /// proposal.
     fn entry(&self, name: &str, now: Timestamp) -> Result<Option<Pending>, Unreadable> {
         if let Some(id) = name.strip_suffix(RESPONSE) {
             let proposal = format!("{id}{PROPOSAL}");
@@ -246,8 +248,8 @@ impl Folder {
     }
 
     /// Removes temporary files that killed writers left behind. Only the asker calls this method, when none
-    /// of its writes is in progress. A file of an answer that is being written is less than a minute old and
-    /// is not removed.
+    /// of its writes is in progress. Other processes write answers, so a temporary file that is less than a
+    /// minute old is not removed.
     fn remove_old_temporaries(&self) {
         let old = |entry: &fs::DirEntry| {
             let age = entry.metadata().and_then(|data| data.modified()).map(|at| at.elapsed());

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 /// The prefix of temporary files. A writer that is killed leaves its temporary file behind.
 pub(crate) const TEMPORARY: &str = ".new-";
 
-/// The maximum number of attempts to lock a file.
+/// The maximum number of attempts to lock a file. If all fail, another asker holds the lock.
 const LOCK_TRIES: u32 = 20;
 /// The pause between two attempts to lock a file.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
