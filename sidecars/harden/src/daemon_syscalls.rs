@@ -1,9 +1,9 @@
 //! Denies the system calls that no running daemon needs, with seccomp.
 //!
 //! The filter is a list of denied calls, so it remains correct if libc or the async runtime starts to use
-//! other calls. Most of the protection comes from the file rules, the dropped capabilities, and the ban on
-//! starting programs. Denied calls fail with EPERM. `clone3` fails with ENOSYS, so that libc falls back to
-//! `clone`, whose flags a filter can check.
+//! other calls. Most of the protection comes from the Landlock rules, the dropped capabilities, and the ban
+//! on starting programs. Denied calls fail with EPERM. Only `clone3` fails with ENOSYS, so that libc falls
+//! back to `clone`, whose flags a filter can check.
 
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, TargetArch};
@@ -38,8 +38,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_personality,
 ];
 
-/// Flags that create a namespace for a new process. A user namespace would give the process capabilities
-/// inside it.
+/// The flags of `clone` that create a namespace for the new process. A user namespace would give the process
+/// capabilities inside it.
 const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -48,7 +48,7 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// The socket families that are allowed: the network, and unix sockets for the listener.
+/// The socket families that are allowed: IPv4, IPv6, and the unix sockets on which a daemon may listen.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
 /// Applies the filter to this thread and to threads that it later starts. The process can then start threads,

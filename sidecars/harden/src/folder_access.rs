@@ -19,7 +19,7 @@ impl Held {
     /// Opens a folder with `O_PATH`, which only allows accessing its entries.
     ///
     /// # Errors
-    /// Fails with [`HardenError::Step`] if the folder does not exist or is not accessible.
+    /// Fails with [`HardenError::Step`] if the folder does not exist, is a symlink, or is not accessible.
     pub fn open(folder: &Path) -> Result<Self, HardenError> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         open(folder, flags, Mode::empty()).map(Self).map_err(step("open a folder"))
@@ -32,7 +32,7 @@ impl Held {
     }
 }
 
-/// Opens a folder, and replaces its path by a path through the descriptor.
+/// Opens `folder`, and replaces the path by one that goes through the open descriptor.
 ///
 /// # Errors
 /// Fails in the same cases as [`Held::open`].

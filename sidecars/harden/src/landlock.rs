@@ -28,7 +28,7 @@ pub struct Files {
     pub trees: Vec<PathBuf>,
     /// Folder trees in which files may be read, written, created and removed.
     pub write: Vec<PathBuf>,
-    /// Folders in which unix sockets may be created and removed.
+    /// Folder trees in which unix sockets may be created and any files removed.
     pub sockets: Vec<PathBuf>,
     /// Whether the process may bind TCP ports.
     pub bind_tcp: bool,
@@ -40,8 +40,8 @@ impl Files {
     /// Applies the restriction to this thread, and to threads and processes that it later starts.
     ///
     /// # Errors
-    /// Fails with [`HardenError`] if a kernel with Landlock refuses the rules, or if a folder in `write` does
-    /// not exist.
+    /// Fails with [`HardenError`] if a kernel with Landlock refuses the rules, or if a path in `write`,
+    /// `trees` or `sockets` does not exist.
     pub fn restrict(&self) -> Result<Option<MissingProtection>, HardenError> {
         let mut rules = Ruleset::default().handle_access(AccessFs::from_all(RULES))?;
         if !self.bind_tcp {

@@ -2,16 +2,19 @@
 //!
 //! These processes hold credentials, and parse input from a bottle that may be hostile. Each of them
 //! therefore drops all privileges that it does not need before it reads credentials or input. No step can be
-//! undone, and threads inherit every step. A process with a single thread must call the steps in this order:
+//! undone, and threads inherit every step. Call the steps in this order, before the process starts a second
+//! thread:
 //!
 //! ```text
-//! reach     open folders that the unprivileged user cannot reach
-//! identity  switch to an unprivileged user (if root starts the process and an identity is configured)
-//! process   not dumpable, no core file, no new privileges, no capabilities
-//! files     Landlock: access to only a few files and folders
-//! syscalls  seccomp: no new programs, no access to other processes, no mounts
-//!           (filter compiles system call filters; calls contains lists that the backends use too)
+//! folder_access    open folders that the unprivileged user cannot reach
+//! identity         switch to an unprivileged user (if root starts the process and an identity is configured)
+//! process          not dumpable, no core file, no new privileges, no capabilities
+//! landlock         Landlock: access to only a few files and folders
+//! daemon_syscalls  seccomp: no new programs, no access to other processes, no mounts
 //! ```
+//! `seccomp_filter` compiles system call filters. `unneeded_syscalls` contains lists of system calls that the
+//! backends use too.
+//!
 //! If the kernel lacks a protection, the step returns a [`MissingProtection`] and no error. If a step fails
 //! although the kernel supports it, it returns an error, and the process must exit.
 //!
@@ -29,7 +32,8 @@ pub mod unneeded_syscalls;
 #[allow(clippy::print_stderr, reason = "a skipped test says why")]
 mod tests;
 
-/// A protection that this kernel lacks. The text is a part of a sentence for the user, in lower case.
+/// A protection that this kernel lacks. The text describes what is missing, as a part of a sentence that
+/// begins in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingProtection(pub String);
 
@@ -47,10 +51,10 @@ pub enum HardenError {
     /// The capabilities could not be dropped.
     #[error("drop capabilities")]
     Capabilities(#[from] caps::errors::CapsError),
-    /// The file rules could not be applied.
+    /// The Landlock rules could not be applied.
     #[error("restrict files")]
     Files(#[from] ::landlock::RulesetError),
-    /// A path in the file rules cannot be opened.
+    /// A path in the Landlock rules cannot be opened.
     #[error("restrict files")]
     Path(#[from] ::landlock::PathFdError),
     /// The system call filter could not be compiled or applied.
@@ -64,7 +68,7 @@ impl From<seccompiler::BackendError> for HardenError {
     }
 }
 
-/// Converts an error of the kernel to one that names the step.
+/// Converts an error of the kernel to a [`HardenError`] that names the failed step.
 fn step(step: &'static str) -> impl FnOnce(nix::Error) -> HardenError {
     move |source| HardenError::Step { step, source }
 }

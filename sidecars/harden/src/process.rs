@@ -19,8 +19,8 @@ pub fn seal() -> Result<(), HardenError> {
     prctl::set_no_new_privs().map_err(step("forbid new privileges"))
 }
 
-/// Changes the working directory of the process to `/`. The process does this as its first step. If its
-/// parent set the directory, the parent would have to spawn it with `fork`.
+/// Changes the working directory of the process to `/`. Call this first in a spawned process. If the parent
+/// process set the directory instead, it would have to spawn with the slower `fork`.
 ///
 /// # Errors
 /// Fails with [`HardenError::Step`] if `/` is inaccessible.

@@ -1,9 +1,10 @@
 //! Lists system calls that the bundle's processes never need, and that the agent usually does not need. The
-//! seccomp filters of both use these lists.
+//! seccomp filters of the bundle and of the agent use these lists.
 
 use nix::libc;
 
-/// System calls that control the kernel's code, keys, clocks or log, or that bypass file permissions.
+/// System calls that administer the machine (such as modules, keys, clocks and swap), bypass file
+/// permissions, or are kernel interfaces with a history of bugs.
 pub const KERNEL: &[libc::c_long] = &[
     libc::SYS_open_by_handle_at,
     libc::SYS_quotactl,
