@@ -4,18 +4,19 @@ use std::error::Error;
 
 use bottle_contract::terminal::inert;
 
-/// Explains a full disk, because git mentions it only within other text.
+/// The message for a full disk. git reports a full disk only within other text.
 pub(crate) const DISK_FULL: &str =
     "the disk of the git gate's mirror is full; push or fetch less, or ask the user to free disk space";
 
-/// The maximum number of lines from git or an upstream that are shown to the agent.
+/// The maximum number of lines from git or an upstream that are shown to the agent. Further lines are
+/// dropped.
 const LINES: usize = 40;
 
-/// The maximum number of characters of such a line.
+/// The maximum number of characters that are shown of one line from git or an upstream. The rest is cut off.
 const WIDTH: usize = 400;
 
-/// Splits text from git or an upstream into lines that are safe for a terminal. The number of lines and their
-/// length are limited.
+/// Splits text from git or an upstream into at most [`LINES`] lines that are safe for a terminal, each of at
+/// most [`WIDTH`] characters.
 pub(crate) fn lines(text: &str) -> Vec<String> {
     let kept = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(LINES);
     kept.map(|line| inert(&line.chars().take(WIDTH).collect::<String>())).collect()

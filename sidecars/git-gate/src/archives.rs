@@ -1,6 +1,7 @@
-//! Scans the contents of gzip and zip in a blob: unpacks them in streaming, at any offset, within bounds.
+//! Scans the contents of gzip and zip archives in a blob. An archive may begin at any offset, and is unpacked
+//! as a stream.
 //!
-//! A blob whose contents exceed the limits is refused whole.
+//! A push is refused if the archives in one of its blobs exceed a limit of this module.
 
 use bottle_scan::archive_finder::{ArchiveFinder, Content, GZIP, Visitor, ZIP};
 use bottle_scan::{Finding, Scanner, Severity, Stream};
@@ -9,28 +10,30 @@ use flate2::{Decompress, FlushDecompress, Status};
 use crate::findings::MOST_FINDINGS;
 use crate::names;
 
-/// The archives that are unpacked.
+/// The magic numbers of the archives that are unpacked.
 const FORMATS: &[&[u8]] = &[GZIP, ZIP];
 
-/// Most unpacked bytes of one blob.
+/// The maximum number of bytes that are unpacked from the archives in one blob.
 const MOST: u64 = 1 << 30;
 
-/// Bytes that are unpacked at once.
+/// The number of bytes that are unpacked in one step.
 const PIECE: usize = 16 << 10;
 
-/// Most nested archives.
+/// The maximum nesting of archives.
 const DEPTH: usize = 4;
 
-/// Most signatures in one blob, on all levels: each costs more than its bytes.
+/// The maximum number of magic numbers in one blob, on all levels of nesting. Each is followed as a possible
+/// archive, which costs more time than its few bytes.
 const FILES: usize = 1 << 20;
 
-/// Most files open at once, on all levels: each of them reads every byte.
+/// The maximum number of concurrently open files in one blob, on all levels of nesting. Every open file reads
+/// every byte of its level.
 const OPEN: usize = 64;
 
-/// Signatures of the records that can follow a zip entry.
+/// The signatures of the records that can follow the data of a zip entry.
 const AFTER_ENTRY: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x07\x08"];
 
-/// Most bytes of an incomplete record signature at the end of a piece.
+/// The maximum number of bytes of a record signature that is incomplete at the end of a piece.
 const OVERLAP: usize = 3;
 
 /// Finds archives in a blob and scans their contents.
@@ -40,15 +43,15 @@ pub(crate) struct Archives<'s> {
     found: ArchiveReport,
 }
 
-/// The findings in archives.
+/// The scan result of all archives in one blob.
 #[derive(Default)]
 pub(crate) struct ArchiveReport {
     pub(crate) findings: Vec<Finding>,
-    /// A file in an archive that holds secrets by its name.
+    /// The name of a file in an archive, if files of that name usually contain secrets.
     pub(crate) file: Option<String>,
-    /// The contents exceed a limit.
+    /// Whether the archives exceed a limit, so that they were not scanned completely.
     pub(crate) bomb: bool,
-    /// There are more than [`MOST_FINDINGS`].
+    /// Whether findings were dropped because there were more than [`MOST_FINDINGS`].
     pub(crate) more: bool,
     unpacked: u64,
     files: usize,
@@ -60,7 +63,7 @@ impl<'s> Archives<'s> {
         Self { scanner, finder: ArchiveFinder::new(FORMATS), found: ArchiveReport::default() }
     }
 
-    /// Scans the next piece of the blob. Damaged data ends its file; the raw bytes are scanned anyway.
+    /// Scans the next piece of the blob. Unpacking of a file stops at damaged data.
     pub(crate) fn feed(&mut self, piece: &[u8]) {
         if !self.found.bomb {
             let mut level = Level { scanner: self.scanner, depth: 0, found: &mut self.found };
@@ -68,7 +71,7 @@ impl<'s> Archives<'s> {
         }
     }
 
-    /// Returns the findings in all archives.
+    /// Ends all open files, and returns the result.
     pub(crate) fn finish(mut self) -> ArchiveReport {
         let mut level = Level { scanner: self.scanner, depth: 0, found: &mut self.found };
         self.found.bomb |= self.finder.finish(&mut level).is_err();
@@ -77,7 +80,8 @@ impl<'s> Archives<'s> {
 }
 
 impl ArchiveReport {
-    /// Adds findings, deduplicated. Known secrets have priority.
+    /// Adds findings, at most one for each rule and known secret. If there are too many, a known secret
+    /// replaces another finding.
     fn add(&mut self, findings: Vec<Finding>, more: bool) {
         self.more |= more;
         for finding in findings.into_iter().filter(|finding| finding.severity == Severity::Block) {
@@ -98,13 +102,13 @@ impl ArchiveReport {
     }
 }
 
-/// The contents exceed a limit.
+/// An error: the archives in a blob exceed a limit.
 struct Bomb;
 
-/// The files in a blob, or in a file of it.
+/// The files at one level of nesting: in the blob itself, or in one unpacked file.
 struct Level<'l, 's> {
     scanner: &'s Scanner,
-    /// Number of files around it.
+    /// The number of unpacked files that contain this level; 0 for the blob itself.
     depth: usize,
     found: &'l mut ArchiveReport,
 }
@@ -116,9 +120,10 @@ struct File<'s> {
 
 enum Unpacking<'s> {
     Deflated(Box<Decompress>, ArchiveFinder<File<'s>>),
-    /// Uncompressed, up to the next record; buffers the last bytes, where that may start. It is
-    /// scanned separately, since its neighbours could change the tokens. Archives in it are found in
-    /// the surrounding data.
+    /// An uncompressed zip entry, which ends at the signature of the next record. The buffer contains the
+    /// last bytes, in which that signature may begin. The entry is scanned separately, because adjacent bytes
+    /// in the zip file could hide a token. Archives within the entry are found in the data that contains the
+    /// zip file.
     Stored(Vec<u8>),
 }
 
@@ -171,7 +176,7 @@ impl<'s> Visitor for Level<'_, 's> {
 
     fn close(&mut self, file: Option<File<'s>>) -> Result<(), Bomb> {
         self.found.open -= 1;
-        // A truncated file has been scanned as far as it goes.
+        // A truncated file is scanned up to its last byte.
         let Some(File { unpacking, mut stream }) = file else { return Ok(()) };
         let ended = match unpacking {
             Unpacking::Deflated(_, mut finder) => finder.finish(&mut self.inner()),
@@ -187,13 +192,13 @@ impl<'s> Visitor for Level<'_, 's> {
 }
 
 impl<'s> Level<'_, 's> {
-    /// The files in a file of this level.
+    /// Returns the level of the files that a file of this level contains.
     fn inner(&mut self) -> Level<'_, 's> {
         Level { scanner: self.scanner, depth: self.depth + 1, found: self.found }
     }
 
-    /// Inflates the next piece of a file. Returns whether the file continues: it has not ended and is
-    /// not damaged.
+    /// Inflates the next piece of a file, and passes the output to `scan`. Returns false if the file has
+    /// ended or is damaged.
     fn inflate(
         &mut self,
         decoder: &mut Decompress,
@@ -221,7 +226,7 @@ impl<'s> Level<'_, 's> {
         }
     }
 
-    /// Checks the name of a zip entry against the rules for names and scans it.
+    /// Scans the name of a zip entry, and checks it against the rules for file names.
     fn check_entry_name(&mut self, name: &[u8]) {
         let (folder, base) = split(name);
         if names::rule(folder, base).is_some() && self.found.file.is_none() {
@@ -232,7 +237,8 @@ impl<'s> Level<'_, 's> {
     }
 }
 
-/// The last two components of a path: folder and name.
+/// Returns the last two components of a path: the folder and the file name. The folder is empty if the path
+/// has only one component.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = path.rsplit(|byte| *byte == b'/');
     let name = parts.next().unwrap_or_default();
@@ -258,7 +264,7 @@ mod tests {
         writer.finish().expect("finish")
     }
 
-    /// An archive of one deflated entry.
+    /// Makes a zip archive with one deflated entry.
     fn zip(name: &str, text: &[u8]) -> Vec<u8> {
         let mut made = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
         made.extend([0; 16]);
@@ -268,7 +274,7 @@ mod tests {
         made
     }
 
-    /// The header of a gzip file and of a stored block with `length` bytes.
+    /// Makes the header of a gzip file, followed by the header of a stored block of `length` bytes.
     fn stored(length: u16) -> Vec<u8> {
         let [low, high] = length.to_le_bytes();
         [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x01"[..], &[low, high, !low, !high]].concat()
@@ -326,7 +332,7 @@ mod tests {
             let (found, _, bomb) = scan(&body, 777);
             assert_eq!((found, bomb), (depth <= DEPTH, depth > DEPTH), "{depth}");
         }
-        // Consecutive entries do not add to the number of open files.
+        // Entries that follow each other are not open at the same time.
         let entries: Vec<u8> = (0..3000).flat_map(|_| zip("src/a.rs", b"fn main() {}")).collect();
         assert_eq!(scan(&[&entries[..], &zip("b", SECRET.as_bytes())].concat(), 4096), (true, None, false));
     }

@@ -5,7 +5,8 @@ use sha2::{Digest, Sha256};
 
 use crate::archives::Archives;
 
-/// The maximum number of bytes of a line that are searched for `gitleaks:allow`.
+/// The number of bytes at the start of a line that are searched for `gitleaks:allow`. The comment has no
+/// effect after them.
 const LINE: usize = 64 << 10;
 
 /// The comment with which an author marks a line as free of secrets.
@@ -28,7 +29,7 @@ pub(crate) struct BlobReport {
     pub(crate) unpacked: Report,
     /// The name of a file in an archive, if files of that name usually contain secrets.
     pub(crate) file: Option<String>,
-    /// Whether the unpacked contents exceed the limits.
+    /// Whether archives in the blob exceed a limit of the module `archives`.
     pub(crate) bomb: bool,
 }
 

@@ -39,7 +39,8 @@ const WORKERS: usize = 2;
 /// The maximum number of concurrent connections from the bottle. Further connections wait.
 const CONNECTIONS: usize = 128;
 
-/// The maximum number of concurrent exchanges with git.
+/// The maximum number of concurrent exchanges with git. A further exchange waits up to two minutes, and is
+/// then refused.
 const EXCHANGES: usize = 16;
 
 /// The daemon's configuration, which is passed on its command line. It contains no secrets.
@@ -54,9 +55,9 @@ pub struct GateConfig {
     /// folder and to `folder`.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// The time limit in seconds for an upstream to accept a push.
+    /// The time limit in seconds for an upstream to accept a push. After it, the push fails as unconfirmed.
     pub forward_seconds: u64,
-    /// The number of hits on credentials after which the bottle is locked
+    /// The number of pushed parts of the gate's credentials after which the bottle is locked
     /// ([`bottle_contract::lock_out::HITS`]); `None` disables the lock-out.
     pub lock_after: Option<usize>,
 }
@@ -71,7 +72,8 @@ pub(crate) struct Gate {
     pub(crate) fds: Arc<ReservedFds>,
     pub(crate) questions: Questions,
     pub(crate) lockout: Arc<Lockout>,
-    /// The number of credentials that the agent does not have. They are the first of the known secrets.
+    /// The number of known secrets that are real credentials, which the agent never receives. They are the
+    /// first of the scanner's known secrets. Only hits on them count for the lock-out.
     pub(crate) credential_count: usize,
     /// The time limit for the user to approve a push; `None` if the user cannot approve pushes.
     pub(crate) approval_timeout: Option<Duration>,
@@ -125,8 +127,8 @@ fn prepare_as_root(config: &mut GateConfig) -> anyhow::Result<Option<Held>> {
     Ok(listener_folder)
 }
 
-/// The files that the gate may access: programs and the system files that they read. The gate may access no
-/// home folder and no file of another process.
+/// The files that the gate may access: its own folder, programs, and the system files that programs read. The
+/// gate may access no home folder and no file of another process.
 fn files(config: &GateConfig) -> Files {
     let programs = ["/usr", "/bin", "/lib", "/lib64", "/nix/store"];
     // Access is granted to complete folders. Tools replace files there by renaming, and a rule for a single

@@ -15,19 +15,21 @@ use rustix::process::{Pid, Resource, Rlimit, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
-/// The maximum address space of one subprocess, in bytes. No real delta needs more to be resolved.
+/// The maximum address space of one subprocess, in bytes. A subprocess that needs more fails. Resolving a
+/// real delta never needs more.
 const MEMORY: u64 = 4 << 30;
 
-/// The maximum size of a file that a subprocess may write, in bytes.
+/// The maximum size of a file that a subprocess may write, in bytes. The kernel kills a subprocess that
+/// writes more.
 const FILE: u64 = 8 << 30;
 
-/// The maximum CPU time of one subprocess, in seconds.
+/// The maximum CPU time of one subprocess, in seconds. The kernel kills a subprocess that uses more.
 const SECONDS: u64 = 1800;
 
-/// The time limit for a subprocess to exit after the end of its input.
+/// The time limit for a subprocess to exit after the end of its input. After it, the subprocess is killed.
 const EXIT_WITHIN: Duration = Duration::from_secs(60);
 
-/// The number of bytes of a subprocess's stderr that are kept.
+/// The number of bytes of a subprocess's stderr that are kept. Further bytes are dropped.
 const MOST_STDERR: u64 = 64 << 10;
 
 /// The search path for git and ssh.
@@ -255,7 +257,8 @@ impl Git {
     }
 }
 
-/// The number of bytes of stdout that are kept. Lists of refs are the longest output.
+/// The maximum number of bytes of a subprocess's stdout. A subprocess that writes more fails, because its
+/// stdout is closed. Lists of refs are the longest output.
 const MOST_STDOUT: u64 = 64 << 20;
 
 /// Writes `input` to a subprocess, collects its output, and waits until it exits.

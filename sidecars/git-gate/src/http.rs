@@ -36,10 +36,12 @@ use crate::repo::Repo;
 use crate::report_status::{self, ReportStatus};
 use crate::request_body;
 
-/// The time limit between two chunks of a body. A client sends nothing while it builds a pack.
+/// The time limit between two chunks of a body, and for the wait for a permit. It is long because a client
+/// sends nothing while it builds a pack.
 pub(crate) const IDLE: Duration = Duration::from_secs(120);
 
-/// The time limit between two chunks of a body while all permits are in use.
+/// The time limit between two chunks of a body while all permits for exchanges are in use. It lets other
+/// clients continue if a client stalls.
 const IDLE_WHEN_BUSY: Duration = Duration::from_secs(15);
 
 /// The time limit for a client to send a request's head.
@@ -48,7 +50,8 @@ const HEAD: Duration = Duration::from_secs(15);
 /// The time limit for git to list the refs.
 const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The time limit for one exchange with git, including the wait for the user's approval.
+/// The time limit for one exchange with git, including the wait for the user's approval. A longer exchange is
+/// aborted.
 const EXCHANGE: Duration = Duration::from_secs(2 * 3600);
 
 /// The size of a chunk of a response in bytes.
@@ -162,7 +165,8 @@ fn lfs_unsupported() -> HttpResponse {
     response
 }
 
-/// The version in the request's `Git-Protocol` header, if git supports it.
+/// The protocol version in the request's `Git-Protocol` header; `None` if the gate does not support that
+/// version.
 fn version<B>(request: &Request<B>) -> Option<&'static str> {
     match request.headers().get("git-protocol")?.as_bytes() {
         b"version=1" => Some("version=1"),
@@ -221,7 +225,7 @@ fn streamed(body: Either<Full<Bytes>, StreamedBody>, kind: &str) -> HttpResponse
     response
 }
 
-/// Encodes one packet line. The text is truncated to far less than the protocol allows.
+/// Encodes one packet line. The text is cut off after 4000 characters, which the protocol always allows.
 fn packet(text: &str) -> BytesMut {
     let text: String = text.chars().take(4000).collect();
     let mut packet = BytesMut::from(format!("{:04x}", text.len() + 4).as_bytes());
@@ -259,7 +263,7 @@ async fn refs(
 }
 
 /// Waits for the client to send or receive. `None` if the client does neither for [`IDLE`], or for
-/// [`IDLE_WHEN_BUSY`] while all permits are in use.
+/// [`IDLE_WHEN_BUSY`] while all `permits` are in use.
 pub(crate) async fn idle_timeout<T>(permits: &Semaphore, next: impl Future<Output = T>) -> Option<T> {
     let mut next = std::pin::pin!(next);
     let started = Instant::now();
@@ -332,8 +336,8 @@ async fn exchange(
         let _ = timeout(EXCHANGE, exchange).await;
         drop(chunks);
         if let Some(hook) = hook {
-            // If the client of a push has disconnected, the push needs no approval and is not forwarded. The
-            // hook receives no verdict and therefore refuses the push.
+            // If the client of a push has disconnected, this withdraws the question to the user, and the push
+            // is not forwarded. The hook receives no verdict and therefore refuses the push.
             hook.abort();
             running.drain_and_wait(stdout).await;
             drop(receiving);

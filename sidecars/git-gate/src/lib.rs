@@ -6,32 +6,32 @@
 //! ```text
 //! git in the bottle ── http ──► http ──► fetch: refresh the mirror ──► git upload-pack
 //!                                   └──► push:  git receive-pack ─(quarantine, pre-receive)─┐
-//!                       upstream ◄── git push ◄── approved ◄── refs ◄── read ◄──────────────┘
+//!               upstream ◄── git push ◄── approval ◄── object_scan ◄── ref rules ◄──────────┘
 //! ```
 //! ```text
-//! daemon              the process: confinement, repositories from the parent process, health
-//! private_root        the gate's private mount namespace when root starts it
-//! http                smart HTTP endpoints; requests and responses are streamed
-//! body                request bodies on their way to git
-//! head                limits on the command list of a push
-//! report_status       git's response to a push, and messages that the gate inserts
-//! repo                one repository and its mirror; concurrent requests share one refresh
-//! mirror              the files of a mirror on disk
-//! git                 subprocesses with a small environment, resource limits and a timeout
-//! keys                upstream credentials: ssh-agent, token pipe, strict host keys
-//! ssh_control_master  a shared ssh connection to an upstream
-//! upstream            the refs of an upstream
-//! push                the decision about one push, and forwarding it to the upstream
-//! refusal             reasons for refusing a push or fetch, as messages for the agent
-//! refs                ref rules
-//! new_objects         objects that are new to the upstream
-//! read                the scan of every new object
-//! blob                the views of a blob that are scanned, and the lines of findings
-//! tree_index          the paths and commits of new objects
-//! archives            the contents of gzip and zip files
-//! names               names of files that usually contain secrets
-//! findings            the findings of a push, without duplicates
-//! messages            messages for the agent
+//! daemon                the process: confinement, repositories from the parent process, health
+//! private_root          the gate's private mount namespace when root starts it
+//! http                  smart HTTP endpoints; requests and responses are streamed
+//! request_body          request bodies on their way to git
+//! push_head             limits on the command list of a push
+//! report_status         git's response to a push, and messages that the gate inserts
+//! repo                  one repository and its mirror; concurrent requests share one refresh
+//! mirror                the files of a mirror on disk
+//! git                   subprocesses with a small environment, resource limits and a timeout
+//! upstream_credentials  upstream credentials: ssh-agent, token pipe, strict host keys
+//! ssh_control_master    a shared ssh connection to an upstream
+//! upstream              the refs of an upstream
+//! push                  the decision about one push, and forwarding it to the upstream
+//! refusal               reasons for refusing a push or fetch, as messages for the agent
+//! refs                  ref rules
+//! new_objects           objects that are new to the upstream
+//! object_scan           the scan of every new object
+//! blob_scan             the views of a blob that are scanned, and the lines of findings
+//! tree_index            the paths and commits of new objects
+//! archives              the contents of gzip and zip files
+//! names                 names of files that usually contain secrets
+//! findings              the findings of a push, without duplicates
+//! agent_messages        messages for the agent
 //! ```
 
 mod agent_messages;

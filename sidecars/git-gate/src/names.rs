@@ -2,7 +2,7 @@
 
 use unicode_normalization::UnicodeNormalization;
 
-/// Complete file names.
+/// Complete names of files that usually contain secrets.
 const WHOLE: &[&str] = &[
     ".env",
     ".git-credentials",
@@ -25,11 +25,11 @@ const WHOLE: &[&str] = &[
     "service-account.json",
 ];
 
-/// Suffixes of file names.
+/// Suffixes of the names of files that usually contain secrets.
 const SUFFIXES: &[&str] =
     &[".kdbx", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".tfstate", ".gnucash", ".ovpn"];
 
-/// File names that match only in the folder with the given name.
+/// Pairs of folder and file name. Such a file usually contains secrets only in a folder of that name.
 const IN_FOLDERS: &[(&str, &str)] = &[
     (".aws", "credentials"),
     (".docker", "config.json"),
@@ -42,7 +42,7 @@ const IN_FOLDERS: &[(&str, &str)] = &[
 /// Words that mark a `.env` file as an example without secrets.
 const EXAMPLES: &[&str] = &["example", "sample", "template", "dist", "test", "defaults"];
 
-/// Letters of other alphabets that look like ASCII letters.
+/// Characters that look like an ASCII character, each with that ASCII character.
 const LOOK_ALIKES: &[(char, char)] = &[
     ('а', 'a'),
     ('с', 'c'),
@@ -101,7 +101,7 @@ fn is_invisible(letter: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The id of the rule that matches a file's name in the given folder.
+/// The id of the rule that matches the file `name` in `folder`; `None` if the file needs no report.
 pub(crate) fn rule(folder: &[u8], name: &[u8]) -> Option<&'static str> {
     // On Windows, a name that contains `\` is a path.
     let mut parts = name.rsplit(|byte| *byte == b'\\');

@@ -13,7 +13,7 @@ use crate::refs::Update;
 /// therefore only objects that the upstream has.
 pub(crate) const KNOWN: &str = "known";
 
-/// The maximum number of objects in one push.
+/// The maximum number of objects in one push. A push with more is refused.
 pub(crate) const MOST_OBJECTS: usize = 1_000_000;
 
 /// The type of an object.

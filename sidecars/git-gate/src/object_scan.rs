@@ -29,13 +29,14 @@ pub(crate) const LISTED_WITHIN: Duration = Duration::from_secs(300);
 /// The time limit for scanning all objects of a push.
 const READ_WITHIN: Duration = Duration::from_secs(3600);
 
-/// The maximum size of a commit, tag or tree, in bytes.
+/// The maximum size of a commit, tag or tree, in bytes. A push with a larger one is refused.
 const MOST_BUFFERED: u64 = 32 << 20;
 
 /// The maximum number of the upstream's commits (parents of pushed commits) whose file names count as known.
+/// A file name that only other commits contain is reported again.
 const MOST_PARENTS: usize = 64;
 
-/// The maximum number of files and folders in a push whose names match a rule.
+/// The maximum number of files and folders in a push whose names match a rule. A push with more is refused.
 const MOST_NAMED: usize = 10_000;
 
 /// The number of bytes of a blob that are read in one step.
@@ -119,7 +120,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Returns a [`Git`] that sees the objects of the quarantine and of the mirror.
+    /// Returns a [`Git`] that sees the objects of this push's quarantine and of the mirror.
     pub(crate) fn with_quarantine(&self) -> Git {
         with_quarantine(self.mirror, self.quarantine)
     }
@@ -246,8 +247,8 @@ impl Reader<'_> {
                 continue;
             }
             let child = id_from_bytes(child);
-            // Applies to every type of entry (file, symlink, submodule), even if the upstream already has the
-            // content.
+            // The rules for names apply to every type of entry (file, symlink, submodule), even if the
+            // upstream already has the content.
             if is_folder && names::is_secret_folder(name) {
                 index.secret_folders.entry((name.into(), child)).or_insert(own);
             } else if !is_folder && names::rule(b"", name).is_some() {

@@ -25,11 +25,11 @@ use crate::upstream::Upstream;
 /// The time limit for one local git command.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
 
-/// The maximum number of bytes that the hook may send. [`crate::push_head`] limits the number of updates
-/// separately.
+/// The maximum number of bytes that a pre-receive hook may send. A push whose hook sends more is refused.
+/// [`crate::push_head`] limits the number of updates separately.
 const MOST_HOOK_BYTES: u64 = 1 << 20;
 
-/// The gate's ends of the two pipes to a hook.
+/// The gate's ends of the two pipes to the pre-receive hook of one push.
 pub(crate) struct Hook {
     pub(crate) request: OwnedFd,
     pub(crate) reply: OwnedFd,

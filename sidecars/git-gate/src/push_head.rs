@@ -6,7 +6,8 @@
 
 use crate::refs::MOST_UPDATES;
 
-/// The maximum number of `shallow` lines. A shallow clone sends one for each boundary commit.
+/// The maximum number of `shallow` lines in one push. A push with more is refused. A shallow clone sends one
+/// for each boundary commit.
 const MOST_SHALLOW: usize = 10_000;
 
 /// The number of hexadecimal digits in the length of a packet line.
@@ -34,7 +35,7 @@ pub(crate) enum HeadError {
 /// Checks the head of a push in chunks.
 #[derive(Default)]
 pub(crate) struct Head {
-    /// The bytes of the last line, which is incomplete.
+    /// The bytes of the current line, which has not arrived completely.
     buffer: Vec<u8>,
     updates: usize,
     shallow: usize,

@@ -9,7 +9,7 @@ use bottle_contract::session::gate::GateRefs;
 use crate::names::normalized;
 use crate::upstream::{Upstream, is_id};
 
-/// The maximum number of ref updates in one push.
+/// The maximum number of ref updates in one push. A push with more is refused.
 pub(crate) const MOST_UPDATES: usize = 256;
 
 /// One ref update, as receive-pack passes it to its hook.
@@ -109,7 +109,8 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Checks one update against all rules except the fast-forward rule.
+/// Checks one update against the ref rules. The fast-forward rule, [`check_alias`] and [`check_lookalikes`]
+/// are checked separately.
 pub(crate) fn check_update(
     rules: &GateRefs,
     upstream: &Upstream,

@@ -11,7 +11,7 @@ use crate::object_scan::ReadError;
 use crate::refs::{MOST_UPDATES, RefError};
 use crate::repo::RefreshError;
 
-/// The maximum number of findings that a message lists.
+/// The maximum number of findings that a message lists. If there are more, the message says so.
 pub(crate) const SHOWN: usize = 20;
 
 /// Why a push or fetch is refused.
@@ -48,7 +48,7 @@ pub(crate) enum Refusal {
     },
 }
 
-/// Why findings block a push, which determines the agent's options.
+/// Why findings block a push. The reason determines what the agent can do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Block {
     #[error("a secret of this bottle never passes; remove it from every commit, and push again")]

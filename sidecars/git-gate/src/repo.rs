@@ -29,8 +29,8 @@ const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 /// The time limit for one local git command.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 
-/// If a fetch brings more refs than this, the gate packs all refs into one file. Otherwise, every git that
-/// lists refs would read a file for each.
+/// If a fetch changes the number of refs by more than this, the gate packs all refs into one file. Without
+/// this, every git command that lists refs would read a file for each ref.
 const MOST_LOOSE: usize = 32;
 
 /// The refs of an upstream that the mirror copies.
@@ -101,9 +101,9 @@ pub(crate) struct Repo {
     pub(crate) auth: UpstreamAuth,
     stale_ok: bool,
     refreshed: Mutex<Refresh>,
-    /// Every push with a quarantine holds this lock for reading.
+    /// Every push holds this lock for reading until it ends, so that clean-up does not remove its quarantine.
     pub(crate) receiving: Arc<RwLock<()>>,
-    /// A push holds this lock while it is scanned and forwarded.
+    /// A push holds this lock while it is scanned and forwarded, but not while the user decides.
     pub(crate) pushing: Mutex<()>,
     /// The fingerprints of findings that the user approved.
     approved: StdMutex<HashSet<[u8; 32]>>,
@@ -161,8 +161,8 @@ impl Repo {
         last.result.clone()
     }
 
-    /// Refreshes the mirror before a fetch by the bottle. With `stale_ok`, an unreachable upstream is no
-    /// error, and the fetch is served from the old mirror.
+    /// Refreshes the mirror before a fetch by the bottle. With `stale_ok`, a failed refresh is no error, and
+    /// the fetch is served from the old mirror.
     pub(crate) async fn refresh_to_read(&self, fds: &ReservedFds) -> Result<(), Arc<RefreshError>> {
         match self.refresh(fds).await {
             Err(why) if !self.stale_ok => Err(why),

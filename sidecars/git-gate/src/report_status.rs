@@ -5,7 +5,8 @@ use bytes::{Bytes, BytesMut};
 use crate::agent_messages::DISK_FULL;
 use crate::push_head::{DIGITS, length};
 
-/// The maximum number of payload bytes in a side-band packet, not counting its length and band.
+/// The maximum number of payload bytes in a side-band packet, not counting its length and band. Longer text
+/// is cut off.
 const MOST: usize = 65_515;
 
 /// Encodes a side-band packet. Band 1 carries the response, and band 2 messages for the user.

@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use bottle_scan::Finding;
 
-/// The maximum depth of a path below a commit's root tree.
+/// The maximum depth of a path below a commit's root tree. Of a deeper path, only the last components are
+/// reported.
 const DEEPEST: usize = 512;
 
 /// The maximum number of tree entries that are remembered as scanned. Any further entry is scanned again in

@@ -11,10 +11,12 @@ use std::path::PathBuf;
 use bottle_daemon::remove_if_present;
 use serde_json::Value;
 
-/// The maximum number of refs of an upstream. Listing more would take too long.
+/// The maximum number of refs of an upstream. An upstream with more cannot be used, because listing its refs
+/// would take too long.
 const MOST_REFS: usize = 200_000;
 
-/// The number of bytes of a trace that are read. The trace of an `ls-remote` has a few thousand bytes.
+/// The number of bytes of a trace that are read. The rest is ignored. The trace of an `ls-remote` has a few
+/// thousand bytes.
 const MOST_TRACE: u64 = 256 << 10;
 
 /// The hash algorithm of a repository's object ids.

@@ -29,16 +29,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A token in the format of an AWS key, which is not in use.
 pub(crate) const TOKEN: &str = "AKIAQWERTYUIOPASDFG2";
 
-/// A known secret of the bottle.
+/// A known secret that the agent has too. A push that contains it is blocked, but does not count as a guess.
 pub(crate) const SECRET: &str = "correct-horse-battery-staple";
 
-/// A credential that the agent does not have.
+/// A real credential that only the gate is given. Pushes that contain parts of it count as guesses and lock
+/// the bottle.
 pub(crate) const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
 /// The endpoint that receives pushes.
 pub(crate) const RECEIVE: &str = "/tool.git/git-receive-pack";
 
-/// The null object id.
+/// The object id that consists of zeros, with which git marks a ref that does not exist.
 pub(crate) const ZERO: &str = "0000000000000000000000000000000000000000";
 
 /// An upstream behind OpenSSH, a gate, and a clone.
@@ -51,9 +52,9 @@ pub(crate) struct Scene {
     pub(crate) gate: Option<Ends>,
     /// The time limit for the upstream to accept a push, in seconds.
     pub(crate) forward: u64,
-    /// A credential that the agent does not have.
+    /// The credential that the gate is given in addition to the known secret.
     pub(crate) credential: String,
-    /// The number of hits that lock the bottle; `None` disables the lock-out.
+    /// The number of guesses at the credential that lock the bottle; `None` disables the lock-out.
     pub(crate) lock_after: Option<usize>,
     /// The user to which the gate switches if root runs the test.
     pub(crate) identity: Option<Identity>,
