@@ -14,7 +14,8 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use criterion::Criterion;
 
-/// The minimum speed, in MB/s.
+/// The speed in MB/s that the scanner should reach on clean JSON of 10 KiB with 10 secrets. The benchmark
+/// prints it beside the measured speed.
 const BUDGET: f64 = 250.0;
 
 /// A conversation that contains source code, as JSON of the given length.

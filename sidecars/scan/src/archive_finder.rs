@@ -1,19 +1,21 @@
-//! Finds the compressed files in a text, at any offset, while the text streams by: gzip, zip and zstd.
+//! Finds gzip, zip and zstd files at any offset of a text that is streamed.
 //!
-//! Every magic number is followed, also one inside another file: only a file's end shows whether it was one,
-//! so a decoy header hides nothing behind it. The [`Visitor`] decodes the files and limits them.
+//! Every magic number is treated as the start of a file, even within another file, because only its data
+//! shows whether it is one. A decoy header therefore cannot hide a file after it. The [`Visitor`] decodes the
+//! files, and limits their number and size.
 
-/// The longest header between a magic number and the compressed data. A zip header has two fields of up to
-/// 64 KiB.
+/// The maximum length in bytes of a file's header before the compressed data. A file with a longer header is
+/// ignored. The header of a zip entry has two fields of up to 64 KiB.
 const MAX_HEADER: usize = 192 << 10;
 
-/// Bytes of a header at its first parse; doubled for each further one.
+/// The number of bytes after which a header is first parsed. While it is incomplete, it is parsed again after
+/// twice as many bytes.
 const FIRST_PARSE: usize = 32;
 
-/// Bytes of the fixed part of a zip's local file header.
+/// The length in bytes of the fixed part of a zip entry's local file header.
 const ZIP_HEADER: usize = 30;
 
-/// The method of a deflated zip entry.
+/// The number of the compression method of a deflated zip entry.
 const DEFLATE: u16 = 8;
 
 /// The magic number of a gzip member.
@@ -23,74 +25,78 @@ pub const ZIP: &[u8] = b"PK\x03\x04";
 /// The magic number of a zstd frame.
 pub const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
-/// The longest magic number, less one byte.
+/// The maximum number of bytes of a magic number that is incomplete at the end of a chunk.
 const TAIL: usize = 3;
 
-/// The data behind a header.
+/// The format of the data that follows a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// A bare deflate stream.
+    /// A raw deflate stream, as in gzip files and most zip entries.
     Deflated,
-    /// A zip entry that is stored, or compressed by another method.
+    /// A zip entry that is not compressed, or that is compressed by another method than deflate.
     Stored,
-    /// A zstd frame, with its own header.
+    /// A zstd frame, including its header.
     Zstd,
 }
 
-/// Decodes and limits the files of a text.
+/// Decodes the files that an [`ArchiveFinder`] finds, and limits their number and size.
 pub trait Visitor {
-    /// An open file.
+    /// The state of a file that is being decoded.
     type File;
-    /// Ends the search.
+    /// The error that ends the search, for example that a limit is exceeded.
     type Error;
-    /// Whether it opens zip entries of another method than deflate. Otherwise their names are not parsed.
+    /// Whether the visitor opens zip entries that are not deflated. If it does not, their names are not
+    /// parsed.
     const OPENS_STORED: bool;
 
-    /// A magic number was found. [`Self::close`] follows.
+    /// Called for each magic number that is found. A call of [`Self::close`] follows later.
     ///
     /// # Errors
-    /// If there are too many.
+    /// Fails if there are too many magic numbers or open files.
     fn begin(&mut self) -> Result<(), Self::Error>;
 
-    /// Opens the file behind a header, with the name of a zip entry. `None` ignores it.
+    /// Opens the file that follows a header. `name` is the name of a zip entry. If the result is `None`, the
+    /// file is ignored.
     ///
     /// # Errors
-    /// If the file may not be opened.
+    /// Fails if opening the file would exceed a limit.
     fn open(&mut self, content: Content, name: Option<&[u8]>) -> Result<Option<Self::File>, Self::Error>;
 
-    /// Decodes the next chunk of a file. Returns whether the file continues.
+    /// Decodes the next chunk of a file. Returns false if the file has ended or is damaged.
     ///
     /// # Errors
-    /// If the file exceeds a limit.
+    /// Fails if the file exceeds a limit.
     fn feed(&mut self, file: &mut Self::File, chunk: &[u8]) -> Result<bool, Self::Error>;
 
-    /// Ends a file, or a magic number without one.
+    /// Ends a file. `file` is `None` if no file was opened for the magic number.
     ///
     /// # Errors
-    /// If the end of the file exceeds a limit.
+    /// Fails if the last data of the file exceeds a limit.
     fn close(&mut self, file: Option<Self::File>) -> Result<(), Self::Error>;
 }
 
-/// Finds files in a text.
+/// Finds the compressed files in a text.
 #[derive(Debug)]
 pub struct ArchiveFinder<F> {
     magic_numbers: &'static [&'static [u8]],
     candidates: Vec<Candidate<F>>,
-    /// The last bytes of the text, where a magic number may begin.
+    /// The last bytes of the previous chunks, in which a magic number may begin.
     tail: Vec<u8>,
 }
 
-/// A magic number's candidate: an incomplete header, then a file.
+/// A possible file that begins at a magic number. It has an incomplete header at first, and later an open
+/// file.
 #[derive(Debug)]
 struct Candidate<F> {
     buffer: Vec<u8>,
-    /// Bytes needed before the header is parsed again.
+    /// The length of `buffer` at which the header is parsed again.
     wanted: usize,
     file: Option<Box<F>>,
 }
 
 impl<F> ArchiveFinder<F> {
-    /// Finds the files with these magic numbers, of [`GZIP`], [`ZIP`] and [`ZSTD`].
+    /// Makes a finder for files with the given magic numbers, which are some of [`GZIP`], [`ZIP`] and
+    /// [`ZSTD`].
     #[must_use]
     pub fn new(magic_numbers: &'static [&'static [u8]]) -> Self {
         Self { magic_numbers, candidates: Vec::new(), tail: Vec::new() }
@@ -99,7 +105,7 @@ impl<F> ArchiveFinder<F> {
     /// Searches the next chunk of the text.
     ///
     /// # Errors
-    /// The first error of `visitor`; the finder must not be fed again.
+    /// Fails with the first error of `visitor`. The finder must not be fed again.
     pub fn feed<V: Visitor<File = F>>(&mut self, chunk: &[u8], visitor: &mut V) -> Result<(), V::Error> {
         // A magic number may begin in the previous chunk. Its candidate starts first and gets all of this chunk.
         let old = self.tail.len();
@@ -110,7 +116,7 @@ impl<F> ArchiveFinder<F> {
                 self.begin(head.to_vec(), visitor)?;
             }
         }
-        // All open files get the same bytes, up to the next magic number.
+        // All open files get the bytes up to the next magic number, before a candidate is added for it.
         let mut at = 0;
         for magic in self.positions(chunk) {
             self.feed_open(&chunk[at..magic], visitor)?;
@@ -127,14 +133,14 @@ impl<F> ArchiveFinder<F> {
         Ok(())
     }
 
-    /// Ends the text and all open files.
+    /// Ends the text, and closes all open files.
     ///
     /// # Errors
-    /// As [`Self::feed`]; the files that are still open are closed all the same.
+    /// Fails with the first error of `visitor`. All open files are closed even then.
     pub fn finish<V: Visitor<File = F>>(&mut self, visitor: &mut V) -> Result<(), V::Error> {
         let mut ended = Ok(());
         for mut candidate in std::mem::take(&mut self.candidates) {
-            // Parse a header that waits for more bytes than exist.
+            // Parses a header that is shorter than the length at which it would be parsed again.
             candidate.wanted = 0;
             ended = ended.and(candidate.feed(&[], visitor).map(drop));
             ended = ended.and(visitor.close(candidate.file.map(|file| *file)));
@@ -148,7 +154,7 @@ impl<F> ArchiveFinder<F> {
         Ok(())
     }
 
-    /// Feeds `chunk` to every candidate.
+    /// Feeds `chunk` to every candidate, and closes the candidates that end.
     fn feed_open<V: Visitor<File = F>>(&mut self, chunk: &[u8], visitor: &mut V) -> Result<(), V::Error> {
         let mut at = 0;
         while let Some(candidate) = self.candidates.get_mut(at) {
@@ -161,9 +167,10 @@ impl<F> ArchiveFinder<F> {
         Ok(())
     }
 
-    /// Positions of magic numbers, in order.
+    /// The positions of the magic numbers in `text`, in order.
     fn positions(&self, text: &[u8]) -> Vec<usize> {
-        // One search each: the first bytes of all together occur in every text.
+        // Searches for each magic number separately. A joint search would often stop, because every text
+        // contains the first byte of one of them.
         let found = self.magic_numbers.iter().flat_map(|magic| memchr::memmem::find_iter(text, magic));
         let mut all: Vec<usize> = found.collect();
         all.sort_unstable();
@@ -172,7 +179,7 @@ impl<F> ArchiveFinder<F> {
 }
 
 impl<F> Candidate<F> {
-    /// Feeds the next chunk. Returns whether the candidate continues.
+    /// Passes the next chunk to the header or the file. Returns false if the candidate has ended.
     fn feed<V: Visitor<File = F>>(&mut self, chunk: &[u8], visitor: &mut V) -> Result<bool, V::Error> {
         if let Some(file) = &mut self.file {
             return visitor.feed(file, chunk);
@@ -195,7 +202,7 @@ impl<F> Candidate<F> {
     }
 }
 
-/// A parsed header.
+/// The result of parsing a header.
 enum Header<'h> {
     Incomplete,
     NotAFile,
@@ -227,7 +234,8 @@ fn header(text: &[u8], opens_stored: bool) -> Header<'_> {
     Header::File { length, content, name: text.get(ZIP_HEADER..name_end) }
 }
 
-/// The length of a gzip header (RFC 1952, 2.3); `None` if it is incomplete.
+/// The length of the gzip header (RFC 1952, section 2.3) at the start of `text`; `None` if the header is
+/// incomplete.
 #[must_use]
 pub fn gzip_header(text: &[u8]) -> Option<usize> {
     let flags = text.get(3)?;

@@ -1,8 +1,8 @@
 //! Finds and decodes base64 within a text, one level deep.
 //!
-//! The base64 may use either alphabet, have padding or not, span several lines, and have any text before and
-//! after it. The search advances by the length of the shortest run, so text without base64 costs almost
-//! nothing.
+//! The base64 may use the standard or the URL-safe alphabet, have padding or not, span several lines, and
+//! have any text before and after it. The search advances by the length of the shortest run, so text without
+//! base64 costs almost nothing.
 
 use std::ops::Range;
 
@@ -194,7 +194,8 @@ fn letters_end(text: &[u8], from: usize) -> usize {
     text[from..].iter().position(|byte| !is_letter(*byte)).map_or(text.len(), |length| from + length)
 }
 
-/// Extends a run by the lines that follow its first line. Every line except the last must be long.
+/// Extends a run by the lines that follow its first line. Every line except the last must have at least
+/// [`MIN_RUN`] letters.
 fn extended(text: &[u8], first: Range<usize>) -> Run {
     let mut lines = vec![first];
     while let Some(line) = lines.last().filter(|line| line.len() >= MIN_RUN) {

@@ -10,7 +10,7 @@ use std::ops::Range;
 const BLOCK: usize = 64;
 /// A block is dense if at least one in this many printable characters is a capital or a digit.
 const DENSITY: u32 = 5;
-/// The minimum length of a long word.
+/// The minimum length of a long word, in bytes.
 const WORD: usize = 16;
 /// A word with this many consecutive letters and digits is long even if it has no capitals and no digits.
 const LONG_WORD: usize = 20;

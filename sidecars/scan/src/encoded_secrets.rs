@@ -1,10 +1,10 @@
 //! Finds known secrets in encoded text.
 //!
-//! Regions that may contain encoded data (see `dense`) are decoded in every encoding that their characters
-//! allow, at every alignment. Characters between the digits are ignored. The search therefore finds encoded
-//! pieces that lack their first characters, are split over several lines, or are concatenated from strings.
-//! Decoded data is decoded a second time, and is decompressed if it contains compressed streams. Only rows
-//! with enough adjacent digits are decoded, so the cost per byte is bounded.
+//! Regions that may contain encoded data (see `dense_regions`) are decoded in every encoding that their
+//! characters allow, at every alignment. Characters between the digits are ignored. The search therefore
+//! finds encoded pieces that lack their first characters, are split over several lines, or are concatenated
+//! from strings. Decoded data is decoded a second time, and is decompressed if it contains compressed
+//! streams. Only rows with enough adjacent digits are decoded, so the cost per byte is bounded.
 
 use std::io::Read;
 use std::ops::Range;
@@ -14,13 +14,14 @@ use crate::known::KnownSecrets;
 use crate::text_encodings::{Bits, Decoded, base85, dump, numbers, unquoted, uuencoded};
 use crate::view::View;
 
-/// The maximum nesting of encodings.
+/// How many times decoded data is decoded again.
 const MAX_DEPTH: usize = 1;
-/// The maximum number of compressed streams in one decoded text that are decompressed.
+/// The maximum number of compressed streams in one decoded text that are decompressed. Further ones are not
+/// searched.
 const MAX_STREAMS: usize = 64;
-/// The maximum number of bytes that are decompressed from one stream.
+/// The maximum number of bytes that are decompressed from one stream. The rest of the stream is not searched.
 const MAX_STREAM_BYTES: u64 = 64 << 10;
-/// The maximum number of bytes that are decompressed in one window.
+/// No further stream in a window is decompressed after this many bytes.
 const MAX_INFLATED: u64 = 1 << 20;
 
 /// Calls `found` for every secret in encoded parts of `text`, with the secret's index and the range of its

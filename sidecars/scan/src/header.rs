@@ -17,9 +17,9 @@ pub enum HeadPart {
     Header,
 }
 
-/// Finds the first line break in `text`. The line break may be literal, percent-encoded once or twice, or a
-/// character that some servers truncate to CR or LF. Request bodies must not be checked, because they may
-/// have many lines.
+/// Finds the first line break in `text`: a literal CR, LF or NUL, or a character that some servers truncate
+/// to CR or LF. In the request line and the query, also finds a line break that is percent-encoded once or
+/// twice. Request bodies must not be checked, because they may have many lines.
 ///
 /// An encoded LF in a query is only a warning, because forms send multi-line text there. It is blocked if a
 /// CR accompanies it, or if the following text looks like a header or a request.

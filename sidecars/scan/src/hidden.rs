@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use crate::finding::Severity;
 
-/// The minimum number of invisible characters that can carry a message.
+/// The minimum number of consecutive invisible characters that are reported. Fewer occur in ordinary text,
+/// for example in emoji.
 const MIN_RUN: usize = 8;
 
 /// Finds hidden text. Each result has a range, a rule, a severity and a description.

@@ -1,11 +1,11 @@
 //! Implements the `known_secrets` detector, which finds known secrets in every spelling and in pieces.
 //!
-//! It runs two searches, both with the index of `windows`. The first search finds private characters of a
-//! secret in the text. The second search compares only the letters and digits of secret and text, so it finds
-//! a secret even if it is split, spaced or spread over several fields. Both searches find pieces of at least
-//! [`PIECE`] characters within one private part of a secret (see `private`), and their cost does not grow
-//! with the number of secrets. Most spellings are decoded in the scanned text (see `view`, `dense` and
-//! `spelled`) instead of being listed for each secret.
+//! It runs two searches, both with the index of the module `windows`. The first search finds private
+//! characters of a secret in the text. The second search compares only the letters and digits of secret and
+//! text, so it finds a secret even if it is split, spaced or spread over several fields. Both searches find
+//! pieces of at least [`PIECE`] characters within one private part of a secret (see `private_parts`), and
+//! their cost does not grow with the number of secrets. Most spellings are decoded in the scanned text (see
+//! `view`, `dense_regions` and `encoded_secrets`) instead of being listed for each secret.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,13 +20,15 @@ use crate::secret_spellings;
 use crate::view::View;
 use crate::windows::{self, Builder, Windows};
 
-/// The minimum number of letters and digits for the search that compares only letters and digits.
+/// The minimum number of letters and digits in a secret. A secret with fewer is not part of the search that
+/// compares only letters and digits.
 const SHORTEST_LETTERS: usize = windows::SHORTEST;
 /// The minimum number of distinct characters in a piece. Without it, a row of zeros would match in any text.
 const DISTINCT: usize = 4;
-/// The maximum length of a value, in bytes.
+/// The maximum length of a secret's value, in bytes. A longer value is refused with [`TooLarge`].
 const MAX_SECRET: usize = 64 << 10;
-/// The maximum number of hits in one text. A text with more hits is blocked anyway.
+/// The maximum number of hits in one text by the search for letters and digits. Further hits are dropped,
+/// because the text is blocked anyway.
 const MAX_HITS: usize = 1000;
 
 /// The known secrets, prepared for search.
@@ -42,8 +44,8 @@ pub struct KnownSecrets {
     reach: usize,
 }
 
-/// A searched text, or its letters and digits, with its private parts. Its memory is wiped when it is
-/// dropped.
+/// A text that the scanner searches for, or the letters and digits of that text, with its private parts. Its
+/// memory is wiped when it is dropped.
 struct Needle {
     bytes: Zeroizing<Vec<u8>>,
     parts: Vec<Part>,

@@ -1,18 +1,20 @@
 //! Detects secrets and prompt injections in text, and redacts known secrets.
 //!
 //! ```text
-//! scanner     runs all detectors on a text or stream, window by window
-//!   view        the text as its reader sees it: escapes decoded, look-alike characters replaced
-//!   rules       built-in pattern rules for tokens and prompt injection phrases
-//!   encoded     base64 in the text, to which the same rules apply
-//!   known       known secrets; their private characters (private, pem) are found with an index (windows)
-//!   spelled     known secrets in encoded text, which dense selects and digits decodes
-//!   entropy     text as random as a key   hidden  invisible characters
-//!   user_rules  the user's rules, in gitleaks' configuration format; rule_files combines several files
-//! archive_finder  compressed files in a text
-//! header      line breaks in a request's head that would add a header
-//! rewrite     removes findings from a text
-//! redact      masks known secrets in log lines
+//! scanner            runs all detectors on a text or stream, window by window
+//!   view             the text as its reader sees it: escapes decoded, look-alike characters replaced
+//!   rules            built-in pattern rules for tokens and prompt injection phrases
+//!   base64_runs      base64 in the text, to which the same rules apply
+//!   known            known secrets, found with an index (windows) by their private characters
+//!                    (private_parts, key_numbers)
+//!   encoded_secrets  known secrets in encoded text, which dense_regions selects and text_encodings decodes
+//!   entropy          text as random as a key
+//!   hidden           invisible characters
+//!   user_rules       the user's rules, in gitleaks' configuration format; rule_files combines several files
+//! archive_finder     compressed files in a text
+//! header             line breaks in a request's head that would add a header
+//! rewrite            removes findings from a text
+//! redact             masks known secrets in log lines, in their spellings (secret_spellings)
 //! ```
 //! This crate opens no file and no socket. Messages never contain a secret's value.
 

@@ -30,11 +30,13 @@ use crate::key_numbers;
 use crate::redact::SHORTEST_ANYWHERE;
 use crate::rules::public_prefix;
 
-/// The minimum number of consecutive private characters in a match.
+/// The minimum number of consecutive private characters in a match. A private part that is shorter matches
+/// only as a whole.
 pub(crate) const PIECE: usize = 12;
-/// The maximum nesting of structures that are split into parts.
+/// The maximum nesting of structures that are split into parts. Values at a deeper level are not searched
+/// for.
 const MAX_DEPTH: usize = 4;
-/// The maximum length of a run of letters that is treated as a word.
+/// The maximum length of a run of letters that is treated as a word, and is therefore public.
 const MAX_WORD: usize = 20;
 /// Passwords that Git hosts document for logins whose user name is the token.
 const FIXED_PASSWORDS: [&str; 3] = ["x-oauth-basic", "x-access-token", "x-token-auth"];
@@ -330,7 +332,8 @@ fn runs(text: &str, from: usize) -> Vec<Range<usize>> {
 
 /// The fixed string that occurs in OpenAI's keys.
 const OPENAI_MARKER: &str = "T3BlbkFJ";
-/// The minimum base64 length of a token that contains more than one random number.
+/// The minimum length of a token in base64 letters, from which on readable text within it is treated as
+/// public. A shorter token is one random number.
 const MIN_COMPOUND: usize = 100;
 /// The number of consecutive printable bytes that rarely occurs by chance and is therefore treated as text.
 const MIN_TEXT: usize = 9;

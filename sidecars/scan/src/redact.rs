@@ -17,11 +17,12 @@ pub const MASK: &str = "[redacted]";
 /// complete word.
 pub const SHORTEST_ANYWHERE: usize = 8;
 
-/// The minimum length of a secret that is masked. Short values such as `1` or `yes` are easy to guess, and
-/// masking them would garble every line.
+/// The minimum length of a secret that is masked, in bytes. Short values such as `1` or `yes` are easy to
+/// guess, and masking them would garble every line.
 pub const SHORTEST_MASKED: usize = 4;
 
-/// An error: the known secrets exceed the capacity of one search, which is several gigabytes.
+/// An error: the known secrets exceed the capacity of one search, which is several gigabytes, or one of them
+/// is longer than the search allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the known secrets are too large to search for")]
 pub struct TooLarge;

@@ -89,19 +89,19 @@ impl Scanner {
         }
     }
 
-    /// Enables or disables `token_patterns`.
+    /// Enables or disables the detector `token_patterns`.
     #[must_use]
     pub fn with_tokens(self, tokens: bool) -> Self {
         Self { tokens, ..self }
     }
 
-    /// Enables or disables `entropy`.
+    /// Enables or disables the detector `entropy`.
     #[must_use]
     pub fn with_entropy(self, entropy: bool) -> Self {
         Self { entropy, ..self }
     }
 
-    /// Enables or disables `naive_injection_detection`.
+    /// Enables or disables the detector `naive_injection_detection`.
     #[must_use]
     pub fn with_phrases(self, injection: bool) -> Self {
         Self { injection, ..self }

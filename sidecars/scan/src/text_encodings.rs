@@ -1,5 +1,5 @@
-//! Decodes text encodings: digits of base 2, 16, 32 and 64, groups of base 85, lists of numbers, and hex
-//! dumps.
+//! Decodes text encodings: digits of base 2, 16, 32 and 64, groups of base 85, lists of numbers, uuencoded
+//! lines and hex dumps.
 
 use std::ops::Range;
 
@@ -10,14 +10,15 @@ pub(crate) struct Bits {
     places: Vec<u32>,
 }
 
-/// The minimum number of decoded bytes that are searched.
+/// The minimum number of decoded bytes that are searched. Fewer bytes cannot contain a known secret.
 const MIN_BYTES: usize = 8;
 const MIN_BASE32: usize = (8 * MIN_BYTES).div_ceil(5);
 const MIN_BASE85: usize = 10;
-/// Base 85 text has at least one punctuation character that base64 does not use in this many digits.
+/// A row is decoded as base 85 only if at least one in this many digits is punctuation that base64 does not
+/// use.
 const BASE85_PUNCTUATION: usize = 16;
-/// Lower-case base32 has at least one digit in this many characters. Text with fewer digits is treated as
-/// words, unless one of the words is very long.
+/// A lower-case row is decoded as base32 only if at least one in this many characters is a digit, or if one
+/// of its words is very long. Any other row is treated as words.
 const BASE32_DIGITS: usize = 24;
 const LONG_WORD: usize = 20;
 

@@ -15,11 +15,12 @@ use toml_edit::{Document, Item, Table, Value};
 
 use crate::entropy::bits_per_byte;
 
-/// The maximum size of a rule file, in bytes.
+/// The maximum size of a rule file, in bytes. A larger file is invalid.
 const MAX_TEXT: usize = 1 << 20;
-/// The maximum number of rules in a file. No published rule list has as many.
+/// The maximum number of rules in a file. A file with more is invalid. No published rule list has as many.
 const MAX_RULES: usize = 2000;
-/// The maximum memory of one compiled regular expression, in bytes.
+/// The maximum memory of one compiled regular expression, in bytes. A file with an expression that needs more
+/// is invalid.
 const MAX_REGEX: usize = 1 << 20;
 
 /// Why a rule file is invalid. Line numbers begin at 1.
@@ -198,7 +199,8 @@ impl Rule {
 }
 
 impl Allow {
-    /// If the allowlist also requires a path, only [`UserRules::allows_path`] can decide.
+    /// Whether the allowlist accepts a match, judged by its text. False if the allowlist also requires a
+    /// path, which only [`UserRules::allows_path`] checks.
     fn covers(&self, text: &[u8], whole: Range<usize>, secret: &[u8]) -> bool {
         let seen = match self.target {
             Target::Secret => secret,

@@ -76,8 +76,8 @@ impl<'t> View<'t> {
         })
     }
 
-    /// Converts a range of the view to a range of the source, which includes all source bytes of the last
-    /// byte.
+    /// Converts a range of the view to a range of the source, which includes all source bytes of the range's
+    /// last byte.
     pub(crate) fn source_range(&self, range: &Range<usize>) -> Range<usize> {
         self.source(range.start)..self.source(range.end)
     }

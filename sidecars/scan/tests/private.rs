@@ -29,7 +29,8 @@ const fn login(name: &'static str, before: &'static str, private: &'static str) 
     Kind { name, before, private, after: "", login: true }
 }
 
-/// Token prefixes are split, so that the repository contains no complete token.
+/// The kinds of secrets that are tested. Token prefixes are split, so that the repository contains no
+/// complete token.
 const KINDS: &[Kind] = &[
     login("a login", "deployment-robot:", "k3Jdh57sLa0qMx81Fz6wTy"),
     login("a login with signs", "jane.doe@example.com:", "k3J!dh-57_sLa/0qM.x81=Fz"),

@@ -199,7 +199,7 @@ proptest! {
 
     #[test]
     fn finds_any_secret(secret in "[!-9;<>-~]{16,60}", style in 0..14_usize) {
-        // A text that looks like a login or a variable with a short value is not searched for.
+        // A secret that looks like a login or a variable with a short value is not searched for.
         let scanner = scanner(&[&secret]);
         let report = scanner.scan(format!("<{}>", written(&secret, style)).as_bytes());
         prop_assert!(!report.findings.is_empty());

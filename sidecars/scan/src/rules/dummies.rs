@@ -21,7 +21,7 @@ const VALUES: &[&str] = &[
     "dXNlcjpwYXNz",
 ];
 
-/// Common passwords that attackers try first. Case is ignored.
+/// Common passwords that attackers try first, so that reporting them has no use. Case is ignored.
 const PASSWORDS: &[&str] = &[
     "admin",
     "changeit",
@@ -98,7 +98,7 @@ const AROUND: &[(&str, &str)] = &[
     (":", ""),
 ];
 
-/// The maximum length of the name in a placeholder.
+/// The maximum length of the name in a placeholder. A longer text may be a secret.
 const MAX_NAME: usize = 40;
 
 /// Whether the complete `secret` is an example value.

@@ -1,10 +1,13 @@
 //! Implements pattern rules: tables of tokens and phrases, and the engine that runs them.
 //!
 //! ```text
-//! gate      the search for keys        clouds forges services keys    the tables of rules
-//! row       one rule                   phrases                        prompt injection phrases
-//! dummies   example values of documentation
-//! armour    PEM-like private keys, of any length       binary     binary private keys
+//! gate              the search for keys
+//! row               one rule
+//! clouds, forges, services, standard_formats    the tables of token rules
+//! phrases           prompt injection phrases
+//! dummies           example values of documentation
+//! pem_keys          PEM-like private keys, of any length
+//! binary_keys       binary private keys
 //! ```
 //! A rule's pattern runs only where the text contains one of the rule's keys, and reads only as many bytes as
 //! the rule's row allows. The cost is therefore bounded even if an attacker fills a text with keys.

@@ -19,11 +19,13 @@ const MIN_RUN: usize = 20;
 /// Part of the algorithm identifier of X25519, X448, Ed25519 and Ed448 keys (RFC 8410, section 3) in base64.
 /// The identifier is a sequence with the OID 1.3.101.110 to .113.
 const CURVE_KEY: &[u8] = b"wBQYDK2V";
-/// The step in which a body is followed to its end, in bytes.
+/// The number of bytes that are checked for base64 in one step, to find the end of a body.
 const STEP: usize = 256;
-/// The number of consecutive steps without base64 after which a body ends, if no marker ends it earlier.
+/// The maximum number of consecutive steps without base64 within a body. One more step without base64 ends
+/// the body, if no marker ends it earlier.
 const GAP: usize = 4;
-/// The maximum length of a body's last line that is too short to recognize as base64.
+/// The number of bytes after the last step with base64 that still belong to a body. They contain the body's
+/// last line, which may be too short to recognize as base64.
 const LAST_LINE: usize = 80;
 
 /// How a kind of key marks the start and the end of its body.

@@ -51,7 +51,8 @@ pub(crate) struct Row {
     pub(crate) unlike: &'static [&'static str],
 }
 
-/// The maximum number of bytes before and after a match that a condition receives.
+/// The maximum number of bytes before a match, and of bytes after it, that a condition in `Row::beside`
+/// receives.
 pub(super) const BESIDE: usize = 3000;
 
 /// The usual minimum entropy of a secret, in bits per byte: `xxxx` is below it, and words are above it.
@@ -110,7 +111,8 @@ impl Row {
         self
     }
 
-    /// Adds a condition on the text around a match, in which the parts may appear in any order.
+    /// Adds a condition on the text before and after a match, for formats whose other fields may be on either
+    /// side.
     pub(crate) const fn beside(mut self, near: Near) -> Self {
         self.beside = Some(near);
         self
