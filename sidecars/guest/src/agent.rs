@@ -121,7 +121,7 @@ impl Agent {
         }
     }
 
-    /// Stops buffering output for a first client that has not attached yet.
+    /// Lets the agent write without waiting for a first client that has not attached yet.
     pub(crate) fn expect_no_client(&self) {
         if self.control().client.is_none() {
             self.log.set_controller(None);

@@ -17,23 +17,26 @@ use tar::{Entries, Entry, EntryType};
 use self::sparse::Map;
 pub use self::sparse::{Content, append_file};
 
-/// The maximum depth of nested folders. Each level needs an open descriptor while a tree is read.
+/// The maximum depth of nested folders. A copy of a deeper tree fails. Each level needs an open descriptor
+/// while a tree is read.
 pub const MAX_DEPTH: usize = 128;
 
-/// The maximum length of a name or link target in bytes, which is the kernel's PATH_MAX.
+/// The maximum length of a name or link target in bytes, which is the kernel's PATH_MAX. An archive with a
+/// longer one is rejected.
 const MAX_NAME: u64 = 4096;
 
-/// The maximum size of an extended header in bytes, which is enough for two names and some numbers.
+/// The maximum size of an extended header in bytes, which is enough for two names and some numbers. An
+/// archive with a larger one is rejected.
 const MAX_EXTENSIONS: u64 = 64 * 1024;
 
 /// The prefix of keys that store extended attributes in an extended header.
 const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 
-/// The maximum number of members in an archive.
+/// The maximum number of members in an archive. A larger archive is rejected.
 const MAX_MEMBERS: usize = 1_000_000;
 
-/// The maximum size of all names and headers of an archive in bytes. Unpacking keeps the names of folders in
-/// memory.
+/// The maximum size of all names and headers of an archive in bytes. An archive with more is rejected,
+/// because unpacking keeps the names of folders in memory.
 const MAX_NAMES: u64 = 256 << 20;
 
 /// The type of an archive member.
@@ -72,7 +75,7 @@ impl<R: Read> Member<'_, R> {
     /// and is at most [`MAX_DEPTH`] levels deep.
     ///
     /// # Errors
-    /// Fails if the member's name is not such a path.
+    /// Fails if the member's name is absolute, contains `..` or is too deep.
     pub fn place(&self) -> io::Result<PathBuf> {
         place(&self.name)
     }

@@ -30,8 +30,8 @@ pub struct GuestConfig {
     pub changed: Option<OwnedFd>,
 }
 
-/// Limits on memory and disk, which the guest checks by polling. A bottle whose use grows fast can exceed a
-/// limit before the guest detects it.
+/// Limits on memory and disk, which the guest checks by polling. It stops a bottle that exceeds a limit. A
+/// bottle whose use grows fast can exceed a limit by some amount before the guest detects it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// The limit on memory in bytes, for all processes together with files in memory.
@@ -41,8 +41,8 @@ pub struct Limits {
     /// The bottle's folders on the disk. If the list is not empty, the guest also stops the bottle if it uses
     /// much of a nearly full disk.
     pub folders: Vec<PathBuf>,
-    /// The number of bytes in these folders that came with the bottle's copy of the system. They do not count
-    /// toward the limit.
+    /// The number of bytes in `folders` that came with the bottle's copy of the system. They do not count
+    /// toward the limit on disk space.
     pub given: u64,
 }
 

@@ -22,7 +22,7 @@ use crate::{forward, host, spawn, watch};
 /// purposes.
 const OPEN_FILES: u64 = 4096;
 
-/// How long an idle thread is kept. Copies are rare.
+/// How long an idle thread for blocking work is kept. It is short, because copies are rare.
 const THREAD_KEEP: Duration = Duration::from_secs(1);
 
 /// Runs the guest until the bottle stops. The bottle stops after
@@ -44,7 +44,7 @@ pub fn run(config: GuestConfig) -> ExitCode {
 }
 
 fn start(config: GuestConfig) -> std::io::Result<()> {
-    // This comes first. From here on, no process of the same user can read this process's memory.
+    // This call comes first. After it, no process of the same user can read this process's memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
     spawn::close_on_exec_from(3)?;

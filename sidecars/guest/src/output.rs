@@ -19,14 +19,14 @@ use bottle_contract::session::guest::{Exit, SCROLLBACK};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// The maximum number of bytes that the agent may write before the controller reads them.
+/// If the controller is this many bytes or more behind the agent's output, the agent waits.
 const AHEAD: u64 = 256 * 1024;
 
 /// The maximum size of a segment in bytes. A reader gets one segment in each step.
 const SEGMENT: usize = 16 * 1024;
 
-/// The maximum number of segments. Output that alternates between the two streams at every byte would need a
-/// segment for each byte.
+/// The maximum number of segments. If there are more, the oldest are dropped. Output that alternates between
+/// the two streams at every byte would otherwise need a segment for each byte.
 const MAX_SEGMENTS: usize = 4096;
 
 /// What a reader gets in one step.

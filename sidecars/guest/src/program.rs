@@ -22,7 +22,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// sets it.
 const DEFAULT_TERM: &str = "xterm-256color";
 
-/// The maximum number of bytes that are read from the user database.
+/// The maximum number of bytes that are read from the user database `/etc/passwd`. The rest is ignored.
 const PASSWD_MAX: u64 = 1 << 20;
 
 /// Builds the command for `process`, without its standard streams.

@@ -30,16 +30,16 @@ const DISK_INTERVAL: Duration = Duration::from_secs(2);
 /// time.
 const PAUSE_FACTOR: u32 = 15;
 
-/// The minimum free disk space in bytes. On a small disk, the minimum is the size of the disk divided by
-/// `SPARE_PART`.
+/// The minimum free disk space in bytes. If less is free, a bottle that uses more than this amount is
+/// stopped. On a small disk, the minimum is the size of the disk divided by `SPARE_PART`.
 const SPARE: u64 = 1 << 30;
 const SPARE_PART: u64 = 50;
 
 /// Folders whose files are kept in memory.
 const IN_MEMORY: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
 
-/// The maximum depth of folders. Each level needs an open descriptor. No build nests folders as deep. If an
-/// attacker does, the host still watches the disk.
+/// The maximum depth of folders whose files are counted. Files in deeper folders do not count, neither toward
+/// the limit nor on a nearly full disk. Each level needs an open descriptor. No build nests folders deeper.
 const DEEPEST: usize = 256;
 
 /// The unit of `st_blocks` on every file system (stat(2)).

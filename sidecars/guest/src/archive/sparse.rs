@@ -15,8 +15,9 @@ use tar::{Builder, Entry, GnuHeader, Header};
 
 use super::about;
 
-/// The maximum number of pieces of one file. Each needs 16 bytes of memory. If a file has more pieces, its
-/// remaining bytes are sent as one piece, including their holes.
+/// The maximum number of pieces of one file. Each needs 16 bytes of memory. If a file that is packed has
+/// more, its remaining bytes are packed as one piece, including their holes. If a file in an archive has
+/// more, the archive is rejected.
 const MAX_PIECES: usize = 100_000;
 
 /// The size of a block in an archive, in bytes.
@@ -25,7 +26,7 @@ const BLOCK: usize = 512;
 /// The block size of common file systems with sparse files (ext4, XFS, Btrfs), in bytes.
 const DISK_BLOCK: u64 = 4096;
 
-/// The number of bytes that are copied in one step.
+/// The maximum number of bytes of a file that are copied in one step.
 const BUFFER: usize = 128 * 1024;
 
 /// A contiguous range of data in a sparse file.

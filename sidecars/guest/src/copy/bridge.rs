@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 /// The size of a chunk in bytes. A chunk fits into one data frame.
 const PIECE: usize = 31 * 1024;
 
-/// The maximum number of queued chunks in each direction.
+/// The maximum number of queued chunks in each direction. If a queue is full, its sender waits.
 const QUEUE: usize = 4;
 
 /// Data that the client sent.

@@ -22,7 +22,7 @@ use crate::failure::{Outcome, failed, other};
 use crate::guest::{Guest, relative_to_root};
 use crate::host::answer;
 
-/// The maximum number of concurrent copies. Each uses a thread.
+/// The maximum number of concurrent copies. Each uses a thread. A further copy is refused.
 pub(crate) const MAX_COPIES: usize = 4;
 
 /// The permits that limit concurrent copies.

@@ -15,8 +15,8 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setso
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// The maximum number of attempts. The kernel limits such errors for the complete host (`icmp_msgs_burst`,
-/// ip-sysctl). It may drop an error while other probes run.
+/// The maximum number of attempts. The kernel limits the ICMP errors of the complete host (`icmp_msgs_burst`,
+/// ip-sysctl), so it may drop an error while other probes run.
 const TRIES: u32 = 6;
 
 const PAYLOAD: &[u8] = b"bottle probe";

@@ -14,7 +14,7 @@ use super::attempt;
 /// Strings that are typical of the names of variables with secrets.
 const SECRET_NAMES: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "API_KEY", "APIKEY", "PRIVATE_KEY"];
 
-/// Files and folders in a developer's home folder that contain keys and logins.
+/// Files and folders in a developer's home folder that may contain keys and logins.
 const SECRET_PLACES: [&str; 8] =
     [".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".config/gh", ".bash_history"];
 
@@ -81,8 +81,8 @@ fn is_placeholder(value: &str) -> bool {
     value.is_empty() || value.to_ascii_lowercase().contains("placeholder")
 }
 
-/// Checks that no other process can read the memory or the environment of pid 1, which contains all secrets
-/// of the bottle.
+/// Checks that no other process can read the memory or the environment of pid 1, whose memory contains the
+/// agent's secrets.
 fn guest_memory() -> Attempt {
     let (target, file) = ("the memory of the bottle's pid 1", "/proc/1/environ");
     if std::process::id() != 1 {
@@ -106,7 +106,8 @@ fn unreadable(target: &str, path: &str) -> Attempt {
     }
 }
 
-/// Checks that every visible process is the bottle's pid 1 or one of its descendants.
+/// Checks that `/proc` does not show the processes of the host, by looking for a kernel thread and for
+/// systemd.
 fn processes() -> Attempt {
     let target = "processes outside";
     let numbers = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);

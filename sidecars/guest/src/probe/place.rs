@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bottle_contract::names::{EGRESS_HOST, PROXY_LOOPBACK};
 
-/// The maximum number of bytes that are read from a configuration file.
+/// The maximum number of bytes that are read from a configuration file. The rest is ignored.
 const MAX: u64 = 64 * 1024;
 
 /// The addresses of the proxy and of the resolver.

@@ -92,7 +92,8 @@ where
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Reads up to the empty line and no further, because the following bytes belong to the tunnel.
+/// Reads the head of a response up to its empty line and no further, because the following bytes belong to
+/// the tunnel.
 async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < ANSWER {

@@ -28,8 +28,8 @@ const FOLDER: &str = "GUEST_TEST_FOLDER";
 /// An environment variable for a guest whose transport is its standard streams.
 const STDIO: &str = "GUEST_TEST_STDIO";
 
-/// Runs a program as pid 1, as an ordinary user and without capabilities. A backend starts the guest in the
-/// same way.
+/// The arguments with which `unshare` runs a program as pid 1 of a new namespace, as an ordinary user. A
+/// backend starts the guest in the same way.
 const INIT: [&str; 8] = [
     "--user",
     "--map-user=1000",
