@@ -12,7 +12,7 @@ use crate::seccomp_filter::Filter;
 use crate::unneeded_syscalls::{KERNEL, SANDBOXING};
 use crate::{HardenError, MissingProtection};
 
-/// System calls that start programs and processes.
+/// System calls that start programs and processes. Only [`restrict`] denies them.
 const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -22,7 +22,7 @@ const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_vfork,
 ];
 
-/// System calls that no daemon needs, in addition to [`KERNEL`] and [`SANDBOXING`]. They access the memory of
+/// System calls that no daemon needs, in addition to those in [`KERNEL`] and [`SANDBOXING`]. They access
 /// other processes, or are kernel interfaces with a history of bugs.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_ptrace,
@@ -49,6 +49,7 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP;
 
 /// The socket families that are allowed: IPv4, IPv6, and the unix sockets on which a daemon may listen.
+/// Creating a socket of another family fails.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
 /// Applies the filter to this thread and to threads that it later starts. The process can then start threads,

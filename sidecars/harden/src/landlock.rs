@@ -12,7 +12,8 @@ use crate::{HardenError, MissingProtection};
 /// The newest version of Landlock that is requested. An older kernel enforces the rules that it supports.
 const RULES: ABI = ABI::V6;
 
-/// A statically linked program reads randomness from these files instead of using the system call.
+/// A statically linked program reads randomness from these files instead of using the system call, so they
+/// always remain readable.
 const RANDOMNESS: [&str; 2] = ["/dev/random", "/dev/urandom"];
 
 /// The files that remain accessible after [`Self::restrict`]. Access to all other files is denied. Binding

@@ -12,7 +12,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_f
 
 use crate::HardenError;
 
-/// The offset of the call number in `struct seccomp_data`.
+/// The offset of the call number in `struct seccomp_data`, in bytes.
 const NUMBER: u32 = 0;
 
 /// A system call filter, which maps calls to actions.
