@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! question_channel   in daemons and the bundle: sends questions, and forwards them to the connected keeper
-//! pending_questions  in the keeper: writes a file for each question and waits for its answer
-//! cooldown           delays a question if an equal one was rejected before
+//! pending_questions  the asker, in the keeper: writes a file for each question and waits for its answer
+//! cooldown           delays a question about a host or finding that the user rejected before
 //! queue_folder       the files of one bottle, which are written atomically and read as hostile input
 //! safe_file          single files: atomic creation, locks, limits on their size
 //! list               lists the pending proposals of all bottles

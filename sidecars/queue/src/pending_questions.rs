@@ -53,7 +53,7 @@ pub enum AnswerError {
     /// The answer arrived after the proposal stopped being pending.
     #[error("this question is no longer pending")]
     NotPending,
-    /// The process is stopping.
+    /// The keeper process is stopping.
     #[error("the queue stopped")]
     Stopped,
     /// The answer is still being applied after 30 s. It counts if applying it succeeds later.
@@ -127,7 +127,7 @@ struct Inner {
     slug: Slug,
     /// The pending questions, each with the channel that will receive its answer.
     waiting: Mutex<Vec<(Proposal, watch::Receiver<Option<Answer>>)>>,
-    /// The cooldowns of questions that were rejected.
+    /// The cooldowns of the subjects of rejected questions.
     cooldowns: Mutex<Cooldowns>,
     submitting: Mutex<()>,
     decide: Arc<dyn Decide>,

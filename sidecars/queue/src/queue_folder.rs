@@ -63,10 +63,10 @@ pub enum SubmitError {
     /// The bottle already has [`MAX_PENDING`] pending proposals.
     #[error("this bottle has {MAX_PENDING} pending proposals already; answer one with `bottle supervise`")]
     Full,
-    /// Another question has the same id.
+    /// Another question has the same id and a different subject.
     #[error("another proposal has this id")]
     Taken,
-    /// The folder cannot be used.
+    /// The queue folder cannot be used, or the file of a proposal is damaged.
     #[error("cannot use the queue: {0}")]
     Io(#[from] io::Error),
 }
@@ -83,7 +83,7 @@ pub enum RespondError {
     /// The answer does not fit the proposal, or the proposal cannot be dismissed because it is still pending.
     #[error("{0}")]
     Unfit(String),
-    /// The folder cannot be used.
+    /// The queue folder cannot be used, or the file of a proposal is damaged.
     #[error("cannot use the queue: {0}")]
     Io(#[from] io::Error),
 }
