@@ -44,10 +44,10 @@ pub(crate) const IDLE: Duration = Duration::from_secs(120);
 /// clients continue if a client stalls.
 const IDLE_WHEN_BUSY: Duration = Duration::from_secs(15);
 
-/// The time limit for a client to send a request's head.
+/// The time limit for a client to send a request's head. After it, the connection is closed.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// The time limit for git to list the refs.
+/// The time limit for git to list the refs of the mirror. After it, the request fails.
 const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The time limit for one exchange with git, including the wait for the user's approval. A longer exchange is

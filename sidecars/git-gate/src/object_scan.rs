@@ -23,10 +23,10 @@ use crate::new_objects::{Kind, MOST_OBJECTS};
 use crate::refs::Update;
 use crate::tree_index::{Id, TreeIndex, entries, id_from_bytes, id_from_hex};
 
-/// The time limit for listing the objects of a push.
+/// The time limit for one git command that lists the objects of a push. After it, the push is refused.
 pub(crate) const LISTED_WITHIN: Duration = Duration::from_secs(300);
 
-/// The time limit for scanning all objects of a push.
+/// The time limit for scanning all objects of a push. After it, the push is refused.
 const READ_WITHIN: Duration = Duration::from_secs(3600);
 
 /// The maximum size of a commit, tag or tree, in bytes. A push with a larger one is refused.
@@ -42,10 +42,10 @@ const MOST_NAMED: usize = 10_000;
 /// The number of bytes of a blob that are read in one step.
 const PIECE: usize = 64 << 10;
 
-/// The number of object ids that are written to git in one step.
+/// The number of object ids that are written to `git cat-file` in one step.
 const IDS_AT_ONCE: usize = 1000;
 
-/// The capacity of the pipe from git, in bytes.
+/// The capacity of the pipe from `git cat-file` to the scan, in bytes.
 const PIPE: usize = 1 << 20;
 
 /// Why a push cannot be scanned. Its `Display` text is a part of a sentence for the agent.

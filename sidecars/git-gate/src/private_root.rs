@@ -17,7 +17,7 @@ use nix::sched::{CloneFlags, unshare};
 /// The mount point of the gate's folder in the namespace. The gate needs no file of the host's `/tmp`.
 const MOUNT_POINT: &str = "/tmp";
 
-/// The files in the host's `/etc` that git and ssh read, if present.
+/// The files and folders in the host's `/etc` that git and ssh read, if present.
 const ETC: [&str; 13] = [
     "alternatives",
     "crypto-policies",

@@ -22,7 +22,7 @@ use crate::refusal::{Block, Refusal, SHOWN};
 use crate::repo::Repo;
 use crate::upstream::Upstream;
 
-/// The time limit for one local git command.
+/// The time limit for the local git command that checks for a fast-forward. After it, the push is refused.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
 
 /// The maximum number of bytes that a pre-receive hook may send. A push whose hook sends more is refused.

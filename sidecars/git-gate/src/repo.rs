@@ -20,13 +20,14 @@ use crate::refs::Update;
 use crate::upstream::{ObjectFormat, TooManyRefs, Trace, Upstream};
 use crate::upstream_credentials::{AuthError, UpstreamAuth};
 
-/// The time limit for an upstream to list its refs.
+/// The time limit for an upstream to list its refs. After it, the refresh fails.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The time limit for fetching an upstream's objects.
+/// The time limit for fetching an upstream's objects. After it, the refresh fails.
 const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 
-/// The time limit for one local git command.
+/// The time limit for one git command on the mirror that does not contact the upstream. After it, the command
+/// is killed.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 
 /// If a fetch changes the number of refs by more than this, the gate packs all refs into one file. Without

@@ -12,7 +12,8 @@ use tokio::sync::Semaphore;
 use crate::http::idle_timeout;
 use crate::push_head::{Head, HeadError};
 
-/// The maximum size of a gzip body after decoding. git compresses fetch negotiations and small pushes.
+/// The maximum size of a gzip body after decoding, in bytes. A larger body is refused. git compresses fetch
+/// negotiations and small pushes.
 const MOST_DECODED: u64 = 256 << 20;
 
 /// Why a request body is not forwarded completely. Its `Display` text is a sentence for the agent.

@@ -33,7 +33,7 @@ impl ObjectFormat {
     }
 }
 
-/// An error: an upstream has too many refs.
+/// An error: an upstream has more than [`MOST_REFS`] refs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {MOST_REFS} refs")]
 pub(crate) struct TooManyRefs;

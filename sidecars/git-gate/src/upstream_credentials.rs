@@ -23,13 +23,14 @@ use bottle_scan::{Redactor, TooLarge};
 use crate::git::{self, Git, GitError, ReservedFds, Running};
 use crate::ssh_control_master::ControlMaster;
 
-/// The time limit for an ssh-agent to start and load a key, which usually takes a few milliseconds.
+/// The time limit for an ssh-agent to start and load a key, which usually takes a few milliseconds. After it,
+/// the gate cannot open the repository.
 const AGENT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The exit code of `ssh-add` if it cannot reach its ssh-agent.
 const NO_AGENT: i32 = 2;
 
-/// The user name that accompanies a token.
+/// The user name that git sends to the upstream together with a token.
 const USER: &str = "x-access-token";
 
 /// Why the credentials of an upstream cannot be prepared.

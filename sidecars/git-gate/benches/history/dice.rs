@@ -1,6 +1,6 @@
 //! Implements a deterministic random number generator.
 
-/// Letters and digits.
+/// The ASCII letters and digits.
 pub(crate) const WORD: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 /// The alphabet of URL-safe base64.
 pub(crate) const ADDRESS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

@@ -59,7 +59,7 @@ use secrets::FAMILIES;
 /// The argument with which this program runs the gate's scan.
 const READ: &str = "__read";
 
-/// The time limit for one scanner.
+/// The time limit for one scanner. A scanner that takes longer is killed.
 const WITHIN: Duration = Duration::from_secs(600);
 
 /// The default size of the history, in MiB.

@@ -41,7 +41,7 @@ pub(crate) async fn submodules() -> Result<()> {
     Ok(())
 }
 
-/// A Python script that uses libgit2.
+/// A Python script that clones, pushes and fetches with libgit2.
 const LIBGIT2: &str = r#"
 import os, sys, pygit2
 url = sys.argv[1]

@@ -9,11 +9,11 @@ use bottle_harden::identity::Identity;
 
 use crate::scene::Scene;
 
-/// Runs the following command in a mount namespace, in which a copy of `/etc` is mounted. Changes to the copy
-/// are visible in the namespace, and the host's `/etc` does not change.
+/// A shell script that mounts a copy of `/etc` in the current mount namespace, and then runs the command in
+/// its arguments. Changes to the copy are visible in the namespace, and the host's `/etc` does not change.
 const WITH_A_COPY: &str = "mount --make-rprivate / && mount --bind \"$0\" /etc && exec \"$@\"";
 
-/// A user id without an entry in the host's `/etc/passwd`.
+/// A user without an entry in the host's `/etc/passwd`.
 const STRANGER: Identity = Identity { uid: 64_321, gid: 64_321 };
 
 pub(crate) async fn as_root() -> Result<()> {
