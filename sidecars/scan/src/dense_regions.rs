@@ -16,8 +16,8 @@ const WORD: usize = 16;
 const LONG_WORD: usize = 20;
 /// The minimum number of capitals and digits in a long word that is shorter than [`LONG_WORD`].
 const MIN_STRONG: usize = 3;
-/// The minimum number of backslash-escaped letters and digits in a block. A secret of twelve characters may
-/// be split between two blocks.
+/// A block is dense if it has at least this many backslash-escaped letters and digits. Of a secret of twelve
+/// characters that is split between two blocks, one block has six.
 const MIN_QUOTED: usize = 6;
 /// The maximum number of bytes that a region grows in each direction to reach a line break.
 const LINE: usize = 128;

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-/// The maximum nesting of structures. A key in PKCS #8 needs three levels.
+/// The maximum nesting of structures that are searched for numbers. A key in PKCS #8 needs three levels.
 const MAX_DEPTH: usize = 8;
 /// The minimum length of a private number in bytes. Shorter numbers are versions and exponents.
 const SHORTEST: usize = 16;

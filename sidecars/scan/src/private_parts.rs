@@ -38,7 +38,8 @@ pub(crate) const PIECE: usize = 12;
 const MAX_DEPTH: usize = 4;
 /// The maximum length of a run of letters that is treated as a word, and is therefore public.
 const MAX_WORD: usize = 20;
-/// Passwords that Git hosts document for logins whose user name is the token.
+/// Fixed passwords that Git hosts document for logins whose user name is the token. In such a login, the user
+/// name is private instead of the password.
 const FIXED_PASSWORDS: [&str; 3] = ["x-oauth-basic", "x-access-token", "x-token-auth"];
 
 /// A secret and, where the caller knows it, the form of its value.
@@ -330,14 +331,15 @@ fn runs(text: &str, from: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// The fixed string that occurs in OpenAI's keys.
+/// The fixed string that occurs in OpenAI's keys, and is therefore public.
 const OPENAI_MARKER: &str = "T3BlbkFJ";
 /// The minimum length of a token in base64 letters, from which on readable text within it is treated as
 /// public. A shorter token is one random number.
 const MIN_COMPOUND: usize = 100;
 /// The number of consecutive printable bytes that rarely occurs by chance and is therefore treated as text.
 const MIN_TEXT: usize = 9;
-/// The number of bytes around a text that describe it: lengths, types and following headers.
+/// The number of bytes before and after readable text that are public too, because they describe the text:
+/// lengths, types and following headers.
 const FRAMING: usize = 12;
 
 /// The ranges that all tokens of one kind have in common, in order. For example, macaroons (PyPI) contain

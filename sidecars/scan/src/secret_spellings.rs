@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 /// One spelling of a secret. Its memory is wiped when it is dropped.
 pub(crate) type Form = Zeroizing<Vec<u8>>;
 
-/// Every character except the unreserved characters of RFC 3986.
+/// The characters that a strict percent-encoding encodes: all except the unreserved characters of RFC 3986.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The characters that `encodeURIComponent` encodes.
 const COMPONENT: &AsciiSet = &UNRESERVED.remove(b'!').remove(b'\'').remove(b'(').remove(b')').remove(b'*');

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use unicode_normalization::char::decompose_compatible;
 
-/// The maximum nesting of escapes. For example, JSON in a JSON string in a form has three levels.
+/// The maximum nesting of escapes that are decoded. For example, JSON in a JSON string in a form has three
+/// levels.
 const MAX_DEPTH: usize = 3;
 
 /// The positions at which a view's offsets diverge from those of its source, as pairs (offset in the view,

@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
-/// The maximum length of a private key, in bytes.
+/// The maximum length of a binary private key that is found, in bytes.
 const MAX_KEY: usize = 32 << 10;
-/// The minimum length of a private key, in bytes.
+/// The minimum length of a binary private key that is found, in bytes.
 const MIN_KEY: usize = 32;
 
 /// Calls `found` with the rule, description and range of each private key in `text`. If the end of the text

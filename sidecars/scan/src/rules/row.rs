@@ -99,13 +99,13 @@ pub(crate) const fn armoured(
 }
 
 impl Row {
-    /// Allows a match to begin up to `bytes` before the key.
+    /// Allows a match to begin up to `bytes` bytes before the key.
     pub(crate) const fn lookbehind(mut self, bytes: usize) -> Self {
         self.lookbehind = bytes;
         self
     }
 
-    /// Allows the pattern to read `bytes`, counted from the start of the key.
+    /// Allows the pattern to read up to `bytes` bytes, counted from the start of the key.
     pub(crate) const fn reach(mut self, bytes: usize) -> Self {
         self.longest = bytes;
         self
