@@ -11,7 +11,8 @@ use crate::guest::Guest;
 /// container engines, less some time for teardown.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(8);
 
-/// The time limit for sending the last output of a stopped agent to its client.
+/// The time limit for sending the last output of a stopped agent to its client. After it, the rest of the
+/// output is not sent.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
 /// Stops the agent, then kills all other processes of the bottle. Returns when none of them is running.

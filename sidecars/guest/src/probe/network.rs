@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use super::attempt;
 use super::datagram::{self, Sent};
 
-/// The time limit for a response. Without a network, the kernel reports an error immediately. Only a leak or
-/// a lost packet takes longer.
+/// The time limit for a response. After it, the result of a TCP attempt is unknown. Without a network, the
+/// kernel reports an error immediately. Only a leak or a lost packet takes longer.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// The number of connection attempts to one address. They start at intervals and overlap. The kernel limits
@@ -148,7 +148,7 @@ async fn first_answer(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Sends a datagram to an address. If the kernel accepts the datagram, the address counts as reached, unless
-/// the local kernel immediately reports an error.
+/// the local kernel reports within [`PATIENCE`] that no neighbour can forward it.
 async fn send(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("udp {address}");
     let attempt = match datagram::send(address, PATIENCE).await {

@@ -11,10 +11,11 @@ use tokio::net::{TcpStream, UdpSocket};
 use super::attempt;
 use super::place::Addresses;
 
-/// The time limit for one response.
+/// The time limit for one response. After it, the next attempt begins.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The number of attempts. More than one is needed if the machine was suspended during an attempt.
+/// The number of attempts. If all of them time out, the result is unknown. More than one is needed if the
+/// machine was suspended during an attempt.
 const TRIES: usize = 3;
 
 /// The maximum number of bytes that are read from a response. A denial is shorter.
