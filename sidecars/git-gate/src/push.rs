@@ -146,7 +146,8 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// Counts a hit on a credential that the agent does not have, for the lock-out.
+    /// Counts a hit on one of the gate's real credentials, for the lock-out. A hit on a secret that the agent
+    /// has too is not counted.
     fn count_hit(&self, secret: usize, value: &[u8]) {
         if secret < self.gate.credential_count {
             self.gate.lockout.hit(secret, value, &self.repo.name);
