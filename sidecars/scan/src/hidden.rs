@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::finding::Severity;
 
 /// The minimum number of consecutive invisible characters that are reported. Fewer occur in ordinary text,
-/// for example in emoji.
+/// for example in emoji. A character that overrides the text direction is reported even alone.
 const MIN_RUN: usize = 8;
 
 /// Finds hidden text. Each result has a range, a rule, a severity and a description.
@@ -97,7 +97,8 @@ mod tests {
         assert_eq!(rules(&format!("hello{tags} world")), ["hidden-tags"]);
         assert_eq!(rules(&"\u{200b}\u{200c}".repeat(4)), ["hidden-zero-width"]);
         assert_eq!(rules("admin\u{202e}txt.exe"), ["hidden-direction"]);
-        // A region's flag, a family emoji, a Persian word, and a byte order mark.
+        // A region's flag, a family emoji, a Persian word and a byte order mark contain few invisible
+        // characters.
         let flag: String =
             "gbsct\u{5f}".chars().filter_map(|letter| char::from_u32(0xe0000 + u32::from(letter))).collect();
         assert!(rules(&format!("\u{feff}\u{1f3f4}{flag} 👨‍👩‍👧 می‌خواهم tschüß")).is_empty());

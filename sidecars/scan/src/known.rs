@@ -111,8 +111,8 @@ impl KnownSecrets {
         self.reach
     }
 
-    /// Finds every position of `text` with private characters of a secret. A hit also covers the adjacent
-    /// characters if they match the secret.
+    /// Finds every place in `text` that contains enough private characters of a secret. A hit also covers the
+    /// adjacent characters if they match the secret.
     pub(crate) fn find(&self, text: &[u8], found: impl FnMut(usize, Range<usize>)) {
         find_pieces(&self.texts, &self.in_texts, text, found);
     }
