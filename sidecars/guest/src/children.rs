@@ -28,7 +28,7 @@ impl ExitWatch {
                 return exit;
             }
             if self.0.changed().await.is_err() {
-                // The registry sends an exit status before it drops a sender, so this line is never reached.
+                // [`Children`] sends an exit status before it drops a sender, so this line is never reached.
                 std::future::pending::<()>().await;
             }
         }

@@ -1,4 +1,5 @@
-//! Implements the guest, which is the first process (pid 1) of every bottle.
+//! Implements the guest, which is the first process of every bottle. It is pid 1 if the backend isolates
+//! processes.
 //!
 //! The guest starts and reaps all processes of the bottle. It owns the agent's terminal and scrollback, runs
 //! the resolver, and forwards connections to the proxy. It serves the host over one byte stream. The guest

@@ -27,7 +27,8 @@ const THREAD_KEEP: Duration = Duration::from_secs(1);
 
 /// Runs the guest until the bottle stops. The bottle stops after
 /// [`Stop`](bottle_contract::session::guest::Stop), after SIGTERM, or when the transport is the standard
-/// streams and they end. When this function returns, no other process of the bottle is running.
+/// streams and they end. When this function returns, no other process of the bottle is running, except one
+/// that is stuck in the kernel.
 ///
 /// The calling process must have a single thread. If the guest is not pid 1, it becomes a subreaper, so that
 /// it can still kill all processes of the bottle.

@@ -15,7 +15,8 @@ pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(8);
 /// output is not sent.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// Stops the agent, then kills all other processes of the bottle. Returns when none of them is running.
+/// Stops the agent, then kills all other processes of the bottle. Returns when none of them is running, or
+/// when a process is stuck in the kernel for more than a second.
 pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     guest.agent.expect_no_client();
     if let Some((_, mut exit)) = guest.agent.process() {

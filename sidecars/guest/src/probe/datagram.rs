@@ -31,7 +31,7 @@ pub(super) enum Sent {
 }
 
 /// Sends a datagram and waits for the kernel's delayed error. Repeats this until there is an error or
-/// `patience` has passed.
+/// `patience` has passed. For IPv6, it does not wait, and the datagram counts as taken.
 ///
 /// # Errors
 /// Fails with the kernel's error if it does not accept the datagram.

@@ -56,8 +56,8 @@ pub(super) fn attempts(given: &BTreeMap<String, Secret>, isolation_only: bool) -
     attempts
 }
 
-/// Reports the names of variables whose values look like real secrets, without the values. Placeholders are
-/// allowed.
+/// Reports the variables whose name or value looks like that of a real secret, without their values.
+/// Placeholders and canaries are allowed.
 fn environment(given: &BTreeMap<String, Secret>) -> Attempt {
     let suspicious = given.iter().filter(|(name, value)| is_suspicious(name, value.expose()));
     let named: Vec<&str> = suspicious.map(|(name, _)| name.as_str()).collect();

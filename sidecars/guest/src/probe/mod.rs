@@ -1,8 +1,9 @@
 //! Implements the isolation probe, which tests from inside the bottle what the bottle can reach.
 //!
-//! Every attempt is real: it opens a socket, resolves a name or reads a file. A result is *blocked* only if
-//! there is no other explanation for what was observed. A timeout may also have been caused by a lost packet,
-//! so its result is *unknown*.
+//! Every attempt is real: it opens a socket, resolves a name or reads a file. The only exception is the
+//! memory of pid 1: the probe runs in pid 1, so it checks the flag that denies access to other processes. A
+//! result is *blocked* only if there is no other explanation for what was observed. A timeout may also have
+//! been caused by a lost packet, so its result is *unknown*.
 //!
 //! - `network`, `datagram`: external addresses, metadata services, the host, other resolvers
 //! - `proxy`: the proxy, which must deny an unlisted host and give a reason; `place`: the addresses of the

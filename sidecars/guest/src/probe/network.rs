@@ -175,8 +175,8 @@ async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
     meaning(error)
 }
 
-/// Converts an error to a result. Only a missing route counts as blocked, because a refusal or a reset comes
-/// from a host that was reached.
+/// Converts an error to a result. A missing route or address family counts as blocked. A refusal counts as
+/// reached, because it comes from a host. The result of any other error is unknown.
 fn meaning(error: &io::Error) -> (Reach, String) {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::NETUNREACH) => (Reach::Blocked, "no network leads there".to_owned()),

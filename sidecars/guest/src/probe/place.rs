@@ -24,7 +24,7 @@ impl Addresses {
     }
 
     /// Parses the contents of hosts(5) and resolv.conf(5). If the hosts file does not name the proxy, the
-    /// resolver in resolv.conf is ignored.
+    /// resolver in resolv.conf is ignored, and both addresses are the proxy's loopback address.
     fn parse(hosts: &str, configuration: &str) -> Self {
         let Some(proxy) = host_address(hosts, EGRESS_HOST) else {
             return Self { proxy: PROXY_LOOPBACK, resolver: PROXY_LOOPBACK.into() };
