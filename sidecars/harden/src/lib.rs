@@ -1,9 +1,9 @@
 //! Drops the privileges of the bundle and its daemons.
 //!
-//! These processes hold credentials, and parse input from a bottle that may be hostile. Each of them
-//! therefore drops all privileges that it does not need before it reads credentials or input. No step can be
-//! undone, and threads inherit every step. Call the steps in this order, before the process starts a second
-//! thread:
+//! The bundle and its daemons hold credentials, and parse input from a bottle that may be hostile. Each of
+//! them therefore drops all privileges that it does not need before it reads credentials or input. No step
+//! can be undone, and threads inherit every step. Call the steps in this order, before the process starts a
+//! second thread:
 //!
 //! ```text
 //! folder_access    open folders that the unprivileged user cannot reach
