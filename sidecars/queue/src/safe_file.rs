@@ -91,7 +91,7 @@ pub(crate) fn create<T: Serialize>(
         }
         publish(folder, &temporary, name)
     });
-    // This fails if the file was already renamed.
+    // Removing the temporary file fails if it was already renamed.
     let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
     written?;
     // Without this call, the file's name could be lost in a power failure.
