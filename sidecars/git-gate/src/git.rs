@@ -97,7 +97,7 @@ impl ReservedFds {
                 (Resource::Core, 0),
             ] {
                 let limit = Rlimit { current: Some(most), maximum: Some(most) };
-                // This fails if the process has already exited.
+                // Setting a limit fails if the process has already exited.
                 let _ = rustix::process::prlimit(Some(pid), resource, limit);
             }
         }

@@ -1,8 +1,9 @@
 //! Sets up a private mount namespace for a gate that root starts.
 //!
-//! Such a gate switches to a user that cannot access the parents of the gate's folder and that has no entry
-//! in `/etc/passwd`. However, git and ssh need accessible paths and a user name. The process therefore first
-//! enters a new mount namespace, in which the folder has a fixed path and `/etc` contains the user's name.
+//! A gate that root starts switches to a user that cannot access the parents of the gate's folder and that
+//! has no entry in `/etc/passwd`. However, git and ssh need accessible paths and a user name. The process
+//! therefore first enters a new mount namespace, in which the folder has a fixed path and `/etc` contains the
+//! user's name.
 
 use std::fs;
 use std::io;

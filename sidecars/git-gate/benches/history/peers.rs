@@ -122,7 +122,7 @@ fn trufflehog(program: PathBuf, history: &History) -> Command {
     command
 }
 
-/// The output has one finding on each line, and no line numbers for files.
+/// Parses TruffleHog's output, which has one finding on each line and no line numbers for files.
 fn read_trufflehog(output: &str, _: &History) -> Result<Vec<Finding>> {
     let found = output.lines().map(|line| {
         let one: Value = serde_json::from_str(line)?;
@@ -154,7 +154,7 @@ fn secretlint(program: PathBuf, history: &History) -> Command {
     command
 }
 
-/// Each line has the form `file:line:column: words`.
+/// Parses secretlint's output, in which each line has the form `file:line:column: words`.
 fn read_secretlint(output: &str, history: &History) -> Result<Vec<Finding>> {
     let folder = format!("{}/", history.files.canonicalize()?.display());
     let found = output.lines().filter_map(|line| {

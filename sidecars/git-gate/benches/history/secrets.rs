@@ -92,7 +92,7 @@ fn npm(dice: &mut Dice) -> Result<Values> {
     one("npm_token", checked(dice, "npm_"))
 }
 
-/// This key is not deterministic, but no result depends on its value.
+/// Generates a private key. The key is not deterministic, but no result depends on its value.
 fn private_key(_: &mut Dice) -> Result<Values> {
     one("private_key", KeyPair::generate()?.serialize_pem())
 }

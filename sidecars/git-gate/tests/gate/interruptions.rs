@@ -50,8 +50,8 @@ pub(crate) async fn half() -> Result<()> {
         socket.shutdown(Shutdown::Write)?;
     }
     scene.shell("cd clone; git push -q origin HEAD:x; git fetch -q")?;
-    // These connections are more than the gate serves concurrently. They disconnect and must leave nothing
-    // behind.
+    // These pushes are more than the gate exchanges with git concurrently. Their clients disconnect and must
+    // leave nothing behind.
     drop((0..40).map(|_| begun()).collect::<Result<Vec<_>>>()?);
     drop(stay);
     scene.shell("cd clone; git push -q origin HEAD:z")?;
@@ -59,7 +59,8 @@ pub(crate) async fn half() -> Result<()> {
     until(|| leftovers(&scene).is_ok_and(|files| files.is_empty()))
 }
 
-/// Opens as many connections as the gate serves concurrently and keeps them open.
+/// Starts as many pushes as the gate exchanges with git concurrently, and leaves them incomplete. Another
+/// push must still succeed.
 pub(crate) async fn full() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -99,7 +100,7 @@ pub(crate) async fn race() -> Result<()> {
 
 pub(crate) async fn client() -> Result<()> {
     let (scene, channel) = marked().await?;
-    // The client is killed while the user decides. The user then approves the push.
+    // The client is killed while the gate waits for the user's decision.
     let folder = scene.folder.path().to_owned();
     let address = format!("http://{}:9420/tool.git", scene.address);
     let mut push = Command::new("git")
