@@ -43,8 +43,8 @@ fn has_percent(text: &[u8]) -> bool {
 }
 
 /// Whether any aligned row of 16 bytes contains at least five zeros, as UTF-16 and UTF-32 do. Of twelve
-/// consecutive two-byte characters, six lie in one row. Image data contains such a row once in a hundred
-/// million.
+/// consecutive two-byte characters, six lie in one row. In image data, one row in a hundred million has as
+/// many zeros.
 fn is_wide(bytes: &[u8]) -> bool {
     bytes.chunks(16).any(|row| row.iter().map(|byte| u8::from(*byte == 0)).sum::<u8>() >= 5)
 }

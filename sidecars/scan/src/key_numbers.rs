@@ -107,7 +107,7 @@ fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut next = |count: usize| (0..count).map(|_| string(bytes, &mut at)).collect::<Option<Vec<_>>>();
     match &bytes[kind] {
         b"ssh-rsa" => next(6).map(|fields| fields[2..].to_vec()),
-        // This field is the private seed, followed by the public key.
+        // The last field of an Ed25519 key is the private seed, followed by the public key.
         b"ssh-ed25519" => next(2).map(|fields| {
             fields[1..].iter().map(|field| field.start..field.end.min(field.start + 32)).collect()
         }),

@@ -193,13 +193,14 @@ impl NeedleTable {
         Ok(())
     }
 
-    /// Adds a secret's text as it is, reversed, and in its folded and unescaped forms.
+    /// Adds a secret's text as it is, reversed, and in base 58. If the text is entirely private, also adds
+    /// its percent-encoded, escaped, unescaped and folded spellings.
     fn add_text(&mut self, leaf: &Leaf, owner: usize) -> Result<(), TooLarge> {
         let bytes = Zeroizing::new(leaf.text.as_bytes().to_vec());
         let reversed: Zeroizing<Vec<u8>> =
             Zeroizing::new(leaf.text.chars().rev().collect::<String>().into_bytes());
         let back = reversed_parts(&leaf.parts, bytes.len());
-        // These encodings of a complete value reveal nothing to a reader who does not know the complete
+        // A match of a complete base 58 number reveals nothing to an agent that does not know the complete
         // value.
         let mut others: Vec<secret_spellings::Form> = secret_spellings::base58(&bytes).into_iter().collect();
         if leaf.parts.iter().all(|part| part.range == (0..bytes.len())) {
@@ -210,7 +211,8 @@ impl NeedleTable {
             others.dedup();
         }
         for bytes in others.into_iter().filter(|other| other.as_slice() != bytes.as_slice()) {
-            // These encodings do not preserve character boundaries, so only a complete match counts.
+            // Spellings do not preserve the characters of the value, so only a match of the complete spelling
+            // counts.
             if bytes.len() >= windows::SHORTEST {
                 let need = bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
                 self.add(Needle { parts: vec![Part { range: 0..bytes.len(), need }], bytes, owner })?;

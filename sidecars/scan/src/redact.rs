@@ -27,8 +27,10 @@ pub const SHORTEST_MASKED: usize = 4;
 #[error("the known secrets are too large to search for")]
 pub struct TooLarge;
 
-/// Masks every known secret in every spelling and in upper or lower case, in one pass. The complete value is
-/// masked, including its public parts. Agents cannot see logs and screens, so a mask reveals nothing to them.
+/// Masks known secrets in every spelling and in upper or lower case, in one pass. A secret shorter than
+/// [`SHORTEST_ANYWHERE`] is masked only as a complete word, and one shorter than [`SHORTEST_MASKED`] is not
+/// masked. The complete value is masked, including its public parts. Agents cannot see logs and screens, so a
+/// mask reveals nothing to them.
 ///
 /// Callers must redact a text before truncating it, because a truncated secret is not found. The search
 /// tables contain the secrets and cannot be wiped, so they must exist only in processes that are not

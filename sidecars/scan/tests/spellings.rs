@@ -1,5 +1,5 @@
-//! Tests the spellings in which programs print a secret. Each is found, also without its first or last
-//! character.
+//! Tests the spellings in which programs print a secret. Each is found. Most are found even without their
+//! first or last character.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
