@@ -33,7 +33,7 @@ pub(crate) async fn attach(guest: Arc<Guest>, request: Attach, stream: Stream) {
 }
 
 async fn end(sender: &StreamSender) {
-    // This fails if the client has disconnected.
+    // Ending the stream fails if the client has disconnected.
     let _ = sender.end().await;
 }
 

@@ -29,7 +29,7 @@ pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
         sent &= send_all(&sender, outputs).await;
         let ended = exit.ended().await;
         if sent && sender.message(&GuestEvent::Exited(ended)).await.is_ok() {
-            // This fails if the client has disconnected.
+            // Ending the stream fails if the client has disconnected.
             let _ = sender.end().await;
         }
     };

@@ -49,7 +49,7 @@ fn is_past(moment: Timestamp) -> bool {
 
 fn now(clock: ClockId) -> Timestamp {
     let now = clock_gettime(clock);
-    // This fails only if the clock's value is out of range.
+    // The conversion fails only if the clock's value is out of range.
     Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0)).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 

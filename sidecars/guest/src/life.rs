@@ -85,7 +85,7 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
     if let Some(overrun) = watch::start(limits, changed)? {
         let guest = guest.clone();
         tokio::spawn(async move {
-            // This fails only while the guest exits.
+            // Waiting for the watch fails only while the guest exits.
             if let Ok(overrun) = overrun.await {
                 guest.end_for(overrun).await;
             }

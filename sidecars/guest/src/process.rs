@@ -192,7 +192,7 @@ impl Terminal {
     /// Makes the foreground processes redraw.
     pub(crate) fn redraw(&self) {
         if let Ok(group) = tcgetpgrp(&*self.0) {
-            // This fails if the process group has just exited.
+            // Sending the signal fails if the process group has just exited.
             let _ = rustix::process::kill_process_group(group, Signal::WINCH);
         }
     }

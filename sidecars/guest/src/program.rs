@@ -59,7 +59,7 @@ pub(crate) fn command(
         let account = look_up(facts, user)?;
         let own = rustix::process::geteuid();
         if account.uid != own.as_raw() {
-            // This message is clearer than the kernel's error.
+            // The guest's message is clearer than the kernel's error for a user switch.
             if !own.is_root() {
                 return Err(other(format!("the bottle has one user, and cannot run a program as {user:?}")));
             }

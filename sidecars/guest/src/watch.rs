@@ -61,7 +61,7 @@ pub(crate) fn start(
     let own = Own { folders, changed, given };
     let (found, overrun) = oneshot::channel();
     std::thread::Builder::new().name("watch".to_owned()).stack_size(512 << 10).spawn(move || {
-        // This fails if the guest is exiting.
+        // Sending the result fails if the guest is exiting.
         let _ = found.send(watch(memory, disk, &own));
     })?;
     Ok(Some(overrun))
