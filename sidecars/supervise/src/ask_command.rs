@@ -17,13 +17,14 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// The time limit for a call, which is longer than the server's own limit.
+/// The time limit for a call. The server responds earlier, because `supervise.call_wait` is at most 55 s.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
-/// The maximum size of a response and of a proposal, in bytes.
+/// The maximum size in bytes of a response, and of a proposal on standard input. A larger response is an
+/// error. A larger proposal is cut off, and the server rejects the rest because it allows fewer bytes.
 const MOST: usize = 4 << 20;
 
-/// The MCP protocol revision that the command uses.
+/// The MCP protocol revision that `bottle-ask` sends.
 const PROTOCOL: &str = "2025-06-18";
 
 const HELP: &str = "\
@@ -51,7 +52,7 @@ const NOT_ALLOWED: u8 = 1;
 const USAGE: u8 = 2;
 const PENDING: u8 = 3;
 
-/// Runs the command and returns its exit code.
+/// Runs `bottle-ask` with these arguments and returns its exit code.
 #[must_use]
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Option<Vec<String>> = arguments.map(|argument| argument.into_string().ok()).collect();
@@ -193,7 +194,7 @@ fn exit_code(result: &Value) -> u8 {
     }
 }
 
-/// Finds the address of the supervise server in hosts(5).
+/// Finds the address of the supervise server in the text of `/etc/hosts` (hosts(5)).
 fn server_address(hosts: &str) -> Option<SocketAddr> {
     hosts.lines().find_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();

@@ -21,7 +21,7 @@ use crate::proposals::Proposals;
 /// The daemon's name in health reports and events.
 pub const NAME: &str = "supervise";
 
-/// The maximum number of open descriptors, which are those of connections and a few others.
+/// The maximum number of open file descriptors: one for each connection, and 64 for everything else.
 const DESCRIPTORS: u64 = http::CONNECTIONS as u64 + 64;
 
 /// The daemon's configuration, which is passed on its command line. It contains no secrets.
@@ -36,7 +36,8 @@ pub struct SuperviseConfig {
     pub identity: Option<Identity>,
 }
 
-/// Runs the program as `__supervise HOME SLUG CONFIG` until the bundle disconnects.
+/// Runs this process as the supervise daemon, with the command line `__supervise HOME SLUG CONFIG`. Returns
+/// when the bundle stops the daemon or disconnects.
 pub fn run() -> ExitCode {
     bottle_daemon::run("__supervise", start)
 }

@@ -1,5 +1,5 @@
-//! Serves HTTP connections from the bottle. There is one endpoint. The number of connections, the size of
-//! requests and the time that they take are limited.
+//! Serves HTTP connections from the bottle. The only endpoint is `/mcp`. The number of connections, the size
+//! of requests and the time until a response are limited.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,23 +24,24 @@ use crate::server::Server;
 /// wait.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// The maximum size of a request body, in bytes.
+/// The maximum size of a request body, in bytes. The SDK refuses a larger request.
 const BODY: usize = 1 << 20;
 
-/// The time limit for a client to send a request's head.
+/// The time limit for a client to send a request's head. After it, the connection is closed.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// The time limit until a response begins. It applies to slow request bodies, and to calls that wait for a
-/// decision without progress notifications.
+/// The time limit until a response begins; after it, the response is 408. The limit applies to slow request
+/// bodies, and to calls that wait for a decision without progress notifications.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
-/// The size of a connection's read buffer, in bytes.
+/// The size of a connection's read buffer, in bytes. A request's head must fit into it.
 const BUFFER: usize = 64 << 10;
 
 type Mcp = StreamableHttpService<Server, NeverSessionManager>;
 type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
-/// Accepts connections until the process exits. A call waits at most `call_timeout` for a decision.
+/// Accepts connections until the process exits. A call without progress notifications waits at most
+/// `call_timeout` for a decision.
 pub(crate) async fn accept(proposals: Arc<Proposals>, call_timeout: Duration, listener: Listener) {
     let mcp = service(proposals, call_timeout);
     let permits = Arc::new(Semaphore::new(CONNECTIONS));

@@ -4,17 +4,17 @@
 //! agent ── MCP, http://supervise:9100/mcp ──► server ─► proposals ─► questions ─► bundle ─► keeper ─► user
 //! command ── bottle-ask ──────────────────────┘             ◄── answer, when the routes are active ┘
 //! ```
-//! The daemon has no secrets, and connects only to its parent process. The parent sends it the routes after
-//! the proxy has activated them. If a proposal can never be applied, the daemon rejects it with the parser's
-//! error.
+//! The daemon has no secrets, and connects only to its parent process, the bundle. The bundle sends new
+//! routes to the daemon after the proxy has activated them. If a proposal can never be applied, the daemon
+//! rejects it with the parser's error.
 //!
 //! ```text
-//! daemon     the process: confinement, and requests of the parent process
-//! http       connections of the bottle, and their limits
-//! server     the MCP server, which uses the official SDK
-//! tools      descriptions, schemas and arguments of the tools
-//! proposals  the bottle's proposals and their answers
-//! ask        the command `bottle-ask`, for agents without MCP
+//! daemon       the process: confinement, and requests of the parent process
+//! http         connections of the bottle, and their limits
+//! server       the MCP server, which uses the official SDK
+//! tools        descriptions, schemas and arguments of the tools
+//! proposals    the bottle's proposals and their answers
+//! ask_command  the command `bottle-ask`, for agents without MCP
 //! ```
 
 pub mod ask_command;

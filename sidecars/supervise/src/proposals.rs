@@ -1,7 +1,7 @@
 //! Stores the proposals of a bottle, and their answers.
 //!
-//! A proposal remains stored after the call that made it. The agent's client may end the call early, and
-//! check the proposal by its id later.
+//! A proposal remains stored after the tool call that made it. The agent's client may end this call early,
+//! and check the proposal by its id later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -15,10 +15,12 @@ use bottle_daemon::Lockout;
 use bottle_queue::{Questions, question};
 use tokio::sync::watch;
 
-/// The time limit for the user's decision. The agent can do other work while it waits.
+/// The time limit for the user's decision; after it, the proposal expires. The agent can do other work while
+/// the proposal is pending.
 const DECIDED_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
-/// The maximum number of stored proposals, including those that have an answer.
+/// The maximum number of stored proposals, including those that have an answer. Beyond it, a new proposal
+/// replaces the oldest one that has an answer, and is rejected if all are pending.
 const STORED: usize = 256;
 
 /// The routes that are active in the proxy.
@@ -36,11 +38,11 @@ pub(crate) struct Proposals {
     stored: Mutex<VecDeque<Stored>>,
 }
 
-/// A proposal that is stored.
+/// A proposal, and its answer once there is one.
 #[derive(Debug, Clone)]
 struct Stored {
     id: Id,
-    /// The proposed routes in canonical form, so that equal proposals can be joined.
+    /// The proposed routes in canonical form. A pending proposal with the same routes is reused.
     file: String,
     answer: watch::Receiver<Option<Answer>>,
 }
@@ -60,7 +62,7 @@ pub(crate) enum ProposeError {
     /// The proposal can never be applied.
     #[error(transparent)]
     Proposal(#[from] ProposalError),
-    /// The proposal is too long for a user to read.
+    /// The proposal, rendered as a file, is too long for a user to read.
     #[error("the proposal is too long for a user; propose less at once")]
     TooLong,
     /// The proposal names a revision of the routes that does not exist yet.
@@ -77,13 +79,14 @@ pub(crate) enum ProposeError {
 }
 
 impl Proposals {
-    /// Makes the store for a bottle whose active routes are `routes`.
+    /// Creates the store for a bottle whose active routes are `routes`.
     pub(crate) fn new(questions: Questions, lockout: Arc<Lockout>, routes: Routes) -> Self {
         let live = RwLock::new(Arc::new(routes.into()));
         Self { questions, lockout, live, stored: Mutex::default() }
     }
 
-    /// Whether the bottle is locked. If so, requests are denied even if a route allows them.
+    /// Whether the bottle is locked. If so, the daemon answers every tool call with `refused`, and the proxy
+    /// denies all requests.
     pub(crate) fn is_locked(&self) -> bool {
         self.lockout.is_locked()
     }
@@ -140,8 +143,8 @@ impl Proposals {
         Ok(Proposed::Pending(id))
     }
 
-    /// The channel that receives the answer to a proposal; `None` if the id is unknown or the proposal is no
-    /// longer stored.
+    /// Returns the channel that receives the answer to a proposal; `None` if the id is unknown or the
+    /// proposal is no longer stored.
     pub(crate) fn answer(&self, id: &Id) -> Option<watch::Receiver<Option<Answer>>> {
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         stored.iter().find(|other| other.id == *id).map(|other| other.answer.clone())

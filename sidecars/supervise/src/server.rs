@@ -18,7 +18,8 @@ use tokio::sync::watch;
 use crate::proposals::{Proposals, Proposed};
 use crate::tools::{self, Call};
 
-/// How long a call waits for a decision if the client requests progress notifications.
+/// How long a call waits for a decision if the client requests progress notifications. After that, the call
+/// returns `pending`.
 const WAIT_WITH_PROGRESS: Duration = Duration::from_secs(300);
 
 /// The interval between progress notifications.
@@ -31,7 +32,8 @@ const INSTRUCTIONS: &str = "This sandbox reaches only the hosts on its list. Whe
 /// The MCP server for one request.
 pub(crate) struct Server {
     proposals: Arc<Proposals>,
-    /// How long a call waits for a decision if the client does not request progress notifications.
+    /// How long a call waits for a decision if the client does not request progress notifications. After
+    /// that, the call returns `pending`.
     call_timeout: Duration,
 }
 

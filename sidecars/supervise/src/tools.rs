@@ -6,10 +6,11 @@ use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The maximum length of a reason in characters, because a user has to read it.
+/// The maximum length of a reason in characters. A longer reason is rejected, because a user has to read it.
 const MAX_WHY: usize = 4000;
 
-/// The maximum length of a refusal's id in characters. The ids that the proxy creates are shorter.
+/// The maximum length of a refusal's id in characters. A longer id is rejected; those that the proxy creates
+/// are shorter.
 const MAX_REFUSAL: usize = 64;
 
 /// A call with valid arguments.
@@ -23,9 +24,9 @@ pub(crate) enum Call {
         tool: Tool,
         /// The proposed routes.
         proposal: Proposal,
-        /// The reason that is shown to the user.
+        /// The reason for the proposal, which the user reads.
         why: String,
-        /// The revision of the routes that the agent saw before.
+        /// The revision of the routes that the agent saw before, if the agent gave it.
         revision: Option<u64>,
     },
     /// A call of `check-proposal`.

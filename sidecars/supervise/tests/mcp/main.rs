@@ -95,7 +95,7 @@ async fn lists_tools() -> Result<()> {
         parameters["arguments"] = json!({});
         let routes = &scene.call(revision, "tools/call", parameters)?.result()?["structuredContent"];
         ensure!(routes["revision"] == 1 && routes["routes"][0]["host"] == "open.example", "{routes}");
-        // The list of routes contains neither names of secrets nor addresses in the user's network.
+        // The response contains neither names of secrets nor addresses in the user's network.
         ensure!(
             !routes.to_string().contains("slot") && !routes.to_string().contains("203.0.113.9"),
             "{routes}"
@@ -178,7 +178,7 @@ async fn progress() -> Result<()> {
     Ok(())
 }
 
-/// A call waits for the configured time, and a later check waits again.
+/// A call waits for the configured time and returns `pending`. A later check waits again.
 async fn waiting() -> Result<()> {
     let scene = Scene::start_with_patience(1, Duration::from_secs(6), |question| {
         Scene::decided(question, Status::Approved, None, None)

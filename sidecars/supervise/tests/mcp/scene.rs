@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
-/// The time limit for one step.
+/// The time limit for one step of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The routes that are active at the start.
@@ -83,7 +83,7 @@ impl Scene {
         Self::start_with_patience(45, Duration::ZERO, user).await
     }
 
-    /// Starts a daemon whose questions are answered after a delay. A call waits for `call_seconds`.
+    /// Starts a daemon whose questions are answered after the delay `after`. A call waits for `call_seconds`.
     pub(crate) async fn start_with_patience(
         call_seconds: u64,
         after: Duration,
@@ -175,7 +175,7 @@ impl Scene {
         self.call("2025-11-25", "tools/call", json!({"name": name, "arguments": arguments}))
     }
 
-    /// Calls a method with the given protocol revision.
+    /// Calls an MCP method with the given protocol revision.
     pub(crate) fn call(&self, revision: &str, method: &str, parameters: Value) -> Result<Reply> {
         let name =
             parameters["name"].as_str().map(|name| format!("Mcp-Name: {name}\r\n")).unwrap_or_default();
