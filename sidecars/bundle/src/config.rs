@@ -19,7 +19,7 @@ pub struct BundleConfig {
     /// The listeners for the bottle. The folder of their sockets must exist and be writable for
     /// [`Self::identity`].
     pub proxy: ListenerConfig,
-    /// How keepers connect.
+    /// Whether keepers connect to a socket or over the bundle's standard streams.
     pub control: Control,
     /// An existing folder for the daemons' logs. The folder must be writable for [`Self::identity`].
     pub logs: PathBuf,
@@ -27,7 +27,8 @@ pub struct BundleConfig {
     /// needs no access to the parent folders of the listeners' folder and the logs.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// The address of the user's machine, if the bundle runs on another machine.
+    /// The address of the user's machine as the bundle sees it. `None` means loopback, because the bundle
+    /// runs on that machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<IpAddr>,
     /// An existing folder for the git gate's mirrors, writable for [`Self::identity`]. `None` disables the
@@ -39,7 +40,7 @@ pub struct BundleConfig {
     pub supervise: bool,
 }
 
-/// How keepers connect.
+/// The two ways in which keepers can connect to a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Control {

@@ -17,8 +17,8 @@ use tokio::sync::{Notify, watch};
 use crate::BundleConfig;
 use crate::sidecar::{RequestError, Sidecar};
 
-/// The most events that are buffered while no keeper is connected. A busy agent causes about this many
-/// denials in a night.
+/// The most events that are buffered while no keeper is connected. Beyond it, the oldest event is dropped and
+/// counted. A busy agent causes about this many denials in a night.
 const EVENTS: usize = 4096;
 
 /// The bundle, shared by all its tasks.
@@ -28,11 +28,11 @@ pub(crate) struct Bundle {
     daemons: Vec<Sidecar>,
     weaker: Vec<MissingProtection>,
     backlog: Backlog,
-    /// Questions from the daemons to the user. A keeper receives and answers the questions.
+    /// Questions from the daemons to the user. A keeper receives them, and sends back the answers.
     questions: Questions,
     /// Locked when any daemon locks the bottle. Keepers wait for this lock.
     lockout: Lockout,
-    /// How many keepers have subscribed to events so far. Only the latest subscriber receives events.
+    /// How many times keepers have subscribed to events so far. Only the latest subscriber receives events.
     listeners: watch::Sender<u64>,
     /// Whether daemons are expected to exit.
     stopping: AtomicBool,
@@ -90,7 +90,7 @@ impl Bundle {
     /// Waits until the daemon locks the bottle, then locks the other daemons.
     async fn receive_lock(&self, daemon: &Sidecar) {
         let Ok(mut lock) = daemon.channel().open(&BundleRequest::LockOut).await else { return };
-        // If the daemon exits instead, the bundle closes the daemon's listeners.
+        // If the daemon exits instead, `receive_events` closes its listeners.
         let Ok(BundleEvent::LockedOut(why)) = lock.receive().await else { return };
         if self.lockout.is_locked() {
             return;
@@ -194,8 +194,8 @@ impl Bundle {
         }
     }
 
-    /// Connects the keeper to the egress daemon. Only this daemon stores the usage counts that no keeper has
-    /// received.
+    /// Connects the keeper to the egress daemon, which alone counts token usage and stores the counts that no
+    /// keeper has received.
     async fn usage(self: Arc<Self>, request: Request) {
         let Some(egress) = self.daemon(bottle_egress::daemon::NAME) else { return };
         match egress.channel().open_bytes(request.payload().clone()) {

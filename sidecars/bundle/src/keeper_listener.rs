@@ -40,7 +40,7 @@ impl Keepers {
         }
     }
 
-    /// Serves keepers. On a socket it never returns; on standard streams it returns when they end.
+    /// Serves keepers. On a control socket it never returns; on standard streams it returns when they end.
     ///
     /// # Errors
     /// If the standard streams fail.

@@ -13,10 +13,10 @@
 //! daemons when the bundle exits. A bundle whose daemons have exited only reports that they are down.
 //!
 //! ```text
-//! config   the configuration from the backend
-//! sidecar  one daemon: its process and the channel to it
-//! keepers  connections of keepers: control socket or standard streams
-//! control  requests of keepers, events of daemons
+//! config           the configuration from the backend
+//! sidecar          one daemon: its process and the channel to it
+//! keeper_listener  connections of keepers: control socket or standard streams
+//! control          requests of keepers, events of daemons
 //! ```
 
 mod config;
@@ -42,7 +42,7 @@ use keeper_listener::Keepers;
 use sidecar::Starting;
 
 /// Runs the bundle in this single-threaded process. Returns when a keeper requests a stop, when the process
-/// receives SIGTERM, or when its standard streams end.
+/// receives SIGTERM, when its standard streams end (if keepers use them), or at an error.
 ///
 /// The control socket accepts connections as soon as its file exists.
 pub fn run(config: BundleConfig) -> ExitCode {
@@ -66,7 +66,8 @@ fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -
     process::leave_folder()?;
     let keepers = Keepers::open(&config.control)?;
     listening().context("notify the parent that the control socket listens")?;
-    // Started before the bundle drops privileges, because each daemon drops its privileges itself.
+    // The daemons are started before the bundle drops privileges, because each daemon drops its privileges
+    // itself.
     let starting = sidecar::start_all(&config)?;
     let _listener_folder = config.open_listener_folder().context("listener")?;
     let weaker = harden(&config)?;
@@ -74,8 +75,8 @@ fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -
     runtime.block_on(serve(config, keepers, starting, weaker))
 }
 
-/// Drops privileges in the order of [`bottle_harden`]. Afterwards the bundle can still remove sockets and
-/// kill daemons.
+/// Drops privileges in the order that [`bottle_harden`] describes. Afterwards the bundle can still remove
+/// sockets and kill daemons.
 fn harden(config: &BundleConfig) -> anyhow::Result<Vec<MissingProtection>> {
     if let Some(identity) = config.identity {
         identity.assume()?;

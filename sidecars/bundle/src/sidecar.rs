@@ -24,8 +24,8 @@ use tokio::time::timeout;
 
 use crate::BundleConfig;
 
-/// Deadline for a response. A daemon that misses it counts as down. Provisioning includes key generation,
-/// which takes half a second on a machine that swaps.
+/// The time limit for a daemon's response. After it, the request fails, and a health report says that the
+/// daemon is down. Provisioning includes key generation, which takes half a second on a machine that swaps.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(8);
 
 /// How long the bundle waits for a daemon to exit before it kills the daemon.
@@ -112,7 +112,7 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
     Ok(started)
 }
 
-/// Starts the running program again in another role, even if its file was replaced in the meantime.
+/// Starts the running program again as a daemon, even if the program's file was replaced in the meantime.
 fn start(config: &BundleConfig, kind: Kind, own: &impl Serialize) -> anyhow::Result<Starting> {
     let argument = serde_json::to_string(own)?;
     let what = || format!("start the {} daemon", kind.name);

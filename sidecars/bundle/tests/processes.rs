@@ -88,7 +88,7 @@ impl Running {
         Self::start_with(identity, |folder| Control::Socket { path: folder.join("bundle.sock") })
     }
 
-    /// Starts a bundle that keepers control over its standard streams. `self.process` has the other ends of
+    /// Starts a bundle that keepers control over its standard streams. `self.process` has the test's ends of
     /// the streams.
     fn start_on_stdio() -> Result<Self> {
         Self::start_with(None, |_| Control::Stdio)
@@ -111,7 +111,7 @@ impl Running {
                 std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
             }
         }
-        // Like a keeper's folder, it is not accessible to other users.
+        // The folder is not accessible to other users, like the folder of a real keeper.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700))?;
         let mut config = config(folder.path(), identity, control(folder.path()));
         change(folder.path(), &mut config);
@@ -327,7 +327,7 @@ async fn reconnects() -> Result<()> {
     ensure!(refused.host == "evil.example.net", "{refused:?}");
     let path = running.folder.path().join("logs/egress.jsonl");
     let log = || std::fs::read_to_string(&path).unwrap_or_default();
-    // A separate thread writes the log.
+    // A separate thread of the daemon writes the log.
     until("both are in the log", || log().lines().count() == 2).await?;
     ensure!(log().contains(&refused.id), "{}", log());
     Ok(())
@@ -347,10 +347,11 @@ async fn daemon_dies() -> Result<()> {
     Ok(())
 }
 
-/// A credential that the agent does not hold.
+/// A real credential that only the proxy and the git gate are given: requests that contain parts of it count
+/// as guesses and lock the bottle.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// Starts a bundle with all daemons. The bundle's proxy has [`KEY`].
+/// Starts a bundle with all daemons. Its proxy and its git gate have [`KEY`].
 async fn with_every_daemon() -> Result<(Running, Channel)> {
     let control = |folder: &Path| Control::Socket { path: folder.join("bundle.sock") };
     let running = Running::start_as(None, control, |folder, config| {
@@ -540,7 +541,7 @@ async fn on_stdio() -> Result<()> {
     let half = b"\0\0\x10\0\0\0\0\x01\x03{\"half\":";
     let input = running.process.stdin.as_ref().context("input")?;
     // The killed keeper made the pipe non-blocking, and its remaining bytes may fill the pipe for a short
-    // time. A write of so few bytes is atomic.
+    // time. The kernel writes `half` completely or not at all, because it is so short.
     until("the bundle reads nothing", || !is_full((&*input).write_all(half))).await?;
     let keeper = running.rejoined().await?;
     let mut events = keeper.open(&BundleRequest::Events).await?;
