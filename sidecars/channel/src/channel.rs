@@ -1,4 +1,5 @@
-//! Handles of a connection: one opens streams, the other receives the streams that the peer opens.
+//! The handles of a connection: [`Channel`] opens streams, and [`Incoming`] receives the streams that the
+//! peer opens.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::entry::Signals;
 use crate::handshake::{HELLO_DEADLINE, shake};
 use crate::{ChannelError, Closed, Stream};
 
-/// Size of the read buffer: two data frames fit.
+/// The size of the read buffer, in bytes: two data frames fit.
 const READ_BUFFER: usize = 64 * 1024;
 
 /// The side of a connection. The dialling side opens streams with odd ids, the accepting side streams with
@@ -123,7 +124,8 @@ impl Channel {
     }
 }
 
-/// The streams that the peer opens, in order. Dropping this value rejects all waiting and future streams.
+/// The streams that the peer opens, in order. Dropping this value rejects all waiting and future streams of
+/// the peer.
 pub struct Incoming {
     keep: Arc<KeepAlive>,
 }

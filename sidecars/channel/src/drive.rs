@@ -13,14 +13,15 @@ use crate::entry::Frame;
 use crate::table::{Table, Violation};
 use crate::{Closed, Side};
 
-/// How many bytes of frames are combined in one write. Combining them keeps both the number of system calls
-/// and the memory use low.
+/// How many bytes of frames are combined in one write, which keeps both the number of system calls and the
+/// memory use low.
 const BATCH: usize = 32 * 1024;
 
-/// How long this side continues to write queued frames after it closes the connection.
+/// How long this side continues to write queued frames after it closes the connection. Frames that are still
+/// queued after that are lost.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The state that the loops and the handles share.
+/// The state that the read and write loops share with the handles of the connection and its streams.
 pub(crate) struct Shared {
     table: Mutex<Table>,
     /// Notified when frames wait to be written, or the connection is closing.
@@ -83,7 +84,7 @@ impl Shared {
     }
 }
 
-/// Marks the connection as lost even if the runtime drops its task.
+/// On drop, marks the connection as lost, even if the runtime drops the connection's task.
 struct Lost<'a>(&'a Shared);
 
 impl Drop for Lost<'_> {
@@ -132,7 +133,8 @@ async fn read_loop<R: AsyncRead + Unpin>(mut reader: R, shared: &Shared) -> Clos
         if let Err(violation) = received {
             return violation.into();
         }
-        // Both notifications are cheap if nothing waits. The permit is then stored for the next waiter.
+        // Both notifications are cheap if nothing waits. The `Notify` then stores a permit for the next
+        // waiter.
         shared.arrivals.notify_one();
         shared.writes.notify_one();
     }
@@ -195,7 +197,7 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
         }
         batch.clear();
         {
-            // Notified under the lock, because frames that are queued later are not written yet.
+            // The lock is held while `idle` is notified, so that no frame is queued in between.
             let table = shared.table();
             if !table.is_idle() {
                 continue;

@@ -33,7 +33,7 @@ impl Frame {
         Header::new(kind, stream, length).map_err(|e| ChannelError::Unwritable(e.to_string()))
     }
 
-    /// Creates a reset frame. Cuts the message to fit.
+    /// Creates a reset frame. Cuts the message to [`MAX_SENTENCE`] bytes.
     pub(crate) fn reset(why: &str) -> Self {
         let mut end = why.len().min(MAX_SENTENCE);
         while !why.is_char_boundary(end) {

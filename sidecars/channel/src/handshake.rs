@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::ChannelError;
 
-/// How long a peer may take to send its hello. The deadline is longer than a process start on a loaded
-/// machine, and short enough that a user waits for the error.
+/// How long a peer may take to send its hello; after that, the handshake fails. The deadline is longer than a
+/// process start on a loaded machine, and short enough that a user waits for the error.
 pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The only field that the hellos of all protocol versions have.

@@ -14,8 +14,8 @@
 //! ([`WINDOW`](bottle_contract::session::frame::WINDOW)), each side
 //! ([`MAX_STREAMS`](bottle_contract::session::frame::MAX_STREAMS)) and each connection. The connection is
 //! closed if the peer exceeds its credit, uses a stream that was never opened, sends on a stream after ending
-//! it, or announces a frame length over the bound. [`Channel::closed`] returns the reason. Messages in the
-//! peer's resets are not escaped: callers must escape them before display.
+//! it, or announces a frame length over the bound. [`Channel::closed`] returns the reason for the close. The
+//! peer's messages in resets are not escaped: callers must escape them before display.
 //!
 //! - `handshake`: exchange of hellos, with a deadline and a version check
 //! - `table`: the state of all streams, without I/O; `entry`: the state of one stream

@@ -13,7 +13,7 @@ use crate::channel::{KeepAlive, StreamHandle};
 use crate::entry::{Frame, Signals};
 use crate::table::{Next, SendOutcome};
 
-/// The most bytes in one data frame. The frame's first byte contains the descriptor.
+/// The most bytes of content in one data frame. The frame's first byte contains the descriptor.
 const MAX_BYTES: usize = MAX_DATA - 1;
 
 /// An event on a stream.
@@ -30,7 +30,7 @@ pub enum Event {
     },
     /// The peer ended its direction. This side may continue to send.
     End,
-    /// The peer reset both directions of the stream, or the connection closed.
+    /// Either side reset both directions of the stream, or the connection closed. Contains the reason.
     Reset(String),
 }
 

@@ -18,8 +18,8 @@ use bytes::{Buf, Bytes};
 use crate::entry::{Entry, Frame, Half, Signals};
 use crate::{ChannelError, Closed, Event, Side};
 
-/// The most bytes that a connection buffers for readers: a full window for every stream of one side. Only
-/// long messages on many unread streams come near this limit.
+/// The most bytes that a connection buffers for readers: a full window for every stream of one side. If the
+/// peer exceeds it, the connection is closed. Only long messages on many unread streams come near this limit.
 const MAX_BUFFERED: usize = MAX_STREAMS * WINDOW as usize;
 
 /// A protocol violation. Correct peers never violate the protocol. A violation closes the connection.
@@ -64,7 +64,8 @@ pub(crate) struct Table {
     streams: HashMap<u32, Entry>,
     /// Streams with frames to write, in turn. Each stream is listed at most once.
     write_queue: VecDeque<u32>,
-    /// Streams that were rejected and have no entry in the table.
+    /// Streams that were rejected when they were opened. They have no entry in `streams`, only a reset to
+    /// write.
     refusals: VecDeque<u32>,
     /// Streams that the peer opened and this side has not accepted yet.
     arrivals: VecDeque<u32>,

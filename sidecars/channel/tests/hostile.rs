@@ -1,5 +1,5 @@
-//! Peers that violate the protocol. Each one loses its connection and the reason is reported. None causes a
-//! panic or unbounded memory use on this side.
+//! Tests with peers that violate the protocol. This side closes the connection and reports the reason,
+//! without a panic or unbounded memory use.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -34,7 +34,7 @@ async fn against() -> (Channel, Incoming, DuplexStream) {
 
 async fn reason_after(bytes: &[u8]) -> String {
     let (channel, _incoming, mut far) = against().await;
-    // Stream 1 was opened by this side and is still open.
+    // This side has opened stream 1, which is still open.
     let _stream = channel.open(&"request").await.unwrap();
     channel.flush().await;
     // The connection may close during the last writes.
@@ -92,8 +92,7 @@ async fn opening_and_resetting_streams_stays_within_the_limit() {
         let bytes = [frame(Kind::Open, stream * 2, b"1"), frame(Kind::Reset, stream * 2, b"no")].concat();
         far.write_all(&bytes).await.unwrap();
         if stream % 100 == 0 {
-            // Reads the resets from this side, as a peer would that is correct except for opening too many
-            // streams.
+            // Reads the resets from this side, because a peer that does not read them violates the protocol.
             let _ = timeout(Duration::from_millis(1), far.read(&mut drain)).await;
         }
     }

@@ -1,5 +1,5 @@
-//! Many connections on one stream. After a cut at any byte the next connection works, and no content can
-//! imitate an opening.
+//! Tests consecutive connections on one stream. After a cut at any byte the next connection works, and no
+//! content can imitate an opening.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::io;

@@ -1,4 +1,4 @@
-//! Streams between two correct peers.
+//! Tests streams between two correct peers.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;

@@ -16,7 +16,8 @@ use super::{Finder, Nonce, RUN, Zeros, opening};
 /// Size of the read buffer, in bytes.
 const BUFFER_SIZE: usize = 32 * 1024;
 
-/// How long a write may block. An attached container engine reads or drops the bytes immediately.
+/// How long a write to the host may block before the host's opening is dropped. An attached container engine
+/// reads or drops the bytes immediately.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A stream on which hosts open consecutive connections with [`rejoin`](super::rejoin).
@@ -78,7 +79,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
                 self.try_write(&[0; RUN]).await;
             }
             let Some(nonce) = self.find_opening().await? else { return Ok(None) };
-            // If the host does not read this, it repeats its opening.
+            // If the host does not read this answer, it repeats its opening.
             if self.try_write(&opening(nonce)).await {
                 let mut wire = self.shared.wire();
                 wire.live = true;
@@ -88,8 +89,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
         }
     }
 
-    /// Writes all bytes and returns whether the host reads them within the timeout. Only the reading
-    /// direction detects the end of the stream, so it must not wait longer for a write.
+    /// Writes all bytes and returns whether the host reads them within [`WRITE_TIMEOUT`]. This task must not
+    /// wait longer, because it also detects the end of the stream, by reading.
     async fn try_write(&self, bytes: &[u8]) -> bool {
         matches!(tokio::time::timeout(WRITE_TIMEOUT, self.write_all(bytes)).await, Ok(Ok(())))
     }

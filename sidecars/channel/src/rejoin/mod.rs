@@ -1,8 +1,8 @@
 //! Consecutive connections on one byte stream, such as the standard streams of a container.
 //!
 //! A container engine attaches to such a stream repeatedly, and neither end sees where a connection begins.
-//! Bytes that are written while no client is attached are dropped from any position on. A keeper process that
-//! is killed leaves a partial frame. Each connection therefore marks its beginning and its end:
+//! Bytes that are written while no client is attached may be lost, even in the middle of a frame. A keeper
+//! process that is killed leaves a partial frame. Each connection therefore marks its beginning and its end:
 //!
 //! ```text
 //! to the container   … cut ┃ RUN zeros │ MARK │ nonce │ hello, frames … ┃ RUN zeros │ MARK │ nonce │ …
@@ -29,7 +29,7 @@ pub use host::{Rejoined, rejoin};
 
 use bottle_contract::session::frame::MAX_DATA;
 
-/// Number of zeros that end a connection. The number exceeds the longest payload that may consist of zeros,
+/// The number of zero bytes that end a connection. It exceeds the longest payload that may consist of zeros,
 /// including the headers around it.
 pub const RUN: usize = 2 * MAX_DATA;
 
@@ -40,7 +40,7 @@ const MARK: [u8; 16] = *b"\x7fbottle-rejoin\n\xfe";
 /// A number that identifies one connection.
 type Nonce = [u8; 16];
 
-/// Length of the mark and the nonce.
+/// The length of the mark and the nonce together, in bytes.
 const OPENING: usize = MARK.len() + size_of::<Nonce>();
 
 fn opening(nonce: Nonce) -> [u8; OPENING] {
