@@ -4,9 +4,9 @@
 //! ```text
 //! started ─► hardened ─► hello ─► provisioned ─► listening ─► (Stop | parent exits) ─► exit
 //! ```
-//! A daemon's channel is the socket that it inherits as standard input. The bundle forwards the keeper's
-//! requests over it unchanged. The daemon exits when the channel closes. The kernel kills the daemon when the
-//! bundle exits, even if the daemon hangs.
+//! A daemon's channel is the socket that it inherits as standard input. Over this channel, the bundle
+//! forwards the keeper's requests unchanged. The daemon exits when the channel closes. The kernel kills the
+//! daemon when the bundle exits, even if the daemon hangs.
 
 mod listener;
 mod lockout;

@@ -42,7 +42,7 @@ pub enum ListenerConfig {
 
 impl ListenerConfig {
     /// Keeps the socket folder accessible for the user that this process switches to, as long as the returned
-    /// handle exists.
+    /// handle exists. Does nothing for TCP listeners.
     ///
     /// # Errors
     /// [`HardenError`] if the folder is not accessible before the switch.
@@ -62,7 +62,8 @@ impl ListenerConfig {
         }
     }
 
-    /// Removes the sockets of `ports`, so that no new connection is possible. Ignores missing sockets.
+    /// Removes the sockets of `ports`, so that no new connection is possible. Ignores missing sockets. Does
+    /// nothing for TCP listeners, which close when the daemon exits.
     ///
     /// # Errors
     /// The error of the file system, if an existing socket cannot be removed.
@@ -136,7 +137,8 @@ impl Listener {
         Ok(Self { port, socket })
     }
 
-    /// Returns the configured port, which may differ from the bound port.
+    /// Returns the port that was passed to [`Self::bind`]. For port 0, which tests use, the kernel binds
+    /// another port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port

@@ -7,7 +7,7 @@
 //!                                      └──────── lock ◄───────┘
 //! ```
 //! A daemon has a single counter, not one for each connection or host, and nothing from the bottle resets it.
-//! A locked daemon stays locked until the run ends.
+//! A locked daemon denies all requests, and stays locked until the run ends.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,8 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub struct Lockout {
     daemon: &'static str,
-    /// The limit. With `None`, hits are not counted, and only [`Self::lock`] locks the daemon.
+    /// The number of distinct hits that locks the daemon. With `None`, hits are not counted, and only
+    /// [`Self::lock`] locks the daemon.
     bound: Option<usize>,
     counted: Mutex<Counted>,
     /// Whether `why` is set, as a cheap check.
@@ -29,7 +30,7 @@ pub struct Lockout {
     why: watch::Sender<Option<LockOut>>,
 }
 
-/// The hits and destinations that were counted. The limit bounds both sets.
+/// The hits and destinations that were counted. Neither set has more entries than the limit of hits.
 #[derive(Debug, Default)]
 struct Counted {
     hits: HashSet<[u8; 32]>,
@@ -51,7 +52,7 @@ impl Lockout {
         let Some(bound) = self.bound else { return };
         let hit = Sha256::new().chain_update(secret.to_le_bytes()).chain_update(text).finalize().into();
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        // Hits after the limit need not be counted.
+        // Hits after the limit need not be counted, because the daemon is locked.
         if counted.hits.len() >= bound || !counted.hits.insert(hit) {
             return;
         }

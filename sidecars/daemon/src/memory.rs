@@ -1,5 +1,5 @@
-//! Reports the memory use of this process. The numbers come from a file that was opened before the file
-//! access rules applied.
+//! Reports the memory use of this process. The numbers come from `/proc/self/statm`, which is opened before
+//! file access is restricted.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

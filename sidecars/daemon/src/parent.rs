@@ -23,7 +23,7 @@ pub trait Serve {
     /// The daemon's listener ports.
     const PORTS: &'static [u16];
 
-    /// Handles a request that is specific to this daemon. Requests arrive one at a time.
+    /// Handles a request that only this kind of daemon supports. Requests arrive one at a time.
     ///
     /// # Errors
     /// The reason why the request is rejected. The bundle receives the error with all its causes.
@@ -40,7 +40,8 @@ pub trait Serve {
     /// The daemon's lock.
     fn lockout(&self) -> &Arc<Lockout>;
 
-    /// Sends token usage until the subscriber disconnects. By default, the daemon rejects the request.
+    /// Sends token usage until the subscriber disconnects. By default, the daemon rejects the request,
+    /// because only the egress daemon counts usage.
     fn usage(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
         async move { keeper.reset("this daemon counts no usage").await }
     }

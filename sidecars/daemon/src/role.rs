@@ -56,11 +56,10 @@ pub struct Confined {
 }
 
 impl Confinement {
-    /// Drops all other privileges permanently. [`bottle_harden`] describes the order.
+    /// Drops all privileges that `self` does not list, permanently. [`bottle_harden`] describes the order.
     ///
     /// # Errors
-    /// The step that fails although the kernel supports it. After such an error, the process must not
-    /// continue.
+    /// If a step fails although the kernel supports it. After such an error, the process must not continue.
     pub fn apply(self) -> anyhow::Result<Confined> {
         let parent = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let memory = Memory::open();
