@@ -1,5 +1,5 @@
-//! Claude Code and codex make proposals by themselves: the proxy denies a request, they call the MCP server's tools, a
-//! user answers, and the same command passes, all in one run of the agent.
+//! Tests that Claude Code and codex propose routes by themselves. The proxy denies a request, the agent calls
+//! the MCP server's tools, a user answers, and the same request is allowed, all in one run of the agent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::scene::{Place, Scene, Template, agent, engine};
 use super::{claude, codex};
 
-/// How long the agent may take, where its image is built first.
+/// The time limit for the agent, which includes building its image.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 const FETCH: &str = "curl -s -o page -w 'status %{http_code}.' http://api.site.example/new; cat page";
@@ -74,7 +74,7 @@ fn asks(place: &Place, template: &Template<'_>, address: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// Approves the proposal after a denial and rejects the rest; prints how long the approval took.
+/// Approves the proposal that follows a denial, and rejects all others. Prints how long the approval took.
 fn answer(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     let mut answered = 0;
@@ -97,7 +97,7 @@ fn answer(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Names of the tools that an agent declared to the model.
+/// Returns the names of the tools that the agent declared to the model.
 fn declared(body: &str) -> Vec<String> {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
     let name = |tool: &Value| tool["name"].as_str().map_or_else(|| tool.to_string(), str::to_owned);

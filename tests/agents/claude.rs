@@ -1,4 +1,5 @@
-//! Claude Code by its template: Messages, streamed; an API key and the long-lived login.
+//! Tests Claude Code from its template, which uses the Messages format with streams. The login is an API key,
+//! or a long-lived OAuth token.
 
 use anyhow::Result;
 use bottle_test_support::agents;
@@ -54,7 +55,8 @@ fn real_claude_continues_without_the_tokens_that_its_commands_print() -> Result<
 fn real_claude_starts_on_a_terminal_without_questions() -> Result<()> {
     let Some(claude) = agent("claude terminal", agents::claude())? else { return Ok(()) };
     let scene = Scene::of_template(&Place::Linux(claude), &API_KEY)?;
-    // Its status line is there, and its own words for what it would have asked about.
+    // The screen shows the status line, and the text with which Claude Code replaces its questions about
+    // permissions.
     let ready = &["bottle on-a-terminal", "bypass permissions on"];
     terminal::converse(&scene, "claude", &Typed { ready, end: "/exit", choice: "keep" })?;
     scene.assert_played(0, HOST, true);

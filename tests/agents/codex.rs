@@ -1,5 +1,5 @@
-//! Codex by its template: Responses, streamed after the proxy refuses a WebSocket; an API key, and
-//! the ChatGPT login of this machine.
+//! Tests codex from its template, which uses the Responses format with streams after the proxy has refused a
+//! WebSocket. The login is an API key, or the ChatGPT login of this machine.
 
 use anyhow::Result;
 use base64::Engine;
@@ -10,7 +10,8 @@ use serde_json::json;
 use super::scene::{Place, Scene, Template, agent};
 use super::terminal::{self, Typed};
 
-/// With another model its program alone is not enough.
+/// Selects a model with which codex needs only its program. With other models, it needs more files of its
+/// package, which the tests do not install.
 const MODEL: [&str; 2] = ["-m", "gpt-5.1-codex"];
 
 pub(crate) const API_KEY: Template<'static> =
@@ -23,7 +24,8 @@ fn real_codex_does_a_task_with_an_api_key() -> Result<()> {
     let scene = Scene::of_template(&Place::Linux(codex), &API_KEY)?;
     let outcome = scene.start_headless("codex")?;
     assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
-    // Nobody hears of the WebSocket, and of what else it would like to ask there is nothing.
+    // The user is not notified of the refused WebSocket, and codex makes no other request that the proxy
+    // denies.
     assert!(!outcome.stderr.contains("the proxy denied"), "{}", outcome.stderr);
     scene.assert_played(0, "api.openai.com", true);
     scene.assert_prompted(".codex/skills");
@@ -41,7 +43,7 @@ fn real_codex_does_a_task_with_the_login_of_this_machine() -> Result<()> {
     let template = Template {
         key: &format!("e30.{claims}."),
         login: "forward_host_credentials: true",
-        // The fake model reads plain bodies only.
+        // The fake model cannot decompress request bodies.
         arguments: &[&MODEL[..], &["-c", "features.enable_request_compression=false"]].concat(),
         ..API_KEY
     };

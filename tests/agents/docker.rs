@@ -1,5 +1,5 @@
-//! The same agents in containers, from their images: a task, the same conversation resumed twice, and a user on a
-//! terminal. At the end the engine has only the preserved resources.
+//! Tests the agents in containers, in the images that `bottle` builds: a task, the same conversation resumed
+//! twice, and a user at a terminal. At the end, the engine has only the resources of preserved bottles.
 
 use anyhow::{Context, Result};
 use bottle_test_support::engine::docker;
@@ -11,7 +11,7 @@ use super::scene::{Place, Scene, Template, engine};
 use super::terminal::{self, Typed};
 use super::{claude, codex, pi};
 
-/// One agent: its template, the model's host, where its skills lie, and the header of its key.
+/// An agent: its template, the host of its model API, the folder of its skills, and the header of its key.
 struct Agent {
     template: Template<'static>,
     host: &'static str,
@@ -38,8 +38,8 @@ const PI: Agent = Agent {
     header: "x-api-key",
 };
 
-/// A task, which leaves work behind; then the same conversation in the kept container, and in a new one that
-/// gets it from the host.
+/// Runs a task that leaves changes in the workspace. Then continues the conversation in the preserved
+/// container, and once more in a new container that gets the conversation from the host.
 fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     let Some(place) = engine(test)? else { return Ok(()) };
     let Agent { template, host, skills, header } = agent;
@@ -60,7 +60,7 @@ fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     assert!(docker(&["rm", "--force", "--volumes", &kept]).is_some());
     let anew = scene.go_on("And the third.")?;
     assert!(anew.stderr.contains("built anew"), "{}", anew.stderr);
-    // Its workspace is empty, so there is nothing to keep.
+    // The workspace of the new container is empty, so the bottle is not preserved.
     assert_eq!(scene.on_the_engine(), [] as [String; 0], "{}", anew.stderr);
     assert_eq!(scene.bottle(&["list"])?.stdout, "");
     scene.assert_sent(header);
@@ -68,7 +68,7 @@ fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     Ok(())
 }
 
-/// A user starts it, talks to it and ends it.
+/// Starts the agent at a terminal, gives it a task, and exits it.
 fn works_on_a_terminal(test: &str, agent: &Agent, typed: &Typed<'_>) -> Result<()> {
     let Some(place) = engine(test)? else { return Ok(()) };
     let scene = Scene::of_template(&place, &agent.template)?;
@@ -121,7 +121,7 @@ fn real_codex_on_docker_works_on_a_terminal_and_its_work_is_kept() -> Result<()>
     works_on_a_terminal("codex on a terminal on docker", &CODEX, &typed)
 }
 
-/// The line of README that starts an agent in containers, typed as it is written there.
+/// Runs the command of the README that starts an agent in containers, exactly as it is written there.
 #[test]
 #[ignore = "builds an image of 650 MB once"]
 fn real_claude_on_docker_starts_with_the_command_in_the_readme() -> Result<()> {
@@ -141,7 +141,7 @@ fn real_claude_on_docker_starts_with_the_command_in_the_readme() -> Result<()> {
     Ok(())
 }
 
-/// Any command, with a key of its own, in the plain image.
+/// Tests the template `command`: any command, with an API key, in an image without an agent.
 #[test]
 fn a_command_uses_the_model_and_leaves_nothing() -> Result<()> {
     let Some(Place::Docker(machine)) = engine("a command on docker")? else { return Ok(()) };

@@ -1,19 +1,21 @@
-//! Real coding agents, unmodified, in real bottles, against the fake model: on the Linux backend, and where an
-//! engine answers in containers.
+//! Tests real, unmodified coding agents in real bottles against the fake model: on the Linux backend, and in
+//! containers if an engine is available.
 //!
-//! The agent has a placeholder, the model accepts one real key only, and only the proxy connects the two. So a
-//! script that completes tests the whole path: the agent's program found and mounted, names resolved, TLS
-//! intercepted and trusted, the request decided, the key inserted, the response (streamed or not) returned. Tests
-//! check effects only: existing files, received requests, and that the key is nowhere in the bottle.
+//! The agent has a placeholder, the model accepts only one real key, and only the proxy inserts that key. A
+//! script that completes therefore tests the complete path: the bottle finds and mounts the agent's program,
+//! resolves names, intercepts TLS with a trusted certificate, decides on the request, inserts the key, and
+//! returns the response (as a stream or not). The tests check only effects: existing files, received
+//! requests, and that the key is nowhere in the bottle.
 //!
-//! mini and pi run as a command in every test run, pi by its template too. Claude Code and
-//! codex are large: their tests are named `real_…` and ignored by default, as are all agents in their
-//! images: `cargo test --test agents -- --ignored real_`.
+//! mini-swe-agent and pi are tested in every test run with the template `command`, and pi with its own
+//! template too. Claude Code and codex are large, so their tests are named `real_…` and ignored by default.
+//! The same applies to all tests of agents in their images. Run them with
+//! `cargo test --test agents -- --ignored real_`.
 //!
-//! `packages` has no agent in it, but what all of them do: pip, npm and cargo against this machine's registries.
+//! `packages` tests without an agent what all agents do: pip, npm and cargo with this machine's registries.
 //!
-//! Each command uses both paths to the proxy: the proxy variables, and without them the transparent proxy through
-//! the bottle's resolver.
+//! Agents are tested on both paths to the proxy: with the proxy variables, and without them through the
+//! transparent proxy and the bottle's resolver.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod asking;

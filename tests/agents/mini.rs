@@ -1,4 +1,5 @@
-//! mini-swe-agent: Chat Completions, not streamed; it trusts REQUESTS_CA_BUNDLE alone.
+//! Tests mini-swe-agent, which uses the Chat Completions format without streams. It takes certificates only
+//! from the variable `REQUESTS_CA_BUNDLE`.
 
 use anyhow::Result;
 use bottle_test_support::agents;
@@ -76,7 +77,7 @@ fn runs_detached_beside_a_second_agent_on_the_transparent_proxy() -> Result<()> 
         "-p",
         "Do it.",
     ])?;
-    // The second step's command is running and holds.
+    // The command of the second step is running, and waits for the file `hold` to be removed.
     scene.wait_for_calls(2)?;
     let read = scene.bottle(&["exec", "held", "--", "cat", "proof.txt"])?;
     assert_eq!(read.stdout, "sum 42\n");

@@ -1,7 +1,8 @@
-//! Fetches packages and builds with them through the proxy, with the real tools of three languages.
+//! Fetches packages through the proxy and builds projects with them, with the real tools of Python, Node and
+//! Rust.
 //!
-//! The registries are those of this machine's configuration; a test whose registries do not answer is reported as
-//! skipped.
+//! The registries are those in this machine's configuration. If a registry does not respond, the test is
+//! reported as skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +14,19 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::{developer_root, skip, small_root};
 
-/// How long fetching, copying a toolchain and building may take.
+/// The time limit for a command, which may fetch packages, copy a toolchain or build a project.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A project with packages of others.
+/// A project that depends on third-party packages.
 struct Project {
     name: &'static str,
-    /// What has to be on this machine.
+    /// The path of the tool that the project needs. If it does not exist on this machine, the project is
+    /// skipped.
     needs: &'static str,
-    /// Makes, builds and runs it; `$TOOLCHAIN` is Rust's.
+    /// A shell script that creates, builds and runs the project. `$TOOLCHAIN` is the folder of the Rust
+    /// toolchain.
     script: &'static str,
-    /// Its expected output.
+    /// The line that the project must print.
     prints: &'static str,
 }
 
@@ -55,16 +58,17 @@ const PROJECTS: [Project; 3] = [
     },
 ];
 
-/// Where this machine's programs fetch packages from.
+/// The registries from which this machine's programs fetch packages.
 struct Registries {
     pip: String,
     npm: String,
-    /// Every host that one of them is answered by.
+    /// Every host that serves packages for one of the registries.
     hosts: Vec<String>,
 }
 
 impl Registries {
-    /// By what the programs themselves say of their configuration.
+    /// Reads the registries from the configuration of pip and npm, and from the registry indexes that cargo
+    /// has cached.
     fn of_this_machine() -> Result<Self> {
         let pip = output_of(
             "/usr/bin/python3",
@@ -87,7 +91,7 @@ impl Registries {
         Ok(Self { pip, npm, hosts })
     }
 
-    /// Why there is nothing to fetch, if there is not.
+    /// Returns why the registries of pip and npm cannot be used; none if both respond.
     fn silent(&self) -> Option<String> {
         [&self.pip, &self.npm].into_iter().find_map(|url| {
             let response = Command::new("curl").args(["-sfL", "-m", "20", "-o", "/dev/null", url]).status();
@@ -96,7 +100,7 @@ impl Registries {
     }
 }
 
-/// The hosts of cargo's configured registries and of their packages.
+/// Returns the hosts of the registries that cargo has used on this machine, and the hosts of their packages.
 fn cargo() -> Result<Vec<String>> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
@@ -123,7 +127,7 @@ fn output_of(program: &str, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// A bottle's manifest without its routes.
+/// The properties of a bottle in which the projects are built.
 struct Kind<'a> {
     name: &'a str,
     image: &'a str,
@@ -136,7 +140,8 @@ fn bottle(home: &mut TestHome, registries: &Registries, kind: &Kind<'_>) -> Resu
     let mut egress = String::new();
     if kind.routes {
         egress.push_str("egress:\n");
-        // What leads to them from here: another machine's proxy, authority and addresses.
+        // The bottle reaches the registries as this machine does: with its certificate authority and its
+        // proxy, and at private addresses.
         if let Some(bundle) = std::env::var("SSL_CERT_FILE").ok().filter(|path| Path::new(path).is_file()) {
             egress.push_str(&format!("  ca_bundle: {bundle}\n"));
         }
@@ -168,7 +173,8 @@ fn run(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
     home.program(arguments.iter().copied())?.deadline(PATIENCE).run()
 }
 
-/// Builds every project in a bottle of this name; and without routes none.
+/// Builds every project in the bottle `name`. With `fails`, builds only the project for pip, which must fail
+/// because the bottle has no routes.
 fn builds(home: &TestHome, name: &str, fails: bool) -> Result<()> {
     let started = run(home, &["start", name, "--label", name, "--detach", "--yes", "-q"])?;
     ensure!(started.code == 0, "{}", started.transcript());
@@ -191,7 +197,8 @@ fn builds(home: &TestHome, name: &str, fails: bool) -> Result<()> {
     Ok(())
 }
 
-/// A home, this machine's registries and its Rust.
+/// Returns a home, this machine's registries, and the folder of its Rust toolchain. If one of them is not
+/// available, reports that the test is skipped and returns none.
 fn scene(test: &str) -> Result<Option<(TestHome, Registries, String)>> {
     let home = TestHome::new()?;
     if !home.runs(test, "linux")? {

@@ -1,4 +1,5 @@
-//! pi: all three wire formats, streamed; it trusts NODE_EXTRA_CA_CERTS alone.
+//! Tests pi in all three wire formats, with streams. It takes certificates only from the variable
+//! `NODE_EXTRA_CA_CERTS`.
 
 use anyhow::Result;
 use bottle_test_support::agents;
@@ -6,7 +7,8 @@ use bottle_test_support::agents;
 use super::scene::{Place, Scene, Setting, Template, agent};
 use super::terminal::{self, Typed};
 
-/// pi's name for a provider, a model it knows there, the host and path it asks, and how its key goes.
+/// A wire format: pi's name of a provider that uses it, a model of this provider, the host and path of the
+/// API, and how the key is sent.
 struct Format {
     provider: &'static str,
     model: &'static str,
@@ -45,7 +47,8 @@ fn plays(test: &str, format: &Format, proxied: bool) -> Result<()> {
             ("ANTHROPIC_API_KEY", "a-placeholder"),
             ("OPENAI_API_KEY", "a-placeholder"),
             ("OPENROUTER_API_KEY", "a-placeholder"),
-            // No look for a newer version: that host is not on the list, and the answer would be noise.
+            // Prevents pi from searching for a newer version, because the host of its releases has no route
+            // and the denial would be reported.
             ("PI_OFFLINE", "1"),
         ],
         host: format.host,

@@ -1,7 +1,9 @@
-//! Claude Code commits and pushes through the git gate to an OpenSSH server whose key it does not have.
+//! Tests that Claude Code can commit and push through the git gate to an OpenSSH server whose key it does not
+//! have.
 //!
-//! It pushes clean commits, then a key in an earlier commit, then a fixture that its author marked. The first push
-//! succeeds, the second is refused with the commit's id, the third waits until the user approves it.
+//! It pushes a clean commit, then a branch with a key in an earlier commit, then a fixture that its author
+//! marked as allowed. The first push succeeds. The second is refused with the id of the commit. The third
+//! waits until the user approves it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -14,13 +16,14 @@ use serde_json::Value;
 use super::claude::API_KEY;
 use super::scene::{Place, Scene, agent, engine};
 
-/// How long the agent may take to its last push, where its image is built first.
+/// The time limit for the agent's last push, which includes building its image.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-/// What the agent runs in its clone; `$1` is the upstream's address.
+/// The command that clones the repository and pushes a clean commit. `$1` is the URL of the upstream.
 const CLEAN: &str = "git clone -q $1 tool && cd tool && git checkout -q -b agent/clean && echo made > made && git add . \
                      && git commit -q -m 'made by the agent' && git push -q origin agent/clean; echo clean $?.";
-/// The key is gone from the tip. Nothing here has it whole.
+/// The command that pushes a key in an earlier commit, which the last commit removes. The key is split in
+/// this text, so that the text itself contains no key.
 const PLANTED: &str = "cd /workspace/tool && git checkout -q -b agent/planted origin/main \
                        && printf 'AKIA%s\\n' Q5T3X7YZ4WUJ2K6M > key && git add . && git commit -q -m key \
                        && git rm -q key && git commit -q -m gone; git push -q origin agent/planted 2> ../said; \
@@ -78,7 +81,7 @@ fn pushes(test: &str, place: &Place, address: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// Approves the one question that comes, unless the agent ends before it.
+/// Approves the push of the fixture, and fails if the agent exits before it asks.
 fn approve(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,5 @@
-//! A home with one agent, the fake model behind the proxy, and the assertions for every run.
+//! The test fixture of all agents: a home with one agent, the fake model behind the proxy, and the assertions
+//! for every run.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,48 +14,50 @@ use bottle_test_support::program::{Outcome, Program};
 use bottle_test_support::{engine, skip};
 use serde_json::Value;
 
-/// How long a bottle may take to get somewhere.
+/// The time limit for each step of a bottle.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Leaves a computed trace, so that finding it in the conversation means a shell really ran.
+/// Writes a computed text, so that the text in the conversation proves that a real shell ran.
 const WRITE: &str = "printf 'sum %d\\n' $((6 * 7)) > proof.txt";
-/// Reads it back, and prints directory and user. An agent with the proxy variables and a file `hold` in its
-/// workspace waits here until the file is removed.
+/// Reads the file back, and prints the directory and the user. If the agent has the proxy variables and there
+/// is a file `hold` in its workspace, the command waits until the file is removed.
 const READ: &str = "while [ -e hold ] && [ -n \"$HTTPS_PROXY\" ]; do sleep 0.05; done; \
                     cat proof.txt; echo dir $(pwd) user $(id -u) proxy ${HTTPS_PROXY:-none}.";
-/// Counts the occurrences of the real key in the bottle. The expression does not match itself.
+/// Counts the occurrences of the real key in the bottle. The search expression does not match itself.
 const SEARCH: &str = "echo leaks $( (env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; \
                       find /run /home /tmp /etc /dev/shm /workspace -type f -size -4M -exec cat {} +) \
                       2>/dev/null | tr '\\0' '\\n' | grep -ac 'sk-rea[l]-')";
 
-/// Prints tokens whole, and has none whole in itself.
+/// Prints complete tokens. They are split in this text, so that the request that contains this text is not
+/// redacted.
 const TOKENS: &str = "printf 'one %s%s two %s%s three\\n' glpat- Xk3Vw9QzR7tYp2LmNb5c AKIA Q5T3X7YZ4WUJ2K6M";
-/// What it prints that may leave nowhere.
+/// The tokens that [`TOKENS`] prints and that the proxy must redact.
 const PRINTED: [&str; 2] = ["glpat-Xk3Vw9QzR7tYp2LmNb5c", "AKIAQ5T3X7YZ4WUJ2K6M"];
-/// The conversation goes on.
+/// A command that shows that the conversation continues after the redaction.
 const AFTER: &str = "echo sum $((6 * 7))";
 
-/// Variables with the proxy's address.
+/// The variables that contain the proxy's address.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
-/// One test's world.
+/// The state of one test.
 pub(crate) struct Scene {
     pub(crate) home: TestHome,
     pub(crate) llm: FakeLlm,
-    /// Where its bottles run.
+    /// The name of the backend on which the bottles run.
     pub(crate) backend: &'static str,
 }
 
-/// Where a template's agent runs.
+/// Where the agent of a template runs.
 pub(crate) enum Place {
-    /// On this machine, which has the agent.
+    /// On the Linux backend, with the agent that is installed on this machine.
     Linux(Agent),
-    /// In containers, with the agent in their image; the model listens where they reach it.
+    /// In containers, with the agent in an image. The fake model listens on this address, which containers
+    /// can reach.
     Docker(IpAddr),
 }
 
-/// The engine; if there is none, reports the skip.
+/// Returns [`Place::Docker`]. If no engine is available, reports that the test is skipped and returns none.
 pub(crate) fn engine(test: &str) -> Result<Option<Place>> {
     if let Err(missing) = engine::here() {
         skip::aloud(test, &missing);
@@ -67,7 +70,8 @@ pub(crate) fn engine(test: &str) -> Result<Option<Place>> {
     Ok(Some(Place::Docker(machine)))
 }
 
-/// The agent; if it or the backend is not available, reports the skip.
+/// Returns the agent. If the agent or the Linux backend is not available, reports that the test is skipped
+/// and returns none.
 pub(crate) fn agent(test: &str, agent: Result<Agent, Missing>) -> Result<Option<Agent>> {
     let agent = match agent {
         Ok(agent) => agent,
@@ -80,8 +84,8 @@ pub(crate) fn agent(test: &str, agent: Result<Agent, Missing>) -> Result<Option<
 }
 
 impl Scene {
-    /// A home with agent and bottle `name`, the bottle's frontmatter being `command` and `env` plus one
-    /// route to the model at `host`, whose credential goes the way `auth` says.
+    /// Creates a home with an agent and a bottle that are both called `name`. The bottle has the command and
+    /// the variables in `setting`, and one route to the model.
     pub(crate) fn new(agent: &Agent, name: &str, setting: &Setting<'_>) -> Result<Self> {
         let llm =
             FakeLlm::start(Options { script: Script::new(&[WRITE, READ, SEARCH]), ..Options::default() })?;
@@ -94,18 +98,18 @@ impl Scene {
         Ok(Self { home, llm, backend: "linux" })
     }
 
-    /// A home with the agent and the bottle of a template, its own route taken to the model, a prompt and a
-    /// skill.
+    /// Creates a home with the agent and the bottle of a template, a prompt and a skill. The template's route
+    /// leads to the fake model. The task writes a file, reads it back, and searches for the key.
     pub(crate) fn of_template(place: &Place, template: &Template<'_>) -> Result<Self> {
         Self::playing(place, template, &[WRITE, READ, SEARCH])
     }
 
-    /// The same, with a task whose commands print token-like text.
+    /// Like [`Self::of_template`], with a task whose commands print tokens.
     pub(crate) fn of_tokens(place: &Place, template: &Template<'_>) -> Result<Self> {
         Self::playing(place, template, &[TOKENS, AFTER])
     }
 
-    /// The same, with a task of these commands.
+    /// Like [`Self::of_template`], with a task that runs `commands`.
     pub(crate) fn playing(place: &Place, template: &Template<'_>, commands: &[&str]) -> Result<Self> {
         let key = format!("{}sk-real-{:032x}", template.key, rand::random::<u128>());
         let script = Script::new(commands);
@@ -132,7 +136,7 @@ impl Scene {
         Ok(Self { home, llm, backend })
     }
 
-    /// More frontmatter for the bottle `name`.
+    /// Adds lines to the frontmatter of the bottle `name`.
     pub(crate) fn add_to_bottle(&mut self, name: &str, text: &str) -> Result<()> {
         let path = self.home.bottle_home().join("bottles").join(format!("{name}.md"));
         let before = fs::read_to_string(path)?;
@@ -141,7 +145,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Starts the agent of that name with a task, as the bottle `task`, and waits for its end.
+    /// Starts the agent `name` with a task in a bottle with the label `task`, and waits until it exits.
     pub(crate) fn start_headless(&self, name: &str) -> Result<Outcome> {
         let start = ["start", name, "--backend", self.backend, "--yes", "--label", "task"];
         let mut program = self.program(&start)?;
@@ -152,7 +156,7 @@ impl Scene {
         Ok(program.run()?.expect_code(0))
     }
 
-    /// Goes on with the bottle `task` by one more task. Both stand in what the model sees.
+    /// Resumes the bottle `task` with another task. Checks that the model sees both tasks.
     pub(crate) fn go_on(&self, task: &str) -> Result<Outcome> {
         let before = self.llm.seen().len();
         let outcome = self.bottle(&["resume", "task", "--yes", "-p", task])?;
@@ -166,17 +170,17 @@ impl Scene {
         Ok(outcome)
     }
 
-    /// What this home has on the engine.
+    /// Lists the resources of this home on the engine.
     pub(crate) fn on_the_engine(&self) -> Vec<String> {
         engine::left_of(&self.home_hash())
     }
 
-    /// What its containers are called by.
+    /// Returns the hash of the home, which the names of its containers contain.
     pub(crate) fn home_hash(&self) -> String {
         bottle::host::home_hash(&self.home.bottle_home())
     }
 
-    /// The prompt, the skill and the task reached the model.
+    /// Checks that the prompt, the skill and the task reached the model.
     #[track_caller]
     pub(crate) fn assert_prompted(&self, skills: &str) {
         let calls = self.llm.seen();
@@ -186,8 +190,8 @@ impl Scene {
         }
     }
 
-    /// The bottle's name has one record of usage for every call that the model answered, with the model's own
-    /// numbers, in the order of the calls.
+    /// Checks that the usage file of the bottle has one record for every call that the model answered, with
+    /// the usage that the model reported, in the order of the calls.
     #[track_caller]
     pub(crate) fn assert_counted(&self, slug: &str, host: &str) {
         let path = self.home.bottle_home().join("usage").join(format!("{slug}.jsonl"));
@@ -213,13 +217,13 @@ impl Scene {
             .into_iter()
             .map(|used| (Value::from(used.model).to_string(), Some(used.input), Some(used.output)))
             .collect();
-        // Two calls under way at once may end in either order.
+        // Two concurrent calls may end in either order.
         counted.sort();
         answered.sort();
         assert_eq!(counted, answered, "{text}");
     }
 
-    /// Every credential that arrived stood in this header alone.
+    /// Checks that every request contains credentials only in this header.
     #[track_caller]
     pub(crate) fn assert_sent(&self, header: &str) {
         for call in self.llm.seen() {
@@ -229,7 +233,7 @@ impl Scene {
         }
     }
 
-    /// A bottle command of this home, expected to succeed.
+    /// Runs a `bottle` command in this home, which must succeed.
     pub(crate) fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
         Ok(self.program(arguments)?.run()?.expect_code(0))
     }
@@ -263,8 +267,8 @@ impl Scene {
         Ok(())
     }
 
-    /// What holds after a run of the whole script that was the model's calls from `first` on, by an agent
-    /// that had the proxy variables or had not.
+    /// Checks the effects of a run of the complete script: `first` is the index of its first call of the
+    /// model, and `proxied` says whether the agent had the proxy variables.
     #[track_caller]
     pub(crate) fn assert_played(&self, first: usize, host: &str, proxied: bool) {
         let calls: Vec<Seen> =
@@ -284,7 +288,7 @@ impl Scene {
         }
     }
 
-    /// The conversation went on to its end, and what its commands printed came without the tokens.
+    /// Checks that the conversation reached its end, and that the model never received the tokens.
     #[track_caller]
     pub(crate) fn assert_redacted(&self) {
         let calls: Vec<Seen> = self.llm.seen().into_iter().filter(|seen| seen.step.is_some()).collect();
@@ -300,7 +304,7 @@ impl Scene {
         }
     }
 
-    /// The key is in no file that this home's bottles left.
+    /// Checks that no file in this home contains the key.
     #[track_caller]
     pub(crate) fn assert_key_not_on_disk(&self) {
         let mut found = Vec::new();
@@ -309,7 +313,7 @@ impl Scene {
     }
 }
 
-/// Where the agent is, and what everybody has.
+/// Returns the search path: the agent's folders, and the folders of the system.
 fn search_path(agent: &Agent) -> String {
     let folders = agent.path.iter().map(|folder| folder.display().to_string());
     let path: Vec<String> = folders.chain(["/usr/local/bin:/usr/bin:/bin".to_owned()]).collect();
@@ -318,22 +322,22 @@ fn search_path(agent: &Agent) -> String {
 
 /// The task of a headless agent.
 const TASK: &str = "Do the scripted task.";
-/// How long an agent may take whose image is built first.
+/// The time limit for a run that may have to build the agent's image first.
 const BUILT_WITHIN: Duration = Duration::from_secs(15 * 60);
-/// The body of a template's agent, and its skill.
+/// The prompt and the skill of a template's agent.
 const PROMPT: &str = "MARK-OF-THE-PROMPT: do what the task says.";
 const SKILL: &str = "---\nname: deploy\ndescription: MARK-OF-THE-SKILL, how to deploy\n---\nDo it.\n";
 
-/// A bottle of a template.
+/// A bottle from a template.
 #[derive(Clone, Copy)]
 pub(crate) struct Template<'a> {
-    /// The template, the agent and the bottle.
+    /// The name of the template, the agent and the bottle.
     pub(crate) name: &'a str,
-    /// What the real key begins with.
+    /// The prefix of the real key.
     pub(crate) key: &'a str,
-    /// Where the key comes from: a line of `agent_provider`.
+    /// The line of `agent_provider` that says where the key comes from.
     pub(crate) login: &'a str,
-    /// `settings.startup_args`.
+    /// The value of `settings.startup_args`.
     pub(crate) arguments: &'a [&'a str],
 }
 
@@ -350,19 +354,19 @@ impl Template<'_> {
     }
 }
 
-/// The agent's part of a bottle's manifest.
+/// The parts of a bottle's manifest that depend on the agent.
 pub(crate) struct Setting<'a> {
-    /// The agent's argv.
+    /// The command line of the agent.
     pub(crate) command: &'a [&'a str],
-    /// Variables inside.
+    /// The environment variables in the bottle.
     pub(crate) env: &'a [(&'a str, &'a str)],
-    /// The model's host.
+    /// The host of the model API.
     pub(crate) host: &'a str,
-    /// The one path it needs.
+    /// The only path of the model API that the route allows.
     pub(crate) path: &'a str,
-    /// `auth` without its `token_ref`.
+    /// The `auth` entry of the route, without `token_ref`.
     pub(crate) auth: &'a str,
-    /// Whether the proxy variables stay set.
+    /// Whether the agent runs with the proxy variables.
     pub(crate) proxied: bool,
 }
 
@@ -389,7 +393,7 @@ impl Setting<'_> {
     }
 }
 
-/// `env -u` with every proxy variable, in front of a command.
+/// Prefixes a command with `env -u` for every proxy variable.
 pub(crate) fn without_proxies<'a>(command: &[&'a str]) -> Vec<&'a str> {
     let unset = PROXY_VARIABLES.iter().flat_map(|name| ["-u", *name]);
     ["env"].into_iter().chain(unset).chain(command.iter().copied()).collect()

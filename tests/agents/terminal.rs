@@ -1,4 +1,4 @@
-//! Uses an agent on a terminal like a user.
+//! Uses an agent at a terminal as a user does.
 
 use std::time::{Duration, Instant};
 
@@ -7,26 +7,28 @@ use bottle_test_support::pty::Pty;
 
 use super::scene::Scene;
 
-/// How long an agent may take to be there, and to do its task.
+/// The time limit for the agent to be ready, and to do its task.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long it may take to be there when its image is built first.
+/// The time limit for the agent to be ready if its image is built first.
 const BUILT_WITHIN: Duration = Duration::from_secs(15 * 60);
 
-/// Between a text and the key that sends it: agents take what comes at once for pasted.
+/// The pause between a text and the key that sends it. Without a pause, agents treat both as pasted text.
 const BREATH: Duration = Duration::from_millis(500);
 
-/// What a user does.
+/// What the user types, and what the screen must show before it.
 pub(crate) struct Typed<'a> {
-    /// What the screen shows when the agent waits for a task, and no question before that.
+    /// The texts that the screen shows, in this order, when the agent waits for a task. The agent must not
+    /// ask anything before.
     pub(crate) ready: &'a [&'a str],
-    /// What ends the agent: a line, or a key.
+    /// The input that exits the agent: a line, or a key.
     pub(crate) end: &'a str,
-    /// What becomes of the work.
+    /// The user's answer to the question what happens to the work.
     pub(crate) choice: &'a str,
 }
 
-/// Starts `name`, gives it a task, sees the answer and ends it. The terminal is the user's again.
+/// Starts the agent `name`, gives it a task, waits for its answer and exits it. Checks that the terminal is
+/// back in line mode.
 pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<()> {
     let arguments = ["start", name, "--backend", scene.backend, "--yes", "--label", "on-a-terminal"];
     let mut pty = scene.home.on_terminal(&arguments, 40, 100)?;
@@ -44,7 +46,7 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
         "what was typed did not reach the model"
     );
     enter(&mut pty, typed.end)?;
-    // The script wrote a file, and nothing pulled it.
+    // The script wrote a file that was not pulled, so `bottle` asks what to do with it.
     pty.wait_for("[keep/pull/discard]")?;
     enter(&mut pty, typed.choice)?;
     let code = pty.wait_exit()?;
@@ -57,7 +59,8 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
     Ok(())
 }
 
-/// Starts it with these arguments, confirms, waits until it is ready, and ends it without a task.
+/// Starts a bottle with these arguments, confirms, waits until the agent is ready, and exits it without a
+/// task.
 pub(crate) fn look_in(scene: &Scene, arguments: &[&str], typed: &Typed<'_>) -> Result<()> {
     let mut pty = scene.home.on_terminal(arguments, 40, 100)?;
     pty.patience(BUILT_WITHIN);
