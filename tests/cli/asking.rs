@@ -1,4 +1,5 @@
-//! A denied agent proposes routes, the user approves, and the next request passes: on every available backend.
+//! Tests proposals by an agent: a request is denied, the agent proposes routes, the user approves them, and
+//! the next request is allowed. Runs on every available backend.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
@@ -15,19 +16,21 @@ use serde_json::Value;
 
 use crate::home::run;
 
-/// How long a bottle may take for a step on a busy machine.
+/// The time limit for a step of a bottle on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A secret that the keeper knows and the agent holds.
+/// A secret in an environment variable of the bottle. The agent knows it, and so does the keeper, which masks
+/// it in the agent's text.
 const SECRET: &str = "held-8f3Kq2Lm9Zx4Vb7N";
 
-/// Requests a page until it gets one or `$1` attempts are over, and prints the status lines. Works in every image's
-/// shell.
+/// A script for bash that requests a page until the response is 200, at most `$1` times, and prints the last
+/// status line.
 const FETCH: &str = "i=0; while [ $i -lt $1 ]; do exec 3<>/dev/tcp/egress/9099; \
     printf 'GET http://api.site.example/new HTTP/1.1\\r\\nHost: api.site.example\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
     read -r line <&3; exec 3>&-; case $line in *' 200 '*) break;; esac; i=$((i+1)); sleep 0.01; done; echo \"$line\"";
 
-/// A home with a running bottle `one` whose routes allow little; none where the backend is unavailable.
+/// Returns a home with a running bottle `one`, whose only route allows GET requests for `/open`. If the
+/// backend is not available, reports that the test is skipped and returns none.
 fn running_bottle(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>> {
     let address: IpAddr = if backend == "docker" {
         if let Err(missing) = engine::here() {
@@ -64,12 +67,13 @@ fn inside(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
     program.deadline(PATIENCE).run()
 }
 
-/// Requests the page until it passes or the attempts are over; returns the status lines.
+/// Requests the page in the bottle until the response is 200, at most `tries` times. Returns the last status
+/// line.
 fn fetched(home: &TestHome, tries: &str) -> Result<String> {
     Ok(inside(home, &["bash", "-c", FETCH, "fetch", tries])?.expect_code(0).stdout)
 }
 
-/// Proposes this from inside, and returns once the proposal is visible to the user.
+/// Proposes `routes` from inside the bottle. Returns once the user can see the proposal.
 fn propose(home: &TestHome, routes: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
     let mut program =
         home.program(["exec", "one", "--", "bottle-ask", "allow", "--why", "for the tests", routes])?;
@@ -90,7 +94,7 @@ fn propose(home: &TestHome, routes: &str) -> Result<(thread::JoinHandle<Result<O
     }
 }
 
-/// The keeper of the bottle `one`.
+/// Returns the keeper process of the bottle `one`.
 fn keeper(home: &TestHome) -> Result<Pid> {
     let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
     let record: Value = serde_json::from_str(&record)?;
@@ -116,7 +120,7 @@ fn denied_proposed_approved(backend: &str) -> Result<()> {
     let approved = run(&home, &["supervise", "approve", &id, "--reason", "it may"])?.expect_code(0);
     let took = begun.elapsed();
     ensure!(approved.stderr.contains("is live"), "{}", approved.stderr);
-    // The very next request.
+    // The first request after the approval is allowed.
     ensure!(fetched(&home, "1")?.contains("200"));
     let said: Value = serde_json::from_str(&answer(asks)?.expect_code(0).stdout)?;
     ensure!(said["status"] == "approved" && said["revision"] == 2 && said["notes"] == "it may", "{said}");
@@ -125,14 +129,15 @@ fn denied_proposed_approved(backend: &str) -> Result<()> {
         eprintln!("measured: on {backend}, `supervise approve` to live routes: {took:?}");
     }
 
-    // Routes that are already allowed become no proposal, and the agent receives a rejection.
+    // Routes that are already allowed are approved without a proposal. After a rejection, the agent receives
+    // the user's reason.
     let again = inside(&home, &["bottle-ask", "allow", "--why", "x", "api.site.example"])?.expect_code(0);
     ensure!(again.stdout.contains("allowed already"), "{}", again.stdout);
     let (asks, id) = propose(&home, "[{host: other.example}]")?;
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "not that one"])?.expect_code(0);
     let said = answer(asks)?.expect_code(1).stdout;
     ensure!(said.contains("not that one"), "{said}");
-    // Routes other than those proposed.
+    // The user approves other routes than those that the agent proposed.
     let (asks, id) = propose(&home, "[{host: wide.example}]")?;
     let file = home.write("project/routes.yaml", "- host: wide.example\n  matches: [{methods: [GET]}]\n")?;
     let edit = file.to_str().context("a path")?;
@@ -164,7 +169,8 @@ fn approved_routes_apply_at_once_on_docker() -> Result<()> {
     denied_proposed_approved("docker")
 }
 
-/// Without a writable audit log nothing is applied; the proposal stays pending and is answered later.
+/// If the audit log is not writable, an approval has no effect. The proposal remains pending, and the user
+/// can approve it later.
 #[test]
 fn a_proposal_survives_a_failed_write_and_a_killed_keeper() -> Result<()> {
     let Some(home) = running_bottle("asking and failing", "linux", &[])? else { return Ok(()) };
@@ -180,9 +186,10 @@ fn a_proposal_survives_a_failed_write_and_a_killed_keeper() -> Result<()> {
     ensure!(refused.stderr.contains("take out `private`"), "{}", refused.stderr);
     std::fs::remove_file(&audit)?;
 
-    // The keeper is killed; the next command adopts the bottle, and the proposal is still pending.
+    // The keeper is killed. The next command starts a new keeper for the bottle, in which the proposal is
+    // still pending.
     kill_process(keeper(&home)?, Signal::KILL)?;
-    // A waiting client lost its connection, not its proposal.
+    // The waiting `bottle-ask` loses its connection, but its proposal remains.
     let _ = answer(asks);
     let checked = inside(&home, &["true"])?.expect_code(0);
     ensure!(checked.stdout.is_empty());
@@ -192,7 +199,7 @@ fn a_proposal_survives_a_failed_write_and_a_killed_keeper() -> Result<()> {
         if approved.code == 0 {
             break;
         }
-        // The new keeper receives the proposal shortly.
+        // The new keeper receives the proposal after a short time.
         ensure!(Instant::now() < end, "{}", approved.stderr);
         thread::sleep(Duration::from_millis(50));
     }
@@ -203,7 +210,8 @@ fn a_proposal_survives_a_failed_write_and_a_killed_keeper() -> Result<()> {
     Ok(())
 }
 
-/// Denied, learned, approved for one request and then for the run; the denials survive the bottle.
+/// Denied requests are learned and approved as routes. The denials can still be learned after the bottle has
+/// stopped.
 #[test]
 fn learns_routes_from_denied_requests_and_proposes_them() -> Result<()> {
     let Some(home) = running_bottle("learning", "linux", &["--learn"])? else { return Ok(()) };
@@ -214,7 +222,7 @@ fn learns_routes_from_denied_requests_and_proposes_them() -> Result<()> {
     ensure!(run(&home, &["supervise", "list"])?.stdout.is_empty(), "only shown");
     let learned = run(&home, &["learn", "one", "--json"])?.expect_code(0).json()?;
     ensure!(learned["asked"] == true && learned["hosts"][0]["times"] == 2, "{learned}");
-    // Proposing it again gives the same proposal.
+    // A second proposal of the same routes does not create another one.
     let _ = run(&home, &["learn", "one"])?.expect_code(0);
     let listed = run(&home, &["supervise", "list", "--json"])?.json()?;
     ensure!(listed.as_array().is_some_and(|listed| listed.len() == 1), "{listed}");
@@ -254,7 +262,8 @@ fn no_supervise_denies_without_asking() -> Result<()> {
     Ok(())
 }
 
-/// Approved once and saved: the file gets the routes, or the user gets them to paste.
+/// An approval for one request allows only one. A saved approval adds the routes to the bottle's manifest, or
+/// prints them for the user to paste.
 #[test]
 fn an_approval_holds_for_its_scope() -> Result<()> {
     let Some(home) = running_bottle("asking for a while", "linux", &[])? else { return Ok(()) };
@@ -268,7 +277,7 @@ fn an_approval_holds_for_its_scope() -> Result<()> {
     let _ = answer(asks)?.expect_code(0);
     ensure!(fetched(&home, "1")?.contains("200") && fetched(&home, "1")?.contains("403"), "one passes");
 
-    // The file already has a route for these hosts: only the user may change it.
+    // The manifest already has a route for these hosts, so `bottle` does not change it.
     let (asks, id) = propose(&home, "api.site.example")?;
     let listed = approve(&id, "save")?.expect_code(0);
     ensure!(listed.stderr.contains("has a route for `*.site.example` already"), "{}", listed.stderr);
@@ -295,7 +304,7 @@ fn an_approval_holds_for_its_scope() -> Result<()> {
     Ok(())
 }
 
-/// The same on the screen, by one key.
+/// The user approves proposals by key in `bottle supervise`.
 #[test]
 fn a_key_on_the_screen_approves_routes() -> Result<()> {
     let Some(home) = running_bottle("asking and pressing a key", "linux", &[])? else { return Ok(()) };
@@ -317,7 +326,7 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
         eprintln!("measured: a key on the screen to live routes, and the word of it: {took:?}");
     }
 
-    // A slow keeper delays only its own answer.
+    // A slow keeper delays only the answer to its own proposal.
     let (asks, _) = propose(&home, "[{host: slow.example}]")?;
     pty.wait_for("+ slow.example: every request")?;
     thread::sleep(Duration::from_secs(1));
@@ -335,10 +344,11 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
     pty.wait_for("was approved, and is live: slow.example")?;
     let _ = answer(asks)?.expect_code(0);
 
-    // Saved from the screen after showing the change; the routes changed meanwhile.
+    // The screen shows the change before it saves an approval. Meanwhile, another process answers the
+    // proposal.
     let (asks, id) = propose(&home, "[{host: other.example}]")?;
     pty.wait_for("+ other.example: every request")?;
-    // An immediate key could be meant for the previous proposal.
+    // A key that is pressed immediately is ignored, because it could be meant for the previous proposal.
     thread::sleep(Duration::from_secs(1));
     pty.type_keys("oo")?;
     pty.wait_for("Scope: saved to")?;
@@ -387,7 +397,7 @@ fn propose_in_two(home: &TestHome, host: &str) -> Result<(thread::JoinHandle<Res
     }
 }
 
-/// Waits until the terminal received this.
+/// Waits until the terminal has received the bytes `wanted`.
 fn wait_for_raw(pty: &Pty, wanted: &str) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while !String::from_utf8_lossy(&pty.raw()).contains(wanted) {
@@ -397,7 +407,8 @@ fn wait_for_raw(pty: &Pty, wanted: &str) -> Result<()> {
     Ok(())
 }
 
-/// Next to an agent that owns the terminal: a bell and a mark in the title, which disappears with the proposal.
+/// While an agent draws on the whole terminal, a proposal rings the bell and is shown in the title. The title
+/// is restored when the proposal is answered.
 #[test]
 fn a_proposal_rings_the_bell_and_shows_in_the_title_until_answered() -> Result<()> {
     let Some(home) = running_bottle("asking beside a session", "linux", &[])? else { return Ok(()) };
@@ -414,7 +425,7 @@ fn a_proposal_rings_the_bell_and_shows_in_the_title_until_answered() -> Result<(
         let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
         wait_for_raw(&pty, &format!("\x1b]0;two - 1 proposal\x07{after}"))?;
         let _ = answer(asks)?.expect_code(1);
-        // Another proposal is pending when the session ends: the titles are restored in order.
+        // Another proposal is pending when the session ends. The titles are restored in order.
         let (asks, _) = propose_in_two(&home, "[{host: other.example}]")?;
         let marks = |pty: &Pty| String::from_utf8_lossy(&pty.raw()).matches("two - 1 proposal").count();
         let end = Instant::now() + PATIENCE;
@@ -440,7 +451,7 @@ fn a_proposal_rings_the_bell_and_shows_in_the_title_until_answered() -> Result<(
     Ok(())
 }
 
-/// The user's notify command and the desktop are notified once; their results delay nothing.
+/// The notify command runs once for each proposal. A command that fails delays nothing.
 #[test]
 fn a_new_proposal_runs_the_notify_command_once() -> Result<()> {
     let Some(home) = running_bottle("notifications", "linux", &[])? else { return Ok(()) };
@@ -476,7 +487,7 @@ fn a_new_proposal_runs_the_notify_command_once() -> Result<()> {
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
     let _ = answer(asks)?.expect_code(1);
 
-    // A command that hangs, one that fails and one that is missing: the proposal is made all the same.
+    // The proposal is made even if the notify command hangs, fails or is missing.
     for (host, script, words) in [
         ("a.site.example", "sleep 60", "did not exit within 10 s and was killed"),
         ("b.site.example", "exit 3", "failed: exit status: 3"),
@@ -508,8 +519,9 @@ fn wait_for_log(home: &TestHome, words: &str) -> Result<()> {
     }
 }
 
-/// A request with a token and a push with a marked secret wait; both are decided on one screen and recorded in the
-/// audit log. The proxy's memory of allowed secrets ends with the proxy.
+/// A blocked request with a token and a blocked push with a marked secret wait for the user, who decides both
+/// in `bottle supervise`. Both decisions are in the audit log. The approval of the token ends when the bottle
+/// stops.
 #[test]
 fn decides_a_blocked_token_and_a_blocked_push_on_one_screen() -> Result<()> {
     let test = "deciding on one screen";
@@ -538,7 +550,7 @@ fn decides_a_blocked_token_and_a_blocked_push_on_one_screen() -> Result<()> {
     let start = ["start", "both", "--detach", "--label", "one", "-q", "--yes"];
     let _ = home.program(start)?.deadline(PATIENCE).run()?.expect_code(0);
 
-    // Neither secret appears whole in the command line.
+    // The command lines contain neither secret completely.
     let send = "curl -s -o /dev/null -w '%{http_code}' -d \"t=glpat-$1\" http://api.site.example/";
     let push = format!(
         "git clone -q {} tool && cd tool && git checkout -q -b agent/marked && \
@@ -554,7 +566,7 @@ fn decides_a_blocked_token_and_a_blocked_push_on_one_screen() -> Result<()> {
     screen.wait_for("2 proposals wait for you")?;
     screen.wait_for("a request to api.site.example holds")?;
     for (asked, reason) in [("egress-token-allow", "made for this test"), ("gitleaks-allow", "a fixture")] {
-        // An immediate key could be meant for the previous proposal.
+        // A key that is pressed immediately is ignored, because it could be meant for the previous proposal.
         thread::sleep(Duration::from_secs(1));
         screen.type_keys("a")?;
         screen.wait_for("Reason to approve: _")?;
@@ -567,7 +579,7 @@ fn decides_a_blocked_token_and_a_blocked_push_on_one_screen() -> Result<()> {
     ensure!(sent.stdout == "200", "{}", sent.stdout);
     let _ = answer(pushed)?.expect_code(0);
     ensure!(host.log("agent/marked")?.starts_with("key\n"), "{}", host.log("agent/marked")?);
-    // The approval holds while the proxy runs.
+    // The approval of the token remains valid as long as the proxy runs.
     ensure!(inside(&home, &sending)?.stdout == "200");
     let audit = run(&home, &["audit", "show", "one", "--json"])?.expect_code(0).json()?;
     let decided: Vec<_> = audit.as_array().into_iter().flatten().map(|line| &line["entry"]).collect();
@@ -595,8 +607,9 @@ fn decides_a_blocked_token_and_a_blocked_push_on_one_screen() -> Result<()> {
     Ok(())
 }
 
-/// Every line that an agent wrote stands behind a bar, with secrets masked and invisible characters escaped. A name
-/// in a foreign script is flagged, and a rejected proposal is not shown again at once.
+/// Each line of an agent's text is shown after a bar, with secrets masked and invisible characters escaped.
+/// Letters outside ASCII in a host name are reported. A rejected proposal is not shown again when the agent
+/// repeats it immediately.
 #[test]
 fn agent_text_is_marked_and_masked() -> Result<()> {
     let Some(home) = running_bottle("hostile words", "linux", &[])? else { return Ok(()) };
@@ -639,7 +652,7 @@ fn agent_text_is_marked_and_masked() -> Result<()> {
     ensure!(listed == serde_json::json!([]), "{listed}");
     for folder in ["queue", "audit", "state"] {
         let found = std::process::Command::new("grep")
-            // What the user wrote, in the user's own file, is not masked.
+            // The user's answer in the user's own file is not masked.
             .args(["-rl", "--exclude=*.response.json", SECRET])
             .arg(home.bottle_home().join(folder))
             .output()?;
@@ -650,7 +663,7 @@ fn agent_text_is_marked_and_masked() -> Result<()> {
     Ok(())
 }
 
-/// Runs this inside, concurrently with the test.
+/// Runs a command in the bottle, concurrently with the test.
 fn in_background(home: &TestHome, arguments: &[&str]) -> Result<thread::JoinHandle<Result<Outcome>>> {
     let mut program = home.program(["exec", "one", "--"].iter().chain(arguments).copied())?;
     program.deadline(PATIENCE);

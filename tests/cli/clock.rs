@@ -1,4 +1,4 @@
-//! Bottles that live while the system clock is set.
+//! Tests bottles whose system clock is set while they run.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -9,8 +9,9 @@ use crate::home::{home, run};
 
 const YEAR: SignedDuration = SignedDuration::from_hours(24 * 365);
 
-/// Leftovers of a bottle that was started with the clock off by this much, with a file of its agent, and whose
-/// keeper was killed.
+/// Writes the state of a bottle whose keeper was killed, with a file of its agent. The system clock was wrong
+/// by `off` when the bottle started. `noted` says whether the record contains the offset between the system
+/// clock and the boot clock.
 fn orphan_with_clock_offset(home: &TestHome, slug: &str, off: SignedDuration, noted: bool) -> Result<()> {
     let (clock, running) = (clock_gettime(ClockId::Realtime), clock_gettime(ClockId::Boottime));
     let lead = SignedDuration::new(clock.tv_sec - running.tv_sec, 0) + off;
@@ -33,7 +34,8 @@ fn detects_work_after_the_clock_was_set_back() -> Result<()> {
     orphan_with_clock_offset(&home, "right", SignedDuration::ZERO, true)?;
     orphan_with_clock_offset(&home, "set-back", YEAR, true)?;
     orphan_with_clock_offset(&home, "set-forward", -YEAR, true)?;
-    // The result that a comparison of times alone would give for the second.
+    // Shows what the comparison of times alone would give for `set-back`: the agent's file is not detected as
+    // work.
     orphan_with_clock_offset(&home, "not-noted", YEAR, false)?;
     let cleaned = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     for slug in ["right", "set-back", "set-forward"] {
@@ -50,7 +52,7 @@ fn detects_work_after_the_clock_was_set_back() -> Result<()> {
 fn lists_a_bottle_from_another_year_and_keeps_its_slug_taken() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
-    // Whatever time the record has, the lock shows that the bottle lives.
+    // The lock, and not the time in the record, shows that the bottle is running.
     let path = home.bottle_home().join("state/one/metadata.json");
     let record = std::fs::read_to_string(&path)?;
     for year in ["1971", "2199"] {

@@ -1,4 +1,4 @@
-//! Snapshots on file systems with and without shared blocks: the same files either way.
+//! Tests that snapshots on file systems with and without shared blocks contain the same files.
 
 use anyhow::{Context, Result, ensure};
 use bottle_test_support::skip;
@@ -16,8 +16,8 @@ const KINDS: [(&str, &str, bool); 3] = [
     ("ext4", "mkfs.ext4 -q", false),
 ];
 
-/// Takes a snapshot of a large file, changes the file, and resumes. Prints the disk usage before and after the
-/// snapshot, and after the resume.
+/// A script that takes a snapshot of a large file, changes the file, and resumes the bottle. It prints the
+/// disk usage before and after the snapshot, and before and after the resume.
 const LIFE: &str = r#"
 used() { sync; df --output=used -B1048576 "$DISK" | tail -n 1; }
 truncate -s 1g "$DISK.img" && MAKE "$DISK.img" >&2 && mount -o loop "$DISK.img" "$DISK" || { echo cannot; exit; }

@@ -1,5 +1,6 @@
-//! An agent's conversations: exported at every end without secrets, continued by a resume, and restored to a new
-//! bottle. The agent keeps its conversations where Claude Code does.
+//! Tests an agent's conversations: they are exported without secrets whenever the agent exits, continued by a
+//! resume, and restored to a new bottle. The agent is a script that stores its conversations where Claude
+//! Code does.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -9,7 +10,8 @@ use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run};
 
-/// Prints its arguments and its conversation, records its secret, and exits as its task says.
+/// The agent's script: prints its arguments and its conversation, adds its secret to the conversation, and
+/// exits as its task says.
 const CLAUDE: &str = r#"#!/bin/sh
 memory=$HOME/.claude/projects/-workspace
 case " $* " in *" --continue "*) echo continued ;; *) echo anew ;; esac
@@ -40,7 +42,7 @@ fn with_a_claude(test: &str) -> Result<Option<TestHome>> {
     Ok(Some(home))
 }
 
-/// The only exported file of conversations.
+/// Returns the path and the text of the only exported conversation.
 fn copied_out(home: &TestHome) -> Result<(PathBuf, String)> {
     let own = home.bottle_home().join("transcripts/one");
     let lives: Vec<_> = std::fs::read_dir(&own)?.collect::<Result<_, _>>()?;
@@ -57,29 +59,29 @@ fn conversations_are_exported_masked_and_continued() -> Result<()> {
     let name = "conversations_are_exported_masked_and_continued";
     let Some(home) = with_a_claude(name)? else { return Ok(()) };
     let start = |task: &str| run(&home, &["start", "talker", "--label", "one", "-p", task, "-q"]);
-    // A clean end without work: the bottle is removed, its conversations stay.
+    // The agent succeeds and leaves no work: the bottle is removed, and the exported conversation remains.
     let clean = start("exit 0")?.expect_code(0);
     assert_eq!(clean.stdout, "anew\n");
     assert_eq!(copied_out(&home)?.1, "said [redacted]\n");
     assert_eq!(run(&home, &["list"])?.stdout, "");
     std::fs::remove_dir_all(home.bottle_home().join("transcripts"))?;
 
-    // A failed end without work: preserved for its conversations.
+    // The agent fails and leaves no work: the bottle is preserved for its conversation.
     let failed = start("exit 3")?.expect_code(3);
     assert!(!failed.stdout.contains("continued"), "{}", failed.stdout);
     assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{}", failed.stderr);
     let resumed = run(&home, &["resume", "one", "-p", "exit 3", "-q"])?.expect_code(3);
-    // In the bottle itself nothing is masked.
+    // The conversation in the bottle itself is not masked.
     assert_eq!(resumed.stdout, "continued\nsaid hunter2-hunter2-hunter2\n");
     assert_eq!(copied_out(&home)?.1, "said [redacted]\nsaid [redacted]\n");
 
-    // Its files are gone: it gets the exported conversations back.
+    // The bottle's files are removed, so the new bottle gets the exported conversation.
     std::fs::remove_dir_all(home.bottle_home().join("state/one/agent"))?;
     let rebuilt = run(&home, &["resume", "one", "-p", "exit 3", "-q"])?.expect_code(3);
     assert!(rebuilt.stderr.contains("built anew"), "{}", rebuilt.stderr);
     assert_eq!(rebuilt.stdout, "continued\nsaid [redacted]\nsaid [redacted]\n");
 
-    // Without any conversation there is nothing to continue, which is no error.
+    // Without any conversation, the agent starts a new one, which is no error.
     std::fs::remove_dir_all(home.bottle_home().join("state/one/agent"))?;
     std::fs::remove_dir_all(home.bottle_home().join("transcripts"))?;
     let anew = run(&home, &["resume", "one", "-p", "exit 0", "-q"])?.expect_code(0);
@@ -107,7 +109,7 @@ fn a_snapshot_restores_its_conversation() -> Result<()> {
     let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
     let back = run(&home, &["resume", "one", "--snapshot", "--yes", "-p", "exit 0", "-q"])?.expect_code(0);
     assert_eq!(back.stdout, "continued\nsaid hunter2-hunter2-hunter2\n");
-    // The secret is in no state but the bottle's own files, and in no snapshot's description.
+    // The secret is only in the files of the bottle and of its snapshot, not in other state.
     let searched = std::process::Command::new("grep")
         .args(["-rlF", "hunter2-hunter2", "--exclude-dir=home"])
         .arg(home.bottle_home())

@@ -1,4 +1,4 @@
-//! `bottle supervise` on a terminal: live proposals, and answers by key.
+//! Tests `bottle supervise` on a terminal: the list of proposals is updated, and the user answers by key.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +33,7 @@ fn signal(pty: &Pty, signal: Signal) -> Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
-/// Asserts that the terminal is restored and shows nothing of the screen.
+/// Asserts that the terminal is restored and shows nothing of `bottle supervise`.
 #[track_caller]
 fn assert_restored(pty: &Pty) -> Result<()> {
     let screen = pty.last_screen()?;
@@ -65,9 +65,9 @@ fn shows_new_proposals_and_answers_them_by_key() -> Result<()> {
     }
     let pushed = Asking::begin(&home, "two", push(2))?;
     pty.wait_for("2 proposals wait for you")?;
-    // Longer than a key is ignored after a move.
+    // Waits longer than the time for which keys are ignored after the list has changed.
     std::thread::sleep(Duration::from_secs(1));
-    // The cursor stayed where it was.
+    // The cursor is still on the first proposal.
     pty.type_keys("a")?;
     pty.wait_for("Reason to approve: _")?;
     pty.type_keys("a fixturr\x7fe")?;
@@ -77,7 +77,7 @@ fn shows_new_proposals_and_answers_them_by_key() -> Result<()> {
     let Answer::Decided(yes) = held.answered()? else { anyhow::bail!("it was decided") };
     assert_eq!((yes.status, yes.notes.as_deref()), (Status::Approved, Some("a fixture")));
     pty.wait_for("two pushes what may be a secret")?;
-    // An immediate key could be meant for the previous proposal.
+    // A key that is pressed immediately is ignored, because it could be meant for the previous proposal.
     pty.type_keys("r")?;
     pty.wait_for("has just moved here")?;
     pty.type_keys("r")?;
@@ -124,7 +124,7 @@ fn shows_stale_proposals_and_dismisses_them() -> Result<()> {
     leave(pty)
 }
 
-/// An editor that is this script; `$1` is the file.
+/// Creates an editor that runs this shell script, in which `$1` is the path of the edited file.
 fn editor(home: &TestHome, script: &str) -> Result<String> {
     let path = home.write("project/editor", &format!("#!/bin/sh\n{script}\n"))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
@@ -180,7 +180,7 @@ fn ctrl_c_in_the_editor_ends_neither_screen_nor_answer() -> Result<()> {
     assert!(pty.is_cooked()?, "the editor has the terminal as it was");
     pty.type_keys("\x03")?;
     pty.type_keys("b.example\n")?;
-    // The editor's failure is reported, and the text is kept.
+    // The editor's failure is reported, and the edited text is preserved.
     pty.wait_for("your edit is kept")?;
     leave(pty)
 }
@@ -266,11 +266,11 @@ fn pasted_text_decides_nothing() -> Result<()> {
     leave(pty)
 }
 
-/// The number of bottles, and of proposals of each.
+/// The number of bottles with proposals.
 const BOTTLES: usize = 70;
 const EACH: usize = 16;
 
-/// A full queue of bottles whose keepers are gone.
+/// Fills the queue with proposals of bottles whose keepers have exited.
 fn full(home: &TestHome) -> Result<()> {
     for bottle in 0..BOTTLES {
         let folder = home.bottle_home().join(format!("queue/bottle-{bottle:02}"));

@@ -1,6 +1,7 @@
-//! Deploy keys at a forge: registered, used, and revoked at every end of a bottle.
+//! Tests deploy keys at a forge: `bottle` registers a key, uses it, and revokes it however the bottle ends.
 //!
-//! The forge is a test double over TLS; on the Linux backend git reaches it through OpenSSH.
+//! The forge is a test double that is reached over TLS. On the Linux backend, git also connects to it,
+//! through OpenSSH.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use http::Method;
 use crate::home::run;
 use crate::resuming::note;
 
-/// Longer than any step takes on a busy machine.
+/// The time limit for each step, which is longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A home whose bottle `work` has a repository with a deploy key.
@@ -26,7 +27,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// On the fake backend, with a forge that serves no clones.
+    /// Creates a scene on the fake backend, with a forge that has no git server.
     fn new(dialect: Dialect) -> Result<Self> {
         Self::with(dialect, None, "backend: fake", "sleep, '600'", "")
     }
@@ -70,7 +71,8 @@ impl Scene {
         Ok(Self { home, forge, host })
     }
 
-    /// On the Linux backend, with a forge that has an OpenSSH server; none where one of them is unavailable.
+    /// Creates a scene on the Linux backend, with a forge that has an OpenSSH server. If one of them is not
+    /// available, reports that the test is skipped and returns none.
     fn real(test: &str, dialect: Dialect, script: &str, more: &str) -> Result<Option<Self>> {
         if let Some(why) = GitHost::missing() {
             skip::aloud(test, &why);
@@ -84,13 +86,13 @@ impl Scene {
         Ok(Some(scene))
     }
 
-    /// Starts `one` detached.
+    /// Starts the bottle `one` detached.
     fn start(&self) -> Result<()> {
         let _ = run(&self.home, &["start", "work", "--detach", "--label", "one", "-q"])?.expect_code(0);
         Ok(())
     }
 
-    /// Starts `one`, which fails; returns the message.
+    /// Starts the bottle `one`, which must fail. Returns the error message.
     fn start_fails(&self) -> Result<String> {
         let outcome = run(&self.home, &["start", "work", "--detach", "--label", "one"])?.expect_code(1);
         self.assert_no_secrets(&outcome.stderr)?;
@@ -101,13 +103,13 @@ impl Scene {
         self.forge.keys().into_iter().map(|key| key.title).collect()
     }
 
-    /// The record of `one`.
+    /// Returns the record of the bottle `one`.
     fn record(&self) -> Result<serde_json::Value> {
         let path = self.home.bottle_home().join("state/one/metadata.json");
         Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
     }
 
-    /// Kills the keeper of `one`.
+    /// Kills the keeper process of the bottle `one`.
     fn kill_keeper(&self) -> Result<()> {
         let keeper = self.record()?["keeper"].as_str().context("a keeper")?.to_owned();
         let pid = keeper.split(':').next().context("its pid")?;
@@ -150,7 +152,7 @@ fn a_deploy_key_lives_as_long_as_its_run() -> Result<()> {
         let record = scene.record()?;
         assert_eq!(record["deploy_keys"][0]["id"], first.id, "{record}");
         scene.assert_no_secrets(&record.to_string())?;
-        // Work, so that the bottle is preserved.
+        // Adds a file, so that the bottle is preserved.
         scene.home.write("project/note", "kept\n")?;
         let _ = run(&scene.home, &["cp", "note", "one:note"])?.expect_code(0);
         let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(0);
@@ -248,7 +250,7 @@ fn cleanup_revokes_deploy_keys_after_a_killed_keeper() -> Result<()> {
     let line = "the deploy key \"bottle one\" of team/tool at 127.0.0.1:";
     assert!(shown.stdout.contains(line) && shown.stdout.contains("would be revoked"), "{}", shown.stdout);
 
-    // Without the token the bottle is removed, and what is known of the key stays.
+    // Without the token, the bottle is removed, but the record of the key remains.
     scene.home.env("FORGE_TOKEN", "");
     let failed = run(&scene.home, &["cleanup", "--yes"])?.expect_code(1);
     for words in [line_of_failure(&scene)?.as_str(), "FORGE_TOKEN is not set", "delete it by hand"] {
@@ -256,7 +258,7 @@ fn cleanup_revokes_deploy_keys_after_a_killed_keeper() -> Result<()> {
     }
     assert_eq!(scene.titles(), ["bottle one"]);
     assert_eq!(scene.record()?["resources"], serde_json::json!([]));
-    // Its slug stays taken meanwhile.
+    // The slug stays in use as long as the key is not revoked.
     scene.home.env("FORGE_TOKEN", TOKEN);
     let taken = run(&scene.home, &["start", "work", "--detach", "--label", "one"])?.expect_code(1);
     assert!(taken.stderr.contains("cleanup"), "{}", taken.stderr);
@@ -270,7 +272,7 @@ fn cleanup_revokes_deploy_keys_after_a_killed_keeper() -> Result<()> {
     Ok(())
 }
 
-/// The line with which a failed revocation names the key.
+/// Returns the error line that identifies the key of a failed revocation.
 fn line_of_failure(scene: &Scene) -> Result<String> {
     let id = scene.record()?["deploy_keys"][0]["id"].as_u64().context("an id")?;
     Ok(format!("the deploy key \"bottle one\" (id {id}) of team/tool at "))
@@ -340,7 +342,7 @@ fn an_adopted_bottle_revokes_with_the_adopters_token() -> Result<()> {
     Ok(())
 }
 
-/// The agent's work in a repository.
+/// The agent's script: clones the repository, commits, and pushes a branch.
 const WORK: &str = "git clone -q $URL work; cd work; git checkout -qb agent/two; echo two >two; git add .; \
     git commit -qm two; git push -q origin HEAD; echo pushed";
 
@@ -378,7 +380,7 @@ fn a_read_only_deploy_key_clones_and_cannot_push() -> Result<()> {
 }
 
 impl Scene {
-    /// Writes the repository's address into the agent's script.
+    /// Writes the URL of the repository into the agent's script.
     fn set_url(&self) -> Result<()> {
         let path = self.home.bottle_home().join("bottles/work.md");
         let url = self.host.as_ref().context("a host")?.url();

@@ -1,4 +1,4 @@
-//! `bottle discard`.
+//! Tests `bottle discard`.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;

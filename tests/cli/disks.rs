@@ -1,6 +1,7 @@
-//! A home on an unusual disk: a network share, read-only, full, without locks or sockets.
+//! Tests a `$BOTTLE_HOME` on an unusual disk: a network share, or a disk that is read-only, full, or supports
+//! no locks or sockets.
 //!
-//! A seccomp filter makes the system calls of the program under test fail as they do on such a disk.
+//! A seccomp filter makes the system calls of the program under test fail as they do on these disks.
 
 use anyhow::{Context, Result};
 use bottle_harden::seccomp_filter::Filter;
@@ -12,11 +13,11 @@ use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition 
 
 use crate::home::{bottle, home, snapshot, transcript, transcripts};
 
-/// Runs this on a thread where system calls are answered as the filter says.
+/// Runs `test` on a thread to which `filter` applies.
 fn with<T: Send>(filter: &Filter, test: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let tested = scope.spawn(|| {
-            // Applies to the thread and its children.
+            // The filter applies to the thread and its child processes.
             filter.apply()?;
             test()
         });
@@ -24,13 +25,13 @@ fn with<T: Send>(filter: &Filter, test: impl FnOnce() -> Result<T> + Send) -> Re
     })
 }
 
-/// Matches a call with this bit set in this argument.
+/// Returns a rule that matches a call in which argument number `argument` has this bit.
 fn bit(argument: u8, bit: u64) -> Result<SeccompRule> {
     Ok(SeccompRule::new(vec![Condition::new(argument, Len::Dword, Op::MaskedEq(bit), bit)?])?)
 }
 
-/// NFS, 9p or a shared folder of a virtual machine: only plain renames, no links, no cloned files, no extended
-/// attributes.
+/// Returns a filter that imitates NFS, 9p or the shared folder of a virtual machine: no renames with flags,
+/// links, cloned files or extended attributes.
 fn on_a_network() -> Result<Filter> {
     const FICLONE: u64 = 0x4004_9409;
     let mut filter = Filter::passing();
@@ -43,7 +44,7 @@ fn on_a_network() -> Result<Filter> {
     Ok(filter)
 }
 
-/// A home whose sockets are on its own disk.
+/// Returns a home in which bottle sockets are on the same disk as `$BOTTLE_HOME`.
 fn sockets_at_home() -> Result<TestHome> {
     let mut home = home()?;
     home.env("XDG_RUNTIME_DIR", "");
@@ -131,7 +132,8 @@ fn reports_a_disk_without_locks_or_sockets() -> Result<()> {
     Ok(())
 }
 
-/// The commands of a user whose home is read-only.
+/// A script with commands that a user may try while `$BOTTLE_HOME` is not writable. It checks that they
+/// change no file.
 const UNWRITABLE: &str = r#"
 said() { echo "\$ bottle $*"; "$BOTTLE" "$@"; echo "exit $?"; echo; }
 exec 2>&1
@@ -146,7 +148,7 @@ said start hi --dry-run -q >/dev/null
 test "$before" = "$(cd "$BOTTLE_HOME" && find . | sort | md5sum)" && echo "nothing changed"
 "#;
 
-/// Runs the script with this disk as `$BOTTLE_HOME`.
+/// Runs the script with a disk as `$BOTTLE_HOME`. The shell commands in `disk` mount this disk.
 fn on_a_disk(test: &str, disk: &str) -> Result<Option<String>> {
     if !rustix::process::getuid().is_root() {
         skip::aloud(test, &"only root mounts a disk");
@@ -195,7 +197,7 @@ fn a_full_home_is_reported_and_leaves_no_partial_files() -> Result<()> {
 
 #[test]
 fn a_network_home_is_not_mistaken_for_another() -> Result<()> {
-    // A claim on a taken slug names the cause on any disk.
+    // On any disk, the error for a slug that is in use names the cause.
     let home = sockets_at_home()?;
     home.write("home/.bottle/state/mine", "a user's file")?;
     let said = with(&on_a_network()?, || transcript(&home, &["start", "hi", "--label", "mine", "-q"]))?;

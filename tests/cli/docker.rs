@@ -1,5 +1,5 @@
-//! The same commands on a bottle in containers, where one stream carries the keeper's and the guest's messages:
-//! next to an attached user, at the end, and resuming.
+//! Tests commands on a bottle in containers, where one stream carries the messages of both the keeper and the
+//! guest: while a user is attached, when the agent exits, and after a resume.
 
 use std::time::Duration;
 
@@ -9,15 +9,16 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use bottle_test_support::{engine, skip};
 
-/// Answers every line until `leave`, then runs the rest as a shell.
+/// The agent's script: answers every line until `leave`, then becomes a shell.
 const LISTEN: &str = "while read -r line && [ \"$line\" != leave ]; do echo \"heard $line.\"; done; exec sh";
 
 const GIT: &str = "git -c user.name=Agent -c user.email=agent@example.com";
 
-/// How long an engine may take for a step on a busy machine.
+/// The time limit for a step of the engine on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A home with the agents `listen` and `nap`, and a project that is a repository; none without an engine.
+/// Returns a home with the agents `listen` and `nap`, and a project that is a git repository. If no engine is
+/// available, reports that the test is skipped and returns none.
 fn docker_home(test: &str) -> Result<Option<TestHome>> {
     if let Err(missing) = engine::here() {
         skip::aloud(test, &missing);
@@ -93,7 +94,7 @@ fn other_commands_do_not_disturb_an_attached_session() -> Result<()> {
     }
     assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
 
-    // All of them concurrently.
+    // Runs all these commands concurrently.
     std::thread::scope(|scope| -> Result<()> {
         let beside: [&[&str]; 6] = [
             &["diff", "one"],
@@ -113,7 +114,8 @@ fn other_commands_do_not_disturb_an_attached_session() -> Result<()> {
         is_heard(&mut pty, "all at once")
     })?;
 
-    // Another command ends it: the user is notified and gets the terminal back. No snapshot has its latest files.
+    // Another command stops the bottle. The attached user is notified and gets the terminal back. The bottle
+    // is preserved, because no snapshot contains its latest files.
     inside(&home, "echo three >>code")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
     pty.wait_for("`bottle resume one` starts it again")?;
@@ -133,7 +135,7 @@ fn pulls_unsaved_work_at_the_end_and_leaves_nothing() -> Result<()> {
     pty.type_keys(&format!("echo two >>code; {GIT} commit -qam more; echo three >>code; exit\r"))?;
     pty.wait_for("[keep/pull/discard]")?;
     pty.type_keys("pull\r")?;
-    // Uncommitted files exist only in the bottle, so the question comes again.
+    // A pull does not include the uncommitted files, so the question is asked again.
     pty.wait_until("the question again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
     assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
     pty.type_keys("keep\r")?;

@@ -1,4 +1,5 @@
-//! Every end of a session restores the terminal: line mode, screen, cursor, mouse, title.
+//! Tests that every way in which a session ends restores the terminal: line mode, screen, cursor, mouse,
+//! title.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,14 +12,15 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::home::{home, run};
 
-/// How long a background step may take on a busy machine.
+/// The time limit for a background step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What a full-screen agent switches on. The agent `copy` writes typed lines to a file.
+/// The escape sequences with which a full-screen agent switches on terminal modes. The test types them, and
+/// the agent `copy` prints what it reads.
 const EVERYTHING: &str =
     "\x1b[?1049h\x1b[?1000h\x1b[?1006h\x1b[?2004h\x1b[?1h\x1b=\x1b[?25l\x1b[1;31mdrawn\r";
 
-/// The default detach keys.
+/// The keys that detach a user from a session by default.
 const DETACH: &str = "\x1dd";
 
 fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
@@ -34,7 +36,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T
     }
 }
 
-/// A session with the label `one`, whose agent has taken over the whole terminal.
+/// Starts a session with the label `one`, whose agent has switched on all these terminal modes.
 fn full_screen(home: &TestHome) -> Result<Pty> {
     let arguments = ["start", "copy", "--yes", "--label", "one", "--color-label", "green"];
     let mut pty = home.on_terminal(&arguments, 24, 80)?;
@@ -121,7 +123,7 @@ fn a_hang_up_ends_an_attached_bottle_and_not_a_detached_one() -> Result<()> {
     assert_restored(&again, "detached from again")
 }
 
-/// Runs this script in a shell on a terminal, with the program as `$0`.
+/// Runs a script in a shell on a terminal. In the script, `$0` is the path of `bottle`.
 fn shell(home: &TestHome, script: &str) -> Result<Pty> {
     let program = home.program([""; 0])?;
     let inner = program.command();
@@ -134,7 +136,7 @@ fn shell(home: &TestHome, script: &str) -> Result<Pty> {
     Pty::spawn(shell, 24, 80)
 }
 
-/// The process whose mark file claims the terminal.
+/// Returns the process that has claimed the terminal with a mark file.
 fn holder(home: &TestHome) -> Result<Option<Pid>> {
     let Ok(homes) = std::fs::read_dir(home.runtime().join("bottle")) else { return Ok(None) };
     for folder in homes {
@@ -224,7 +226,7 @@ fn lists_a_dead_egress_proxy_as_down() -> Result<()> {
     Ok(())
 }
 
-/// The egress daemon of the only bottle below this folder.
+/// Returns the egress daemon of the only bottle below the folder `root`.
 fn egress_daemon_of(root: &Path) -> Result<Pid> {
     let root = root.to_str().context("a path")?;
     for entry in std::fs::read_dir("/proc")? {

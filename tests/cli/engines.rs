@@ -1,4 +1,5 @@
-//! Engines that are missing, another user's, too old, that stop during a launch, or whose disk is full.
+//! Tests container engines that are missing, belong to another user, are too old, stop during a launch, or
+//! have a full disk.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,14 +15,14 @@ use bottle_test_support::skip;
 
 use crate::home::{run, snapshot, transcript, transcripts};
 
-/// A home with an agent that needs an engine.
+/// Returns a home with an agent that needs a container engine.
 fn home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     agent(&mut home, "work", "FROM debian:bookworm-slim\n")?;
     Ok(home)
 }
 
-/// An agent in the image of this Dockerfile.
+/// Adds an agent that runs in an image built from this Dockerfile.
 fn agent(home: &mut TestHome, name: &str, dockerfile: &str) -> Result<()> {
     home.write(&format!("home/.bottle/{name}.Dockerfile"), dockerfile)?;
     let provider = format!("{{template: command, command: [echo, works], dockerfile: {name}.Dockerfile}}");
@@ -49,10 +50,10 @@ fn refuses_a_remote_or_missing_engine_by_name() -> Result<()> {
     Ok(())
 }
 
-/// A server that answers each connection with this.
+/// Starts a server that sends the same response on each connection.
 fn answering(socket: &Path, answer: &'static str) -> Result<()> {
     let listener = UnixListener::bind(socket)?;
-    // It ends with the test program.
+    // The thread ends with the test program.
     std::thread::spawn(move || {
         for mut client in listener.incoming().flatten() {
             let _ = client.read(&mut [0; 4096]);
@@ -115,7 +116,7 @@ fn reports_an_engine_socket_without_permission_and_how_to_get_it() -> Result<()>
     Ok(())
 }
 
-/// The time limit for commands that build images.
+/// Runs a command with the time limit for commands that build images.
 fn run_with_long_timeout(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
     home.program(arguments.iter().copied())?.deadline(Duration::from_secs(180)).run()
 }
@@ -153,7 +154,7 @@ fn explains_how_to_get_a_base_image_without_a_registry() -> Result<()> {
     Ok(())
 }
 
-/// What a bottle leaves on an engine.
+/// Lists what bottles have left on an engine.
 fn left_on_the_engine(engine: &OwnEngine) -> Vec<String> {
     let asked: [&[&str]; 4] = [
         &["ps", "--all", "--format", "{{.Names}}"],
@@ -184,7 +185,7 @@ fn an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing() -> Resu
     let _ = first.expect_code(0);
     assert_eq!(left_on_the_engine(&engine), [""; 0]);
 
-    // A build that needs more disk than there is.
+    // This build needs more space than the disk has.
     agent(&mut home, "big", "FROM debian:bookworm-slim\nRUN head -c 900000000 /dev/zero > /big\n")?;
     let mut scrub = home.scrub()?;
     scrub.path(engine.folder(), "[ENGINE]")?.add(r"\b[0-9a-f]{12}\b", "[ID]")?;
@@ -201,7 +202,7 @@ fn an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing() -> Resu
     engine.empty()?;
     let _ = run_with_long_timeout(&home, START)?.expect_code(0);
 
-    // The engine disappears during a build and during a launch.
+    // The engine stops during a build and during a launch.
     agent(&mut home, "slow", "FROM debian:bookworm-slim\nRUN sleep 300\n")?;
     for (agent, asked) in [
         ("slow", ["ps", "--quiet", "--filter", "label=bottle.image=stage"]),

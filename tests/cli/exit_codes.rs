@@ -1,4 +1,4 @@
-//! Every exit code of `docs/exit-codes.md`, each from a command that ends with it.
+//! Tests every exit code in `docs/exit-codes.md`, each with a command that exits with it.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -11,13 +11,13 @@ use crate::home::{bottle, home, run};
 
 const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
-/// The codes in the page's tables.
+/// Returns the exit codes in the tables of the page.
 fn documented() -> BTreeSet<i32> {
     let cells = PAGE.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(' '));
     cells.filter_map(|(code, _)| code.parse().ok()).collect()
 }
 
-/// A home for every code except those that need a bottle of another backend.
+/// Returns a home in which a command can exit with every code, except those that need another backend.
 fn home_of_all() -> Result<TestHome> {
     let mut home = home()?;
     home.env("DOCKER_HOST", "unix:///nonexistent/docker.sock");
@@ -39,7 +39,7 @@ fn a_command_ends_with_each_documented_exit_code() -> Result<()> {
         (2, &["stop", "nobody"]),
         (3, &["start", "hi", "--bottle", "wrong"]),
         (4, &["start", "hi", "--backend", "docker"]),
-        // The fake backend isolates nothing, and reports so.
+        // The probe fails, because the fake backend isolates nothing.
         (5, &["probe", "runs"]),
         (7, &["start", "fail", "-q"]),
         (7, &["exec", "runs", "--", "exit", "7"]),
@@ -69,7 +69,8 @@ fn a_command_ends_with_each_documented_exit_code() -> Result<()> {
     Ok(())
 }
 
-/// A file that is not a program; the fake backend has none.
+/// Returns the exit code of `bottle exec` with a file that is not a program; none if the Linux backend is not
+/// available. On the fake backend, bottles contain no such file.
 fn a_program_that_cannot_run() -> Result<Option<i32>> {
     let mut home = home()?;
     let text = bottle("[sleep, \"600\"]").replace("backend: fake", "backend: linux");

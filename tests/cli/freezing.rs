@@ -1,4 +1,4 @@
-//! Snapshots: saved, listed, removed, and the errors when there is nothing to save.
+//! Tests snapshots: they are saved, listed and removed, and errors are reported if there is nothing to save.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -7,7 +7,7 @@ use bottle_test_support::skip;
 
 use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
 
-/// A running bottle with a file in its workspace.
+/// Returns a home with a running bottle that has a file in its workspace.
 fn running(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
@@ -95,7 +95,8 @@ fn a_failed_commit_keeps_the_previous_snapshot() -> Result<()> {
     let mut text = String::new();
     for step in ["freeze", "frozen"] {
         let home = home()?;
-        // The keeper inherits the environment of the command that starts it.
+        // `BOTTLE_FAKE_FAIL` applies to the keeper, because it inherits the environment of the command that
+        // starts it.
         let mut start = home.program(["start", "nap", "--detach", "--label", "one", "-q"])?;
         let _ = start.env("BOTTLE_FAKE_FAIL", step).run()?.expect_code(0);
         text +=
@@ -136,7 +137,7 @@ fn an_unreadable_state_is_an_error() -> Result<()> {
     Ok(())
 }
 
-/// A separate disk of 48 MiB that fits two commits but not a third.
+/// A script that mounts a disk of 48 MiB, which has space for two snapshots but not for a third.
 const SMALL_DISK: &str = r#"
 mount -t tmpfs -o size=48m,mode=755 none "$DISK" && mkdir -p "$BOTTLE_HOME" && cp -r "$MANIFESTS/." "$BOTTLE_HOME" || exit 99
 "$BOTTLE" start big --label one --detach --yes -q

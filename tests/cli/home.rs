@@ -1,10 +1,10 @@
-//! Homes with agents for the fake backend.
+//! Provides homes with agents for the fake backend.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 
-/// A home with one bottle and one agent for each program of the fake backend that tests use.
+/// Returns a home with one bottle and one agent for each program of the fake backend that tests use.
 pub(crate) fn home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     for (agent, command) in [
@@ -20,24 +20,25 @@ pub(crate) fn home() -> Result<TestHome> {
     Ok(home)
 }
 
-/// A bottle that runs this command on the fake backend.
+/// Returns the manifest of a bottle that runs `command` on the fake backend.
 pub(crate) fn bottle(command: &str) -> String {
     format!("---\nbackend: fake\nagent_provider: {{template: command, command: {command}}}\n---\n")
 }
 
-/// Runs a command in this home to its end.
+/// Runs a `bottle` command in this home until it exits.
 pub(crate) fn run(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
     home.program(arguments.iter().copied())?.run()
 }
 
-/// The command and its complete output, scrubbed.
+/// Runs a `bottle` command. Returns the command line and the complete output, in which varying values are
+/// replaced.
 pub(crate) fn transcript(home: &TestHome, arguments: &[&str]) -> Result<String> {
     let outcome = run(home, arguments)?;
     let text = format!("$ bottle {}\n{}", arguments.join(" "), outcome.transcript());
     Ok(home.scrub()?.apply(&text))
 }
 
-/// Several commands in sequence.
+/// Runs several `bottle` commands, one after the other. Returns their outputs like [`transcript`].
 pub(crate) fn transcripts(home: &TestHome, commands: &[&[&str]]) -> Result<String> {
     let each: Result<Vec<String>> = commands.iter().map(|arguments| transcript(home, arguments)).collect();
     Ok(each?.join("\n"))

@@ -1,4 +1,5 @@
-//! Homes and directories in unusual places or states: each is reported before use, or works.
+//! Tests homes and directories in unusual places or states. The command either reports the problem before it
+//! uses them, or works.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -13,7 +14,7 @@ use bottle_test_support::skip;
 
 use crate::home::{home, run, snapshot, transcripts};
 
-/// The commands that a user tries first, and one that writes.
+/// The commands that a user tries first. `init` also writes files.
 const TRIED: [&[&str]; 5] =
     [&["list"], &["list", "agents"], &["start", "hi", "-q"], &["init"], &["cleanup", "--yes"]];
 
@@ -46,7 +47,7 @@ fn reports_a_home_of_another_user() -> Result<()> {
     Ok(())
 }
 
-/// The program with only these variables.
+/// Runs `bottle` with only these environment variables.
 fn with_only(home: &TestHome, variables: &[(&str, &str)], arguments: &[&str]) -> Result<Outcome> {
     let mut program = Program::bottle()?;
     program.arguments(arguments.iter().copied()).directory(home.project());
@@ -110,7 +111,7 @@ fn reports_a_removed_working_directory_and_help_works_without() -> Result<()> {
     Ok(())
 }
 
-/// A bottle's short life in the home at this path.
+/// Starts, uses and stops a bottle with `$BOTTLE_HOME` at `place`.
 fn lives(home: &TestHome, place: &Path) -> Result<Vec<Outcome>> {
     copy(&home.bottle_home(), place)?;
     let commands: [&[&str]; 7] = [
@@ -206,14 +207,15 @@ fn reports_another_runtime_folder_at_once() -> Result<()> {
         let begun = Instant::now();
         let mut program = home.program(arguments.iter().copied())?;
         let outcome = program.env("XDG_RUNTIME_DIR", &other).run()?;
-        // A pending keeper gets half a minute.
+        // Commands wait half a minute for a keeper that is still starting, but not for one that listens
+        // elsewhere.
         assert!(begun.elapsed() < Duration::from_secs(15), "{arguments:?}: {:?}", begun.elapsed());
         let said = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         let there = format!("it listens in {}", home.runtime().display());
         assert!(said.contains(&there) && said.contains("XDG_RUNTIME_DIR"), "{}", outcome.transcript());
         assert!(said.contains(&format!("not in {}", other.display())), "{}", outcome.transcript());
     }
-    // The bottle is unharmed.
+    // The commands did not affect the bottle.
     let listed = run(&home, &["exec", "one", "--", "echo", "hi"])?.expect_code(0);
     assert_eq!(listed.stdout, "hi\n");
     Ok(())

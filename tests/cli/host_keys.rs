@@ -1,4 +1,5 @@
-//! The host key of a repository: pinned, known to the machine, or missing, which is reported before the start.
+//! Tests the host key of a repository: it is pinned in the manifest or in `known_hosts`, or it is missing,
+//! which is reported before the start.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -7,13 +8,13 @@ use crate::home::run;
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
 
-/// A home with a repository whose host is unknown.
+/// Returns a home with a repository whose host key is unknown.
 fn home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     let text = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '600']}\ngit-gate:\n  repos:\n    \
                 tool: {url: 'ssh://git@host.invalid:2222/team/tool.git', key: {provider: static, path: ~/key}}\n---\n";
     home.bottle("work", text)?.agent("work", "---\nbottle: work\n---\n")?;
-    // Not a key: it is not read before the host key is checked.
+    // The private key file does not exist, because the host key is checked before it is read.
     Ok(home)
 }
 
