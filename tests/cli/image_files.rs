@@ -1,4 +1,5 @@
-//! Images as files, on disks that are full or lack overlayfs, and starts that are killed.
+//! Tests images that are files of the user, on disks that are full or do not support overlayfs, and starts
+//! that are killed.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use bottle_test_support::{skip, small_root};
 
 use crate::home::{bottle, home, run};
 
-/// A home with an agent that sleeps in a small image.
+/// Returns a home with an agent that sleeps in a small image.
 fn in_image() -> Result<TestHome> {
     let mut home = home()?;
     let sleeper = bottle("[sleep, \"600\"], image: ./small").replace("backend: fake", "backend: linux");
@@ -19,7 +20,7 @@ fn in_image() -> Result<TestHome> {
     Ok(home)
 }
 
-/// Runs a script as root with the right to mount, with `$DISK` as an empty folder.
+/// Runs a script as root, with the right to mount file systems. `$DISK` is the path of an empty folder.
 pub(crate) fn script(home: &TestHome, script: &str) -> Result<String> {
     let disk = home.outside("disk");
     std::fs::create_dir(&disk)?;
@@ -46,7 +47,8 @@ pub(crate) fn may_mount(home: &TestHome, test: &str) -> Result<bool> {
     Ok(root)
 }
 
-/// An overlay file system cannot be the upper layer of another one.
+/// A script that starts a bottle with `$BOTTLE_HOME` on an overlay file system, on which another overlay
+/// cannot have its upper layer.
 const NO_LAYERS: &str = r#"
 mount -t tmpfs -o mode=755 none "$DISK" && mkdir "$DISK/lower" "$DISK/upper" "$DISK/work" "$DISK/merged" || exit 99
 mount -t overlay none -o "lowerdir=$DISK/lower,upperdir=$DISK/upper,workdir=$DISK/work" "$DISK/merged" || exit 99
@@ -72,7 +74,8 @@ fn copies_an_image_where_overlayfs_is_unavailable() -> Result<()> {
     Ok(())
 }
 
-/// In such a copy, the image's own files do not count, and files written by the bottle do.
+/// A script that checks the disk limit when the image is copied: the image's own files do not count, and
+/// files that the bottle writes do.
 const COPY_LIMITED: &str = r#"
 "$BOTTLE" start limited --label one --detach --yes -q; sleep 3
 "$BOTTLE" exec one -- /bin/sh -c 'head -c 4194304 /dev/zero >/opt/little; sleep 3; echo goes on'
@@ -116,13 +119,13 @@ fn a_full_disk_leaves_no_partial_image() -> Result<()> {
     Ok(())
 }
 
-/// The entries of the home's image folder.
+/// Lists the image folder of this home.
 fn images(home: &TestHome) -> Vec<String> {
     let entries = std::fs::read_dir(home.bottle_home().join("images")).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// Kills a start while it unpacks; false when it finished first.
+/// Starts a bottle and kills `bottle` while it unpacks the image. Returns false if unpacking ended before.
 fn killed_start(home: &TestHome) -> Result<bool> {
     let _ = std::fs::remove_dir_all(home.bottle_home().join("images"));
     let mut start =
@@ -157,7 +160,7 @@ fn removes_and_rebuilds_an_image_that_a_killed_start_left() -> Result<()> {
     ensure!(said.stdout.contains("was being unpacked by a start that was killed"), "{said:?}");
     let _ = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     ensure!(images(&home).is_empty(), "{:?}", images(&home));
-    // Without a cleanup, the next start removes the leftovers itself.
+    // Without a cleanup, the next start removes the unpacked files itself.
     while !killed_start(&home)? {}
     let _ = run(&home, &["start", "inside", "--detach", "--yes", "-q", "--label", "whole"])?.expect_code(0);
     let found = images(&home);

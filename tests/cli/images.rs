@@ -1,4 +1,5 @@
-//! Users' images on a real engine: what is built, which settings are ignored, and what is wrong with them.
+//! Tests users' images on a real container engine: which images are built, which of their settings are
+//! ignored, and which problems are reported.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,15 @@ use bottle_test_support::{engine, skip};
 
 use crate::home::snapshot;
 
-/// A home on an available engine; what it builds is removed with it.
+/// A home for the Docker backend. Dropping the value removes the images that were built for it.
 struct Built {
     home: TestHome,
     hash: String,
 }
 
 impl Built {
-    /// `None`, with a message, where there is no engine. The sidecars' image already exists.
+    /// Creates a home and builds the sidecars' image. If no engine is available, reports that the test is
+    /// skipped and returns none.
     fn new(test: &str) -> Result<Option<Self>> {
         if let Err(why) = engine::here() {
             skip::aloud(test, &why);
@@ -37,15 +39,16 @@ impl Built {
         Ok(Some(built))
     }
 
-    /// An agent that runs this command in the image of this Dockerfile.
+    /// Adds an agent that runs `command` in an image built from this Dockerfile.
     fn write(&self, name: &str, dockerfile: &str, command: &str) -> Result<()> {
-        // An own label: otherwise another test's equal image would be reused and removed by that test.
+        // A unique label, so that the engine does not reuse an equal image of another test, which that test
+        // would remove.
         let text = format!("{dockerfile}LABEL test={}\n", self.hash);
         self.home.write(&format!("home/.bottle/{name}.Dockerfile"), &text)?;
         self.agent(name, &format!("dockerfile: {name}.Dockerfile"), command)
     }
 
-    /// An agent that runs this command in this image.
+    /// Adds an agent that runs `command` in this image.
     fn agent(&self, name: &str, image: &str, command: &str) -> Result<()> {
         let provider = format!("{{template: command, command: {command}, {image}}}");
         let bottle = format!("---\nbackend: docker\nagent_provider: {provider}\n---\n");
@@ -70,7 +73,7 @@ impl Built {
         Ok(scrub)
     }
 
-    /// Everything of this home on the engine except agents' images.
+    /// Lists everything that this home has on the engine except agents' images.
     fn leftovers(&self) -> String {
         let ours = format!("name=bottle-{}", self.hash);
         let stand_ins = format!("label=bottle.scratch={}", self.hash);
@@ -88,7 +91,7 @@ impl Built {
 
 impl Drop for Built {
     fn drop(&mut self) {
-        // All homes share the sidecars' image.
+        // The sidecars' image is not removed, because all homes share it.
         for kind in ["agent", "built", "stage"] {
             let (kind, home) =
                 (format!("label=bottle.image={kind}"), format!("label=bottle.built-by={}", self.hash));
@@ -107,7 +110,7 @@ fn reports_image_settings_without_effect_and_still_runs() -> Result<()> {
     };
     let text = "FROM debian:bookworm-slim\nENTRYPOINT [\"/bin/false\"]\nHEALTHCHECK CMD touch /ran\nVOLUME /data\nUSER root\n";
     built.write("odd", text, "[sh, -c, \"id -un; ls /ran\"]")?;
-    // A home folder of another user, not writable.
+    // In this image, the home folder belongs to another user and is not writable.
     let text = "FROM debian:bookworm-slim\nRUN useradd -u 1234 -m locked && chmod 500 /home/locked && chown root /home/locked\nUSER locked\n";
     built.write("locked", text, "[sh, -c, \"cd && pwd && touch here && stat -c %U here\"]")?;
     let dry = built.run(&["start", "odd", "--dry-run", "--json"])?.json()?;
@@ -140,11 +143,11 @@ fn a_bad_image_gives_one_cause_and_leaves_nothing() -> Result<()> {
         text += &built.transcript(&["start", agent, "--label", agent])?;
     }
     let mut scrub = built.scrub()?;
-    // The resolver's message for an unknown registry varies.
+    // The message about an unknown registry depends on the machine's resolver.
     scrub.add(r"(cannot be pulled: ).*", "$1[CAUSE]")?;
     snapshot!(scrub.apply(&text));
     assert_eq!(engine::docker(&["image", "inspect", "--format", "{{.Id}}", &loaded]), None);
-    // Steps of a failed build stay for the next attempt, until a cleanup.
+    // The layers of a failed build remain for the next attempt, until a cleanup removes them.
     let _ = built.run(&["cleanup", "--yes"])?.expect_code(0);
     assert_eq!(built.leftovers(), "");
     Ok(())
@@ -163,13 +166,13 @@ fn reports_a_snapshot_image_removed_by_hand_and_resumes_without() -> Result<()> 
     let commit = built.run(&["commit", "work", "--json"])?.json()?;
     let bytes = commit["bytes"].as_u64().unwrap_or_default();
     assert!((3_000_000..3_100_000).contains(&bytes), "{commit}");
-    // After a resume the same files are there.
+    // After a resume, the same files count as changes.
     let _ = built.run(&["stop", "work", "--time", "0", "-q"])?.expect_code(0);
     let _ = built.run(&["resume", "work", "--snapshot", "--yes", "--detach", "-q"])?.expect_code(0);
     let again = built.run(&["commit", "work", "--json"])?.json()?;
     let bytes = again["bytes"].as_u64().unwrap_or_default();
     assert!((3_000_000..3_100_000).contains(&bytes), "{again}");
-    // Omissions are reported before the snapshot is saved.
+    // The commit reports omitted files before it saves the snapshot.
     let mut text = built.transcript(&["commit", "work"])?;
     let listed = built.run(&["list", "snapshots", "--json"])?.json()?;
     let _ = built.run(&["stop", "work", "--time", "0", "-q"])?.expect_code(0);
@@ -189,8 +192,8 @@ fn reports_a_snapshot_image_removed_by_hand_and_resumes_without() -> Result<()> 
     Ok(())
 }
 
-/// Writes an image for a foreign architecture, as `docker save` does, and returns its id; `word` makes it unique to
-/// a test.
+/// Writes an image for a foreign architecture in the format of `docker save`, and returns its id. `word`
+/// makes the image unique to a test.
 fn foreign(path: &std::path::Path, word: &str) -> Result<String> {
     fn archive(files: &[(&str, &[u8])]) -> Result<Vec<u8>> {
         let mut archive = tar::Builder::new(Vec::new());
@@ -217,7 +220,7 @@ fn foreign(path: &std::path::Path, word: &str) -> Result<String> {
     Ok(hash(config.as_bytes()))
 }
 
-/// Waits until this is true.
+/// Waits until `condition` is true, which the error calls `what`.
 fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(30);
     while !condition() {
@@ -227,12 +230,12 @@ fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether a container of the engine runs this.
+/// Whether a container of the engine runs `command`.
 fn runs(command: &str) -> bool {
-    // Listing fails when an entry disappears at that moment.
+    // Listing containers fails if one of them is removed at that moment.
     let list = || engine::docker(&["ps", "--quiet"]);
     let running = (0..50).find_map(|_| list()).unwrap_or_default();
-    // A container of another test may be gone by now.
+    // Another test may have removed its container meanwhile.
     let commands =
         running.lines().filter_map(|id| engine::docker(&["inspect", "--format", "{{.Config.Cmd}}", id]));
     commands.into_iter().any(|running| running.contains(command))

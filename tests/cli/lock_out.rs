@@ -1,4 +1,5 @@
-//! A bottle that guesses a credential is locked, and its user is notified: on the Linux backend, with curl.
+//! Tests that a bottle whose agent guesses a credential with curl is locked, and that its user is notified.
+//! Runs on the Linux backend.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -12,18 +13,21 @@ use serde_json::Value;
 
 use crate::home::run;
 
-/// How long a bottle may take for a step on a busy machine.
+/// The time limit for a step of a bottle on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A credential that the agent does not hold.
+/// A real credential that only the proxy is given. Requests that contain parts of it count as guesses and
+/// lock the bottle.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// Guesses it piece by piece, each piece correctly; prints the reason of each response, or its status.
+/// A script for bash that sends a different correct part of `$K` in each request. It prints `x-bottle-reason`
+/// of each response, or `passed`.
 const GUESS: &str = "i=0; while [ $i -lt 12 ]; do curl -s -D - -o /dev/null -H \"x-guess: ${K:$i:16}\" \
     http://api.site.example/open | tr -d '\\r' | sed -n -e 's/^x-bottle-reason: //p' -e 's/^HTTP[^ ]* 200.*/passed/p'; \
     i=$((i+1)); done";
 
-/// A home whose bottle `walks` may reach one site, and holds [`KEY`] for another. Its agent runs `script`.
+/// Returns a home whose bottle `walks` may reach one site, and whose proxy inserts [`KEY`] for another. The
+/// agent runs `script`. If the backend is not available, reports that the test is skipped and returns none.
 fn home(test: &str, script: &str) -> Result<Option<TestHome>> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {
@@ -60,7 +64,7 @@ fn listed(home: &TestHome) -> Result<Value> {
     Ok(run(home, &["list", "--json"])?.expect_code(0).json()?[0].clone())
 }
 
-/// The locks in the audit log.
+/// Returns the locks in the audit log.
 fn locks(home: &TestHome) -> Result<Vec<Value>> {
     let _ = run(home, &["audit", "verify", "one"])?.expect_code(0);
     let audit = run(home, &["audit", "show", "one", "--json"])?.expect_code(0).json()?;
@@ -118,14 +122,14 @@ fn a_lock_survives_the_keeper_and_ends_with_the_run() -> Result<()> {
     until("it is listed as locked", || Ok(listed(&home)?["locked"]["daemon"] == "egress"))?;
     let table = run(&home, &["list"])?.expect_code(0).stdout;
     ensure!(table.contains("locked"), "{table}");
-    // The next keeper knows the lock, and records it only once.
+    // The next keeper learns that the bottle is locked, and does not record this in the audit log again.
     let keeper = listed_keeper(&home)?;
     kill_process(keeper, Signal::KILL)?;
     let still = "curl -s http://api.site.example/open";
     ensure!(bash(&home, still)?.contains("locked-out"));
     ensure!(listed_keeper(&home)? != keeper && listed(&home)?["locked"]["daemon"] == "egress");
     ensure!(locks(&home)?.len() == 1);
-    // The end of the run ends the lock.
+    // The bottle is no longer locked after it was stopped and resumed.
     let _ = bash(&home, "echo kept > note")?;
     let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
     let resume = ["resume", "one", "--detach", "-q", "--yes"];
@@ -136,7 +140,7 @@ fn a_lock_survives_the_keeper_and_ends_with_the_run() -> Result<()> {
     Ok(())
 }
 
-/// The keeper of the bottle `one`.
+/// Returns the keeper process of the bottle `one`.
 fn listed_keeper(home: &TestHome) -> Result<Pid> {
     let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
     let record: Value = serde_json::from_str(&record)?;

@@ -1,4 +1,4 @@
-//! The access log of a bottle's proxy with real decisions, and readers that go away.
+//! Tests the access log of a bottle's proxy with real decisions, and with readers that close their pipe.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,10 +14,11 @@ use serde_json::Value;
 
 use crate::home::{home, run, snapshot, transcripts};
 
-/// How long a background step may take on a busy machine.
+/// The time limit for a background step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A bottle `one` that reaches `site.example`; none where the backend is unavailable.
+/// Returns a home with a bottle `one` that may reach `site.example`, and this site. If the backend is not
+/// available, reports that the test is skipped and returns none.
 fn with_a_route(test: &str) -> Result<Option<(TestHome, Upstream)>> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {
@@ -45,7 +46,7 @@ fn with_a_route(test: &str) -> Result<Option<(TestHome, Upstream)>> {
     Ok(Some((home, site)))
 }
 
-/// Sends a request from within the bottle; returns the status.
+/// Sends a request from the bottle. Returns the status of the response.
 fn ask(home: &TestHome, url: &str) -> Result<String> {
     let script = "import sys, urllib.request as u, urllib.error as e\n\
                   try: print(u.urlopen(sys.argv[1]).status)\n\
@@ -55,7 +56,7 @@ fn ask(home: &TestHome, url: &str) -> Result<String> {
     Ok(asked.stdout.trim().to_owned())
 }
 
-/// A running command, and its lines as they arrive.
+/// Starts a command. Returns it, and the lines that it prints.
 fn follow(home: &TestHome, arguments: &[&str]) -> Result<(Child, Receiver<String>)> {
     let mut command = home.program(arguments.iter().copied())?.command();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -71,7 +72,7 @@ fn follow(home: &TestHome, arguments: &[&str]) -> Result<(Child, Receiver<String
     Ok((child, read))
 }
 
-/// The exit code of a command that ends by itself.
+/// Waits until the command exits by itself. Returns its exit code.
 fn ended(child: &mut Child) -> Result<Option<i32>> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -87,7 +88,7 @@ fn ended(child: &mut Child) -> Result<Option<i32>> {
     }
 }
 
-/// Lines, each a JSON object, up to one with this text.
+/// Reads lines until one contains all of `words`. Returns this line as JSON; all lines must be JSON.
 fn until(read: &Receiver<String>, words: &[&str]) -> Result<Value> {
     let mut seen = String::new();
     loop {
@@ -117,14 +118,14 @@ fn follows_the_access_log_until_the_bottle_ends() -> Result<()> {
     Ok(())
 }
 
-/// The proxy's decisions in words: every kind of verdict, and a finding without its value.
+/// Formats the proxy's decisions as text: every verdict, and a finding without the secret.
 #[test]
 fn formats_every_kind_of_access_log_line() -> Result<()> {
     let Some((home, _site)) = with_a_route("formats_every_kind_of_access_log_line")? else {
         return Ok(());
     };
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
-    // The probe's requests at the start are older.
+    // The requests of the isolation probe at the start are older.
     let then = jiff::Timestamp::now().to_string();
     let shown = ["logs", "one", "--egress", "--since", &then];
     let read = |more: &[&str]| -> Result<String> {
@@ -137,7 +138,7 @@ fn formats_every_kind_of_access_log_line() -> Result<()> {
     ] {
         let answered = ask(&home, url)?;
         assert!(answered.contains(answer), "{url}: {answered}");
-        // The proxy writes a request's line when the request is over.
+        // The proxy writes a request's line after the request has ended.
         let end = Instant::now() + PATIENCE;
         while read(&[])?.lines().count() < lines {
             ensure!(Instant::now() < end, "{}", read(&[])?);
@@ -157,7 +158,7 @@ fn since_shows_only_newer_decisions() -> Result<()> {
         return Ok(());
     };
     assert_eq!(ask(&home, "https://site.example/before")?, "200");
-    // The log's clock may have whole seconds.
+    // Waits, because the times in the log may have whole seconds only.
     std::thread::sleep(Duration::from_millis(1100));
     let then = jiff::Timestamp::now().to_string();
     std::thread::sleep(Duration::from_millis(1100));
@@ -170,7 +171,7 @@ fn since_shows_only_newer_decisions() -> Result<()> {
         }
         Ok((text.contains("/before"), text.contains("/after")))
     };
-    // The proxy writes a request's line when the request is over.
+    // The proxy writes a request's line after the request has ended.
     let end = Instant::now() + PATIENCE;
     while shown("1h")? != (true, true) {
         ensure!(Instant::now() < end, "{:?}", shown("1h")?);
@@ -178,7 +179,7 @@ fn since_shows_only_newer_decisions() -> Result<()> {
     }
     assert_eq!(shown(&then)?, (false, true));
     assert_eq!(shown("2999-01-01T00:00:00Z")?, (false, false));
-    // With `--follow`, older lines stay out too.
+    // `--follow` does not print older lines either.
     let (mut child, read) =
         follow(&home, &["logs", "one", "--egress", "--json", "--follow", "--since", &then])?;
     let line = read.recv_timeout(PATIENCE)?;
@@ -198,7 +199,8 @@ fn follow_ends_when_its_reader_is_gone() -> Result<()> {
         std::thread::sleep(Duration::from_millis(700));
         assert!(child.try_wait()?.is_none(), "{arguments:?}: there is a reader, and the bottle runs");
         drop(child.stdout.take());
-        // Nothing is printed meanwhile: the agent sleeps.
+        // The agent sleeps, so the command prints nothing in the meantime and must detect the closed pipe by
+        // itself.
         assert_eq!(ended(&mut child)?, Some(141), "{arguments:?}");
         let said = child.wait_with_output()?.stderr;
         assert!(said.is_empty(), "{}", String::from_utf8_lossy(&said));

@@ -1,11 +1,11 @@
-//! Read-only commands.
+//! Tests commands that change nothing.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcripts};
 
-/// A bottle with content for every section.
+/// A bottle manifest that has content for every section of the output.
 const WIDE: &str = "\
 ---
 backend: fake
@@ -87,7 +87,7 @@ fn policy_check_scans_what_would_leave() -> Result<()> {
     for (url, header, verdict) in [
         (url, "X-Note: nothing", "allow"),
         (url, note.as_str(), "ask"),
-        // The proxy removes it anyway.
+        // A credential in this header is no finding, because the proxy removes the header.
         (url, credential.as_str(), "allow"),
         (broken, "X-Note: nothing", "deny"),
     ] {
@@ -100,7 +100,7 @@ fn policy_check_scans_what_would_leave() -> Result<()> {
     Ok(())
 }
 
-/// Lines of an access log as the proxy writes them, and a handwritten one.
+/// Lines of an access log as the proxy writes them, and one line that the proxy did not write.
 const RECORDED: &str = r#"{"event":"request","time":"2026-01-31T12:00:00.000Z","bottle":"one","host":"api.example.com","port":443,"method":"POST","path":"/v1/things","query":"x=1","verdict":"passed","status":200,"bytes":3,"milliseconds":1,"request":{"headers":[["x-note","hello"]],"body":"a"},"response":{"headers":[]}}
 {"event":"request","host":"api.example.com","port":443,"method":"GET","path":"/v1/things","verdict":"passed","bytes":0,"milliseconds":0}
 {"event":"request","host":"api.example.com","port":443,"method":"GET","path":"/v1/things","verdict":"passed","bytes":0,"milliseconds":0}

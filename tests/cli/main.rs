@@ -1,40 +1,44 @@
-//! The real program as users and scripts see it: complete outputs, exit codes, a terminal.
+//! Tests the real program as users and scripts see it: complete outputs, exit codes, a terminal.
 //!
-//! Bottles run on the fake backend, which runs the real keeper, bundle and guest without isolation, and only
-//! programs built into `bottle` itself. Every test has its own home; varying values are scrubbed before an output
-//! is compared with a snapshot under `snapshots/`.
+//! Most bottles run on the fake backend, which runs the real keeper, bundle and guest without isolation, and
+//! only programs built into `bottle` itself. Every test has a separate home. Values that differ between runs
+//! are replaced before an output is compared with a snapshot under `snapshots/`.
 //!
-//! - `engines`, `images`: engines and images with problems, on Docker
+//! - `engines`, `images`: container engines and images with problems, on Docker
 //! - `image_files`: local images, on disks that are full or unusual
 //! - `clones`: snapshots on file systems with and without shared blocks
 //! - `disks`: homes on unusual disks
 //! - `homes`, `names`, `clock`: unusual homes, names and times
 //! - `exit_codes`: every documented exit code
-//! - `streams`: missing terminals, readers and outputs
+//! - `streams`: missing terminals and readers, and outputs without space
 //! - `races`: concurrent commands
 //! - `deploy_keys`: deploy keys at a forge
-//! - `host_keys`: unknown hosts of repositories
+//! - `host_keys`: repositories whose host has no known key
 //! - `secrets`: missing credentials
 //! - `own_rules`: the user's own scanner rules and sensitive variables
-//! - `usage`, `manifests`, `settings`, `state`: refused input, and the messages
+//! - `usage`, `manifests`, `settings`, `state`: input that is refused, and the messages
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
-//! - `conversations`: exported and continued
+//! - `conversations`: exported conversations, and their continuation
 //! - `freezing`: snapshots saved, listed and removed
 //! - `resuming`: preserved and committed bottles started again
 //! - `pulling`: `pull` and `diff`
-//! - `newcomer`: a user's first hour, as they see it
-//! - `notices`: the proxy's denials next to a full-screen agent
-//! - `logs`: the access log of a bottle's proxy, and readers that go away
+//! - `newcomer`: a user's first session, as they see it
+//! - `notices`: the proxy's denials while a full-screen agent draws
+//! - `logs`: the access log of a bottle's proxy, and readers that close their pipe
 //! - `picking`: the questions of `start` without an agent
-//! - `docker`: the same on a bottle in containers, where an engine is available
-//! - `endings`: every end of a session restores the terminal
+//! - `docker`: commands on a bottle in containers, if an engine is available
+//! - `endings`: every way in which a session ends restores the terminal
 //! - `screens`: output on terminals of every size and kind
-//! - `supervising`: proposals and answers; `deciding`: the same on the full screen
+//! - `asking`: proposals by an agent in a bottle, and what an approval allows
+//! - `supervising`, `deciding`: proposals and answers, with commands and on the full screen
+//! - `lock_out`: a bottle is locked because its agent guesses a credential
+//! - `measured`: the isolation probe
+//! - `discarding`: `bottle discard`
 //! - `readme`: the commands of the README, as written
 //! - `terminal`: a user at a terminal: questions, detach, attach, resize, restore
-//! - `waiting`: progress of long operations, and what Ctrl-C leaves
-//! - `writing`: the user's own manifests, and settings
+//! - `waiting`: progress of long operations, and what remains after Ctrl-C
+//! - `writing`: manifests that the user writes or edits, and settings
 
 mod asking;
 mod clock;

@@ -1,11 +1,12 @@
-//! Unusable manifests: file, line, column and the fix; exit code 3, nothing started.
+//! Tests invalid manifests: the error has file, line, column and a hint, the exit code is 3, and no bottle is
+//! started.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcript, transcripts};
 
-/// One broken bottle each.
+/// The names and contents of invalid bottle manifests.
 const BROKEN: [(&str, &str); 12] = [
     ("no-frontmatter", "just words\n"),
     ("no-end", "---\nenv: {}\n"),

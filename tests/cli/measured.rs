@@ -1,4 +1,4 @@
-//! Isolation is probed at every start, and the probe detects holes.
+//! Tests that the isolation probe runs at every start, and that it detects missing isolation.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,10 +13,10 @@ use bottle_test_support::{engine, skip};
 
 use crate::home::run;
 
-/// Sockets that would make an agent root on the machine.
+/// The sockets of container engines. An agent that reaches one of them can become root on the machine.
 const ENGINES: [&str; 2] = ["/run/docker.sock", "/run/podman/podman.sock"];
 
-/// An existing one of them; created and removed again where there is none.
+/// A socket of a container engine. If there is none, a file is created in its place, and removed on drop.
 struct EngineSocket {
     path: PathBuf,
     made: bool,
@@ -39,7 +39,7 @@ impl Drop for EngineSocket {
     fn drop(&mut self) {
         if self.made {
             let _ = fs::remove_file(&self.path);
-            // Another process owns the folder when it has other entries.
+            // Removing the folder fails if it has other entries, which belong to another process.
             let _ = self.path.parent().map(fs::remove_dir);
         }
     }
@@ -76,7 +76,7 @@ fn a_failed_isolation_probe_stops_the_launch_and_is_named() -> Result<()> {
     Ok(())
 }
 
-/// The address in an attempt's row.
+/// Returns the address that an attempt of the probe tried to reach.
 fn addresses_tried(attempt: &serde_json::Value) -> Result<IpAddr> {
     let (_, address) = attempt["via"].as_str().and_then(|via| via.split_once(' ')).context("a way")?;
     Ok(address.parse::<SocketAddr>()?.ip())
@@ -96,7 +96,7 @@ fn every_host_address_answers_outside_and_not_inside() -> Result<()> {
         let _ = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one", "-q"])?.expect_code(0);
         let before = own_addresses()?;
         let probed = run(&home, &["probe", "one", "--json"])?.expect_code(0).json()?;
-        // Other containers and their network interfaces come and go.
+        // Addresses that other containers added or removed during the probe are ignored.
         let stayed: Vec<_> = own_addresses()?.intersection(&before).copied().collect();
         let attempts = probed.as_array().context("a list")?;
         assert!(attempts.iter().all(|attempt| attempt["result"] == "blocked"), "{probed}");
@@ -132,7 +132,7 @@ fn the_probe_finds_an_added_container_network() -> Result<()> {
     let container = format!("bottle-{}-agent-one", bottle::host::home_hash(&home.bottle_home()));
     let connected = Command::new("docker").args(["network", "connect", "bridge", &container]).output()?;
     if !connected.status.success() {
-        // For example a bottle whose proxy is a socket.
+        // The bottle cannot join another network, for example if it reaches the proxy over a socket.
         skip::aloud(test, &String::from_utf8_lossy(&connected.stderr));
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Names in other scripts: labels, agents, files, directories.
+//! Tests names in scripts other than Latin: labels, agents, files, directories.
 
 use anyhow::Result;
 use bottle_test_support::pty::Pty;
@@ -41,7 +41,7 @@ fn table_columns_align_in_every_script() -> Result<()> {
     let screen = pty.last_screen()?;
     let rows: Vec<&str> = screen.lines().filter(|line| line.contains("(nap)")).collect();
     assert_eq!(rows.len(), 5, "{screen}");
-    // In terminal cells: a wide character has two, a combining mark none.
+    // Measures in cells of the terminal: a wide character has two, and a combining mark none.
     let cells = |row: &str| {
         let before = row.split("running").next().unwrap_or_default();
         dialoguer::console::measure_text_width(before)

@@ -1,5 +1,5 @@
-//! A newcomer with only the program and a repository: from the first command to pulled work and a cleanup.
-//! `snapshots/` has what they typed and saw.
+//! Tests the first session of a user who has only `bottle` and a repository: from the first command to pulled
+//! work and a cleanup. `snapshots/` contains what the user types and sees.
 
 use std::time::{Duration, Instant};
 
@@ -10,23 +10,24 @@ use bottle_test_support::skip;
 
 use crate::home::snapshot;
 
-/// The keys that detach from a session.
+/// The keys that detach a user from a session.
 const DETACH: &str = "\x1dd";
 
-/// What was typed and what the screen showed.
+/// What the user typed, and what the screen showed.
 struct Story<'a> {
     home: &'a TestHome,
     text: String,
 }
 
 impl Story<'_> {
-    /// Runs a command on a terminal. A step waits until the screen shows its words, then types its keys.
+    /// Runs a command on a terminal. Each step waits until the screen shows the first text, and then types
+    /// the second.
     fn run(&mut self, arguments: &[&str], steps: &[(&str, &str)]) -> Result<i32> {
         self.text += &format!("$ bottle {}\n", arguments.join(" "));
         let mut pty = self.home.on_terminal(arguments, 24, 80)?;
         for (words, keys) in steps {
             pty.wait_for(words).with_context(|| format!("bottle {arguments:?}"))?;
-            // A list covers the screen, and disappears with its answer.
+            // A list covers the screen and disappears when the user has answered, so it is recorded before.
             let screen = settled(&pty);
             if screen.contains("Esc cancels") && *keys == "\r" {
                 self.text += &format!("{}\n\n", screen.trim_end());
@@ -40,7 +41,7 @@ impl Story<'_> {
     }
 }
 
-/// The screen once drawing has stopped.
+/// Returns the screen after it has stopped changing.
 fn settled(pty: &Pty) -> String {
     loop {
         let before = pty.screen();
@@ -119,7 +120,7 @@ fn the_title_shows_the_label_and_counts_denials() -> Result<()> {
     )?;
     let screen = pty.wait_for("done")?;
     assert!(screen.contains("403"), "{screen}");
-    // A title is not on the screen.
+    // The title of the terminal is not part of the screen.
     let end = Instant::now() + Duration::from_secs(60);
     while !String::from_utf8_lossy(&pty.raw()).contains("\x1b]0;Night shift - 1 denied\x07") {
         assert!(Instant::now() < end, "{:?}", String::from_utf8_lossy(&pty.raw()));

@@ -1,5 +1,5 @@
-//! Denials while an agent owns the whole screen: nothing is written into its drawing, and the user is notified all
-//! the same.
+//! Tests denials while an agent draws on the whole screen: `bottle` writes nothing into the drawing, and
+//! still notifies the user.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use bottle_test_support::skip;
 
-/// Fills every cell of an 80 × 24 screen except the first line. A key makes it continue.
+/// The agent: draws on every cell of an 80 × 24 screen, and sends two requests. It waits for a key before
+/// each step.
 const AGENT: &str = r#"
 import os, sys, tty, urllib.request
 tty.setraw(0)
@@ -36,7 +37,7 @@ key()
 say("\x1b[?1049l")
 "#;
 
-/// The agent's drawing below its first line.
+/// Returns what the agent draws below the first line.
 fn drawn() -> Vec<String> {
     (2..25).map(|row| format!("{row:02}{}", ".".repeat(78))).collect()
 }
@@ -58,7 +59,8 @@ fn wait_for_title(pty: &Pty, title: &str) -> Result<()> {
     Ok(())
 }
 
-/// A terminal whose agent has drawn; none where the backend is unavailable.
+/// Starts the agent on a terminal and waits until it has drawn. If the backend or Python is not available,
+/// reports that the test is skipped and returns none.
 fn full_screen(test: &str, home: &mut TestHome) -> Result<Option<Pty>> {
     if !home.runs(test, "linux")? {
         return Ok(None);
@@ -86,7 +88,7 @@ fn denials_show_in_the_title_and_the_summary_only() -> Result<()> {
     pty.type_keys("x")?;
     pty.wait_for("asked")?;
     wait_for_title(&pty, "one - 2 denied")?;
-    // Long enough for any late write.
+    // Waits long enough for any delayed write to the screen.
     std::thread::sleep(Duration::from_millis(500));
     assert_untouched(&pty.screen(), "asked");
     assert!(pty.left_on().contains(&"the alternate screen"));

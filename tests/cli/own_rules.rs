@@ -1,4 +1,5 @@
-//! The user's own scanner rules and sensitive variables: applied when valid, reported when not.
+//! Tests the user's own scanner rules and sensitive variables: valid ones are applied, and invalid ones are
+//! reported.
 
 use anyhow::Result;
 

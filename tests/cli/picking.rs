@@ -1,4 +1,5 @@
-//! `bottle start` without arguments: the user chooses from lists, and may cancel at any time.
+//! Tests `bottle start` without arguments on a terminal: the user selects from lists, and may cancel at any
+//! time.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -10,7 +11,8 @@ const UP: &str = "\x1b[A";
 const DOWN: &str = "\x1b[B";
 const LEFT: &str = "\x1b[D";
 
-/// Agents in every state, and bottles that extend each other.
+/// Returns a home with agents whose manifests are valid, incomplete or invalid, and with bottles that extend
+/// each other.
 fn home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     home.bottle("hello", &bottle("[echo, hello]"))?;
@@ -29,7 +31,7 @@ fn selects_an_agent_by_typing_and_starts_it() -> Result<()> {
     let home = home()?;
     let mut pty = home.on_terminal(&["start"], 24, 80)?;
     pty.wait_for("Which agent?")?;
-    // The last line is drawn last.
+    // The screen is complete when it shows its last line.
     let screen = pty.wait_for("Esc cancels")?;
     for words in ["> greeter", "Greeter", "torn", "bottel"] {
         assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
@@ -38,7 +40,7 @@ fn selects_an_agent_by_typing_and_starts_it() -> Result<()> {
     pty.wait_for("1 of ")?;
     pty.type_keys("\r")?;
     pty.wait_for("Which bottles for greeter, in order?")?;
-    // Its own bottle is preselected.
+    // The bottle that the agent's manifest names is preselected.
     pty.wait_for("1 hello")?;
     pty.type_keys("\r")?;
     pty.wait_for("Its name, or Enter")?;
@@ -72,7 +74,7 @@ fn selects_bottles_in_order() -> Result<()> {
     let said = String::from_utf8_lossy(&pty.raw()).into_owned();
     assert!(said.contains("bottle: bottles last, more, env"), "{said}");
     pty.type_keys("y\r")?;
-    // `more` extends `base`, which overrides `last`.
+    // `more` is above `last`, so its parent `base` overrides `last`.
     pty.wait_for("ONE=1")?;
     pty.wait_for("TWO=2")?;
     assert_eq!(pty.wait_exit()?, 0);
@@ -156,7 +158,7 @@ fn a_dumb_terminal_is_asked_in_lines() -> Result<()> {
     let home = home()?;
     let mut dumb = home.program(["start"])?;
     dumb.env("TERM", "dumb");
-    // The other one is too small for a list: the questions in lines scroll.
+    // The second terminal is too small for a list, so the questions are also asked in lines.
     for mut pty in [Pty::spawn(dumb.command(), 24, 80)?, home.on_terminal(&["start"], 8, 100)?] {
         pty.wait_for("Which agent? [1-")?;
         pty.type_keys("greeter\r")?;
@@ -275,7 +277,7 @@ fn pickers_show_and_filter_every_script() -> Result<()> {
             let screen = pty.wait_for(&format!("> {name}"))?;
             pty.wait_until(about, |screen| screen.contains(about) && screen.contains("1 of "))?;
             assert!(pty.broken_lines().is_empty(), "{screen}");
-            // One character at a time, however many bytes it has.
+            // Backspace deletes one character, however many bytes it has.
             pty.type_keys(&"\x7f".repeat(typed.chars().count()))?;
             pty.wait_for("greeter")?;
         }

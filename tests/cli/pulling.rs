@@ -1,4 +1,4 @@
-//! `pull` and `diff`. The fake backend has no git, so most tests run on the Linux backend where it is available.
+//! Tests `pull` and `diff`. The fake backend has no git, so most tests need the Linux backend.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -9,7 +9,7 @@ use crate::home::{home, run, snapshot, transcripts};
 const LINUX: &str =
     "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
 
-/// Runs a shell in the bottle.
+/// Runs a shell script in the bottle `one`.
 fn inside(home: &TestHome, script: &str) -> Result<String> {
     let script = format!(
         "git() {{ command git -c user.name=Agent -c user.email=agent@example.com -c init.defaultBranch=main \"$@\"; }}; {script}"
@@ -17,7 +17,8 @@ fn inside(home: &TestHome, script: &str) -> Result<String> {
     Ok(run(home, &["exec", "one", "--", "/bin/sh", "-ec", &script])?.expect_code(0).stdout)
 }
 
-/// A bottle `one` with a copy of the user's project, a repository with one commit; none where that is unavailable.
+/// Returns a home with a bottle `one` that has a copy of the user's project, which is a repository with one
+/// commit. If the backend is not available, reports that the test is skipped and returns none.
 fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
@@ -59,7 +60,7 @@ fn pulls_commits_and_reports_uncommitted_files() -> Result<()> {
         &[&["pull", "one"], &["pull", "one", "--branch", "side"], &["pull", "one", "--branch", "nope"]],
     )?;
     assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "aside\n");
-    // All of it is in the repository now, so nothing has to be preserved.
+    // Everything has been pulled into the user's repository, so the bottle is not preserved.
     text += &transcripts(&home, &[&["stop", "one", "--time", "0"], &["pull", "one"]])?;
     snapshot!(text);
     Ok(())
@@ -102,7 +103,8 @@ fn reports_a_bottle_without_git() -> Result<()> {
     Ok(())
 }
 
-/// The agent controls everything in the bottle: the repository's configuration, hooks, objects, and git itself.
+/// The agent controls everything in the bottle: the repository's configuration, hooks, objects, and the
+/// program `git`.
 #[test]
 fn a_hostile_repository_runs_nothing_on_the_host() -> Result<()> {
     let name = "a_hostile_repository_runs_nothing_on_the_host";
@@ -120,7 +122,8 @@ fn a_hostile_repository_runs_nothing_on_the_host() -> Result<()> {
     )?;
     let _ = run(&home, &["pull", "one"])?.expect_code(0);
     assert!(!marker.exists());
-    // A tree with a `.git` entry, which a checkout would use as its own: fsck refuses it.
+    // A tree with an entry `.git`, which git would use as a repository after a checkout. `git fsck` refuses
+    // it.
     inside(
         &home,
         "blob=$(printf '[core]\\n\\tfsmonitor = x\\n' | git hash-object -w --stdin); \
@@ -136,7 +139,7 @@ fn a_hostile_repository_runs_nothing_on_the_host() -> Result<()> {
     );
     assert!(!refused.stderr.contains('\x1b'));
     assert_ne!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "evil\n");
-    // The agent's own git, first in its PATH, with arbitrary output.
+    // The agent's own `git` is first in the search path and prints arbitrary output.
     inside(
         &home,
         "mkdir -p ~/.local/bin; printf '#!/bin/sh\\nprintf \"\\\\033[31mxxxx\"; exit 0\\n' >~/.local/bin/git; chmod +x ~/.local/bin/git",
@@ -158,7 +161,8 @@ fn pulls_branches_by_name_in_every_script() -> Result<()> {
             ),
         )?;
         let pulled = run(&home, &["pull", "one", "--branch", branch])?;
-        // Unrelated history, so that the previous pull is not an ancestor.
+        // Each branch is pulled without a local branch, because it does not contain the branch that was
+        // pulled before.
         assert_eq!(pulled.code, 0, "{}", pulled.transcript());
         assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, format!("on {branch}\n"));
         home.git(&["branch", "-q", "-D", "bottle/one"])?;
@@ -172,7 +176,7 @@ fn pulls_branches_by_name_in_every_script() -> Result<()> {
     Ok(())
 }
 
-/// The agent's git may never end.
+/// A `git` of the agent that never exits does not prevent Ctrl-C.
 #[test]
 fn an_interrupted_pull_changes_no_branch() -> Result<()> {
     let test = "an_interrupted_pull_changes_no_branch";
@@ -203,12 +207,14 @@ fn an_interrupted_pull_changes_no_branch() -> Result<()> {
     Ok(())
 }
 
-/// The agent's own git, with prepared output for these subcommands.
+/// A script that installs a `git` of the agent. It prints nothing for `diff` and `status`, and runs the real
+/// git for other subcommands.
 const LIAR: &str = "mkdir -p ~/.local/bin; printf '#!/bin/sh\\nfor word; do case $word in \
      diff|status) exit 0;; esac; done\\nPATH=${PATH#*:} exec git \"$@\"\\n' >~/.local/bin/git; \
      chmod +x ~/.local/bin/git";
 
-/// The ways in which an agent may try to hide a change, all of which the diff shows.
+/// Ways in which an agent may try to hide a change: a description, a script for the bottle, and the lines
+/// that `bottle diff` must still show.
 const DISGUISES: [(&str, &str, &[&str]); 12] = [
     ("a git that shows nothing", LIAR, &["+evil", "b/added"]),
     (
@@ -248,7 +254,8 @@ const DISGUISES: [(&str, &str, &[&str]); 12] = [
     ("no history", "rm -rf .git", &["+evil", "+added"]),
 ];
 
-/// Users read `diff` before they pull, so neither the agent's git nor its configuration may affect it.
+/// Users read `bottle diff` before they pull, so neither the agent's `git` nor its configuration may affect
+/// it.
 #[test]
 fn a_diff_hides_no_change_whatever_the_agent_sets_up() -> Result<()> {
     let Some(home) = with_a_copy("a_diff_hides_no_change_whatever_the_agent_sets_up")? else {
@@ -273,7 +280,8 @@ fn a_diff_hides_no_change_whatever_the_agent_sets_up() -> Result<()> {
     Ok(())
 }
 
-/// Shows content that a pull brings and the workspace lacks, and lists files that are not compared.
+/// `bottle diff` shows content that a pull would fetch and that the workspace does not contain. It lists
+/// files that it does not compare.
 #[test]
 fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
     let test = "a_diff_shows_what_a_pull_brings_and_lists_omissions";
@@ -306,7 +314,7 @@ fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
     Ok(())
 }
 
-/// A git that claims everything is committed must not cause the work to be deleted.
+/// A `git` of the agent that reports no uncommitted files does not cause their removal.
 #[test]
 fn counts_work_that_the_bottles_git_denies() -> Result<()> {
     let Some(home) = with_a_copy("counts_work_that_the_bottles_git_denies")? else { return Ok(()) };

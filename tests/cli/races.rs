@@ -1,4 +1,4 @@
-//! Two concurrent commands for one name: one gets it, the others fail.
+//! Tests concurrent commands that use the same name: one succeeds, and the others fail.
 
 use std::process::Stdio;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::home::{bottle, home, run};
 
-/// Started at once with the same label.
+/// The number of bottles that are started at the same time with the same label.
 const STARTS: usize = 3;
 
 fn one_wins(backend: &str) -> Result<()> {
@@ -41,7 +41,7 @@ fn one_wins(backend: &str) -> Result<()> {
         assert_eq!(won, 1, "round {round}");
         let listed = run(&home, &["list"])?.expect_code(0).stdout;
         assert_eq!(listed.lines().count(), 1, "{listed}");
-        // The winner's bottle is complete.
+        // The bottle that was started is complete.
         let _ = run(&home, &["exec", "one", "--", "echo"])?.expect_code(0);
         let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
         let _ = run(&home, &["cleanup", "--yes", "-q"])?.expect_code(0);

@@ -1,7 +1,7 @@
 //! Types every command of the README's examples at a terminal, and answers the questions.
 //!
-//! The agents are test doubles in the user's `PATH` that print that they ran; `tests/agents` covers the real ones.
-//! Lines that need an engine or a model are skipped with a message.
+//! The agents are test doubles on the user's search path that print that they ran. `tests/agents` tests the
+//! real agents. Lines that need a container engine, or that run these tests, are skipped with a message.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,17 +17,17 @@ use crate::home::run;
 
 const README: &str = include_str!("../../README.md");
 
-/// Questions and their answers.
+/// The ends of questions, and the keys that answer them.
 const ANSWERS: &[(&str, &str)] = &[
     ("[y/N/e/?]", "y\r"),
     ("to be read from now on:", "a-key-for-this-test\r"),
     ("[keep/pull/discard]", "keep\r"),
     ("$", "exit\r"),
-    // The detach keys.
+    // The agent's output is answered with the keys that detach from the session.
     ("at work", "\x1dd"),
 ];
 
-/// The lines of the README's `sh` blocks, without trailing comments.
+/// Returns the lines of the README's `sh` blocks, without comments at their ends.
 fn lines() -> Vec<String> {
     let fences = README.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let lines = fences.flat_map(str::lines).map(|line| line.split("  #").next().unwrap_or(line).trim());
@@ -54,7 +54,7 @@ fn every_readme_command_works() -> Result<()> {
         &home,
         "git init -q && git add -A && git -c user.name=A -c user.email=a@example.com commit -qm begin",
     )?;
-    // The bottle that lines with NAME refer to.
+    // The bottle to which lines with the placeholder NAME refer.
     home.bottle(
         "worker",
         "---\nagent_provider: {template: command, command: [sh, -c, 'echo at work; sleep 600']}\n---\n",
@@ -86,7 +86,7 @@ fn every_readme_command_works() -> Result<()> {
     Ok(())
 }
 
-/// Types a line at a shell on a terminal and answers questions, to its end.
+/// Types a line in a shell on a terminal, and answers questions until the shell exits.
 fn answer_questions(home: &TestHome, line: &str) -> Result<(i32, String)> {
     let mut pty = Pty::spawn(shell_command(home, line)?, 24, 100)?;
     let end = Instant::now() + Duration::from_secs(60);

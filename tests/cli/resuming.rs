@@ -1,18 +1,18 @@
-//! Starting preserved and committed bottles again.
+//! Tests `bottle resume` for preserved bottles and for snapshots.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::{bottle, home, run, snapshot, transcripts};
 
-/// Writes `text` as `note` in the workspace of a running bottle.
+/// Writes `text` into the file `note` in the workspace of a running bottle.
 pub(crate) fn note(home: &TestHome, label: &str, text: &str) -> Result<()> {
     home.write("project/note", text)?;
     let _ = run(home, &["cp", "note", &format!("{label}:note")])?.expect_code(0);
     Ok(())
 }
 
-/// A bottle that ended with `note` in its workspace.
+/// Returns a home with a preserved bottle that has a file `note` in its workspace.
 pub(crate) fn preserved(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
@@ -21,7 +21,8 @@ pub(crate) fn preserved(label: &str) -> Result<TestHome> {
     Ok(home)
 }
 
-/// One that was committed, and then ended with another `note`.
+/// Returns a home with a preserved bottle that has a snapshot. The file `note` was changed after the
+/// snapshot.
 pub(crate) fn committed_and_preserved(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
@@ -124,7 +125,7 @@ fn a_failed_resume_keeps_the_preserved_files() -> Result<()> {
             let listed = run(&home, &["list"])?.stdout;
             assert!(listed.contains("preserved"), "{step} {arguments:?}: {listed}");
         }
-        // The second resume discarded the preserved files; the snapshot remains.
+        // The second resume discarded the preserved files. The snapshot still exists.
         let _ = run(&home, &["resume", "one", "--detach", "-q"])?.expect_code(0);
         let read = run(&home, &["exec", "one", "--", "cat", "note"])?.expect_code(0).stdout;
         assert!(read == "committed\n" || step == "prepare" && read == "kept\n", "{step}: {read}");

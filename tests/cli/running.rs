@@ -1,4 +1,5 @@
-//! Running bottles: start on pipes, detached, exec, logs, cp, stop, and their exit codes.
+//! Tests running bottles: `start` without a terminal and detached, `exec`, `logs`, `cp`, `stop`, and their
+//! exit codes.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -8,17 +9,17 @@ use bottle_test_support::home::TestHome;
 
 use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
 
-/// How long a background step may take on a busy machine.
+/// The time limit for a background step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A detached bottle; its agent waits.
+/// Starts a detached bottle whose agent sleeps.
 fn detached(home: &TestHome, label: &str) -> Result<()> {
     let outcome = run(home, &["start", "nap", "--detach", "--label", label])?.expect_code(0);
     assert_eq!(outcome.stdout.trim(), label);
     Ok(())
 }
 
-/// Waits until `bottle list` shows this.
+/// Waits until the output of `bottle list` contains `wanted`.
 fn until_listed(home: &TestHome, wanted: &str) -> Result<String> {
     let end = Instant::now() + PATIENCE;
     loop {

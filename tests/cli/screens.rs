@@ -1,4 +1,4 @@
-//! Output on terminals of every size and kind. `snapshots/` has the screens.
+//! Tests output on terminals of every size and kind. `snapshots/` contains the screens.
 
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
@@ -6,15 +6,16 @@ use bottle_test_support::pty::Pty;
 
 use crate::home::{bottle, run};
 
-/// Rows and columns.
+/// The size of a terminal, in rows and columns.
 type Size = (u16, u16);
 
 const USUAL: Size = (24, 80);
 
-/// A command whose screen is checked.
+/// A command whose screen is compared with a snapshot.
 struct Shown {
     arguments: &'static [&'static str],
-    /// The text to wait for and the key that then quits; none for a command that ends by itself.
+    /// The text to wait for, and the key that then exits the command; none for a command that exits by
+    /// itself.
     until: Option<(&'static str, &'static str)>,
 }
 
@@ -35,7 +36,7 @@ const SHOWN: &[Shown] = &[
     ends(&["cleanup", "--dry-run"]),
 ];
 
-/// Help pages, which change often and are read in `docs/`.
+/// Help pages. They have no snapshots, because they change often and are read in `docs/`.
 const READ: &[Shown] = &[ends(&["help"]), ends(&["help", "start"]), ends(&["help", "threat-model"])];
 
 const WIDE: &str = "\
@@ -55,7 +56,7 @@ egress:
 ---
 ";
 
-/// A proposal that no process waits for.
+/// The id of a proposal for which no keeper waits.
 const ASKED: &str = "00000000-0000-4000-8000-000000000000";
 const PROPOSAL: &str = r#"{
     "id": "00000000-0000-4000-8000-000000000000", "bottle_slug": "b", "tool": "egress-allow",
@@ -63,7 +64,7 @@ const PROPOSAL: &str = r#"{
     "arrival_timestamp": "2026-01-01T00:00:00Z", "expires_at": "2026-01-02T00:00:00Z"
 }"#;
 
-/// A home with something of every kind.
+/// Returns a home with manifests, bottles, damaged state and a proposal, so that every screen has content.
 fn full_home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     home.bottle("nap", &bottle("[sleep, \"600\"]"))?.agent("nap", "---\nbottle: nap\n---\n# Sleeps.\n")?;
@@ -84,7 +85,7 @@ fn full_home() -> Result<TestHome> {
     Ok(home)
 }
 
-/// A terminal as its environment describes it.
+/// A kind of terminal, as the environment describes it, and what `bottle` may write to it.
 struct Kind {
     name: &'static str,
     environment: &'static [(&'static str, &'static str)],
@@ -110,7 +111,8 @@ const KINDS: &[Kind] = &[
     Kind { name: "dumb", environment: &[("TERM", "dumb")], colors: false, sequences: false, ..USUAL_KIND },
 ];
 
-/// Runs a command on a terminal; returns the screen and everything written until then.
+/// Runs a command on a terminal. Returns the screen, everything that the command has written, and the
+/// terminal.
 fn show(
     home: &TestHome,
     shown: &Shown,
@@ -124,7 +126,7 @@ fn show(
     let mut pty = Pty::spawn(program.command(), rows, columns)?;
     let screen = match shown.until {
         Some((words, key)) => {
-            // Without screen control there are questions in lines, or a list.
+            // A terminal without cursor control shows questions in lines or a list of proposals instead.
             let asked =
                 |screen: &str| [words, "[1-", "shows one in full"].iter().any(|it| screen.contains(it));
             pty.wait_until(words, asked)?;
@@ -140,7 +142,7 @@ fn show(
     Ok((screen, pty.raw(), pty))
 }
 
-/// Every number of every colour sequence.
+/// Returns the parameters of every colour sequence in the output.
 fn painted(raw: &str) -> Vec<&str> {
     let numbers = |sequence: &'_ str| -> Option<usize> {
         let end = sequence.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
@@ -149,15 +151,15 @@ fn painted(raw: &str) -> Vec<&str> {
     raw.split("\x1b[").skip(1).filter_map(|sequence| Some(&sequence[..numbers(sequence)?])).collect()
 }
 
-/// The terminal's own red to cyan, which are readable on its background; never black, white, a background or a
-/// custom colour.
+/// Whether these parameters select only colours that are readable on any background: the terminal's own red
+/// to cyan. Black, white, background colours and custom colours are not allowed.
 fn is_readable(code: &str) -> bool {
     let mut parts = code.split(';');
     while let Some(part) = parts.next() {
         let known = match part {
             "" | "0" | "1" | "2" | "4" | "22" | "24" | "39" | "49" | "59" => true,
             "31" | "32" | "33" | "34" | "35" | "36" => true,
-            // The same six by number.
+            // The same six colours by number.
             "38" => {
                 parts.next() == Some("5") && matches!(parts.next(), Some("1" | "2" | "3" | "4" | "5" | "6"))
             }
@@ -213,7 +215,7 @@ fn shows_every_screen() -> Result<()> {
     for (name, kind, size) in sizes {
         let mut text = String::new();
         for shown in SHOWN {
-            // A terminal that reports no size gets the default.
+            // If the terminal reports no size, the default size is used.
             let (screen, _, pty) = show(&home, shown, kind, size)?;
             text += &format!("$ bottle {}\n{}\n\n", shown.arguments.join(" "), screen.trim_end());
             let widest = pty.broken_lines();

@@ -1,4 +1,5 @@
-//! Missing credentials: messages say the purpose and the place, and never a value.
+//! Tests missing credentials: the message says what the credential is for and where it is configured, and
+//! never contains a value.
 
 use anyhow::{Context, Result};
 use bottle_test_support::home::TestHome;
@@ -6,10 +7,10 @@ use bottle_test_support::pty::Pty;
 
 use crate::home::{bottle, home, run, snapshot, transcript};
 
-/// A value in every file and answer that must never be shown.
+/// A value that is in every file and answer, and that no output may contain.
 const VALUE: &str = "hunter2";
 
-/// An agent whose only route has this reference.
+/// Adds an agent whose only route has this reference to a credential.
 fn referring(home: &mut TestHome, name: &str, reference: &str) -> Result<()> {
     let routes = format!(
         "egress: {{routes: [{{host: api.example.com, auth: {{scheme: Bearer, token_ref: {reference:?}}}}}]}}"
@@ -95,7 +96,7 @@ fn cancelling_a_secret_prompt_starts_nothing() -> Result<()> {
         assert!(screen.contains("no value was given"), "{screen}");
         assert!(!home.bottle_home().join("state").exists());
     }
-    // An unusable reference is not kept.
+    // An invalid reference that the user enters is not saved.
     let mut pty = Pty::spawn(home.program(["start", "unset", "--yes"])?.command(), 24, 100)?;
     pty.wait_for("EXAMPLE_TOKEN")?;
     pty.type_keys("file:~/absent\r")?;

@@ -1,4 +1,4 @@
-//! `settings.yml`.
+//! Tests `settings.yml`.
 
 use anyhow::Result;
 

@@ -1,10 +1,10 @@
-//! State on disk left by another version, a crash or a user.
+//! Tests state on disk that another version, a crash or a user left.
 
 use anyhow::Result;
 
 use crate::home::{home, snapshot, transcripts};
 
-/// The state of a bottle whose keeper is gone.
+/// The record of a bottle whose keeper has exited.
 const ORPHAN: &str = r#"{"schema": 1, "slug": "orphan", "label": "Mine\u001b[2J", "color": null, "agent": "hi",
     "bottles": ["hi"], "cwd": "/", "copied_cwd": false, "backend": "fake", "mode": "attached", "status": "running",
     "started_at": "2026-01-01T00:00:00Z", "keeper": "1:1", "resources": [], "manifest_hash": "x"}"#;

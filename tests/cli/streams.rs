@@ -1,4 +1,5 @@
-//! No terminal, no reader, or no space for output: a one-line error or a quiet end, and unharmed state.
+//! Tests commands without a terminal, without a reader, or without space for their output: they print a
+//! one-line error or exit silently, and no state is damaged.
 
 use std::process::{Output, Stdio};
 
@@ -7,7 +8,7 @@ use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcript};
 
-/// Runs the command behind a shell redirection.
+/// Runs the command in a shell, with this redirection.
 fn with_redirection(home: &TestHome, redirection: &str, arguments: &[&str]) -> Result<Output> {
     let program = home.program(arguments.iter().copied())?;
     let mut shell = std::process::Command::new("/bin/sh");
@@ -21,7 +22,7 @@ fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A home with a running and a preserved bottle.
+/// Returns a home with a running and a preserved bottle.
 fn used_home() -> Result<TestHome> {
     let home = home()?;
     for label in ["runs", "kept"] {
@@ -32,7 +33,7 @@ fn used_home() -> Result<TestHome> {
     Ok(home)
 }
 
-/// Every command that asks on a terminal.
+/// Commands that ask the user if there is a terminal.
 const ASKING: [&[&str]; 9] = [
     &["start"],
     &["attach"],
@@ -67,7 +68,7 @@ fn without_a_terminal_commands_name_the_missing_flag() -> Result<()> {
     Ok(())
 }
 
-/// Commands that print, with their exit code when they can.
+/// Commands that print to standard output.
 const PRINTING: [&[&str]; 14] = [
     &["--help"],
     &["--version"],
@@ -100,7 +101,7 @@ fn a_closed_output_pipe_is_no_error() -> Result<()> {
             stderr_of(&output)
         );
     }
-    // The reader's end does not affect the bottle.
+    // The bottle is still running after the readers have exited.
     assert!(run(&home, &["list"])?.stdout.contains("runs\truns (nap)\trunning"));
     Ok(())
 }
@@ -136,7 +137,8 @@ fn closed_standard_streams_change_no_result() -> Result<()> {
                 );
             }
         }
-        // A bottle started so keeps running, and no file is opened in place of a stream.
+        // A bottle that is started like this keeps running, and no file takes the descriptor of a closed
+        // stream.
         let label = ["start", "nap", "--detach", "--label", "closed", "-q"];
         assert_eq!(with_redirection(&home, redirection, &label)?.status.code(), Some(0), "{redirection}");
         let echoed = run(&home, &["exec", "closed", "--", "echo", "there"])?.expect_code(0);

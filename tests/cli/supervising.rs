@@ -1,4 +1,4 @@
-//! Proposals from bottles, and a user's answers.
+//! Tests proposals of bottles, and the user's answers.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::home::{home, run, snapshot, transcripts};
 
-/// An answer with no effects.
+/// Applies a decision by doing nothing.
 #[derive(Debug)]
 struct Alone;
 
@@ -24,7 +24,8 @@ impl Decide for Alone {
     }
 }
 
-/// Waits for an answer, as a keeper does; dropping it makes the proposal stale.
+/// A process that has made a proposal and waits for the answer, as a keeper does. Dropping it makes the
+/// proposal stale.
 pub(crate) struct Asking {
     answer: JoinHandle<Option<Answer>>,
     gives_up: mpsc::SyncSender<()>,
@@ -32,7 +33,7 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// Makes the proposal, and returns once it can be answered.
+    /// Makes a proposal. Returns when the proposal can be answered.
     pub(crate) fn begin(home: &TestHome, slug: &str, question: Question) -> Result<Self> {
         let (gives_up, given_up) = mpsc::sync_channel(1);
         let asker = Asker::new(home.bottle_home(), slug.parse()?, Arc::new(Alone));
@@ -152,13 +153,13 @@ fn of_two_answers_the_first_counts() -> Result<()> {
         let Answer::Decided(response) = asking.answered()? else { anyhow::bail!("it was decided") };
         let won = if response.status == Status::Approved { 0 } else { 1 };
         assert_eq!(codes[won], 0, "{codes:?}");
-        // The other one received an error, or came after the end.
+        // The other command failed, because the proposal was already answered or had ended.
         assert_ne!(codes[1 - won], 0, "{codes:?}");
     }
     Ok(())
 }
 
-/// Routes that an agent proposes, in a queue whose bottle may or may not exist.
+/// A proposal of routes, for a bottle that may or may not exist.
 pub(crate) fn hosts(number: u8) -> Question {
     let proposed_file = "- host: api.example.com\n  matches:\n  - methods:\n    - GET\n".to_owned();
     Question { proposed_file, ..question(number, Tool::EgressAllow, "the tests need it") }
@@ -186,7 +187,8 @@ fn saves_an_approval_only_to_an_unambiguous_file_of_the_user() -> Result<()> {
             &["supervise", "approve", "d1d1", "--scope", "ever"],
             &["supervise", "approve", "f1f1", "--scope", "save", "--reason", "x"],
             &["supervise", "approve", "f1f1", "--scope", "once", "--reason", "x"],
-            // Shown before; nothing is written, because the keeper does not know the proposal.
+            // The change of the file was shown. Nothing is written, because the keeper does not know the
+            // proposal.
             &["supervise", "approve", "d1d1", "--scope", "save:more"],
         ],
     )?);

@@ -1,4 +1,4 @@
-//! A user at a terminal. Every command restores it.
+//! Tests a user at a terminal. Every command restores the terminal.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::home::{bottle, home, run};
 
-/// The default detach keys.
+/// The keys that detach a user from a session by default.
 const DETACH: &str = "\x1dd";
 
 fn on_terminal(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
@@ -24,7 +24,7 @@ fn signal(pty: &Pty, signal: Signal) -> Result<()> {
     }
 }
 
-/// The program leaves raw mode just before it ends; the test must not look in between.
+/// Waits until the terminal is in line mode, because `bottle` leaves raw mode just before it exits.
 fn assert_restored(pty: &Pty) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);
     while !pty.is_cooked()? {
@@ -202,7 +202,8 @@ fn a_dead_keeper_restores_the_terminal_and_is_reported() -> Result<()> {
     Ok(())
 }
 
-/// A session whose agent waits for a line, with a file added to its workspace.
+/// Starts a session, adds a file to its workspace, and lets the agent exit. Returns when `bottle` asks what
+/// to do with the unsaved work.
 fn with_work(home: &TestHome) -> Result<Pty> {
     home.write("project/note", "remember\n")?;
     let mut pty = on_terminal(home, &["start", "ask", "--yes", "--label", "one"])?;

@@ -1,4 +1,4 @@
-//! Invalid usage is refused with a hint, before anything changes.
+//! Tests that invalid command lines are refused with a hint, before anything changes.
 
 use anyhow::Result;
 

@@ -1,4 +1,5 @@
-//! Long operations show progress on one line of any width and leave nothing of it. Ctrl-C prints what it left.
+//! Tests the progress of long operations: it stays on one line of any width and is cleared at the end. Ctrl-C
+//! prints what the interrupted operation leaves.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::home::{home, run};
 
-/// Rows and columns.
+/// The sizes of terminals, in rows and columns.
 const SIZES: [(u16, u16); 3] = [(24, 80), (10, 40), (4, 24)];
 
 fn keeper(home: &TestHome) -> Result<Pid> {
@@ -22,12 +23,12 @@ fn keeper(home: &TestHome) -> Result<Pid> {
     }
 }
 
-/// Waits for the text, checks its layout, and presses Ctrl-C.
+/// Waits for a progress text, checks that it is on one line, and presses Ctrl-C.
 fn interrupt(pty: &mut Pty, words: &str) -> Result<()> {
-    // As much of it as fits.
+    // Narrow terminals show only the beginning of the text.
     let words = &words[..words.len().min(16)];
     pty.wait_for(words)?;
-    // Long enough for several redraws.
+    // Waits long enough for several redraws.
     std::thread::sleep(Duration::from_millis(400));
     let screen = pty.screen();
     assert_eq!(screen.matches(words).count(), 1, "it stays on its line:\n{screen}");
@@ -35,7 +36,8 @@ fn interrupt(pty: &mut Pty, words: &str) -> Result<()> {
     pty.type_keys("\x03")
 }
 
-/// Asserts that the screen has none of the text, and the sentence, wrapped or not.
+/// Asserts that the screen does not contain the progress text `words`, and that `sentence` was printed, on
+/// one or more lines.
 #[track_caller]
 fn assert_cleared_with(pty: &Pty, words: &str, sentence: &str) -> Result<()> {
     let screen = pty.last_screen()?;
@@ -83,7 +85,7 @@ fn an_interrupted_copy_out_leaves_no_local_files() -> Result<()> {
         let home = home()?;
         let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
         let inside = run(&home, &["exec", "one", "--", "pwd"])?.expect_code(0).stdout;
-        // Slow to transfer; a sparse file would not be.
+        // The file is slow to transfer. A sparse file would be fast.
         std::fs::write(std::path::Path::new(inside.trim()).join("big"), vec![1; 3 * BIG])?;
         let mut pty = home.on_terminal(&["cp", "one:big", "out"], rows, columns)?;
         interrupt(&mut pty, "copying out")?;
@@ -95,10 +97,11 @@ fn an_interrupted_copy_out_leaves_no_local_files() -> Result<()> {
     Ok(())
 }
 
-/// The size of a file that takes a while to copy, in bytes.
+/// The size in bytes of a file that takes a noticeable time to copy.
 const BIG: usize = 300 << 20;
 
-/// A file with allocated blocks, since holes are copied as holes.
+/// Creates a file with allocated blocks. A file with holes would be copied fast, because holes are not
+/// transferred.
 fn big(home: &TestHome) -> Result<()> {
     Ok(std::fs::write(home.project().join("big"), vec![1; BIG])?)
 }
@@ -111,7 +114,7 @@ fn copy_in_shows_progress_and_what_ctrl_c_leaves() -> Result<()> {
     for (rows, columns) in SIZES {
         let mut pty = home.on_terminal(&["cp", "big", "one:big"], rows, columns)?;
         pty.wait_for("copying in: ")?;
-        // It stays while the test looks at it.
+        // The keeper is stopped, so that the copy does not end while the test checks the screen.
         kill_process(keeper(&home)?, Signal::STOP)?;
         let seen = pty.wait_until("a bar, or no room for one", |screen| columns < 40 || screen.contains('['));
         let seen = seen.and_then(|screen| interrupt(&mut pty, "copying in").map(|()| screen));
@@ -145,7 +148,7 @@ fn copying_the_directory_shows_bytes_and_ctrl_c_undoes_it() -> Result<()> {
     Ok(())
 }
 
-/// A bottle `one` that hangs at its end.
+/// Starts a bottle `one` that hangs when it is removed.
 fn bottle_that_hangs_at_its_end(home: &TestHome) -> Result<()> {
     let mut start = home.program(["start", "nap", "--detach", "--label", "one", "-q"])?;
     let _ = start.env("BOTTLE_FAKE_FAIL", "remove:hang").run()?.expect_code(0);
@@ -206,7 +209,7 @@ fn a_fast_operation_shows_no_progress() -> Result<()> {
     let mut pty = home.on_terminal(&["cleanup", "--dry-run"], 24, 80)?;
     assert_eq!(pty.wait_exit()?, 0);
     let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
-    // On a busy machine it may have taken longer.
+    // On a busy machine, the operation may have taken longer, and may then show progress.
     assert!(!raw.contains("searching") || begun.elapsed() > Duration::from_millis(300), "{raw:?}");
     Ok(())
 }

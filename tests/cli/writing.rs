@@ -1,4 +1,4 @@
-//! The user's own manifests: written, imported from another tool, edited.
+//! Tests manifests that the user writes, imports from another tool, or edits.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -63,7 +63,7 @@ fn a_full_or_read_only_home_leaves_no_partial_manifest() -> Result<()> {
     Ok(())
 }
 
-/// An editor that runs this script on the file.
+/// Returns a home whose editor is this shell script, which gets the path of the edited file.
 fn with_editor(script: &str) -> Result<TestHome> {
     let mut home = TestHome::new()?;
     let editor = home.write("home/editor", &format!("#!/bin/sh\n{script}\n"))?;
