@@ -35,7 +35,7 @@ fn table() -> RouteTable {
     parse_routes(&text, Form::Runtime).expect("routes")
 }
 
-/// The facts of a transparently proxied request with headers as agents send them.
+/// Returns the properties of a transparently proxied request, with headers as agents send them.
 fn facts<'f>(
     host: &'f str,
     (method, target): (&'f str, &'f str),

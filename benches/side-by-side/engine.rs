@@ -156,7 +156,7 @@ fn commit_and_resume() -> Result<()> {
     Ok(())
 }
 
-/// A resource of the container engine for one round. Dropping this value removes the resource.
+/// A resource of the container engine that exists for one round. Dropping this value removes the resource.
 struct Own {
     kind: &'static str,
     id: String,

@@ -70,7 +70,8 @@ fn bubblewrap(program: &Path) -> Command {
     command
 }
 
-/// The time from starting `command`, which is an `echo`, until its first output. Then waits for its exit.
+/// Returns the time from starting `command`, which is an `echo`, until its first output. Then waits until it
+/// exits.
 fn first_word(command: &mut Command) -> Result<Duration> {
     let started = Instant::now();
     let mut child = command.arg("ready").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;

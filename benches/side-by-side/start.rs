@@ -16,7 +16,7 @@ use bottle_test_support::measure::{Contender, interleaved};
 
 const ROUNDS: usize = 40;
 
-/// An image that is as small as the base of a bottle's images.
+/// The base image of bottles' images, which `docker run` uses too.
 const BASE_IMAGE: &str = "debian:bookworm-slim";
 
 pub(crate) fn run() -> Result<()> {

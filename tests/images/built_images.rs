@@ -1,4 +1,5 @@
-//! Tests the images that bottle builds itself: the sidecars' image, the program's volume, the providers' images.
+//! Tests the images that `bottle` builds itself: the sidecars' image, the volume with the program, and the
+//! images of the providers.
 
 use bottle::backend::docker::images::PROGRAM_FILE;
 use bottle::manifest::provider::Template;

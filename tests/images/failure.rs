@@ -1,4 +1,4 @@
-//! Failed, cancelled and killed builds leave nothing and report the cause.
+//! Tests that failed, cancelled and killed builds report the cause and leave nothing on the engine.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ async fn a_cancelled_build_ends_in_the_engine() {
 
 #[tokio::test]
 async fn a_missing_base_image_is_reported_with_a_hint() {
-    // An engine without images and without a network.
+    // A fake engine that has no images and cannot reach a registry.
     let Some(fixture) = Fixture::new("no base image") else { return };
     let socket = fixture.host.home.join("engine.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -139,7 +139,7 @@ async fn a_cleanup_lists_build_leftovers_before_removing_them() {
     assert!(found.iter().all(|one| ![&used, &anothers].contains(&&one.id)), "{found:?}");
     assert!(found.iter().find(|one| one.id == ours).is_some_and(|one| one.bytes > Some(1 << 20)));
 
-    // Through the command: listed first, and removed only after the confirmation.
+    // The command lists the image with `--dry-run`, and removes it only with `--yes`.
     let command_output = |arguments: &[&str]| {
         let mut program = bottle_test_support::program::Program::bottle().expect("built");
         program

@@ -1,4 +1,4 @@
-//! An engine, a home, a unique program, and containers to inspect images.
+//! Provides an engine, a home, a unique program, and containers for inspecting images.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ use bottle::plan::{self, Flags, Plan, Workspace};
 use bottle::resolve::{Selection, resolve};
 use bottle_test_support::{engine, skip};
 
-/// An engine with a temporary home. Dropping it removes the images of its program.
+/// An engine with a temporary home. Dropping this value removes the images and the volume that were built for
+/// the home.
 pub(crate) struct Fixture {
     pub(crate) docker: Docker,
     pub(crate) host: Host,
@@ -23,7 +24,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// The fixture, or `None` with a reported skip where there is no engine.
+    /// Creates a fixture. If no engine is available, reports that the test is skipped and returns none.
     pub(crate) fn new(test: &str) -> Option<Self> {
         if let Err(why) = engine::here() {
             skip::aloud(test, &why);
@@ -43,14 +44,14 @@ impl Fixture {
         Some(Self { docker, host, reports: ReportLog::default(), folder })
     }
 
-    /// A file in the home.
+    /// Writes a file in the home.
     pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.host.home.join(path);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
         std::fs::write(path, text).expect("write");
     }
 
-    /// The agent's image of this Dockerfile; removed with the fixture.
+    /// Builds an agent's image from this Dockerfile. The image is removed with the fixture.
     pub(crate) async fn of_dockerfile(&self, text: &str) -> Result<AgentImage, BackendError> {
         // A unique label, so that another test's image is not reused.
         self.write("Dockerfile", &format!("{text}\nLABEL test={}\n", self.word()));
@@ -58,12 +59,12 @@ impl Fixture {
         self.agent(&plan).await
     }
 
-    /// The plan's image, with recorded progress reports.
+    /// Builds or finds the agent's image of a plan, and records the progress reports.
     pub(crate) async fn agent(&self, plan: &Plan) -> Result<AgentImage, BackendError> {
         self.images().agent(plan, &self.reports.sink()).await
     }
 
-    /// The runtime folder of this home.
+    /// Creates the runtime folder of this home and returns its path.
     pub(crate) fn runtime(&self) -> PathBuf {
         let folder = self.folder.path().join("xdg");
         let mut private = std::fs::DirBuilder::new();
@@ -72,12 +73,12 @@ impl Fixture {
         folder
     }
 
-    /// A unique word.
+    /// Returns a word that is unique to this fixture, in lower case.
     pub(crate) fn word(&self) -> String {
         self.folder.path().file_name().expect("a name").to_string_lossy().to_lowercase()
     }
 
-    /// The scratch containers of this home.
+    /// Lists the scratch containers of this home.
     pub(crate) fn stand_ins(&self) -> String {
         docker(&[
             "ps",
@@ -88,17 +89,17 @@ impl Fixture {
         ])
     }
 
-    /// Images without a cache, as for one `bottle start`.
+    /// Returns an [`Images`] with an empty cache, like the one of a new `bottle start`.
     pub(crate) fn images(&self) -> Images {
         Images::new(&self.docker, &self.host)
     }
 
-    /// A plan of an agent that is any command, in the provider's own image.
+    /// Returns a plan for the template `command` without a user-provided image.
     pub(crate) fn plan(&self) -> Plan {
         self.plan_with("template: command, command: [sh]")
     }
 
-    /// A plan with this in `agent_provider`, as a user writes it.
+    /// Returns a plan for a bottle manifest whose `agent_provider` has these entries.
     pub(crate) fn plan_with(&self, provider: &str) -> Plan {
         let manifests = Manifests::new(Homes::from(&self.host));
         let write = |folder: &str, text: &str| {
@@ -133,7 +134,8 @@ impl Fixture {
     }
 }
 
-/// A unique static program, so that its images belong to this test alone.
+/// Builds a unique static program. Its sidecars' image and its volume are therefore not shared with other
+/// tests.
 fn program(folder: &tempfile::TempDir) -> PathBuf {
     let (source, program) = (folder.path().join("program.c"), folder.path().join("bottle"));
     let word: u64 = rand::random();
@@ -145,12 +147,12 @@ fn program(folder: &tempfile::TempDir) -> PathBuf {
     program
 }
 
-/// The recorded progress reports of a build.
+/// The progress reports of a build. A line that begins a stage is prefixed with `> `.
 #[derive(Clone, Default)]
 pub(crate) struct ReportLog(Arc<Mutex<Vec<String>>>);
 
 impl ReportLog {
-    /// A sink that records reports.
+    /// Returns a sink that records reports in this log.
     pub(crate) fn sink(&self) -> ProgressSink<Step> {
         let reports = self.clone();
         ProgressSink::new(move |Step { line, starts_stage, .. }| {
@@ -158,9 +160,9 @@ impl ReportLog {
         })
     }
 
-    /// Whether a recorded line contains this text.
+    /// Whether a recorded line that does not begin a stage contains this text.
     pub(crate) fn contains(&self, word: &str) -> bool {
-        // The builder prints the instruction itself first.
+        // The builder also prints each instruction itself as the beginning of a stage.
         self.0.lock().expect("lock").iter().any(|line| line.contains(word) && !line.starts_with("> "))
     }
 
@@ -170,13 +172,13 @@ impl ReportLog {
     }
 }
 
-/// Runs `docker` and returns its output; fails the test on an error.
+/// Runs `docker` and returns its output. Fails the test if `docker` fails.
 #[track_caller]
 pub(crate) fn docker(arguments: &[&str]) -> String {
     engine::docker(arguments).unwrap_or_else(|| panic!("docker {arguments:?} failed"))
 }
 
-/// The output of a shell script in a new container of this image, without a network.
+/// Returns the output of a shell script in a new container of this image, without a network.
 #[track_caller]
 pub(crate) fn in_image(image: &str, script: &str) -> String {
     docker(&["run", "--rm", "--network=none", "--entrypoint=/bin/sh", image, "-c", script])

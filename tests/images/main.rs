@@ -1,8 +1,8 @@
-//! Images and the program's volume, on a real engine.
+//! Tests images and the volume with the program on a real container engine.
 //!
 //! ```text
-//! fixture       an engine, a home, a unique program, and containers to inspect images
-//! built_images  images that bottle builds itself
+//! fixture       an engine, a home, a unique program, and containers for inspecting images
+//! built_images  images that `bottle` builds itself
 //! others        user-provided images: a Dockerfile, a reference, a folder, an archive
 //! races         concurrent builds and killed builds
 //! failure       failed, cancelled and killed builds

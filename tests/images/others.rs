@@ -24,15 +24,16 @@ async fn the_agent_is_never_root_and_owns_its_home() {
     let Some(fixture) = Fixture::new("users of images") else { return };
     let base = users(&fixture);
     for (instruction, who) in [
-        // No user, and root by name and number: the user with id 1000, created if missing.
+        // If the image sets no user, or root by name or number, the agent is the user with id 1000, who is
+        // created if missing.
         ("", "agent:1000:1000:/home/agent"),
         ("USER root", "agent:1000:1000:/home/agent"),
         ("USER 0:0", "agent:1000:1000:/home/agent"),
-        // The image's own user.
+        // Otherwise, the agent is the user that the image sets.
         ("USER dev", "dev:1234:1234:/srv/dev"),
         ("USER 1234:50", "dev:1234:50:/srv/dev"),
         ("USER 4711", "agent:4711:0:/home/agent"),
-        // A home that is missing, not writable, another user's, or a link.
+        // The user's home folder is missing, not writable, owned by another user, or a link.
         ("USER nobody", "nobody:65534:65534:/home/nobody"),
         ("USER locked", "locked:1235:1235:/home/locked"),
         ("USER rooted", "rooted:1236:1236:/home/rooted"),
@@ -60,7 +61,7 @@ async fn the_agent_can_work_in_an_image_whose_user_is_root() {
     assert_eq!(said, "node:1000:100:/home/node\nnode");
 }
 
-/// An image with only a few users and their homes.
+/// Creates an image that contains only a few users and their home folders. Returns its name.
 fn users(fixture: &Fixture) -> String {
     let name = format!("bottle-test-{}:users", fixture.word());
     let mut archive = tar::Builder::new(Vec::new());
@@ -87,7 +88,7 @@ fn users(fixture: &Fixture) -> String {
     name
 }
 
-/// The content of an image, as listed by `tar`.
+/// Lists the files of an image, as `tar` prints them.
 fn files(image: &str) -> String {
     let made = docker(&["create", image, "/nothing"]);
     let list = format!("docker export {made} | tar -tvf - --numeric-owner");
@@ -188,7 +189,7 @@ async fn images_come_from_references_folders_and_archives() {
 async fn an_unusable_image_is_reported_with_the_reason() {
     let Some(fixture) = Fixture::new("images that do not fit") else { return };
     let plan = |image: &str| fixture.plan_with(&format!("template: command, command: [sh], image: {image}"));
-    // An image for another processor.
+    // An image for another processor architecture.
     saved_for(&fixture.host.home.join("foreign.tar"), "s390x");
     let error = fixture.agent(&plan("./foreign.tar")).await.expect_err("another processor");
     assert_eq!(error.kind, BackendErrorKind::Unsupported);
@@ -196,7 +197,7 @@ async fn an_unusable_image_is_reported_with_the_reason() {
         error.one_line().starts_with("the image ./foreign.tar is for s390x, not for this engine ("),
         "{error}"
     );
-    // An archive without an image.
+    // A reference that the engine does not have, and an archive that does not exist.
     let error = fixture.agent(&plan("bottle.invalid/nothing:1")).await.expect_err("not there");
     assert!(
         error.one_line().starts_with("the image bottle.invalid/nothing:1 is not on this engine"),
@@ -204,10 +205,10 @@ async fn an_unusable_image_is_reported_with_the_reason() {
     );
     let error = fixture.agent(&plan("./nothing.tar")).await.expect_err("not there");
     assert!(error.one_line().starts_with("the image ./nothing.tar cannot be read"), "{error}");
-    // An unknown user.
+    // A user that does not exist in the image.
     let error = fixture.of_dockerfile(&format!("{BASE}\nUSER somebody")).await.expect_err("no user");
     assert!(error.one_line().contains("has `USER somebody`, but no such user"), "{error}");
-    // An unreadable file in a folder.
+    // A file in the folder that `bottle` cannot read.
     fixture.write("folder/etc/passwd", "root:x:0:0::/root:/bin/sh\n");
     let unread = fixture.host.home.join("folder/etc/passwd");
     std::fs::set_permissions(&unread, std::fs::Permissions::from_mode(0o000)).expect("mode");
@@ -218,7 +219,7 @@ async fn an_unusable_image_is_reported_with_the_reason() {
     assert_eq!(fixture.stand_ins(), "", "a container was left");
 }
 
-/// An image of one file as `docker save` writes it, for this architecture.
+/// Writes an image that contains one file, in the format of `docker save` and for this architecture.
 fn saved_for(path: &Path, architecture: &str) {
     let archive = |files: &[(&str, &[u8])]| {
         let mut archive = tar::Builder::new(Vec::new());

@@ -7,10 +7,10 @@ use bottle_test_support::engine;
 
 use crate::fixture::{Fixture, ReportLog, docker};
 
-/// How long an engine may take to notice that the client has disconnected.
+/// The time limit for the engine to stop a build after `bottle` was killed.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Unnamed images left by builds of this home.
+/// Lists the unnamed images that builds of this home have left.
 fn nameless(fixture: &Fixture) -> String {
     let label = format!("label=bottle.built-by={}", fixture.host.home_hash());
     docker(&["images", "--quiet", "--filter", "dangling=true", "--filter", &label])
@@ -68,7 +68,7 @@ async fn leftovers_of_a_killed_build_are_found_and_the_next_start_builds() {
         "FROM debian:bookworm-slim\nRUN echo first {word}\nRUN echo second {word} && sleep 6\nLABEL test={word}\n"
     );
     fixture.write("Dockerfile", &text);
-    // The manifests of a bottle and its agent.
+    // Writes the manifests that the command line below selects.
     let plan = fixture.plan_with("template: command, command: [sh], dockerfile: Dockerfile");
     let mut start = Command::new(env!("CARGO_BIN_EXE_bottle"))
         .args([

@@ -1,4 +1,5 @@
-//! Resolves the selection of each case twice and compares the explanation with its snapshot.
+//! Resolves the selection of each case twice, which must yield the same manifest, and compares the
+//! explanation with its snapshot.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Checks that the manifests and commands in the documentation work.
 //!
-//! A fence declares its content: `bottle` or `agent`, with a name if a later example of the page needs it, or
-//! `settings`. The examples of a page share a home. Lines of `sh` fences are commands.
+//! The words after the opening marks of a fenced block declare its content: `bottle` or `agent`, with a name
+//! if a later example of the page needs it, or `settings`. All examples of a page share one home. Lines of
+//! `sh` blocks that begin with `bottle` are commands.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,9 +16,9 @@ use bottle_contract::names::Name;
 
 use super::{each, entries};
 
-/// A fenced block of a page.
+/// A fenced block in a page.
 struct Fence<'a> {
-    /// The words after the opening marks.
+    /// The words after the opening marks: the language, and the declaration of the content.
     words: Vec<&'a str>,
     text: String,
 }
@@ -29,7 +30,7 @@ fn every_documented_manifest_resolves() {
 
 #[test]
 fn every_documented_command_has_its_flags() {
-    // The README's commands have words in capitals as placeholders.
+    // The README is skipped, because its commands have words in capitals as placeholders.
     let mut pages = pages();
     pages.retain(|page| !page.ends_with("README.md"));
     each(&pages, commands_of);
@@ -83,7 +84,7 @@ fn commands_of(page: &Path) {
         for line in fence.text.lines().filter(|line| line.starts_with("bottle ")) {
             let words = shlex::split(line).expect("words");
             let arguments = words.iter().skip(1).take_while(|word| *word != "--");
-            // Arguments before `--help` are parsed first, and unknown flags or values are refused.
+            // `bottle` parses the arguments before `--help` first, and refuses unknown flags or values.
             let run = Command::new(env!("CARGO_BIN_EXE_bottle"))
                 .args(arguments)
                 .arg("--help")

@@ -1,4 +1,4 @@
-//! Hostile manifest files: too large, not text, not regular files, or links that point outside.
+//! Tests hostile manifest files: too large, not text, not regular files, or links that point outside.
 
 use std::fs;
 use std::os::unix::fs::symlink;

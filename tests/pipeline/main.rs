@@ -1,11 +1,12 @@
-//! Tests from manifest to resolved manifest or error. A case is a file or a folder with its expected output beside it.
+//! Tests the steps from manifest files to a resolved manifest or an error. A case is a file or a folder, with
+//! its expected output next to it.
 //!
 //! ```text
 //! refused/{agent,bottle}/NAME.md   one manifest that must be refused, with its error in NAME.snap
 //! cases/NAME/select.txt            AGENT [--bottle B]..., as on the command line
 //! cases/NAME/{home,user,work}/     $BOTTLE_HOME, the user's home, the working directory
-//! cases/NAME/runs.txt              launch flags: `terminal`, `resumed`, `-p TASK`, `-- ARGS`; see `runs`
-//! cases/NAME/secrets.txt           values of its login; each settles the plan of the first run
+//! cases/NAME/runs.txt              flags of each start: `terminal`, `resumed`, `-p TASK`, `-- ARGS`
+//! cases/NAME/secrets.txt           values of the login; for each, the first run is planned again
 //! cases/NAME/expected.snap         the resolved manifest as `info --explain` shows it, or the error;
 //!                                  then the plan of each run
 //! ```
@@ -22,12 +23,12 @@ mod shipped;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// A folder of this test.
+/// Returns the path of a folder of these tests.
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pipeline").join(name)
 }
 
-/// The entries of a folder, sorted.
+/// Lists the entries of a folder, sorted.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let listed = folder.read_dir().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<PathBuf> = listed.map(|entry| entry.expect("entry").path()).collect();
@@ -43,7 +44,7 @@ fn each(cases: &[PathBuf], run: impl Fn(&Path)) {
     assert!(failed.is_empty(), "failed: {failed:#?}");
 }
 
-/// Compares with the named snapshot in a folder.
+/// Compares `text` with the snapshot `name` in a folder.
 fn expect(folder: &Path, name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(folder);

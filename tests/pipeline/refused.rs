@@ -1,4 +1,4 @@
-//! Single manifests that must be refused with file, line, column and hint.
+//! Tests single manifests that must be refused with file, line, column and hint.
 
 use std::path::Path;
 use std::sync::Arc;

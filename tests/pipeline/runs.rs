@@ -1,4 +1,4 @@
-//! Shows the plan of each run of a case, and the changes when a login is settled.
+//! Renders the plan of each run of a case, and how the plan changes when the login's secret is known.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,8 +10,9 @@ use bottle::resolve::Resolved;
 use bottle_contract::route::render_routes;
 use bottle_contract::session::guest::{SecretText, Size};
 
-/// The plans of a case with `runs.txt`: one run per line, with the words `terminal`, `resumed`, `-p TASK` (one word)
-/// and arguments after `--`. Each line of `secrets.txt` is a value that settles the first plan.
+/// Renders the plans of a case with `runs.txt`, which has one run per line: the words `terminal`, `resumed`,
+/// `-p TASK` (a single word) and arguments after `--`. Each line of `secrets.txt` is a value of the login's
+/// secret, with which the first plan is completed.
 pub(super) fn shown(case: &Path, resolved: &Resolved) -> String {
     let mut text = String::new();
     let read = |name: &str| std::fs::read_to_string(case.join(name)).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Every shipped manifest works without `init`; snapshots show its resolved form.
+//! Tests that every shipped manifest works without `init`. Snapshots contain the resolved manifests.
 
 use bottle::manifest::{Homes, Kind, Manifests};
 use bottle::resolve::{Selection, explain, resolve, weakening_settings};
 
-/// Only the shipped manifests.
+/// Returns a home in which only the shipped manifests exist, and its manifests.
 fn shipped_only() -> (tempfile::TempDir, Manifests) {
     let empty = tempfile::tempdir().expect("temporary folder");
     let homes = Homes {

@@ -12,12 +12,12 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// The paths of the table and of the copy, relative to the workspace's root.
+/// The paths of the table of defences and of the folder for the copy, relative to the workspace's root.
 const TABLE: &str = "tests/escape/broken.yaml";
 const ROOM: &str = "target/broken";
 
-/// The flag that removes several defences in one build. This is much faster, and sufficient to check that the
-/// table is valid.
+/// The flag that removes several defences in one build. This is much faster, but a test may then fail because
+/// of another defence. It is sufficient to check that the table is valid.
 const TOGETHER: &str = "--together";
 
 /// A defence, and how to remove it.
@@ -33,7 +33,7 @@ struct Broken {
     to: String,
     /// The test that must fail.
     noticed: Noticed,
-    /// Whether a container engine is needed.
+    /// Whether the test needs a container engine.
     #[serde(default)]
     engine: bool,
 }
@@ -135,7 +135,7 @@ impl Broken {
     }
 }
 
-/// The copy of the sources, and its build.
+/// The copy of the sources and its build folder.
 struct Room<'a> {
     root: &'a Path,
     tree: PathBuf,
@@ -149,8 +149,8 @@ impl<'a> Room<'a> {
         let new = Self { root, built: tree.join("target"), tree };
         new.fill()?;
         new.share_dependencies()?;
-        // A test program searches for the program that goes into containers in the checkout from which it was
-        // built.
+        // Tests search for the program that goes into containers in `dist/` of the sources from which they
+        // were built.
         let (dist, link) = (root.join("dist"), new.tree.join("dist"));
         if dist.is_dir() && !link.exists() {
             std::os::unix::fs::symlink(dist, link)?;
@@ -158,11 +158,11 @@ impl<'a> Room<'a> {
         Ok(new)
     }
 
-    /// Copies only files that have changed, so that the others are not rebuilt.
+    /// Copies the sources. Unchanged files are not copied again, so that cargo does not rebuild them.
     fn fill(&self) -> Result<()> {
         let listed = output(Command::new("git").current_dir(self.root).args(["ls-files", "-z"]))?;
         let listed = String::from_utf8(listed.stdout)?;
-        // Leaves out files that were removed but whose removal is not committed yet.
+        // Git still lists files that were removed but whose removal is not staged.
         let files: BTreeSet<&str> =
             listed.split_terminator('\0').filter(|file| self.root.join(file).is_file()).collect();
         self.remove_stale(&files, Path::new(""))?;
@@ -177,7 +177,7 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Removes files of an earlier copy that no longer exist, recursively.
+    /// Removes files of an earlier copy that the sources no longer contain, recursively.
     fn remove_stale(&self, files: &BTreeSet<&str>, folder: &Path) -> Result<()> {
         let Ok(entries) = fs::read_dir(self.tree.join(folder)) else { return Ok(()) };
         for entry in entries {
@@ -193,7 +193,7 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Reuses third-party crates that were built in the checkout.
+    /// Copies third-party crates that were built in the checkout, so that they are not built again.
     fn share_dependencies(&self) -> Result<()> {
         let (from, to) = (self.root.join("target/debug"), self.built.join("debug"));
         if to.exists() || !from.exists() {

@@ -1,7 +1,7 @@
 //! `cargo xtask coverage REPORT`: fails if the tests cover too few lines of security-critical code.
 //!
-//! REPORT is the output of `cargo llvm-cov report --json`. Tests inside a source file count as lines of this
-//! file.
+//! REPORT is the output of `cargo llvm-cov report --json`. Unit tests inside a source file count as lines of
+//! this file.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -90,8 +90,8 @@ pub(crate) fn run(report: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the percentage of covered lines. It is 0 for a part without files, because the part's paths are
-/// then outdated.
+/// Prints and returns the percentage of covered lines of a part. For a part without files, the percentage is
+/// 0, because the paths of the part are then outdated.
 fn print_part(part: &str, paths: &[&str], files: &[(String, Lines)]) -> f64 {
     let lines = || files.iter().filter(|(path, _)| is_within(path, paths)).map(|(_, lines)| lines);
     let count: u64 = lines().map(|lines| lines.count).sum();

@@ -15,7 +15,8 @@ use crate::elf;
 /// The path to which the program is written, relative to the workspace's root.
 const OUTPUT: &str = "dist/bottle";
 
-/// The name of a variable of the fake backend, which only test builds contain.
+/// The name of an environment variable of the fake backend. A program that contains it is a test build and is
+/// not accepted.
 const TEST_PART: &[u8] = b"BOTTLE_FAKE_FAIL";
 
 /// Builds the program, checks it, and copies it to its destination.

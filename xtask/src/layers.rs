@@ -1,4 +1,5 @@
-//! `cargo xtask layers`: prints the order of the program's modules, and the imports that violate it.
+//! `cargo xtask layers`: prints the order of the top-level modules of the package `bottle`, and the imports
+//! that violate it.
 //!
 //! A module imports only from modules that come earlier in [`LAYERS`], so that data flows in one direction
 //! and no two modules depend on each other. Test code may import from any module.
@@ -11,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::broken::root;
 
-/// The modules of `src`. Each one may import only from those before it.
+/// The top-level modules of `src`. Each one may import only from those before it.
 const LAYERS: [&str; 15] = [
     "causes", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets", "backend",
     "instance", "learn", "launch", "keeper", "cli",

@@ -47,7 +47,8 @@ impl fmt::Display for Load {
 }
 
 impl Load {
-    /// The number of requests that `peer` answers per second.
+    /// Returns the number of requests that `peer` answers per second. `turn` is the duration of the
+    /// measurement.
     pub(crate) async fn per_second(self, peer: &Peer, turn: Duration) -> Result<f64> {
         // Connections that are kept alive are opened before the measurement starts.
         let mut clients = Vec::new();

@@ -20,7 +20,7 @@ const FLUSH: Duration = Duration::from_millis(30);
 pub struct Pace {
     /// The delay before every chunk.
     pub delay: Duration,
-    /// The number of chunks after which the body is interrupted.
+    /// The number of chunks after which the body is interrupted. With `None`, the body is sent completely.
     pub cut_after: Option<usize>,
 }
 

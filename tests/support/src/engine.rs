@@ -28,8 +28,8 @@ impl fmt::Display for NoEngine {
 }
 
 /// Checks that an engine is available, that it has [`BASE_IMAGE`], and that the program for containers was
-/// built. An installed engine that is not running is started if this is allowed. It is not stopped
-/// afterwards, because other test programs use it too.
+/// built. If an installed engine is not running and this process is root, starts the engine. The engine is
+/// not stopped afterwards, because other test programs use it too.
 ///
 /// # Errors
 /// Returns [`NoEngine`], which says how to fix the problem. The check runs once per process.

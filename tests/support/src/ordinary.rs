@@ -6,11 +6,11 @@ use std::process::Command;
 use crate::program::Program;
 use crate::skip;
 
-/// The id of a user who owns no files.
+/// The user id with which tests run again. The user owns no files on the machine.
 const ORDINARY: u32 = 64_242;
 
-/// Runs the calling test program again as this user, except tests whose names begin with `without`. The
-/// caller passes its own name there.
+/// Runs the calling test program again as a non-root user, except tests whose names begin with `without`. The
+/// calling test must pass a prefix of its own name, so that it does not run itself.
 ///
 /// # Panics
 /// Panics if one of the tests fails.

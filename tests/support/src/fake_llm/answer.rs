@@ -18,7 +18,8 @@ use super::{Options, Seen, Used, chat, messages, responses};
 use crate::body::{Body, Pace, paced, whole};
 use crate::server::Answer;
 
-/// The maximum size of a request body in bytes. The first request of Claude Code has 110 KB.
+/// The maximum size of a request body in bytes; a larger request is refused as invalid. The first request of
+/// Claude Code has 110 KB.
 const BODY_LIMIT: usize = 16 << 20;
 
 /// The state that all requests share.
@@ -131,8 +132,8 @@ fn respond(
         return refusal(api, 401, "this key is not the one");
     }
     match (api, conversation) {
-        // Codex first tries to open a WebSocket. Only for this status does it switch to ordinary requests
-        // without delay.
+        // Codex first tries to open a WebSocket. It switches to ordinary requests without a delay only if the
+        // response has this status.
         (Some(api), _) if parts.headers.contains_key(http::header::UPGRADE) => {
             refusal(Some(api), 426, "no WebSocket is spoken here")
         }

@@ -46,7 +46,8 @@ pub(super) struct Conversation {
     pub(super) tools: Vec<Value>,
     /// The id of the last denial by a bottle's proxy in the history.
     pub(super) refusal: Option<String>,
-    /// Whether the prompt asks the agent to end with a certain command.
+    /// Whether the prompt asks the agent to end with the command of mini-swe-agent (see
+    /// `Script::ends_by_command`).
     pub(super) ends_by_command: bool,
     /// A made-up number, derived from the request's size so that it grows with the conversation, as real
     /// token counts do.
@@ -74,7 +75,8 @@ impl Conversation {
     }
 }
 
-/// A denial is JSON that contains an id of twelve hexadecimal digits. It is part of a text that is encoded as JSON twice.
+/// Returns the id of the last denial in `body`. A denial is JSON that contains an id of twelve hexadecimal
+/// digits. It is part of a text that is encoded as JSON twice.
 fn last_refusal(body: &str) -> Option<String> {
     let ids = body.rmatch_indices("id").filter_map(|(at, _)| {
         let rest = body[at + 2..].trim_start_matches(['\\', '"', ':', ' ']);
