@@ -1,12 +1,13 @@
 //! Measures bottles on a container engine in comparison with operations of the engine itself, in turns.
 //!
 //! - A start until the agent's process runs is compared with the minimum that a bottle needs: creating two
-//!   networks and two containers one after another, with the same images and restrictions. Goal: 0.75 ×
+//!   networks and two containers one after another, with the same images and restrictions. Goal: at most 0.75
+//!   times as long, because a start does this work concurrently
 //! - Fifty bottles are started one after another, and the last ten are compared with the first ten. Goal: a
 //!   difference of at most 20 %
-//! - A commit is compared with the engine's commit of the same container. Goal: 1.2 ×
+//! - A commit is compared with the engine's commit of the same container. Goal: at most 1.2 times as long
 //! - A resume from a snapshot is compared with a start, which differs only in the image. The additional time
-//!   that the engine needs to run the snapshot's image is added to the start. Goal: 1.2 ×
+//!   that the engine needs to run the snapshot's image is added to the start. Goal: at most 1.2 times as long
 //!
 //! `BOTTLE_BENCH_COUNT` sets another number of bottles than fifty. `BOTTLE_TEST_PROGRAM` sets the path of a
 //! program that is already built, such as `dist/bottle`.

@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Calls `run` with each number from 0 to `count`, in a few concurrent threads.
+/// Calls `run` with each number from 0 to `count`, in [`HANDS`] concurrent threads.
 fn each(count: usize, name: &str, run: &(dyn Fn(usize) -> Result<Duration> + Sync)) -> Result<Sample> {
     let next = AtomicUsize::new(0);
     let hand = || -> Result<Vec<Duration>> {

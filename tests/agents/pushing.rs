@@ -1,9 +1,9 @@
 //! Tests that Claude Code can commit and push through the git gate to an OpenSSH server whose key it does not
 //! have.
 //!
-//! It pushes a clean commit, then a branch with a key in an earlier commit, then a fixture that its author
-//! marked as allowed. The first push succeeds. The second is refused with the id of the commit. The third
-//! waits until the user approves it.
+//! Claude Code pushes a clean commit, then a branch with a key in an earlier commit, then a fixture that its
+//! author marked as allowed. The first push succeeds. The second is refused with the id of the commit. The
+//! third waits until the user approves it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};

@@ -191,7 +191,7 @@ impl Scene {
     }
 
     /// Checks that the usage file of the bottle has one record for every call that the model answered, with
-    /// the usage that the model reported, in the order of the calls.
+    /// the usage that the model reported.
     #[track_caller]
     pub(crate) fn assert_counted(&self, slug: &str, host: &str) {
         let path = self.home.bottle_home().join("usage").join(format!("{slug}.jsonl"));
@@ -223,7 +223,7 @@ impl Scene {
         assert_eq!(counted, answered, "{text}");
     }
 
-    /// Checks that every request contains credentials only in this header.
+    /// Checks that every request contains the real key in this header and in no other one.
     #[track_caller]
     pub(crate) fn assert_sent(&self, header: &str) {
         for call in self.llm.seen() {

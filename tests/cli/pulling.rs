@@ -161,8 +161,7 @@ fn pulls_branches_by_name_in_every_script() -> Result<()> {
             ),
         )?;
         let pulled = run(&home, &["pull", "one", "--branch", branch])?;
-        // Each branch is pulled without a local branch, because it does not contain the branch that was
-        // pulled before.
+        // The local branch is deleted after each pull, because the next branch does not contain it.
         assert_eq!(pulled.code, 0, "{}", pulled.transcript());
         assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, format!("on {branch}\n"));
         home.git(&["branch", "-q", "-D", "bottle/one"])?;

@@ -24,7 +24,7 @@ impl Decide for Alone {
     }
 }
 
-/// A process that has made a proposal and waits for the answer, as a keeper does. Dropping it makes the
+/// A thread that has made a proposal and waits for the answer, as a keeper does. Dropping it makes the
 /// proposal stale.
 pub(crate) struct Asking {
     answer: JoinHandle<Option<Answer>>,

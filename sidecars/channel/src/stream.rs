@@ -13,7 +13,8 @@ use crate::channel::{KeepAlive, StreamHandle};
 use crate::entry::{Frame, Signals};
 use crate::table::{Next, SendOutcome};
 
-/// The most bytes of content in one data frame. The frame's first byte contains the descriptor.
+/// The most bytes of content in one data frame. Longer data is split into several frames. A frame's first
+/// byte contains the descriptor.
 const MAX_BYTES: usize = MAX_DATA - 1;
 
 /// An event on a stream.

@@ -195,7 +195,7 @@ impl Table {
         self.remove_if_finished(stream);
     }
 
-    /// Whether either side reset the stream, or the connection was lost.
+    /// Whether either side reset the stream, the connection was lost, or the stream has left the table.
     pub(crate) fn is_lost(&self, stream: u32) -> bool {
         self.streams.get(&stream).is_none_or(|entry| entry.lost || entry.reset_here)
     }

@@ -254,7 +254,7 @@ async fn detects_the_end_without_a_reader() {
 async fn times_out_without_an_answer() {
     let (near, mut far) = duplex(PIPE);
     let mute = tokio::spawn(async move {
-        // This container sends constantly, but never an answer.
+        // The container in this test sends constantly, but never an answer.
         let mut received = vec![0; PIPE];
         while far.read(&mut received).await.is_ok_and(|read| read > 0) {
             let _ = far.write_all(b"\x7fbottle-rejoin\n\xfe0123456789abcdef").await;

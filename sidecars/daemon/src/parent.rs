@@ -64,7 +64,7 @@ pub trait Serve {
 /// sockets.
 ///
 /// # Errors
-/// If the peer is not a bundle, or uses another protocol version.
+/// If the handshake with the parent fails, or the parent is not a bundle.
 pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon: S) -> anyhow::Result<()> {
     let Confined { parent, memory, weaker } = confined;
     parent.set_nonblocking(true)?;

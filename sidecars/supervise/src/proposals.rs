@@ -62,7 +62,7 @@ pub(crate) enum ProposeError {
     /// The proposal can never be applied.
     #[error(transparent)]
     Proposal(#[from] ProposalError),
-    /// The proposal, rendered as a file, is too long for a user to read.
+    /// The proposal, rendered as a file, is longer than [`MAX_TEXT`] bytes, which a user would not read.
     #[error("the proposal is too long for a user; propose less at once")]
     TooLong,
     /// The proposal names a revision of the routes that does not exist yet.
@@ -73,7 +73,7 @@ pub(crate) enum ProposeError {
         /// The revision of the active routes.
         live: u64,
     },
-    /// Too many proposals are pending.
+    /// [`STORED`] proposals are pending, so no other one can be stored.
     #[error("{STORED} proposals are pending already; try again when some of them are decided")]
     Full,
 }

@@ -17,7 +17,8 @@ use crate::{ChannelError, Closed, HELLO_DEADLINE};
 /// buffers may have mixed with the opening.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most bytes to skip before the answer: as many as one side can have in flight.
+/// The most bytes to skip before the answer: as many as one side can have in flight. If more bytes arrive,
+/// [`rejoin()`] fails.
 const MAX_SKIPPED: usize = MAX_STREAMS * WINDOW as usize;
 
 /// Size of the read buffer, in bytes.

@@ -1,6 +1,6 @@
 //! `fake-llm`: the fake model API as a program, for trying an agent by hand.
 //!
-//! It prints its address, the only key that it accepts and the path of its certificate, each on a line, and
+//! The program prints its address, the only key that it accepts and the path of its certificate, each on a line, and
 //! runs until it is stopped.
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 

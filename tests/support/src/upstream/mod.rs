@@ -5,7 +5,7 @@
 //! | `/ws` | a WebSocket that sends every message back |
 //! | `/status/N` | status N with a short text |
 //! | `/bytes/N` | N bytes |
-//! | `/wait/MS` | an answer after so many milliseconds |
+//! | `/wait/MS` | an answer after MS milliseconds |
 //! | `/drip/N/MS` | N lines, one every MS milliseconds |
 //! | `/sse/N/MS` | N server-sent events, one every MS milliseconds |
 //! | `/cut/N` | N chunks, then the connection breaks |

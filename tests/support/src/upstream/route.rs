@@ -15,7 +15,7 @@ use crate::server::Answer;
 
 /// The size of a chunk of `/bytes/N` in bytes.
 const CHUNK: usize = 64 << 10;
-/// The maximum size of a body that is echoed as text, in bytes.
+/// The maximum number of bytes of a request body that are echoed as text. The rest is only counted.
 const ECHO_LIMIT: usize = 64 << 10;
 
 pub(super) async fn answer(visits: Arc<Mutex<Vec<Visit>>>, request: Request<Incoming>) -> Answer {
