@@ -5,7 +5,7 @@ use std::fs;
 /// A process and its memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
-    /// The role of the process: `__keeper`, `__bundle`, `__egress` or `__guest`.
+    /// The role of the process, for example `__keeper`, `__bundle`, `__egress` or `__guest`.
     pub(crate) role: String,
     /// The resident memory, in bytes.
     pub(crate) resident: u64,

@@ -42,7 +42,7 @@ fn assert_restored(pty: &Pty) -> Result<()> {
     Ok(())
 }
 
-/// Leaves with `q`.
+/// Exits `bottle supervise` with the key `q`.
 fn leave(mut pty: Pty) -> Result<()> {
     pty.type_keys("q")?;
     assert_eq!(pty.wait_exit()?, 0, "{}", pty.screen());
@@ -266,7 +266,7 @@ fn pasted_text_decides_nothing() -> Result<()> {
     leave(pty)
 }
 
-/// The number of bottles with proposals.
+/// The number of bottles with proposals, and the number of proposals of each bottle.
 const BOTTLES: usize = 70;
 const EACH: usize = 16;
 

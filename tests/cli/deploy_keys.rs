@@ -185,7 +185,7 @@ fn reports_a_forges_refusal_before_creating_anything() -> Result<()> {
         assert!(!said.contains("not undone:"), "{said}");
         assert!(!scene.home.bottle_home().join("state/one").exists(), "{said}");
     }
-    // Another key already has that title.
+    // Another key at the forge already has the title of the new key.
     scene.forge.add("bottle one", "ssh-ed25519 AAAA");
     let said = scene.start_fails()?;
     assert!(said.contains("Key title has been used") && said.contains("choose another --label"), "{said}");

@@ -14,7 +14,7 @@ fn home() -> Result<TestHome> {
     let text = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '600']}\ngit-gate:\n  repos:\n    \
                 tool: {url: 'ssh://git@host.invalid:2222/team/tool.git', key: {provider: static, path: ~/key}}\n---\n";
     home.bottle("work", text)?.agent("work", "---\nbottle: work\n---\n")?;
-    // The private key file does not exist, because the host key is checked before it is read.
+    // The file `~/key` is not created, because `bottle` checks the host key before it reads the private key.
     Ok(home)
 }
 

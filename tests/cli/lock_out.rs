@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// lock the bottle.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// A script for bash that sends a different correct part of `$K` in each request. It prints `x-bottle-reason`
-/// of each response, or `passed`.
+/// A script for bash that sends a different correct part of `$K` in each request. It prints the
+/// `x-bottle-reason` of each response, or `passed` if the status is 200.
 const GUESS: &str = "i=0; while [ $i -lt 12 ]; do curl -s -D - -o /dev/null -H \"x-guess: ${K:$i:16}\" \
     http://api.site.example/open | tr -d '\\r' | sed -n -e 's/^x-bottle-reason: //p' -e 's/^HTTP[^ ]* 200.*/passed/p'; \
     i=$((i+1)); done";

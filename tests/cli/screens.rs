@@ -11,7 +11,7 @@ type Size = (u16, u16);
 
 const USUAL: Size = (24, 80);
 
-/// A command whose screen is compared with a snapshot.
+/// A command whose screen the tests check.
 struct Shown {
     arguments: &'static [&'static str],
     /// The text to wait for, and the key that then exits the command; none for a command that exits by
@@ -151,8 +151,8 @@ fn painted(raw: &str) -> Vec<&str> {
     raw.split("\x1b[").skip(1).filter_map(|sequence| Some(&sequence[..numbers(sequence)?])).collect()
 }
 
-/// Whether these parameters select only colours that are readable on any background: the terminal's own red
-/// to cyan. Black, white, background colours and custom colours are not allowed.
+/// Whether these parameters select only text attributes, and colours that are readable on any background: the
+/// terminal's own red to cyan. Black, white, background colours and custom colours are not allowed.
 fn is_readable(code: &str) -> bool {
     let mut parts = code.split(';');
     while let Some(part) = parts.next() {
