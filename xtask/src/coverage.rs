@@ -31,7 +31,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "sidecars/git-gate/src/archives.rs",
             "sidecars/git-gate/src/blob_scan.rs",
             "sidecars/git-gate/src/new_objects.rs",
-            "sidecars/git-gate/src/object_scan.rs",
+            "sidecars/git-gate/src/push_scan.rs",
             "sidecars/git-gate/src/tree_index.rs",
         ],
     ),

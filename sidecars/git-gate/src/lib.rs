@@ -6,7 +6,7 @@
 //! ```text
 //! git in the bottle ── http ──► http ──► fetch: refresh the mirror ──► git upload-pack
 //!                                   └──► push:  git receive-pack ─(quarantine, pre-receive)─┐
-//!               upstream ◄── git push ◄── approval ◄── object_scan ◄── ref rules ◄──────────┘
+//!               upstream ◄── git push ◄── approval ◄── push_scan ◄── ref rules ◄──────────┘
 //! ```
 //! ```text
 //! daemon                the process: confinement, repositories from the parent process, health
@@ -25,7 +25,7 @@
 //! refusal               reasons for refusing a push or fetch, as messages for the agent
 //! refs                  ref rules
 //! new_objects           objects that are new to the upstream
-//! object_scan           the scan of every new object
+//! push_scan           the scan of every new object
 //! blob_scan             the views of a blob that are scanned, and the lines of findings
 //! tree_index            the paths and commits of new objects
 //! archives              the contents of gzip and zip files
@@ -44,10 +44,10 @@ mod http;
 mod mirror;
 mod names;
 mod new_objects;
-mod object_scan;
 mod private_root;
 mod push;
 mod push_head;
+mod push_scan;
 mod refs;
 mod refusal;
 mod repo;

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::git::{Git, finish};
-use crate::object_scan::{LISTED_WITHIN, ReadError, Reader};
+use crate::push_scan::{LISTED_WITHIN, ReadError, Reader};
 use crate::refs::Update;
 
 /// The name of an object folder in the mirror. It contains the mirror's packs and no loose objects, and

@@ -16,7 +16,7 @@ use crate::agent_messages::{self, Failure};
 use crate::daemon::Gate;
 use crate::findings::{Found, PushFindings};
 use crate::git::Git;
-use crate::object_scan;
+use crate::push_scan;
 use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes, check_update};
 use crate::refusal::{Block, Refusal, SHOWN};
 use crate::repo::Repo;
@@ -103,7 +103,7 @@ impl Push<'_> {
             let mut findings = PushFindings::default();
             let (scanner, fds) = (&self.gate.scanner, &self.gate.fds);
             let read =
-                object_scan::read_push(&repo.git, &self.quarantine, &updates, scanner, fds, &mut findings)
+                push_scan::read_push(&repo.git, &self.quarantine, &updates, scanner, fds, &mut findings)
                     .await;
             tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
             // Hits are counted even if the push is refused for another reason, because the duration of the
@@ -184,7 +184,7 @@ impl Push<'_> {
         if self.quarantine.is_empty() {
             return self.repo.git.clone();
         }
-        object_scan::with_quarantine(&self.repo.git, &self.quarantine)
+        push_scan::with_quarantine(&self.repo.git, &self.quarantine)
     }
 
     /// Returns the findings that need the user's approval; empty if the push is allowed. An error blocks the

@@ -7,7 +7,7 @@ use bottle_contract::lock_out;
 use crate::agent_messages;
 use crate::findings::Found;
 use crate::git::GitError;
-use crate::object_scan::ReadError;
+use crate::push_scan::ReadError;
 use crate::refs::{MOST_UPDATES, RefError};
 use crate::repo::RefreshError;
 

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::ops::Range;
 
 use crate::dense_regions;
-use crate::known::KnownSecrets;
+use crate::known_secrets::KnownSecrets;
 use crate::text_encodings::{Bits, Decoded, base85, dump, numbers, unquoted, uuencoded};
 use crate::view::View;
 

@@ -5,8 +5,8 @@
 //!   view             the text as its reader sees it: escapes decoded, look-alike characters replaced
 //!   rules            built-in pattern rules for tokens and prompt injection phrases
 //!   base64_runs      base64 in the text, to which the same rules apply
-//!   known            known secrets, found with an index (windows) by their private characters
-//!                    (private_parts, key_numbers)
+//!   known_secrets    known secrets, found with an index (windows) by their private characters
+//!                    (matchable_parts, key_numbers)
 //!   encoded_secrets  known secrets in encoded text, which dense_regions selects and text_encodings decodes
 //!   entropy          text as random as a key
 //!   hidden           invisible characters
@@ -28,8 +28,8 @@ mod finding;
 mod header;
 mod hidden;
 mod key_numbers;
-mod known;
-mod private_parts;
+mod known_secrets;
+mod matchable_parts;
 mod redact;
 mod rewrite;
 mod rule_files;
@@ -43,8 +43,8 @@ mod windows;
 
 pub use finding::{Detector, Finding, Range64, Severity};
 pub use header::{HeadPart, head_injection};
-pub use known::KnownSecrets;
-pub use private_parts::KnownSecret;
+pub use known_secrets::KnownSecrets;
+pub use matchable_parts::KnownSecret;
 pub use redact::{MASK, Redactor, SHORTEST_ANYWHERE, SHORTEST_MASKED, TooLarge};
 pub use rewrite::{Shape, rewrite};
 pub use rule_files::{BadRuleFile, RuleFiles};

@@ -38,7 +38,7 @@ gate_modules!(
     new_objects = "../../src/new_objects.rs",
     git = "../../src/git.rs",
     names = "../../src/names.rs",
-    object_scan = "../../src/object_scan.rs",
+    push_scan = "../../src/push_scan.rs",
     refs = "../../src/refs.rs",
     upstream = "../../src/upstream.rs",
 );

@@ -15,7 +15,7 @@ use crate::findings::PushFindings;
 use crate::git::{Git, ReservedFds};
 use crate::new_objects::KNOWN;
 use crate::refs::Update;
-use crate::{object_scan, put};
+use crate::{push_scan, put};
 
 /// The number of known secrets, which the scanner searches in every spelling.
 const SECRETS: usize = 10;
@@ -38,7 +38,7 @@ pub(crate) fn read_all(repo: &Path) -> Result<()> {
     let objects = repo.join("objects").to_string_lossy().into_owned();
     let mut findings = PushFindings::default();
     runtime
-        .block_on(object_scan::read_push(
+        .block_on(push_scan::read_push(
             &Git::new(&mirror),
             &objects,
             &[update],

@@ -3,7 +3,7 @@
 //! It runs two searches, both with the index of the module `windows`. The first search finds private
 //! characters of a secret in the text. The second search compares only the letters and digits of secret and
 //! text, so it finds a secret even if it is split, spaced or spread over several fields. Both searches find
-//! pieces of at least [`PIECE`] characters within one private part of a secret (see `private_parts`), and
+//! pieces of at least [`PIECE`] characters within one private part of a secret (see `matchable_parts`), and
 //! their cost does not grow with the number of secrets. Most spellings are decoded in the scanned text (see
 //! `view`, `dense_regions` and `encoded_secrets`) instead of being listed for each secret.
 
@@ -14,7 +14,7 @@ use bottle_contract::secret::Secret;
 use zeroize::Zeroizing;
 
 use crate::alphanumerics::{Letters, positions};
-use crate::private_parts::{KnownSecret, Leaf, PIECE, Part};
+use crate::matchable_parts::{KnownSecret, Leaf, PIECE, Part};
 use crate::redact::TooLarge;
 use crate::secret_spellings;
 use crate::view::View;
