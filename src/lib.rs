@@ -1,4 +1,4 @@
-//! Runs coding agents in isolated bottles whose only route to the network is an egress proxy.
+//! Runs coding agents in isolated bottles, which reach the network only through an egress proxy and a git gate.
 //!
 //! Data flows through the modules in this direction:
 //!

@@ -30,7 +30,7 @@ pub(crate) struct ActiveBottle {
     pub(crate) pending: u32,
     /// The sidecars of a running bottle.
     pub(crate) services: Vec<Service>,
-    /// Why the egress of a running bottle is locked, if it is.
+    /// Why all traffic of this bottle is denied, which is then locked. `None` if it is not locked.
     pub(crate) locked: Option<LockOut>,
     /// Why the bottle's record cannot be read, if it cannot.
     pub(crate) problem: Option<String>,

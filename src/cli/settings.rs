@@ -66,7 +66,7 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("egress.spool_quota", "disk space for buffered request bodies, encrypted", |s| {
         indicatif::HumanBytes(s.limits.spool).to_string()
     }),
-    ("home_allow", "paths of your home that bottles may read", |s| {
+    ("home_allow", "files and folders that bottles may read", |s| {
         listed(s.home_allow.iter().map(|path| path.display().to_string()))
     }),
     ("keep_days", "days to keep usage records", |s| s.keep_days.to_string()),

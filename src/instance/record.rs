@@ -81,7 +81,7 @@ pub struct Record {
     /// The bottle's sidecars, as the keeper last recorded them.
     #[serde(default)]
     pub services: Vec<Service>,
-    /// The reason for which the bottle is locked. All traffic of a locked bottle is denied.
+    /// Why all traffic of this bottle is denied, which is then locked. `None` if it is not locked.
     #[serde(default)]
     pub locked: Option<LockOut>,
     /// The exit of the agent, once it exited.

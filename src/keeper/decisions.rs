@@ -98,7 +98,8 @@ impl Decisions {
         }
     }
 
-    /// Removes the one-time grant of `proposal` after a request used it. The proxy has already removed its copy.
+    /// Removes the one-time grant of `proposal` after a request used it. The proxy has already removed
+    /// its own copy of the grant.
     pub(super) async fn spent(&self, proposal: Id) {
         let mut state = self.0.live.lock().await;
         let Some(routes) = &mut state.routes else { return };

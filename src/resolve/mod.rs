@@ -1,5 +1,5 @@
-//! Merges manifest layers into a resolved manifest. The same rules apply to `extends`, to several parents,
-//! and to several selected bottles.
+//! Merges manifest layers into a resolved manifest. The same rules merge the layers of parents (`extends`) and those of
+//! several bottle manifests that the user selected.
 //!
 //! ```text
 //! selection ──▶ linearise   the files, ancestors first, each once; only these are read

@@ -17,8 +17,8 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::mcp_server::Server;
 use crate::proposals::Proposals;
-use crate::server::Server;
 
 /// The maximum number of concurrent connections from the bottle, each with one request. Further connections
 /// wait.

@@ -1,8 +1,8 @@
 //! Implements the supervise daemon, an MCP server through which an agent proposes routes to the user.
 //!
 //! ```text
-//! agent ── MCP, http://supervise:9100/mcp ──► server ─► proposals ─► questions ─► bundle ─► keeper ─► user
-//! command ── bottle-ask ──────────────────────┘             ◄── answer, when the routes are active ┘
+//! agent ── MCP, http://supervise:9100/mcp ──► mcp_server ─► proposals ─► bundle ─► keeper ─► user
+//! command ── bottle-ask ──────────────────────┘                 ◄── answer, when the routes are active ┘
 //! ```
 //! The daemon has no secrets, and connects only to its parent process, the bundle. The bundle sends new
 //! routes to the daemon after the proxy has activated them. If a proposal can never be applied, the daemon
@@ -11,7 +11,7 @@
 //! ```text
 //! daemon       the process: confinement, and requests of the parent process
 //! http         connections of the bottle, and their limits
-//! server       the MCP server, which uses the official SDK
+//! mcp_server   the MCP server, which uses the official SDK
 //! tools        descriptions, schemas and arguments of the tools
 //! proposals    the bottle's proposals and their answers
 //! ask_command  the command `bottle-ask`, for agents without MCP
@@ -20,8 +20,8 @@
 pub mod ask_command;
 mod daemon;
 mod http;
+mod mcp_server;
 mod proposals;
-mod server;
 mod tools;
 
 pub use daemon::{NAME, SuperviseConfig, run};

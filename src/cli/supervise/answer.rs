@@ -145,7 +145,7 @@ fn check_approval(
         let message = format!("a proposal of {tool} has no routes to edit");
         (message, "--edit", "approve it as it is, or reject it")
     } else if *grant != GrantScope::Run {
-        (format!("an approval of {tool} holds for this one case only"), "--scope", "omit `--scope`")
+        (format!("an approval of {tool} always holds until the bottle ends"), "--scope", "omit `--scope`")
     } else if reason.is_none_or(|reason| reason.trim().is_empty()) {
         (format!("an approval of {tool} needs a reason"), "--reason", "give one with `--reason TEXT`")
     } else {

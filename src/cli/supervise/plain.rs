@@ -47,7 +47,8 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The prefix of every line that comes from a bottle. No other line has this prefix.
+/// The prefix of every line that comes from a bottle, and of no other line, so that a bottle cannot imitate the
+/// program's own output.
 const BAR: &str = "| ";
 
 /// Adds the prefix to a line that comes from a bottle.

@@ -172,7 +172,7 @@ pub(crate) fn limits() -> WebSocketConfig {
         .max_frame_size(Some(bounds::MESSAGE_BYTES))
 }
 
-/// Returns the bytes of a message that its receiver can read.
+/// Returns the content of a message: its text or data, or the reason text of a close message.
 pub(crate) fn payload(message: &Message) -> Vec<u8> {
     match message {
         Message::Text(text) => text.as_bytes().to_vec(),

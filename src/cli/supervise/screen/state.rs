@@ -564,7 +564,9 @@ impl State {
     fn choose_scope(&mut self) -> Effect {
         let Some(EffectInput { pending, scope, .. }) = self.effect_input() else {
             return match self.rows.current() {
-                Some(_) => self.set_message(Tone::Plain, "an approval of this holds for this one case only"),
+                Some(_) => {
+                    self.set_message(Tone::Plain, "an approval of this always holds until the bottle ends")
+                }
                 None => Effect::Nothing,
             };
         };

@@ -212,7 +212,7 @@ fn each_key_has_its_effect() {
         ("ooaa", "nothing", "the file is not yours; `o` changes the scope"),
         ("oooa", "yes to 01: -", "approving"),
         ("ojka", "yes once to 01: -", "approving"),
-        ("jo", "nothing", "an approval of this holds for this one case only"),
+        ("jo", "nothing", "an approval of this always holds until the bottle ends"),
         ("q", "leave", ""),
         ("\nq", "leave", ""),
         ("aq", "nothing", "an answer is in progress; press `q` again to quit, and `bottle audit show` shows"),
