@@ -38,8 +38,8 @@ const SPARE_PART: u64 = 50;
 /// Folders whose files are kept in memory.
 const IN_MEMORY: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
 
-/// The maximum depth of folders whose files are counted. Files in deeper folders do not count, neither toward
-/// the limit nor on a nearly full disk. Each level needs an open descriptor. No build nests folders deeper.
+/// The maximum depth of folders. Deeper nesting counts as an exceeded limit, so that no file can be hidden from the
+/// measurement. Each level needs an open descriptor. No build nests folders deeper.
 const DEEPEST: usize = 256;
 
 /// The unit of `st_blocks` on every file system (stat(2)).
@@ -102,12 +102,14 @@ struct Own {
 
 impl Own {
     /// Measures the disk use of the folders in bytes. A file with several names is counted once, and
-    /// unreadable entries are skipped.
+    /// unreadable entries are skipped. Folders nested deeper than [`DEEPEST`] count as unlimited use.
     fn use_of_disk(&self) -> u64 {
-        let mut seen = HashSet::new();
-        let changed = self.changed.as_ref().map_or(0, |folder| take(folder, Path::new("."), &mut seen));
-        let others = self.folders.iter().map(|folder| take(CWD, folder, &mut seen));
-        others.fold(changed, u64::saturating_add).saturating_sub(self.given)
+        let mut scan = DiskScan::default();
+        if let Some(changed) = &self.changed {
+            scan.add(changed, Path::new("."));
+        }
+        self.folders.iter().for_each(|folder| scan.add(CWD, folder));
+        if scan.too_deep { u64::MAX } else { scan.bytes.saturating_sub(self.given) }
     }
 
     /// Whether the disk has less than `spare` bytes free while the folders use more than `spare` bytes.
@@ -120,10 +122,13 @@ impl Own {
     }
 }
 
-/// Measures the disk use of a folder in bytes, with the same method as the watch.
+/// Measures the disk use of a folder in bytes, with the same method as the watch. Does not count files in folders
+/// nested deeper than 256 levels.
 #[must_use]
 pub fn use_of_disk(folder: &Path) -> u64 {
-    take(CWD, folder, &mut HashSet::new())
+    let mut scan = DiskScan::default();
+    scan.add(CWD, folder);
+    scan.bytes
 }
 
 /// The schedule of one kind of measurement.
@@ -203,43 +208,56 @@ struct Level {
     below: Vec<CString>,
 }
 
-fn take(at: impl AsFd, folder: &Path, seen: &mut HashSet<(u64, u64)>) -> u64 {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut bytes = 0_u64;
-    let Ok(top) = rustix::fs::openat(at, folder, flags, Mode::empty()) else { return 0 };
-    let Ok(disk) = rustix::fs::fstat(&top).map(|stat| stat.st_dev) else { return 0 };
-    let mut levels = vec![level(top, disk, &mut bytes, seen)];
-    while let Some(last) = levels.last_mut() {
-        let Some(name) = last.below.pop() else {
-            levels.pop();
-            continue;
-        };
-        if let Ok(next) = rustix::fs::openat(&last.folder, &name, flags, Mode::empty())
-            && levels.len() < DEEPEST
-        {
-            levels.push(level(next, disk, &mut bytes, seen));
-        }
-    }
-    bytes
+/// The disk use of several folders.
+#[derive(Default)]
+struct DiskScan {
+    bytes: u64,
+    /// Files with several names that are already counted, as device and inode.
+    seen: HashSet<(u64, u64)>,
+    /// Whether a folder is nested deeper than [`DEEPEST`]. Its files are not counted.
+    too_deep: bool,
 }
 
-/// Counts the entries of a folder, and collects its subfolders on the same disk.
-fn level(folder: OwnedFd, disk: u64, bytes: &mut u64, seen: &mut HashSet<(u64, u64)>) -> Level {
-    let mut below = Vec::new();
-    for entry in Dir::read_from(&folder).into_iter().flatten().filter_map(Result::ok) {
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        if stat.st_nlink == 1 || seen.insert((stat.st_dev, stat.st_ino)) {
-            *bytes += u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
-        }
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stat.st_dev == disk {
-            below.push(name.to_owned());
+impl DiskScan {
+    /// Adds the files beneath `folder`, a path relative to `at`, that are on the same disk as it.
+    fn add(&mut self, at: impl AsFd, folder: &Path) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(top) = rustix::fs::openat(at, folder, flags, Mode::empty()) else { return };
+        let Ok(disk) = rustix::fs::fstat(&top).map(|stat| stat.st_dev) else { return };
+        let mut levels = vec![self.level(top, disk)];
+        while let Some(last) = levels.last_mut() {
+            let Some(name) = last.below.pop() else {
+                levels.pop();
+                continue;
+            };
+            let Ok(next) = rustix::fs::openat(&last.folder, &name, flags, Mode::empty()) else { continue };
+            if levels.len() < DEEPEST {
+                levels.push(self.level(next, disk));
+            } else {
+                self.too_deep = true;
+            }
         }
     }
-    Level { folder, below }
+
+    /// Counts the entries of a folder, and collects its subfolders on the same disk.
+    fn level(&mut self, folder: OwnedFd, disk: u64) -> Level {
+        let mut below = Vec::new();
+        for entry in Dir::read_from(&folder).into_iter().flatten().filter_map(Result::ok) {
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            if stat.st_nlink == 1 || self.seen.insert((stat.st_dev, stat.st_ino)) {
+                let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
+                self.bytes = self.bytes.saturating_add(bytes);
+            }
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stat.st_dev == disk {
+                below.push(name.to_owned());
+            }
+        }
+        Level { folder, below }
+    }
 }
 
 #[cfg(test)]
@@ -254,6 +272,17 @@ mod tests {
         assert_eq!(proportional("Rss: 900 kB\n"), None);
         let own = own_memory(std::process::id());
         assert!(own > 0 && own <= resident(std::process::id()).expect("a process"), "{own}");
+    }
+
+    #[test]
+    fn counts_a_folder_nested_too_deep_as_unlimited_use() {
+        let folder = tempfile::tempdir().expect("folder");
+        let own = Own { folders: vec![folder.path().to_owned()], changed: None, given: 0 };
+        fs::create_dir_all(folder.path().join("d/".repeat(DEEPEST - 1))).expect("made");
+        assert!(own.use_of_disk() < 1 << 30);
+        fs::create_dir_all(folder.path().join("d/".repeat(DEEPEST))).expect("made");
+        assert_eq!(own.use_of_disk(), u64::MAX);
+        assert!(use_of_disk(folder.path()) < 1 << 30);
     }
 
     #[test]
