@@ -76,7 +76,7 @@ pub(super) async fn probe_isolation(context: &LaunchContext<'_>, guest: &Channel
 pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) -> Result<Stream, LaunchError> {
     let agent = &context.order.plan.agent;
     let mut argv = match &context.order.resumed {
-        // An agent that is told to resume exits with an error when it finds no conversation.
+        // An agent started with its resume option exits with an error when it finds no conversation.
         Some(resumed) if !conversation::exists(guest, &context.order.plan.transcript).await => {
             resumed.anew.clone()
         }

@@ -241,7 +241,7 @@ async fn make_listener_dir(
     };
     let made = engine.call(engine.docker().create_volume(request)).await;
     let volume = made.map_err(|error| error.during("make the volume of the bottle's proxy"))?;
-    // If a volume of that name exists, the engine returns it, whoever created it.
+    // If a volume of that name exists, the engine returns it, even if another program created it.
     if names.owned(&volume.name, &volume.labels).is_none() {
         return Err(names::foreign_volume(&name));
     }
