@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// Returns the messages of `error` and its causes, outermost first. Omits a cause whose message is already
-/// contained in the message before it, as in errors of some libraries.
+/// Returns the messages of `error` and its causes, outermost first. Some libraries repeat a cause in the message of
+/// their error; a cause whose message is contained in the message before it is omitted.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> Vec<String> {
     let mut chain = vec![error.to_string()];
     for cause in anyhow::Chain::new(error).skip(1).map(ToString::to_string) {

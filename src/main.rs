@@ -1,5 +1,5 @@
-//! The `bottle` program. The first argument can select an internal role (guest, sidecar or keeper); otherwise
-//! the program is the command line.
+//! The `bottle` program. If the first argument names an internal role (guest, sidecar or keeper), the program runs that
+//! role; otherwise it runs the command line.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the keeper, the process that owns a bottle. If the keeper cannot read the host's environment and
-/// folders, it only exits; its client then sees that the connection was closed.
+/// Runs the keeper, the process that owns a bottle. If the keeper cannot read the host's environment and folders, it
+/// exits without a message; its client then sees that the connection was closed.
 fn keeper() -> ExitCode {
     if bottle_harden::process::leave_folder().is_err() {
         return ExitCode::FAILURE;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::causes;
 
-/// A backend's error: a lower-case message, its cause and a hint. Callers handle it by its kind only.
+/// A backend's error: a kind, a lower-case message, its cause and a hint. Code that handles errors looks only at the
+/// kind.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct BackendError {
@@ -59,7 +60,7 @@ impl BackendError {
         Self::new(BackendErrorKind::Unsupported, message).with_hint(hint)
     }
 
-    /// Joins the failures of an operation that continued after each failure.
+    /// Returns one error that contains all `failures` of an operation that continued after each failure.
     ///
     /// # Errors
     /// When there is at least one failure; the message contains all of them.

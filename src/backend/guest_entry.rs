@@ -36,7 +36,8 @@ pub fn run() -> ExitCode {
     match receive_and_run() {
         Ok(code) => code,
         Err(error) => {
-            // The backend sees that the handoff connection closed. The error goes to the bottle's log.
+            // Writes the error to the bottle's log. The backend notices the failure because the handoff connection
+            // closes.
             let _ = io::Write::write_fmt(
                 &mut io::stderr(),
                 format_args!("guest: {}\n", causes::one_line(&error)),
@@ -55,7 +56,8 @@ fn receive_and_run() -> io::Result<ExitCode> {
         GuestSpec::Plain(spec) => super::fake::guest::run(child_end, spec, fds),
         GuestSpec::Sandbox(spec) => match enter(&spec, child_end).map_err(io::Error::other)? {
             Entered::Outer => Ok(ExitCode::SUCCESS),
-            // A trial sandbox exits after its setup succeeded.
+            // Without folders of a bottle, the sandbox is only a trial of the setup. It exits after the setup
+            // succeeded.
             Entered::Inner(_) if spec.own.is_none() => Ok(ExitCode::SUCCESS),
             Entered::Inner(changed) => Ok(bottle_guest::run(GuestConfig {
                 transport: transport(fds)?,

@@ -1,6 +1,6 @@
 //! Default limits on the memory and the processes of a bottle. They are the same on every backend.
 
-/// The maximum number of processes and threads of a bottle whose plan sets no limit. It allows a large build.
+/// The maximum number of processes and threads of a bottle whose plan sets no limit. It is enough for a large build.
 pub(crate) const PROCESSES: u64 = 4096;
 
 /// The default size of `/tmp` in bytes; it allows unpacking and building a large package. It is not a fraction of the
@@ -11,8 +11,8 @@ const SCRATCH: u64 = 4 << 30;
 /// engines give by default.
 const SHARED_PART: u64 = 4;
 
-/// Bytes of tmpfs for each allowed inode. An empty file takes about a kilobyte of kernel memory, which no size limit
-/// counts.
+/// Bytes of tmpfs for each allowed inode. The number of inodes is limited because an empty file takes about a kilobyte
+/// of kernel memory, which the size limit of a tmpfs does not count.
 const BYTES_PER_FILE: u64 = 16 << 10;
 
 /// The memory limit, in bytes, of a bottle whose plan sets none: three quarters of the machine's memory. The last

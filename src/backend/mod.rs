@@ -5,8 +5,8 @@
 //!  (nothing) ─────────► Prepared ─────────────► network ──────────► sidecars ──────────► pid 1 up
 //!                                    remove undoes any of it, in any order, repeatedly
 //! ```
-//! `freeze` creates a [`Snapshot`] of a running or kept bottle. A later launch starts from that snapshot, from the
-//! bottle's kept files, or from empty folders, as [`Launch::origin`] says.
+//! `freeze` creates a [`Snapshot`] of a bottle that runs or whose files were preserved. A later launch starts from that
+//! snapshot, from the bottle's preserved files, or from empty folders, as [`Launch::origin`] says.
 //!
 //! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
 //! decisions: [`crate::launch`] runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
@@ -48,11 +48,11 @@ pub trait Backend: Images + Lifecycle + Snapshots {
     /// The backend's name in settings, metadata and messages.
     fn name(&self) -> &'static str;
 
-    /// The optional features of this backend.
+    /// Says which optional features this backend has.
     fn capabilities(&self) -> Capabilities;
 
-    /// Checks the machine and reports findings, each with its fix. Changes nothing on the machine, and also works when
-    /// the engine is not installed.
+    /// Checks whether this machine can run bottles, and reports each problem with its fix. Changes nothing on the
+    /// machine, and also works when the engine is not installed.
     async fn check(&self) -> Check;
 
     /// Checks only whether a bottle can be started. A backend may skip slow checks that do not affect this answer.
@@ -67,7 +67,7 @@ pub trait Backend: Images + Lifecycle + Snapshots {
     fn supports(&self, plan: &Plan) -> Result<(), BackendError>;
 }
 
-/// The inputs of bottles: the agent's program or image.
+/// Finds, builds and removes the inputs of bottles: the agent's program or image.
 #[async_trait]
 pub trait Images: Send + Sync {
     /// Previews [`Images::prepare`] for the user to approve. Creates nothing and does not use the network.
@@ -76,15 +76,15 @@ pub trait Images: Send + Sync {
     /// The errors of [`Images::prepare`] that can be detected without creating anything.
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError>;
 
-    /// Finds or builds the agent's program or image, and reports progress. Creates no resource of a single bottle. If
-    /// the call is cancelled, the next call continues from the partial result or removes it.
+    /// Finds or builds the agent's program or image, and reports progress. Creates nothing that belongs to only one
+    /// bottle. If the call is cancelled, the next call continues from the partial result or removes it.
     ///
     /// # Errors
     /// [`BackendError`] that names the program or image and the user's next step.
     async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError>;
 
-    /// Lists unused images and similar inputs of earlier bottles. Never lists a snapshot or an input in use. Changes
-    /// nothing.
+    /// Lists the images, volumes and build leftovers that `bottle` created and no bottle uses any more. Never lists a
+    /// snapshot. Changes nothing.
     ///
     /// # Errors
     /// As [`Lifecycle::enumerate`].
@@ -112,8 +112,8 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`]. The ledger then names the resources created so far.
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError>;
 
-    /// Starts the bundle without its configuration and secrets. Its proxy accepts no connections until the keeper
-    /// provisions it.
+    /// Starts the bundle (the bottle's sidecars) without its configuration and secrets. Its proxy accepts no
+    /// connections until the keeper provisions it.
     ///
     /// # Errors
     /// As [`Lifecycle::make_network`].
@@ -140,8 +140,9 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`] when pid 1 is not running.
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
-    /// Listener addresses of other bottles, of any home, that this bottle must not reach. At most
-    /// [`MAX_OTHER_LISTENERS`]. Empty on a backend whose bottles have no network addresses.
+    /// Returns addresses at which the proxies of other bottles listen, in any `$BOTTLE_HOME`. The isolation probe
+    /// checks that this bottle cannot reach them. Returns at most [`MAX_OTHER_LISTENERS`], and none on a backend whose
+    /// bottles have no network addresses.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be queried.
@@ -150,8 +151,8 @@ pub trait Lifecycle: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Lists every existing resource of this home by its label. Does not read the bottles' metadata, so the list
-    /// includes resources whose metadata was lost.
+    /// Lists every existing resource of this `$BOTTLE_HOME`, which it finds by labels. Does not read the bottles'
+    /// metadata, so the list includes resources whose metadata was lost.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be queried. An absent engine has no resources, which is not an error.
@@ -163,7 +164,7 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`] when the workspace cannot be read. The caller then assumes that there are changes.
     async fn holds_work(&self, slug: &Slug, since: jiff::Timestamp) -> Result<bool, BackendError>;
 
-    /// The resource limit for which the kernel killed processes of this bottle, if any.
+    /// Returns the resource limit that this bottle exceeded, so that the kernel killed processes of it, if any.
     async fn overrun(&self, _: &Slug) -> Option<Overrun> {
         None
     }
@@ -182,8 +183,8 @@ pub trait Lifecycle: Send + Sync {
 /// The snapshots of bottles.
 #[async_trait]
 pub trait Snapshots: Send + Sync {
-    /// Data of this bottle that a snapshot excludes, a sentence fragment each (`the volume /data`). Commands show these
-    /// to the user before they make a snapshot.
+    /// Describes the data of this bottle that a snapshot excludes, as one sentence fragment for each item (`the volume
+    /// /data`). Commands show these to the user before they make a snapshot.
     ///
     /// # Errors
     /// [`BackendError`] when the bottle cannot be inspected.
@@ -196,8 +197,8 @@ pub trait Snapshots: Send + Sync {
     /// processes of a running bottle continue. When this returns, the snapshot is complete and durable.
     ///
     /// Each file of a running bottle is captured as it is at one moment during the call, but that moment can differ
-    /// between files. [`Frozen::notes`] reports files that kept changing. The snapshot excludes files that belong to
-    /// one launch, and labels that would make a copy of the snapshot look like a bottle.
+    /// between files. [`Frozen::notes`] reports files that kept changing. The snapshot excludes the files of a single
+    /// launch (certificates, sockets), and the labels by which a copy of the snapshot would be listed as a bottle.
     ///
     /// `previous` is the bottle's last snapshot. It stays unchanged until [`Snapshots::remove_snapshot`]; the new
     /// snapshot may share unchanged files with it. After a failure no part of the new snapshot exists. After a crash
@@ -212,18 +213,18 @@ pub trait Snapshots: Send + Sync {
         progress: ProgressSink,
     ) -> Result<Frozen, BackendError>;
 
-    /// Lists every complete snapshot of this home; for each bottle the newest is last. Like [`Lifecycle::enumerate`],
-    /// which lists no snapshots, this does not read the bottles' metadata.
+    /// Lists every complete snapshot of this `$BOTTLE_HOME`; for each bottle the newest is last. Like
+    /// [`Lifecycle::enumerate`], which lists no snapshots, this does not read the bottles' metadata.
     ///
     /// # Errors
     /// As [`Lifecycle::enumerate`].
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError>;
 
-    /// Removes a snapshot of this home. Files that another snapshot shares with it stay. A missing snapshot is no
-    /// error.
+    /// Removes a snapshot of this `$BOTTLE_HOME`. Files that another snapshot shares with it stay. A missing snapshot
+    /// is no error.
     ///
     /// # Errors
-    /// [`BackendError`] when the snapshot cannot be removed or belongs to another home.
+    /// [`BackendError`] when the snapshot cannot be removed or belongs to another `$BOTTLE_HOME`.
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError>;
 
     /// The shell command that exports a snapshot for another machine, if there is one.
@@ -241,7 +242,8 @@ pub const GATE_FOLDER: &str = "git-gate";
 /// duration of a launch must not grow with the number of bottles.
 pub const MAX_OTHER_LISTENERS: usize = 8;
 
-/// The [`Resource::kind`] of a bottle's files. They stay when the bottle's work is preserved.
+/// The [`Resource::kind`] of a bottle's files. When a bottle is preserved, resources of this kind stay and all others
+/// are removed.
 pub const LAYERS: &str = "layers";
 
 /// The paths at which Linux distributions keep their certificate bundle. In a bottle, each path is a link to the
@@ -328,7 +330,7 @@ pub struct Unused {
     pub bytes: Option<u64>,
 }
 
-/// The optional features of a backend.
+/// Which optional features a backend has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// Whether the backend isolates bottles. Only the fake backend does not.
@@ -346,7 +348,7 @@ pub struct Capabilities {
 pub struct Check {
     /// Whether a bottle can be started.
     pub usable: bool,
-    /// Features that are missing or weaker on this machine.
+    /// Features that are missing on this machine, or weaker than on others.
     pub findings: Vec<Finding>,
 }
 
@@ -368,7 +370,8 @@ pub struct Preview {
     pub makes: Vec<String>,
     /// The changes to the image's source since the last build, as lines of a unified diff.
     pub changed: Vec<String>,
-    /// If the image exists: its instructions without effect, and its data that snapshots exclude.
+    /// Notes for the user if the image exists: instructions that have no effect in a bottle, and data that snapshots
+    /// exclude.
     pub notes: Vec<String>,
     /// Resource limits that this machine enforces only approximately, a sentence each.
     pub limits: Vec<String>,
@@ -386,7 +389,7 @@ pub struct Prepared {
     /// The agent's image, if the bottle runs from an image.
     #[serde(default)]
     pub inside: Option<ImageInfo>,
-    /// On a container backend, the other inputs of the bottle's containers.
+    /// The sidecars' image and the volume with pid 1's program. `None` on a backend that uses no containers.
     #[serde(default)]
     pub contained: Option<ContainerImages>,
     /// The same notes as [`Preview::notes`], for the prepared image.
@@ -411,7 +414,7 @@ pub struct ImageInfo {
     pub env: BTreeMap<String, String>,
 }
 
-/// The inputs of a bottle's containers besides the agent's image, by the engine's names.
+/// The inputs of a bottle's containers besides the agent's image, by their names on the container engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerImages {
     /// The image of the sidecars.

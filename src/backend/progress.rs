@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The progress of a copy, which creates a snapshot or copies the working directory.
+/// How much is already copied: into a snapshot of a bottle, or from the working directory into a bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Copied {
     /// The number of files visited, if the backend counts them.
@@ -25,7 +25,7 @@ pub struct Step {
     pub starts_stage: bool,
 }
 
-/// Receives progress reports, from any thread and at any rate.
+/// Receives the progress reports of an operation. Reports may come from any thread and at any rate.
 #[derive(Clone)]
 pub struct ProgressSink<T = Copied>(Arc<dyn Fn(T) + Send + Sync>);
 

@@ -42,7 +42,7 @@ pub enum Origin {
     /// Home and workspace are empty.
     #[default]
     New,
-    /// The preserved files of the bottle of this slug, without a copy.
+    /// The preserved files of the bottle with this slug. They are used in place, not copied.
     Kept,
     /// A copy of this snapshot.
     Snapshot(Snapshot),

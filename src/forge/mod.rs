@@ -33,10 +33,10 @@ const GITHUB: &str = "https://api.github.com";
 /// The maximum number of pages of keys to search. More pages are an error. No repository has that many keys.
 const PAGES: usize = 100;
 
-/// How long to wait for a key to appear in the forge's list if the request to create it got no response.
+/// How long to wait before searching the forge's list for a key if the request to create it got no response.
 const LIST_DELAY: Duration = Duration::from_secs(1);
 
-/// The hint for a failure of the forge.
+/// The hint for an error of the forge that may be temporary.
 const AGAIN: &str = "try again in a moment";
 
 /// The kind of forge API.
@@ -49,7 +49,7 @@ pub enum Kind {
     Github,
 }
 
-/// The deploy keys API of one repository.
+/// The deploy keys of one repository: which API to call, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     /// The kind of API.
@@ -60,7 +60,7 @@ pub struct Keys {
     pub repository: String,
 }
 
-/// Identifies a deploy key.
+/// A deploy key, as far as it is needed to register, find or revoke it.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
     /// The title that the forge shows.
@@ -75,7 +75,7 @@ pub struct Named<'a> {
 #[derive(Debug, thiserror::Error)]
 #[error("{action}")]
 pub struct ForgeError {
-    /// The action that failed, with the key and the repository.
+    /// The action that failed, for example revoking a key, with the key and the repository.
     action: String,
     /// The user's next step.
     pub hint: String,
@@ -95,7 +95,7 @@ impl ForgeError {
         }
     }
 
-    /// Whether the forge may have carried out the action.
+    /// Whether the forge may have carried out the action although an error was reported.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
         match &*self.source {
@@ -112,7 +112,7 @@ pub enum Fault {
     /// The token or the root certificates are missing.
     #[error(transparent)]
     Local(Box<dyn Error + Send + Sync>),
-    /// The forge sent no response.
+    /// No response, or no complete response, came from the forge.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The request is invalid, or its response cannot be used.
@@ -122,7 +122,7 @@ pub enum Fault {
         problem: String,
         /// The user's next step.
         hint: String,
-        /// Whether the forge may have carried out the action.
+        /// Whether the forge may have carried out the action although its response is an error.
         unsure: bool,
     },
 }
@@ -143,7 +143,8 @@ impl Fault {
 pub struct NoRepository(String);
 
 impl Keys {
-    /// The keys API of the repository with the path `path` on `host`. `api` replaces the default URL of the API kind.
+    /// Describes the deploy keys of the repository at `path` on `host`. `api` replaces the default URL of the
+    /// API kind.
     ///
     /// # Errors
     /// [`NoRepository`] when the path is not of the form OWNER/NAME.
@@ -151,7 +152,7 @@ impl Keys {
         let repository = path.trim_matches('/');
         let repository = repository.strip_suffix(".git").unwrap_or(repository);
         let is_name = |name: &str| {
-            // The names may not contain characters that have a meaning in URLs.
+            // The names become part of a URL, so they may not contain characters that have a meaning in URLs.
             !matches!(name, "" | "." | "..")
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         };
@@ -180,7 +181,7 @@ impl Keys {
     }
 }
 
-/// A client for one repository's keys API.
+/// A client that registers and revokes the deploy keys of one repository.
 pub struct Api<'a> {
     /// The keys API of the repository.
     pub keys: &'a Keys,
@@ -215,7 +216,7 @@ impl Api<'_> {
             .ok_or_else(|| failed(Fault::unsure("its response has no id", self.api_hint())))
     }
 
-    /// Revokes a key. A missing key is no error.
+    /// Revokes a key. Succeeds if the forge does not have the key.
     ///
     /// # Errors
     /// [`ForgeError`]. The key may then still be valid.
@@ -238,7 +239,8 @@ impl Api<'_> {
         }
     }
 
-    /// Finds the key of a request that got no response. The forge may still be processing that request.
+    /// Finds the key that an earlier request without a response may have created. The forge may still be
+    /// processing that request.
     async fn find_unanswered(&self, key: Named<'_>) -> Result<Option<u64>, Fault> {
         match self.find(key.public).await? {
             Some(id) => Ok(Some(id)),
@@ -249,7 +251,7 @@ impl Api<'_> {
         }
     }
 
-    /// The forge's id of the key with this public half.
+    /// Returns the forge's id of the key with this public half; `None` if the forge does not list the key.
     async fn find(&self, public: &str) -> Result<Option<u64>, Fault> {
         let size = match self.keys.kind {
             Kind::Gitea => "limit=50",

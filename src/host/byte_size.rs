@@ -1,11 +1,11 @@
-//! Sizes in the form in which people write them: `512MiB`, `4G`.
+//! Parses and formats sizes in bytes with a unit, for example `512MiB` or `4G`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// A number of bytes, written with a unit.
+/// A number of bytes, which is parsed from and formatted as a number with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 

@@ -6,15 +6,16 @@
 use jiff::SignedDuration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// The smallest difference that counts as setting the clock. A smaller difference can be the time between two
-/// reads of a clock.
+/// The smallest decrease of [`boot_offset`] that counts as the clock being set back. A smaller one can be the
+/// time between two reads of a clock.
 const MIN_STEP: SignedDuration = SignedDuration::from_millis(50);
 
 /// The maximum time that three consecutive reads of clocks take if the process is not interrupted. Slower reads are
 /// repeated.
 const UNINTERRUPTED: SignedDuration = SignedDuration::from_millis(1);
 
-/// The maximum number of attempts to read the clocks without interruption. After that, the fastest attempt counts.
+/// The maximum number of attempts to read the clocks without interruption. After that, the result of the
+/// fastest attempt is used.
 const TRIES: usize = 20;
 
 /// Returns the difference between the realtime clock and the time since boot. It changes only when the clock
@@ -37,8 +38,9 @@ pub fn boot_offset() -> SignedDuration {
     best.map_or(SignedDuration::ZERO, |(_, offset)| offset)
 }
 
-/// Returns how far the clock was set back between the two offsets `then` and `now`; none if it was not. A reboot
-/// makes the offset larger, so it does not count as setting the clock back.
+/// Returns how far the clock was set back between two calls of [`boot_offset`], the first of which returned
+/// `then` and the second `now`. Returns `None` if the clock was not set back. A reboot makes the offset
+/// larger, so it does not count as setting the clock back.
 #[must_use]
 pub fn set_back(then: SignedDuration, now: SignedDuration) -> Option<SignedDuration> {
     Some(then.saturating_sub(now)).filter(|back| *back > MIN_STEP)

@@ -1,4 +1,5 @@
-//! Messages and hints for I/O errors in bottle's folders.
+//! Gives hints for I/O errors in bottle's folders, and removes paths that users do not know from their
+//! messages.
 
 use std::io::{self, ErrorKind};
 
@@ -15,7 +16,7 @@ pub fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns the hint for a folder that cannot be used.
+/// Returns what the user can do about this error if a file or folder of bottle cannot be used.
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
     if error.raw_os_error() == Some(Errno::NOLCK.raw_os_error()) {
@@ -35,8 +36,8 @@ pub fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The hint for a disk without file locks. Locks are needed to distinguish a running bottle from the
-/// leftovers of an ended one.
+/// The hint for a disk without file locks. `bottle` needs locks to distinguish a running bottle from the
+/// files of a bottle that has ended.
 const NO_LOCKS: &str =
     "that disk has no file locks, like some network disks: set BOTTLE_HOME to a folder on another disk";
 

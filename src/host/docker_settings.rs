@@ -13,12 +13,12 @@ pub struct DockerSettings {
     pub transport: DockerTransport,
     /// `subnets`: the address range for the networks of bottles.
     pub subnets: Ipv4Net,
-    /// `runtime`: the OCI runtime for the agent's container, for example `runsc`. None means the default of
-    /// the engine.
+    /// `runtime`: the OCI runtime for the agent's container, for example `runsc`. With `None`, the engine
+    /// uses its default.
     pub runtime: Option<String>,
 }
 
-/// How a bottle is connected to its bundle of sidecars.
+/// How a bottle is connected to its bundle (the container of its sidecars).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DockerTransport {
@@ -51,7 +51,7 @@ impl Default for DockerSettings {
     }
 }
 
-/// The section as it is written in the file.
+/// The section `docker:` as it is written in the file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Written {
@@ -60,7 +60,7 @@ pub(super) struct Written {
     runtime: Option<Spanned<String>>,
 }
 
-/// Renames keys that have their former names.
+/// Renames keys that are written with a name from an earlier version: `door` becomes `transport`.
 pub(super) fn rename_old_keys(section: &mut Node) {
     for (key, _) in section.entries_mut().into_iter().flatten() {
         if key.text() == "door" {

@@ -1,4 +1,4 @@
-//! Replaces files atomically.
+//! Replaces files atomically, and creates private folders.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufWriter, Write};
@@ -39,7 +39,8 @@ impl FileError {
     }
 }
 
-/// Creates a folder that only this user can access, and its missing parents. Succeeds if the folder exists.
+/// Creates a folder and its missing parents, accessible only to this user. Succeeds without a change if the
+/// folder exists.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be created.

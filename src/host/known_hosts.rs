@@ -12,13 +12,13 @@ use ring::hmac;
 
 use super::files::FileError;
 
-/// The maximum number of bytes read from a `known_hosts` file. The rest of the file is ignored.
+/// The maximum number of bytes that are read from one `known_hosts` file. The rest of the file is ignored.
 const FILE_MAX: u64 = 256 << 10;
 
-/// Returns the text of those files that exist.
+/// Returns the contents of `files`, joined into one text. Files that do not exist are skipped.
 ///
 /// # Errors
-/// Returns [`FileError`], which names the file that cannot be read.
+/// Returns [`FileError`] if a file exists but cannot be read.
 pub fn read(files: &[PathBuf]) -> Result<String, FileError> {
     let mut text = String::new();
     for path in files {
@@ -64,7 +64,8 @@ fn is_for(line: &str, name: &str) -> bool {
     }
 }
 
-/// Whether a name matches a hashed entry, `SALT|HASH`.
+/// Whether `hashed`, which has the form `SALT|HASH`, is the hash of this host name. Returns `None` if
+/// `hashed` is malformed.
 fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
     let (salt, hash) = hashed.split_once('|')?;
     let [salt, hash] = [BASE64_STANDARD.decode(salt).ok()?, BASE64_STANDARD.decode(hash).ok()?];
@@ -73,8 +74,8 @@ fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
     Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
 }
 
-/// Matches a pattern: `*` stands for any text, `?` for one character. Backtracks only to the last `*`, so
-/// that the time is limited.
+/// Whether `name` matches a pattern, in which `*` stands for any text and `?` for one character. Backtracks
+/// only to the last `*`, so that a pattern with many `*` does not take exponential time.
 fn glob_matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut pos, mut star) = (0, 0, None);
     while pos < name.len() {

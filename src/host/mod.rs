@@ -1,6 +1,5 @@
-//! The host machine: its environment, folders and settings, as one value that tests can replace.
-//!
-//! Code that prepares a launch reads the environment, the folders and the settings of the machine through this value.
+//! The host machine: [`Host`] contains its environment and folders, as one value that tests can replace. The
+//! submodules read the machine's settings, files, processes and addresses.
 
 pub mod addresses;
 pub mod byte_size;
@@ -25,12 +24,12 @@ pub use process_host::HostError;
 pub use rules::{OwnRules, OwnRulesError};
 pub use settings::{Settings, SettingsError};
 
-/// The user's machine.
+/// The environment and the folders of the user's machine.
 #[derive(Clone)]
 pub struct Host {
-    /// Environment variables.
+    /// The environment variables of this process.
     pub env: BTreeMap<OsString, OsString>,
-    /// The working directory.
+    /// The working directory of this process.
     pub cwd: PathBuf,
     /// The absolute path of `$BOTTLE_HOME`.
     pub home: PathBuf,
@@ -50,7 +49,7 @@ impl Host {
         self.home.join("state")
     }
 
-    /// Returns the value of an environment variable; none if it is not set, is empty or is not UTF-8.
+    /// Returns the value of an environment variable; `None` if it is not set, is empty or is not UTF-8.
     #[must_use]
     pub fn var(&self, name: &str) -> Option<&str> {
         self.env.get(std::ffi::OsStr::new(name)).and_then(|v| v.to_str()).filter(|v| !v.is_empty())
@@ -70,7 +69,8 @@ impl fmt::Debug for Host {
     }
 }
 
-/// Returns the hash of this path, as described for [`Host::home_hash`].
+/// Returns eight hexadecimal digits that distinguish the `$BOTTLE_HOME` at this path from others on the same
+/// machine. They are the beginning of the path's SHA-256.
 #[must_use]
 pub fn home_hash(home: &Path) -> String {
     use sha2::Digest;

@@ -23,7 +23,8 @@ pub struct LaunchContext<'a> {
     pub claim: &'a Claim,
     /// Receives the progress of the copy of the working directory.
     pub progress: ProgressSink,
-    /// The canary secret in the agent's environment.
+    /// The canary: a worthless secret in the agent's environment. A request that contains it shows that the agent sends
+    /// secrets out.
     pub canary: Canary,
     /// The private deploy keys of this launch, by repository name.
     pub deploy_keys: BTreeMap<Name, SecretText>,
@@ -44,6 +45,6 @@ impl LaunchContext<'_> {
 pub(super) struct Trust {
     /// The certificate of the proxy's certificate authority.
     pub(super) authority: String,
-    /// The machine's trusted roots.
+    /// The root certificates that this machine trusts.
     pub(super) roots: String,
 }

@@ -9,8 +9,8 @@ use super::context::LaunchContext;
 use super::error::LaunchError;
 use crate::plan::Value;
 
-/// Variables that contain the path of the trusted root certificates. For each of them, at least one agent or tool reads
-/// no other.
+/// Variables that contain the path of the trusted root certificates. Each one is the only such variable that at least
+/// one agent or tool reads.
 const CA_VARIABLES: [&str; 10] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -24,8 +24,8 @@ const CA_VARIABLES: [&str; 10] = [
     "NIX_SSL_CERT_FILE",
 ];
 
-/// The system folders in the `PATH` of a bottle on the host's system. Only the folder of this program's commands comes
-/// after them.
+/// The system folders in the `PATH` of a bottle that runs on the host's system instead of an image. Only
+/// [`names::COMMANDS_DIR`] comes after them.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Builds the complete environment. It inherits no variable of the host except `TERM`.
@@ -61,8 +61,8 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
     }
     set("NODE_USE_ENV_PROXY", "1");
     if inside.is_none() {
-        // The host's system folders are read-only in the bottle. Packages are installed in the bottle's writable
-        // `/usr/local`.
+        // Lets pip install packages outside a virtual environment. They go to the bottle's writable `/usr/local`; the
+        // host's system folders are read-only in the bottle.
         set("PIP_BREAK_SYSTEM_PACKAGES", "1");
         set("NPM_CONFIG_PREFIX", "/usr/local");
     }
@@ -105,7 +105,8 @@ fn path(context: &LaunchContext<'_>) -> String {
     // If the bottle runs from an image, the image's `PATH` replaces the system folders.
     let of_image = prepared.inside.as_ref().and_then(|inside| inside.env.get("PATH"));
     let system = of_image.map_or(SYSTEM_PATH, String::as_str).to_owned();
-    // The folder of this program's commands is last, so that other programs of the same name take precedence.
+    // [`names::COMMANDS_DIR`] is last, so that a program of the agent or the system precedes a command of the same
+    // name.
     let ours = names::COMMANDS_DIR.to_owned();
     std::iter::once(own).chain(folders).chain([system, ours]).collect::<Vec<_>>().join(":")
 }

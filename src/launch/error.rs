@@ -29,7 +29,7 @@ pub enum LaunchError {
     /// The bundle or the guest did not finish an action in time.
     #[error("the {0} did not {1} in time")]
     Late(Peer, &'static str),
-    /// The bundle or the guest reported a failure. The text is the end of the sentence.
+    /// The bundle or the guest reported a failure. The text completes the sentence of the error message.
     #[error("the {0} {1}")]
     Refused(Peer, String),
     /// The bundle or the guest sent a message that does not answer the request.

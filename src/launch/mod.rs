@@ -48,7 +48,8 @@ pub struct Networked<'a> {
     roots: JoinHandle<String>,
 }
 
-/// Phase in which every sidecar is ready and has its secrets, and pid 1 runs without its provisions.
+/// Phase in which every sidecar is ready and has its secrets. Pid 1 runs, but has not received its configuration and
+/// files.
 pub struct SidecarsReady<'a> {
     context: LaunchContext<'a>,
     bundle: Channel,

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Origin, Prepared};
 use crate::plan::{Plan, PlanError};
 
-/// The inputs of a launch, including the secrets. Exists only in memory and on the keeper's inherited socket.
+/// The inputs of a launch, including the secrets. They are never written to disk: they exist only in memory and on the
+/// socket that the keeper inherits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchOrder {
     /// The plan of the bottle.

@@ -56,7 +56,7 @@ pub(super) async fn start(
     Ok((channel, Trust { authority, roots }))
 }
 
-/// The configuration that several sidecars share. It is read only one time.
+/// The configuration that several sidecars share. It is read only one time for each launch.
 struct SidecarConfig {
     /// The trusted roots for upstream connections: this machine's roots, and the roots that the bottle's manifest adds.
     upstream_roots: String,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The result of [`fold`]: folders, and the paths outside them.
+/// The result of [`fold`]: folders that replace paths, and the paths that no folder replaces.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Folded {
     /// Folders that do not overlap, without a trailing slash, each with the number of paths that it replaces.
@@ -11,8 +11,9 @@ pub(super) struct Folded {
     pub(super) paths: Vec<String>,
 }
 
-/// Replaces the paths of every folder that contains more than `few` of them by the folder, deepest folders first. Never
-/// uses the root as a folder, because it would allow every path of the host.
+/// Replaces paths by the folder that contains them, if the folder contains more than `few` of the paths. The
+/// deepest folders are replaced first. Never uses the root as a folder, because it would allow every path of
+/// the host.
 pub(super) fn fold(paths: &[&str], few: usize) -> Folded {
     let mut folded = Folded { folders: Vec::new(), paths: paths.iter().map(ToString::to_string).collect() };
     while let Some(folder) = deepest(&folded.paths, few) {
@@ -21,7 +22,7 @@ pub(super) fn fold(paths: &[&str], few: usize) -> Folded {
         folded.paths.retain(|path| !inside(path));
         folded.folders.push((folder, count));
     }
-    // Removes a folder that is inside a folder added later.
+    // Removes folders that are inside another folder of the result.
     let all = folded.folders.clone();
     folded.folders.retain(|(folder, _)| !all.iter().any(|(above, _)| is_inside(folder, above)));
     folded.folders.sort();

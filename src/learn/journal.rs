@@ -22,7 +22,8 @@ struct Line {
     reason: Reason,
 }
 
-/// Reads every denied request from the log in `folder`. Skips other lines and lines that cannot be parsed.
+/// Collects every denied request from the log files in `folder`. Skips other lines and lines that cannot be
+/// parsed.
 ///
 /// # Errors
 /// When the log exists but cannot be read.
@@ -31,7 +32,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Learning> {
     for path in files(folder) {
         let file = match plain_file::open(&path) {
             Ok(file) => file,
-            // The log was rotated in the meantime, or it is not a regular file.
+            // The file was rotated away after the folder was listed, or it is not a regular file.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
                 continue;
             }

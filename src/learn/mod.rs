@@ -5,11 +5,12 @@
 //!                                       ├─► Learning ─────┼─► rules: where the routes allow more than was requested
 //!                  the current routes ──┘                 └─► left out: requests that the routes do not allow, and why
 //! ```
-//! The proposed routes contain the hosts, methods and paths that were requested. If more than [`FEW`] paths of one
-//! folder were requested with the same methods, the folder replaces those paths. If more than `MAX_ENTRIES` paths
-//! and folders remain, every path of the host is allowed for these methods. A denied clone adds both requests of the
-//! clone. The requests come from inside the bottle, so their number is bounded, and the routes are parsed like a
-//! proposal of the agent.
+//! The proposed routes contain the hosts, methods and paths that were requested. If more than [`FEW`] paths
+//! of one folder were requested with the same methods, the folder replaces those paths. If more than
+//! `MAX_ENTRIES` paths and folders remain, every path of the host is allowed for these methods. For a denied
+//! `git clone`, the routes allow both of its requests, `info/refs` and `git-upload-pack`. The agent controls
+//! the requests, so their number in memory is limited, and the routes are validated like a proposal of the
+//! agent.
 
 mod folding;
 mod journal;
@@ -31,14 +32,16 @@ use serde_json::{Value, json};
 use crate::backend::SIDECAR_LOGS;
 use crate::instance::routes;
 
-/// The maximum number of paths of a folder that a route lists individually. Beyond it, the route allows the folder.
+/// The maximum number of paths of one folder that a route lists individually. For more paths, the route
+/// allows the folder.
 pub const FEW: usize = 8;
 
 /// The maximum number of hosts in one proposal, because a user must read it. Hosts with fewer requests are left
 /// out.
 const MAX_ROUTES: usize = 50;
 
-/// The maximum number of paths in one route entry. Beyond it, the entry allows every path of the host.
+/// The maximum number of paths and folders in one entry of a route. For more, the entry allows every path of
+/// the host.
 const MAX_ENTRIES: usize = 50;
 
 /// Memory limits for one bottle: the number of hosts, of paths for one host, and of reasons for omitted requests.
@@ -47,7 +50,7 @@ const MAX_HOSTS: usize = 1_000;
 const MAX_PATHS: usize = 5_000;
 const MAX_LEFT_OUT: usize = 200;
 
-/// A denied request from the log.
+/// A denied request, as read from the proxy's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The requested host.
@@ -67,16 +70,16 @@ pub struct Refused {
 pub struct Learned {
     /// Routes that would allow the requests. `None` if no denial depends on routes.
     pub routes: Option<Proposal>,
-    /// The hosts in these routes, each with its number of requests, most requested first.
+    /// The hosts in `routes`, each with its number of requests, most requested first.
     pub hosts: Vec<(String, usize)>,
-    /// The points in which the routes allow more than was requested, a sentence each.
+    /// The points in which `routes` allow more than was requested, a sentence each.
     pub rules: Vec<String>,
     /// Requests that the routes do not allow: the host, the number of requests, and the reason.
     pub left_out: Vec<(String, usize, String)>,
 }
 
-/// Learns from the denied requests of the bottle in `folder` and merges the result into its routes. `None` if the
-/// routes are unknown.
+/// Returns the routes that would allow the denied requests of the bottle whose state is in `folder`, and the
+/// bottle's current routes. `None` if the current routes are unknown.
 ///
 /// # Errors
 /// When the bottle's log or its routes exist but cannot be read.
@@ -86,7 +89,7 @@ pub fn of_bottle(folder: &Path) -> io::Result<Option<(Learned, Routes)>> {
     Ok(Some((learned, now)))
 }
 
-/// Collects denied requests.
+/// Collects denied requests, from which [`Learning::learned`] derives routes.
 #[derive(Debug, Default)]
 pub struct Learning {
     hosts: BTreeMap<String, HostRequests>,
@@ -99,7 +102,7 @@ struct HostRequests {
     times: usize,
     /// The requested paths, each with its methods.
     paths: BTreeMap<String, BTreeSet<String>>,
-    /// The repositories that were to be cloned, as path prefixes.
+    /// The repositories that the agent tried to clone, as path prefixes.
     clones: BTreeSet<String>,
 }
 
@@ -117,7 +120,7 @@ impl Learning {
     fn record(&mut self, refused: &Refused) -> Result<(), String> {
         let Refused { host, port, method, path, reason } = refused;
         match reason {
-            // The host's existing route already lists its ports.
+            // The host has a route, which already allows its ports. Therefore the port is not checked.
             Reason::RequestNotAllowed | Reason::GitNotAllowed => {}
             Reason::HostNotAllowed if *port == HTTPS_PORT => {}
             Reason::HostNotAllowed => {
@@ -150,7 +153,8 @@ impl Learning {
         Ok(())
     }
 
-    /// The learned routes, merged into the current routes.
+    /// Returns routes that allow the collected requests, except those that the current routes `now` already
+    /// allow.
     #[must_use]
     pub fn learned(self, now: &RouteTable) -> Learned {
         let left_out = self.left_out.into_iter().map(|((host, why), times)| (host, times, why));
@@ -172,7 +176,7 @@ impl Learning {
                     learned.rules.extend(rules);
                     routes.push((host, times, route));
                 }
-                // The current routes already allow this.
+                // The current routes already allow everything that this route allows.
                 Ok(false) => {}
                 Err(why) => learned.left_out.push((host, times, why)),
             }
@@ -183,7 +187,8 @@ impl Learning {
 }
 
 impl Learned {
-    /// Builds the proposal from the routes, up to the limit for one proposal.
+    /// Sets the proposal and its hosts. Moves routes to `left_out`, the last ones first, until the proposal
+    /// is short enough.
     fn propose(&mut self, mut routes: Vec<(String, usize, Value)>) {
         while !routes.is_empty() {
             let list: Value = routes.iter().map(|(_, _, route)| route.clone()).collect();
@@ -202,14 +207,16 @@ impl Learned {
     }
 }
 
-/// Whether a valid route would allow anything that the current routes do not.
+/// Whether `route` would allow anything that the current routes `now` do not allow. An error says why `route`
+/// is invalid.
 fn adds_permissions(now: &RouteTable, route: &Value) -> Result<bool, String> {
     let alone = proposal::parse(&json!([route]).to_string()).map_err(|error| error.to_string())?;
     let merged = proposal::merge(now, &alone).map_err(|error| error.to_string())?;
     Ok(merged != *now)
 }
 
-/// The route to a host, and the points in which it allows more than was requested.
+/// Returns the route that allows the requests `wanted` to `host`, and the points in which it allows more than
+/// was requested.
 fn route(host: &str, wanted: &HostRequests) -> (Value, Vec<String>) {
     let mut rules = Vec::new();
     let mut matches = Vec::new();

@@ -37,10 +37,11 @@ struct Claims {
     exp: Option<i64>,
 }
 
-/// Reads one part of the login in `file`.
+/// Reads one value of the ChatGPT login in `file`: the access token or the account's id.
 ///
 /// # Errors
-/// [`SecretError`] when there is no login, when it is not a ChatGPT login, or when it has expired.
+/// [`SecretError`] when there is no login, when it is not a ChatGPT login, or when the value is missing. Also
+/// when the access token has expired.
 pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Secret, SecretError> {
     let fault =
         |why: anyhow::Error, hint| unreadable_with_hint(need, why.context(file.display().to_string()), hint);
@@ -71,7 +72,7 @@ pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Se
     Ok(found)
 }
 
-/// When the token expires, if it does.
+/// Returns when the token expires. `None` if it never expires or its expiry cannot be read.
 fn expiry(token: &Secret) -> Option<Timestamp> {
     let claims = token.expose().split('.').nth(1)?;
     let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;

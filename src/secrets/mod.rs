@@ -1,7 +1,8 @@
 //! Resolves secret references to values. This happens only at launch, in the process that has the user's terminal.
 //!
-//! Values exist only in memory and in the launch order. Every read has a size limit, and every command has a deadline.
-//! No message contains a value.
+//! Values exist only in memory and in the launch order, which is the message that hands them to the bottle's
+//! sidecars. Every read has a size limit, and every command has a deadline. No message to the user contains a
+//! value.
 
 mod codex_login;
 mod saved_references;
@@ -29,11 +30,12 @@ use crate::plan::{SecretNeed, SecretSource};
 /// certificate needs.
 const SECRET_MAX: usize = 64 * 1024;
 
-/// The time limit of a command that prints a secret. A command that takes longer is killed, and the secret cannot be
-/// read. The user may have to unlock a vault or touch a security key.
+/// The time limit of a command that prints a secret. A command that takes longer is killed, and the launch
+/// fails. The limit is long because the user may have to unlock a vault or touch a security key.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Prompts the user. An interactive command prompts on the terminal; a script has no implementation.
+/// Prompts the user for secrets. A command that runs without a terminal has no implementation, so it cannot
+/// prompt.
 pub trait Ask: Send {
     /// Prompts for one secret without echo. `None` if the user cancels.
     ///
@@ -54,7 +56,7 @@ pub struct Secrets {
 /// Why a secret cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The variables are not set, and there is no terminal for a prompt.
+    /// The secrets have no value, and there is no terminal for a prompt.
     #[error("{}", missing(.0))]
     Missing(Vec<SecretNeed>),
     /// The user cancelled the prompt.
@@ -104,10 +106,12 @@ impl SecretError {
     }
 }
 
-/// Resolves every needed secret. Reads each source, or prompts for its value, only once.
+/// Resolves every needed secret. Reads each source, or prompts for its value, only once. Without `ask`, a
+/// secret that needs a prompt counts as missing.
 ///
 /// # Errors
-/// [`SecretError`] that contains all missing secrets, or the first one that cannot be read.
+/// [`SecretError`], which names all missing secrets, or the first secret whose source cannot be read. Also if
+/// the user cancels a prompt.
 pub async fn resolve(
     host: &Host,
     needs: &[SecretNeed],
@@ -175,7 +179,8 @@ async fn prompt(
     Ok(value)
 }
 
-/// The value of a host variable. If the variable is not set, the value of its saved reference.
+/// Returns the value of an environment variable of the host. If it is not set, returns the value of its saved
+/// reference; `None` if there is no saved reference either.
 async fn from_env_or_saved(
     host: &Host,
     name: &str,

@@ -1,4 +1,5 @@
-//! Loads and saves `$BOTTLE_HOME/secrets.yml`, which contains a secret reference for each variable that is not set.
+//! Loads and saves `$BOTTLE_HOME/secrets.yml`, which contains secret references for environment variables
+//! that are not set.
 //!
 //! The file contains references, never values: `NAME: file:PATH` or `NAME: cmd:COMMAND`. A user adds an entry by typing
 //! a reference instead of a secret at the prompt.
@@ -21,7 +22,7 @@ const HEADING: &str = "# References for secrets whose variables are not set. Nev
 pub(super) struct SavedReferences(BTreeMap<String, SecretRef>);
 
 impl SavedReferences {
-    /// Loads the references of this home. Returns no references if the file does not exist.
+    /// Loads the references from the host's `$BOTTLE_HOME`. Returns no references if the file does not exist.
     ///
     /// # Errors
     /// When the file exists but is invalid. The error contains the path and the problem, not the file's values.
@@ -52,16 +53,16 @@ impl SavedReferences {
         Ok(Self(references))
     }
 
-    /// The reference for a variable.
+    /// Returns the saved reference for a variable; `None` if there is none.
     #[must_use]
     pub(super) fn get(&self, name: &str) -> Option<&SecretRef> {
         self.0.get(name)
     }
 
-    /// Saves the reference for a variable and replaces an existing one.
+    /// Saves the reference for a variable, replacing an existing one. Returns the path of the file.
     ///
     /// # Errors
-    /// When the file cannot be written. The previous file then stays.
+    /// When the file cannot be written. It is then unchanged.
     pub(super) fn save(mut self, host: &Host, name: &str, reference: SecretRef) -> io::Result<PathBuf> {
         self.0.insert(name.to_owned(), reference);
         let path = path_of(host);

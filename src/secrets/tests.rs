@@ -1,6 +1,6 @@
 use super::*;
 
-/// A user who answers every prompt. Records the prompts.
+/// A user who gives the same answer to every prompt. Records the prompts.
 struct User {
     answer: Option<&'static str>,
     questions: Vec<String>,

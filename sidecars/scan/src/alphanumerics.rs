@@ -15,7 +15,8 @@ const LOWER: [u8; 256] = {
     table
 };
 
-/// Whether a byte after a backslash denotes a control character, as in JSON.
+/// Whether a backslash and this byte are the escape of a control character, such as `
+/// ` in JSON.
 fn is_escape(byte: u8) -> bool {
     matches!(byte, b'b' | b'f' | b'n' | b'r' | b't')
 }
@@ -26,8 +27,9 @@ pub(crate) struct Letters {
 }
 
 impl Letters {
-    /// Collects the letters and digits of `text`, preceded by `before` from earlier text. The `n` of an
-    /// escape such as `\n` is left out.
+    /// Collects the letters and digits of `text`. `before`, which contains those of the text before it,
+    /// precedes them. The `n` of an escape such as `
+    /// ` is left out.
     pub(crate) fn new(before: &[u8], text: &[u8]) -> Self {
         let mut bytes = vec![0; before.len() + text.len() + 1];
         bytes[..before.len()].copy_from_slice(before);

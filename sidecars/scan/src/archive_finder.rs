@@ -1,15 +1,15 @@
 //! Finds gzip, zip and zstd files at any offset of a text that is streamed.
 //!
-//! Every magic number is treated as the start of a file, even within another file, because only its data
-//! shows whether it is one. A decoy header therefore cannot hide a file after it. The [`Visitor`] decodes the
-//! files, and limits their number and size.
+//! Every magic number is treated as the start of a file, even within another file, because only the data
+//! after it shows whether a file begins there. A decoy header therefore cannot hide a file after it. The
+//! [`Visitor`] decodes the files, and limits their number and size.
 
 /// The maximum length in bytes of a file's header before the compressed data. A file with a longer header is
 /// ignored. The header of a zip entry has two fields of up to 64 KiB.
 const MAX_HEADER: usize = 192 << 10;
 
-/// The number of bytes after which a header is first parsed. While it is incomplete, it is parsed again after
-/// twice as many bytes.
+/// The number of bytes after which a header is first parsed. If the header is incomplete, it is parsed again
+/// after twice as many bytes.
 const FIRST_PARSE: usize = 32;
 
 /// The length in bytes of the fixed part of a zip entry's local file header.
@@ -25,10 +25,11 @@ pub const ZIP: &[u8] = b"PK\x03\x04";
 /// The magic number of a zstd frame.
 pub const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
-/// The maximum number of bytes of a magic number that is incomplete at the end of a chunk.
+/// The maximum length in bytes of a truncated magic number at the end of a chunk: one byte less than the
+/// longest magic number.
 const TAIL: usize = 3;
 
-/// The format of the data that follows a header.
+/// The format of a file's data, which the visitor decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// A raw deflate stream, as in gzip files and most zip entries.
@@ -140,7 +141,8 @@ impl<F> ArchiveFinder<F> {
     pub fn finish<V: Visitor<File = F>>(&mut self, visitor: &mut V) -> Result<(), V::Error> {
         let mut ended = Ok(());
         for mut candidate in std::mem::take(&mut self.candidates) {
-            // Parses a header that is shorter than the length at which it would be parsed again.
+            // The header may be complete although it is shorter than the length at which it would be parsed
+            // again.
             candidate.wanted = 0;
             ended = ended.and(candidate.feed(&[], visitor).map(drop));
             ended = ended.and(visitor.close(candidate.file.map(|file| *file)));
@@ -179,7 +181,8 @@ impl<F> ArchiveFinder<F> {
 }
 
 impl<F> Candidate<F> {
-    /// Passes the next chunk to the header or the file. Returns false if the candidate has ended.
+    /// Adds the next chunk to the incomplete header, or decodes it as a part of the open file. Returns false
+    /// if the candidate has ended.
     fn feed<V: Visitor<File = F>>(&mut self, chunk: &[u8], visitor: &mut V) -> Result<bool, V::Error> {
         if let Some(file) = &mut self.file {
             return visitor.feed(file, chunk);
@@ -209,7 +212,7 @@ enum Header<'h> {
     File { length: usize, content: Content, name: Option<&'h [u8]> },
 }
 
-/// Parses the header of the magic number at the start of `text`.
+/// Parses the file header at the start of `text`, which begins with a magic number.
 fn header(text: &[u8], opens_stored: bool) -> Header<'_> {
     if text.starts_with(ZSTD) {
         return Header::File { length: 0, content: Content::Zstd, name: None };

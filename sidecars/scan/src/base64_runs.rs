@@ -1,8 +1,8 @@
 //! Finds and decodes base64 within a text, one level deep.
 //!
-//! The base64 may use the standard or the URL-safe alphabet, have padding or not, span several lines, and
-//! have any text before and after it. The search advances by the length of the shortest run, so text without
-//! base64 costs almost nothing.
+//! The base64 may use the standard or the URL-safe alphabet, with or without padding. It may span several
+//! lines, and any text may precede and follow it. The search advances by the length of the shortest run, so
+//! text without base64 costs almost nothing.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use crate::text_encodings::{BASE64, NONE};
 const MIN_RUN: usize = 24;
 /// A run of at least this many letters is decoded from its start even if the result is not text.
 const ALWAYS_DECODED: usize = 512;
-/// A run is decoded if this many bytes at its start are text.
+/// A run is decoded if at least this many bytes at its start decode to text.
 const MIN_TEXT_AT_START: usize = 12;
-/// A run is decoded if it contains this many consecutive bytes of text after other bytes.
+/// A run is decoded if at least this many consecutive bytes after its start decode to text.
 const MIN_TEXT: usize = 15;
 /// The maximum length of a line break within a run: an escaped `\r\n`.
 const MAX_LINE_BREAK: usize = 4;
@@ -75,7 +75,8 @@ impl Run {
         bytes
     }
 
-    /// The position of a letter in the text; for the number of letters, the end of the run.
+    /// The position in the text of the letter with the index `letter`. If the index is the number of letters,
+    /// the end of the run.
     fn place(&self, mut letter: usize) -> usize {
         for line in &self.lines {
             if letter < line.len() {

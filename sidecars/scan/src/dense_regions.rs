@@ -16,10 +16,10 @@ const WORD: usize = 16;
 const LONG_WORD: usize = 20;
 /// The minimum number of capitals and digits in a long word that is shorter than [`LONG_WORD`].
 const MIN_STRONG: usize = 3;
-/// A block is dense if it has at least this many backslash-escaped letters and digits. Of a secret of twelve
-/// characters that is split between two blocks, one block has six.
+/// A block is dense if it has at least this many backslash-escaped letters and digits. If a secret of twelve
+/// characters is split between two blocks, one of the blocks has at least six of them.
 const MIN_QUOTED: usize = 6;
-/// The maximum number of bytes that a region grows in each direction to reach a line break.
+/// The maximum number of bytes by which a region is extended in each direction to reach a line break.
 const LINE: usize = 128;
 
 /// Returns the regions of `text` that may contain encoded data, in order and without overlaps.

@@ -1,10 +1,11 @@
 //! Finds known secrets in encoded text.
 //!
 //! Regions that may contain encoded data (see `dense_regions`) are decoded in every encoding that their
-//! characters allow, at every alignment. Characters between the digits are ignored. The search therefore
-//! finds encoded pieces that lack their first characters, are split over several lines, or are concatenated
-//! from strings. Decoded data is decoded a second time, and is decompressed if it contains compressed
-//! streams. Only rows with enough adjacent digits are decoded, so the cost per byte is bounded.
+//! characters allow, at every alignment. The digits of an encoding are the characters that carry data; other
+//! characters between them are ignored. The search therefore finds a piece of an encoded secret even if its
+//! first characters are missing, if it is split over several lines, or if it is concatenated from string
+//! literals. Decoded data is decoded a second time, and is decompressed if it contains compressed streams.
+//! Only sequences with enough adjacent digits are decoded, so the cost per byte is bounded.
 
 use std::io::Read;
 use std::ops::Range;
@@ -25,7 +26,7 @@ const MAX_STREAM_BYTES: u64 = 64 << 10;
 const MAX_INFLATED: u64 = 1 << 20;
 
 /// Calls `found` for every secret in encoded parts of `text`, with the secret's index and the range of its
-/// digits.
+/// encoded form in `text`.
 pub(crate) fn find(known: &KnownSecrets, text: &[u8], found: &mut dyn FnMut(usize, Range<usize>)) {
     let mut reader = Reader { known, inflated: 0 };
     reader.regions(text, MAX_DEPTH, found);
@@ -42,9 +43,9 @@ fn has_percent(text: &[u8]) -> bool {
         .any(|at| text.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)))
 }
 
-/// Whether any aligned row of 16 bytes contains at least five zeros, as UTF-16 and UTF-32 do. Of twelve
-/// consecutive two-byte characters, six lie in one row. In image data, one row in a hundred million has as
-/// many zeros.
+/// Whether any aligned row of 16 bytes contains at least five zero bytes, as text in UTF-16 and UTF-32 does.
+/// Of twelve consecutive two-byte characters, six lie in one row. In image data, one row in a hundred million
+/// has as many zeros.
 fn is_wide(bytes: &[u8]) -> bool {
     bytes.chunks(16).any(|row| row.iter().map(|byte| u8::from(*byte == 0)).sum::<u8>() >= 5)
 }

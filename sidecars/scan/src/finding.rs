@@ -63,7 +63,8 @@ impl Range64 {
         Self { start: base + range.start as u64, end: base + range.end as u64 }
     }
 
-    /// Converts to indices into a text of `length` bytes that was scanned from its start.
+    /// Converts to indices into a text of `length` bytes that was scanned from its start. Offsets after the
+    /// end of the text are reduced to `length`.
     #[must_use]
     pub fn within(self, length: usize) -> Range<usize> {
         let clamp = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(length);

@@ -1,4 +1,4 @@
-//! Implements the `known_secrets` detector, which finds known secrets in every spelling and in pieces.
+//! Implements the `known_secrets` detector, which finds known secrets and pieces of them, in every spelling.
 //!
 //! It runs two searches, both with the index of the module `windows`. The first search finds private
 //! characters of a secret in the text. The second search compares only the letters and digits of secret and
@@ -23,7 +23,8 @@ use crate::windows::{self, Builder, Windows};
 /// The minimum number of letters and digits in a secret. A secret with fewer is not part of the search that
 /// compares only letters and digits.
 const SHORTEST_LETTERS: usize = windows::SHORTEST;
-/// The minimum number of distinct characters in a piece. Without it, a row of zeros would match in any text.
+/// The minimum number of distinct characters in a piece. Without this limit, a row of zeros would match in
+/// any text.
 const DISTINCT: usize = 4;
 /// The maximum length of a secret's value, in bytes. A longer value is refused with [`TooLarge`].
 const MAX_SECRET: usize = 64 << 10;
@@ -75,7 +76,7 @@ impl KnownSecrets {
         Self::from_known(secrets.into_iter().map(KnownSecret::new))
     }
 
-    /// Like [`new`](Self::new), for secrets whose form may be known.
+    /// Like [`new`](Self::new), for secrets of which the caller may know the form, such as `user:password`.
     ///
     /// # Errors
     /// Fails in the same cases as [`new`](Self::new).

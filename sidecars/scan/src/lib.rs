@@ -16,7 +16,7 @@
 //! rewrite            removes findings from a text
 //! redact             masks known secrets in log lines, in their spellings (secret_spellings)
 //! ```
-//! This crate opens no file and no socket. Messages never contain a secret's value.
+//! This crate opens no file and no socket. Its errors and findings never contain a secret's value.
 
 mod alphanumerics;
 pub mod archive_finder;

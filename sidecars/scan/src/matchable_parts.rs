@@ -253,7 +253,7 @@ fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     }
     let segments: Vec<&str> = text.split('.').collect();
     if text.starts_with("eyJ") && segments.len() >= 3 {
-        // A JWS (RFC 7515) consists of header, payload and signature; A JWE (RFC 7516) consists of header,
+        // A JWS (RFC 7515) consists of header, payload and signature; a JWE (RFC 7516) consists of header,
         // key, initialization vector, ciphertext and tag.
         let public = if segments.len() == 3 { 2 } else { 1 };
         let from: usize = segments[..public].iter().map(|segment| segment.len() + 1).sum();

@@ -34,7 +34,7 @@ pub struct TooLarge;
 ///
 /// Callers must redact a text before truncating it, because a truncated secret is not found. The search
 /// tables contain the secrets and cannot be wiped, so they must exist only in processes that are not
-/// dumpable. Intermediate data is wiped.
+/// dumpable. Intermediate copies of the secrets are wiped from memory.
 pub struct Redactor {
     search: AhoCorasick,
     /// For each pattern of `search`: whether only a complete word is a match.

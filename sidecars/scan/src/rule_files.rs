@@ -49,7 +49,8 @@ impl RuleFiles {
         self.0.iter().map(|rules| rules.names().count()).sum()
     }
 
-    /// Notes for the user about ignored parts of each file, in the order of the files.
+    /// For each file, in the order of the files: notes for the user about the parts of the file that are
+    /// ignored.
     pub fn notes(&self) -> impl Iterator<Item = &[String]> {
         self.0.iter().map(UserRules::notes)
     }

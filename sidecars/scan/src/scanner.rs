@@ -107,7 +107,7 @@ impl Scanner {
         Self { injection, ..self }
     }
 
-    /// Adds rules of the user.
+    /// Adds the user's rules, which then apply even if the detector `token_patterns` is disabled.
     #[must_use]
     pub fn with_rules(self, rules: Arc<RuleFiles>) -> Self {
         Self { own: Some(rules), ..self }
@@ -209,7 +209,7 @@ impl<S: Borrow<Scanner> + Clone> Stream<S> {
         self.base + self.start as u64
     }
 
-    /// The findings so far, which [`finish`](Self::finish) will sort and merge.
+    /// The findings so far. They are neither sorted nor merged; [`finish`](Self::finish) does both.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.state.findings

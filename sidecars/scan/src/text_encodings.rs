@@ -82,7 +82,8 @@ impl Bits {
         all
     }
 
-    /// The number of possible alignments, that is, of digits that may precede the first complete byte.
+    /// The number of possible alignments. An alignment is the number of digits before the first complete
+    /// byte.
     pub(crate) fn alignments(&self) -> usize {
         match self.width {
             4 => 2,
@@ -201,8 +202,8 @@ fn words(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// The position and the hexadecimal digits of a word without prefix and suffix, and whether the word has a
-/// prefix.
+/// Removes a prefix such as `0x` and a suffix such as `h` from a word. Returns the position and the text of
+/// the hexadecimal digits between them, and whether there is a prefix. `None` if any other character remains.
 fn hex_word(word: &[u8]) -> Option<(usize, &[u8], bool)> {
     let (skip, marked) = match word {
         [b'0', b'x' | b'X', _, ..] => (2, true),

@@ -126,7 +126,7 @@ impl UserRules {
     /// Parses a rule file.
     ///
     /// # Errors
-    /// Fails with [`RulesError`], which gives the line and the rule.
+    /// Fails with [`RulesError`] if the file is invalid.
     pub fn parse(text: &str) -> Result<Self, RulesError> {
         if text.len() > MAX_TEXT {
             return Err(RulesError::TooLarge);

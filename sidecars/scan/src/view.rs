@@ -160,8 +160,9 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     (!writer.map.is_empty()).then_some((writer.bytes, writer.map))
 }
 
-/// Decodes `%41`, `%u0041`, `\u0041`, `\x41`, `\/`, `\n` and `&#65;`. `None` if no escape is relevant, that
-/// is, none stands for a letter, a token character or the start of another escape.
+/// Decodes `%41`, `%u0041`, `\u0041`, `\x41`, `\/`, `
+/// ` and `&#65;`. `None` if no escape is relevant, that is, none stands for a letter, a token character or
+/// the start of another escape. If `any` is set, every escape is relevant.
 fn unescape(text: &[u8], any: bool) -> Option<(Vec<u8>, Map)> {
     // Most escapes are not relevant, so they are checked before the text is copied.
     let mut first = escapes(text);

@@ -9,7 +9,7 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecret, KnownSecrets, Scanner};
 use proptest::prelude::*;
 
-/// The number of consecutive private characters that are a match.
+/// The minimum number of consecutive private characters in a match.
 const PIECE: usize = 12;
 
 /// A secret in three parts: the text before its private part, the private part, and the text after it.

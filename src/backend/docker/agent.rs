@@ -1,7 +1,7 @@
 //! Builds the request that creates the agent's container. The module has no side effects.
 //!
-//! The container starts only our pid 1 and no program of the image. The agent's work is in the container's writable
-//! layer. Data of one launch is only in tmpfs folders (`/run`, `/tmp`), so a snapshot cannot contain it.
+//! The container starts only the pid 1 of `bottle`, and no program of the image. The agent's work is in the container's
+//! writable layer. Data of one launch is only in tmpfs folders (`/run`, `/tmp`), so a snapshot cannot contain it.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -33,7 +33,7 @@ pub(super) struct Agent<'a> {
     pub(super) image: &'a str,
     /// The user id and group id in the container. Never 0.
     pub(super) user: (u32, u32),
-    /// The volume that contains our program.
+    /// The volume that contains the `bottle` program, which runs as pid 1.
     pub(super) program: &'a str,
     pub(super) transport: &'a Transport,
     pub(super) limits: &'a Resources,
@@ -115,9 +115,9 @@ impl Agent<'_> {
         NetworkingConfig { endpoints_config: Some(HashMap::from([(net.id.clone(), endpoint)])) }
     }
 
-    /// The kernel settings that shorten a failing neighbour lookup on `interface`. An engine before 28 adds a route to
-    /// a gateway that does not exist; with these settings the lookup of that gateway fails after 30 ms instead of 3 s.
-    /// `None` if no such route exists.
+    /// The kernel settings that shorten a failing neighbour lookup on `interface`. Without a host address on the
+    /// network, an engine before 28 adds a route through a gateway that does not exist; with these settings the lookup
+    /// of that gateway fails after 30 ms instead of 3 s. `None` if the engine adds no such route.
     fn neighbour(&self, interface: &str) -> Option<[(String, &'static str); 2]> {
         let needed = matches!(self.transport, Transport::Network(_)) && self.api < 48;
         let name = |what: &str| format!("net.ipv4.neigh.{interface}.{what}");
@@ -138,7 +138,7 @@ impl Agent<'_> {
     }
 }
 
-/// Mounts our program read-only, so that nothing in the container can change it.
+/// Mounts the volume with the `bottle` program read-only, so that nothing in the container can change the program.
 pub(super) fn program_mount(volume: &str) -> Mount {
     volume_mount(volume, PROGRAM_DIR, true)
 }

@@ -1,8 +1,8 @@
 //! Attaches to the standard streams of a container, as one byte stream.
 //!
-//! The engine multiplexes standard output and standard error on one connection. Standard output carries the keeper's
-//! channel to pid 1 of the container; standard error goes to a log of limited size. Closing the connection does not
-//! close the container's standard input.
+//! The engine multiplexes standard output and standard error on one connection. Standard output carries the data that
+//! pid 1 of the container sends to the keeper; standard error goes to a log of limited size. Closing the connection
+//! does not close the container's standard input.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -18,8 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::engine::{Engine, EngineError};
 
-/// The size in bytes at which the log of a container's standard error receives no more output. Many panic messages with
-/// stack traces fit in it.
+/// The maximum size in bytes of the log of a container's standard error; the rest of the output is discarded. Many
+/// panic messages with stack traces fit in it.
 const LOG_MAX: u64 = 1 << 20;
 
 /// An open connection to the standard streams of a container.

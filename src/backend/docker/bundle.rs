@@ -45,29 +45,31 @@ pub(super) const PASSWD: &str = "passwd";
 pub(super) struct Bundle<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// The hash of the home and the slug, with which the bundle's processes are labelled.
+    /// The hash of `$BOTTLE_HOME` and the slug. They are arguments of the bundle's processes, by which process lists
+    /// show the bottle.
     pub(super) labels: [String; 2],
     /// The id of the sidecars' image.
     pub(super) image: &'a str,
     /// The user id and group id in the container. Never 0.
     pub(super) user: (u32, u32),
-    /// The host folder for the logs. The bundle's user can write to it.
+    /// The host folder for the sidecars' logs. The bundle's user can write to it.
     pub(super) logs: &'a Path,
     /// The host folder for the git gate, if the bottle has one. The bundle's user can write to it.
     pub(super) gate: Option<&'a Path>,
     /// Whether the bottle has a supervise queue.
     pub(super) supervise: bool,
-    /// The address of the user's machine, for routes that connect to the machine.
+    /// The address of the user's machine, for routes that lead to services on the machine.
     pub(super) machine: Option<Ipv4Addr>,
     pub(super) transport: &'a Transport,
-    /// The network in the create request. It is the inner network if the bottle has one.
+    /// The network that the create request names: the inner network, or the outer one if the bottle has no inner
+    /// network.
     pub(super) net: &'a Net,
 }
 
 impl Bundle<'_> {
-    /// The body of the create request. Older engines accept only one network in it. If the bottle has an inner network,
-    /// the request contains that one, and the container is connected to the outer network ([`Bundle::endpoint`]) before
-    /// it starts.
+    /// Builds the body of the create request. Older engines accept only one network in it. If the bottle has an inner
+    /// network, the body names that one, and the caller connects the container to the outer network
+    /// ([`Bundle::endpoint`]) before it starts the container.
     pub(super) fn body(&self) -> ContainerCreateBody {
         let endpoints = HashMap::from([(self.net.id.clone(), Self::endpoint(self.net))]);
         let command = [SIDECARS_PROGRAM, BUNDLE_FLAG, &self.config()];
@@ -79,7 +81,7 @@ impl Bundle<'_> {
         }
     }
 
-    /// The bundle's endpoint on a network.
+    /// Returns the bundle's settings on a network: its fixed address.
     pub(super) fn endpoint(net: &Net) -> EndpointSettings {
         fixed(subnets::bundle(net.subnet))
     }

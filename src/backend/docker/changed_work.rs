@@ -1,8 +1,8 @@
 //! Detects changes in a bottle's workspace by querying its pid 1.
 //!
 //! The engine cannot detect such changes: it reports only modification times, which an agent can set, and would have to
-//! send all files. A stopped container is therefore started again for the query. Because the container is not
-//! provisioned, only pid 1 runs in it.
+//! send all files. The container of a stopped bottle is therefore started again for the query. Because the container is
+//! not provisioned, only pid 1 runs in it.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const RETRIES: usize = 3;
 /// assumes that there are changes.
 const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The reason for which pid 1 did not answer the query.
+/// Why pid 1 did not answer the query.
 #[derive(Debug, thiserror::Error)]
 enum NoAnswer {
     #[error(transparent)]
@@ -73,7 +73,7 @@ pub(super) async fn holds_work(
         start(engine, &container.id).await.map_err(failed)?;
         let result = ask(attached, since).await.map_err(guest_failed);
         let killed = engine.docker().kill_container(&container.id, None::<KillContainerOptions>);
-        // If the kill fails, a later removal stops the container.
+        // If stopping the container fails here, a later removal stops it.
         let _ = engine.call(killed).await;
         result
     };

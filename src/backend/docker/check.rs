@@ -7,7 +7,7 @@ use crate::backend::{BackendError, Check, Finding};
 use crate::host::Host;
 use crate::host::docker_settings::DockerSettings;
 
-/// Queries the engine. Changes nothing.
+/// Queries the engine and returns the findings. Changes nothing.
 pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendError>) -> Check {
     let checked = async {
         let engine = Engine::connect(host).await?;
@@ -75,7 +75,7 @@ fn missing_runtime(settings: &DockerSettings, info: &SystemInfo) -> Option<Findi
     })
 }
 
-/// The limits and isolation features that are weaker on this engine.
+/// Lists the limits and isolation features that this engine enforces only weakly or not at all.
 fn weaknesses(engine: &Engine, settings: &DockerSettings, info: &SystemInfo) -> Vec<Finding> {
     let limits =
         [(info.memory_limit, "memory"), (info.cpu_cfs_quota, "processors"), (info.pids_limit, "processes")];

@@ -1,7 +1,7 @@
 //! Commits a bottle's container to an image.
 //!
 //! The image contains no data of one launch, because such data is only in tmpfs folders. The commit removes the
-//! bottle's labels and our entrypoint, so that a container of the image does not look like a bottle.
+//! bottle's labels and the entrypoint that `bottle` set, so that a container of the image does not look like a bottle.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,15 +18,15 @@ const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
 
 /// The repository name of all snapshots.
 pub(super) const SNAPSHOT_REPOSITORY: &str = "bottle-snapshot";
-/// The snapshot label that contains the home's hash.
+/// The snapshot label that contains the hash of `$BOTTLE_HOME`.
 pub(super) const SNAPSHOT_HOME: &str = "bottle.snapshot";
 /// The snapshot label that contains the bottle's slug.
 pub(super) const SNAPSHOT_SLUG: &str = "bottle.snapshot.of";
 /// The snapshot label that contains the time of the snapshot.
 pub(super) const SNAPSHOT_MADE_AT: &str = "bottle.snapshot.made-at";
-/// The label, on the image of a kept container, that contains the home's hash.
+/// The label, on the image of a preserved container, that contains the hash of `$BOTTLE_HOME`.
 pub(super) const KEPT_HOME: &str = "bottle.kept";
-/// The label, on the image of a kept container, that contains the bottle's slug.
+/// The label, on the image of a preserved container, that contains the bottle's slug.
 pub(super) const KEPT_SLUG: &str = "bottle.kept.of";
 
 /// The labels that identify a bottle's containers and images. A commit copies a container's labels unless the request
@@ -53,8 +53,8 @@ pub(super) struct Committed {
     pub(super) labels: HashMap<String, String>,
 }
 
-/// Commits a container under this tag. The image has these labels instead of the bottle's labels. The engine pauses a
-/// running container during the commit, so that its files are consistent.
+/// Commits a container to an image with this tag. The image has `labels` in place of the bottle's labels. The engine
+/// pauses a running container during the commit, so that its files are consistent.
 ///
 /// # Errors
 /// [`EngineError`]. No image is then created, unless the engine completes the commit after the time limit.
@@ -83,7 +83,7 @@ pub(super) async fn commit(
     Ok(committed.id)
 }
 
-/// Every image with this label, oldest first.
+/// Lists every image with this label, oldest first.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -101,7 +101,7 @@ pub(super) async fn list_labelled(
         .collect())
 }
 
-/// The image with this id or name. `None` if it does not exist.
+/// Returns the image with this id or name. `None` if it does not exist.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -115,10 +115,10 @@ pub(super) async fn inspect(engine: &Engine, image: &str) -> Result<Option<Commi
 }
 
 impl Committed {
-    /// The number of bytes that this image adds to the image of the plan.
+    /// Returns the number of bytes that this image adds to the image from which the bottle was first started.
     ///
-    /// The image of a resumed bottle contains the bottle's earlier committed image as a layer. The bytes of that layer
-    /// also count, unless the layer's image is a separate snapshot that is not `replaced`.
+    /// The image of a resumed bottle has the bottle's earlier committed image as a layer. The bytes of that layer are
+    /// included, unless the layer's image is a separate snapshot that is not `replaced`.
     ///
     /// # Errors
     /// [`EngineError`] when the engine cannot be queried.

@@ -11,8 +11,8 @@ use bottle_contract::names::Slug;
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};
 
-/// How long to wait for a paused container. An engine pauses a container during a commit; a longer pause is assumed to
-/// be made by the user, and the container is then returned as paused.
+/// How long to wait until a paused container continues. An engine pauses a container during a commit. If the pause is
+/// longer, it was presumably made by the user, and the container is returned as paused.
 const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The interval at which a paused container is checked again.
@@ -56,7 +56,8 @@ pub(super) struct Found {
     pub(super) exit_code: Option<i64>,
 }
 
-/// The container for this part of the bottle. `None` if it does not exist, is being removed, or lacks the labels.
+/// Finds the container for this part of the bottle. `None` if it does not exist, is being removed, or lacks the
+/// bottle's labels.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -102,8 +103,8 @@ pub(super) async fn find_unpaused(
     }
 }
 
-/// The agent's container, as [`find_unpaused`] returns it. If there is none, the container that an interrupted launch
-/// set aside.
+/// Returns the agent's container, as [`find_unpaused`] does. If there is none, returns the earlier container that an
+/// interrupted launch renamed and did not remove.
 ///
 /// # Errors
 /// As [`find`].

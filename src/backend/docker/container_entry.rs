@@ -1,4 +1,4 @@
-//! The entry points of this program inside containers.
+//! The entry points of the `bottle` program inside containers.
 //!
 //! Every user of the engine can read a container's configuration. A role's command line therefore contains only how its
 //! processes are connected; all other data is sent over the standard streams.
@@ -23,23 +23,23 @@ pub const GUEST_FLAG: &str = "__contained-guest";
 /// The first argument of pid 1 in the bundle's container.
 pub const BUNDLE_FLAG: &str = "__contained-bundle";
 
-/// In the agent's container, the mount point of the volume that contains this program.
+/// In the agent's container, the mount point of the volume that contains the `bottle` program.
 pub(super) const PROGRAM_DIR: &str = "/run/bottle/bin";
-/// The path of this program in the agent's container.
+/// The path of the `bottle` program in the agent's container.
 pub(super) const PROGRAM_FILE: &str = "/run/bottle/bin/bottle";
-/// The path of this program in the sidecars' image.
+/// The path of the `bottle` program in the sidecars' image.
 pub(super) const SIDECARS_PROGRAM: &str = "/usr/local/bin/bottle";
 
 /// The argument of pid 1 in the agent's container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct GuestSpec {
-    /// Whether the guest forwards the proxy's ports to sockets. If the containers share a network, the guest forwards
-    /// nothing.
+    /// Whether the guest forwards the proxy's ports to sockets. If the agent's container reaches the bundle's container
+    /// over a network, the guest forwards nothing.
     pub(super) by_socket: bool,
 }
 
-/// Encodes the single argument of a role.
+/// Encodes the specification as the one argument of a role.
 pub(super) fn to_argument<S: Serialize>(spec: &S) -> String {
     // The encoding never fails for these types, because their map keys are strings.
     serde_json::to_string(spec).unwrap_or_default()
@@ -69,7 +69,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // The filter is added to the engine's filter, so that an agent has the same restrictions on every backend.
+    // This filter is added to the engine's own filter, so that an agent has the same restrictions on every backend.
     seccomp::install(false).map_err(io::Error::other)?;
     let proxy = spec.by_socket.then(|| ForwardConfig {
         sockets: LISTENER_DIR.into(),
@@ -82,7 +82,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         proxy,
         resolver: spec.by_socket,
         programs: Programs::Any,
-        // The engine enforces the limits, so the guest polls none.
+        // The engine enforces the resource limits, so the guest polls none.
         limits: Limits::default(),
         changed: None,
     }))

@@ -1,7 +1,7 @@
 //! Connects to a container engine, and converts its errors into messages with hints.
 //!
-//! Every call through [`Engine::call`] has a deadline. Requests contain no API version, so the engine uses its newest
-//! one; [`Pong::api`] gives that version.
+//! Every call through [`Engine::call`] has a deadline. The path of a request names no API version, so the engine uses
+//! its newest one; [`Pong::api`] gives that version.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -170,7 +170,7 @@ impl EngineError {
             .any(|reason| self.contains(reason))
     }
 
-    /// Whether the engine refused the call with a message that contains this text.
+    /// Whether the engine refused the call with a message that contains `reason`.
     pub(super) fn contains(&self, reason: &str) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains(reason))
     }
@@ -221,7 +221,7 @@ impl EngineError {
     }
 }
 
-/// The path of the engine's socket, according to the user's environment.
+/// Returns the path of the engine's socket: the one that the user's environment sets, otherwise the first that exists.
 fn socket(host: &Host) -> Result<PathBuf, EngineError> {
     if let Some(named) = host.var("DOCKER_HOST") {
         let path = named.strip_prefix("unix://").filter(|path| path.starts_with('/'));

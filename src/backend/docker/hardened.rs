@@ -11,8 +11,8 @@ use bottle_contract::names::Slug;
 use super::names::{Names, Part};
 
 /// The engine's default masked paths, and further paths in `/proc` and `/sys` that reveal or change the machine's
-/// disks, hardware, locks or load. Paths that programs read stay visible: machine size and kernel features. The engine
-/// ignores paths that do not exist.
+/// disks, hardware, locks or load. Machine size and kernel features stay visible, because programs read them. The
+/// engine ignores paths that do not exist.
 const MASKED: [&str; 65] = [
     "/proc/acpi",
     "/proc/allocinfo",
@@ -84,26 +84,27 @@ const MASKED: [&str; 65] = [
 /// Paths that are mounted read-only: the machine's settings, which many programs read.
 const READ_ONLY: [&str; 1] = ["/proc/sys"];
 
-/// The host configuration of the agent's and the bundle's container.
+/// Builds the settings that the agent's and the bundle's container share, as the engine's `HostConfig`.
 pub(super) fn host_config() -> HostConfig {
     let owned = |paths: &[&str]| Some(paths.iter().map(|path| (*path).to_owned()).collect());
     HostConfig {
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
         privileged: Some(false),
-        // The engine adds no init process, because our program is pid 1.
+        // The engine adds no init process, because `bottle` is pid 1.
         init: Some(false),
         ipc_mode: Some("private".to_owned()),
         masked_paths: owned(&MASKED),
         readonly_paths: owned(&READ_ONLY),
         ulimits: Some(vec![ResourcesUlimits { name: Some("core".to_owned()), soft: Some(0), hard: Some(0) }]),
-        // A container's standard output is the data of the channel, so a log of the engine would contain secrets.
+        // The container's standard output carries the data of the keeper's channel, so the engine's log of it would
+        // contain secrets.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: Some(HashMap::new()) }),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
             maximum_retry_count: None,
         }),
-        // IPv6 is disabled. With it, an interface has a link-local address, and so has the host's end of the network.
+        // IPv6 is disabled. Otherwise both the container and the host would have a link-local address on the network.
         sysctls: Some(
             ["all", "default"]
                 .map(|which| (format!("net.ipv6.conf.{which}.disable_ipv6"), "1".to_owned()))
@@ -113,8 +114,8 @@ pub(super) fn host_config() -> HostConfig {
     }
 }
 
-/// The common part of the create requests for agent and bundle. Our `command` is pid 1, and its standard streams carry
-/// the channel.
+/// Builds the common part of the create requests for agent and bundle. `command` runs as pid 1, and its standard
+/// streams carry the keeper's channel.
 pub(super) fn container(
     names: &Names,
     part: Part,

@@ -4,7 +4,7 @@
 use bottle_contract::names::{AGENT_UID, AGENT_USER};
 use serde::{Deserialize, Serialize};
 
-/// The highest user or group id. Kernels and engines reserve higher ids.
+/// The highest user or group id. Kernels and container engines reserve higher ids.
 const ID_MAX: u32 = i32::MAX.unsigned_abs();
 
 /// The agent's user account in a container.
@@ -43,8 +43,8 @@ pub(crate) enum NoAccount {
 }
 
 impl Users<'_> {
-    /// The user that the image's `USER` names. If `USER` is empty or names root, the user with id 1000, who may not
-    /// exist yet.
+    /// Returns the account of the user that the image's `USER` names. If `USER` is empty or names root, returns the
+    /// user with id 1000, who may not exist in the image yet.
     pub(crate) fn agent(&self) -> Result<Account, NoAccount> {
         let (user, group) = match self.user.split_once(':') {
             Some((user, group)) => (user, Some(group)),
@@ -74,13 +74,15 @@ impl Users<'_> {
         }
     }
 
-    /// The user with this id. A user that `/etc/passwd` does not list has group 0, as in an engine.
+    /// Returns the account of a numeric `USER`. If `/etc/passwd` does not list the id, the account has group 0, as in a
+    /// container engine.
     fn with_uid(&self, uid: u32) -> Account {
         let listed = self.accounts().find(|account| account.uid == uid);
         listed.unwrap_or_else(|| Account { gid: 0, ..self.new_account(uid) })
     }
 
-    /// The user with this id. If it does not exist, a new user with a new group.
+    /// Returns the account with this id. If `/etc/passwd` does not list the id, the account is a new user with a new
+    /// group.
     fn with_id(&self, uid: u32) -> Account {
         let listed = self.accounts().find(|account| account.uid == uid);
         listed.unwrap_or_else(|| self.new_account(uid))
@@ -104,7 +106,7 @@ impl Users<'_> {
         }
     }
 
-    /// The valid lines of `/etc/passwd`, as accounts.
+    /// Parses `/etc/passwd` into accounts, and skips invalid lines.
     fn accounts(&self) -> impl Iterator<Item = Account> {
         self.passwd.lines().filter_map(|line| {
             let mut fields = line.split(':');
@@ -132,7 +134,7 @@ impl Users<'_> {
     pub(crate) fn group_with(&self, account: &Account) -> Option<String> {
         let gid = account.gid.to_string();
         let listed = self.group.lines().any(|line| line.split(':').nth(2) == Some(&gid));
-        // A group with the same name and another id stays unchanged.
+        // A group with the same name and another id is allowed: files refer to groups by id.
         let by_name = self.group.lines().any(|line| line.split(':').next() == Some(&account.name));
         let name = if by_name { format!("{}{gid}", account.name) } else { account.name.clone() };
         (!listed).then(|| replace_line(self.group, &name, &format!("{name}:x:{gid}:")))
@@ -162,7 +164,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Whether a home is an absolute path without special parts, outside the system folders.
+/// Whether a home is an absolute path that contains no empty part, `.` or `..`, and is outside the system folders.
 fn is_home(home: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     let parts: Vec<&str> = home.strip_prefix('/').unwrap_or_default().split('/').collect();

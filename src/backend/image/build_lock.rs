@@ -1,4 +1,4 @@
-//! Locks the image builds of a home. One process builds an image, and other processes wait for the result.
+//! Locks the image builds of a `$BOTTLE_HOME`. One process builds an image, and other processes wait for the result.
 //!
 //! ```text
 //! $BOTTLE_HOME/builds/         shared lock of every build; exclusive lock of a cleanup
@@ -58,7 +58,8 @@ pub(crate) async fn lock(
     Ok(BuildLock { _all: all, _image: image })
 }
 
-/// Acquires the lock for removing leftovers of builds. `None` while a build of this home is running.
+/// Acquires the lock for removing leftovers of builds. `None` while another process that uses this `$BOTTLE_HOME`
+/// builds an image.
 ///
 /// # Errors
 /// When the folder that contains the lock files cannot be used.

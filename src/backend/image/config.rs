@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Config {
     /// The operating system. Empty if the image does not name one.
     pub(crate) os: String,
-    /// The processor architecture, by the engines' name. Empty if the image does not name one.
+    /// The processor architecture, as container engines name it: `amd64`, `arm64`. Empty if the image does not name
+    /// one.
     pub(crate) architecture: String,
     /// The value of `USER`.
     pub(crate) user: String,
@@ -38,7 +39,7 @@ impl Config {
         Ok(())
     }
 
-    /// The instructions that have no effect in a bottle, such as `ENTRYPOINT`.
+    /// Lists the image's instructions that have no effect in a bottle, such as `ENTRYPOINT`.
     pub(crate) fn left_out(&self) -> Vec<String> {
         let checked = !self.healthcheck.is_empty() && self.healthcheck != ["NONE"];
         [
@@ -65,7 +66,8 @@ fn is_root(user: &str) -> bool {
     matches!(user.split(':').next(), Some("root" | "0"))
 }
 
-/// Notes for the user about instructions without effect and about volumes.
+/// Returns notes for the user: one about instructions that have no effect in a bottle, one about volumes, which
+/// snapshots exclude.
 pub(crate) fn notes(left_out: &[String], volumes: &[String]) -> Vec<String> {
     let runs: Vec<&str> = left_out.iter().map(String::as_str).filter(|one| *one != "USER").collect();
     let mut notes = Vec::new();

@@ -5,11 +5,13 @@ use sha2::{Digest, Sha256};
 /// The number of hexadecimal digits of a hash in a name. These 64 bits are sufficient for the images of one machine.
 pub(crate) const DIGITS: usize = 16;
 
-/// A hash over several parts, each with its length.
+/// A SHA-256 hash of several parts. The length of each part is hashed too, so that moving bytes from one part to the
+/// next changes the hash.
 pub(crate) struct Hash(Sha256);
 
 impl Hash {
-    /// Starts a hash for one purpose. The purpose is its first part.
+    /// Starts a hash. `purpose` is its first part, so that hashes for different purposes differ even when their content
+    /// is equal.
     pub(crate) fn new(purpose: &str) -> Self {
         let mut hash = Self(Sha256::new());
         hash.add(purpose.as_bytes());

@@ -21,7 +21,8 @@ pub(crate) fn named(path: &Path) -> String {
     format!("the image ./{}", path.display())
 }
 
-/// A folder or archive that was inspected. Its content is not read yet.
+/// A folder or archive that may be used as an image. Its entries were listed, but the content of its files is not read
+/// yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
     /// The path, with all links resolved.

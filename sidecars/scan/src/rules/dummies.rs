@@ -21,7 +21,7 @@ const VALUES: &[&str] = &[
     "dXNlcjpwYXNz",
 ];
 
-/// Common passwords that attackers try first, so that reporting them has no use. Case is ignored.
+/// Common passwords that attackers try first, so it is useless to report them. Case is ignored.
 const PASSWORDS: &[&str] = &[
     "admin",
     "changeit",

@@ -41,7 +41,8 @@ const ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\s{0,4}(?:=>|:=|=|:
 /// appended text from lowering the result.
 const ENTROPY_WINDOW: usize = 32;
 
-/// The maximum number of token characters after a match that are redacted together with it.
+/// The maximum number of token characters after a match that are redacted together with the match. Further
+/// characters are not redacted.
 const MAX_TAIL: usize = 4096;
 
 /// The maximum number of bytes before or after a text that a rule may read as context.
@@ -137,7 +138,8 @@ impl RuleSet {
 }
 
 impl Rule {
-    /// The match of the rule at a key of `length` bytes.
+    /// Returns the match of the rule at the key at `place`, which has `length` bytes; `None` if the rule's
+    /// pattern or a condition of its row does not match there.
     fn at(&self, text: &[u8], place: usize, length: usize) -> Option<Match> {
         let row = self.row;
         if let Some(armour) = row.armour {

@@ -49,7 +49,8 @@ pub(crate) struct Body {
 }
 
 impl Armour {
-    /// The start and the end of the body that follows the rule's key at `place..end` of `text`.
+    /// The start and the end of the body that follows the rule's key at `place..end` of `text`; `None` if no
+    /// body follows.
     pub(super) fn at(self, text: &[u8], place: usize, end: usize) -> Option<(usize, Body)> {
         if let Self::Pem(kind) = self {
             let found = opening(&text[place.saturating_sub(OPENING)..place])?;

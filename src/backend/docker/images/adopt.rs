@@ -1,5 +1,5 @@
-//! Prepares an image for an agent. Adds a user and a home, which the image's labels record, a workspace, and links to
-//! the provisioned certificates.
+//! Prepares an image for an agent. Adds a user and its home, a workspace, and links to the certificates that each
+//! launch provides. Records the user and the home in labels of the image.
 //!
 //! No program of the image runs. This module creates a container without starting it, reads the image's user lists,
 //! uploads the missing files, and commits the result.
@@ -30,12 +30,12 @@ const LIST_MAX: usize = 1 << 20;
 /// The size in bytes of a tar header. Of a home folder's archive, only the header is read.
 const HEADER: usize = 512;
 
-/// The names given to a prepared image.
+/// How the prepared image is tagged and labelled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ready<'a> {
     /// The repository and the tag of the image.
     pub(super) tag: (&'a str, &'a str),
-    /// The hash of the home for which the image is prepared.
+    /// The hash of the `$BOTTLE_HOME` for which the image is prepared.
     pub(super) home: &'a str,
 }
 
@@ -99,7 +99,8 @@ async fn inside(
     Ok(committed.id)
 }
 
-/// The labels of the prepared image. A commit copies the labels of the scratch container, so those are set to empty.
+/// Returns the labels of the prepared image. A commit copies the labels of the scratch container; the returned map sets
+/// those to the empty text.
 fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<String, String> {
     [
         (IMAGE_LABEL, build::AGENT.to_owned()),
@@ -118,14 +119,15 @@ fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<
 struct Additions<'a> {
     /// Whether the account already owns its home.
     owned: bool,
-    /// The certificate bundles whose parent folder exists in the image.
+    /// The paths of certificate bundles whose parent folder exists in the image. They become links to the bottle's
+    /// bundle.
     roots: Vec<&'static str>,
     /// The id of the image that is being prepared.
     image: &'a str,
 }
 
-/// The archive of the files to add: the user, its group, the home if it is missing, a workspace, and links to files of
-/// a launch. It is the same for every bottle.
+/// Builds the archive of the files to add to the image: the user, its group, the home if it is missing, a workspace,
+/// and links to files that each launch provides. The archive is the same for every bottle.
 fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(Vec::new());
     recipe::append(&mut archive, "etc/passwd", 0o644, users.passwd_with(account).as_bytes())?;
@@ -143,7 +145,7 @@ fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::R
     for file in more.roots {
         link(&mut archive, file, CA_BUNDLE_FILE)?;
     }
-    // Desktop programs need a machine id. The generated one is independent of the engine's machine.
+    // Desktop programs need a machine id. The generated id is not the one of the machine on which the engine runs.
     let mut machine = Hash::new("machine");
     machine.add(more.image.as_bytes());
     let machine = format!("{:0>32}\n", machine.finish());
@@ -170,7 +172,7 @@ fn link<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, target: &str) -
     archive.append_link(&mut header, path.trim_start_matches('/'), target)
 }
 
-/// The certificate bundles whose parent folder exists in the image.
+/// Returns the paths of certificate bundles whose parent folder exists in the image.
 async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Error> {
     let mut there = Vec::new();
     for file in ROOT_FILES {
@@ -205,8 +207,8 @@ async fn owns_home(docker: &Docker, container: &str, account: &Account) -> Resul
     Ok(header.entry_type().is_dir() && owner && header.mode()? & 0o700 == 0o700)
 }
 
-/// The first bytes of the archive of `path`. `None` if the path does not exist. Callers need only a small file or the
-/// header of an entry.
+/// Returns the first `most` bytes of the archive of `path`. `None` if the path does not exist. The beginning is
+/// sufficient, because callers need only a small file or the header of an entry.
 async fn start_of(
     docker: &Docker,
     container: &str,

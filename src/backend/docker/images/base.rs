@@ -13,7 +13,7 @@ use crate::backend::{BackendError, ProgressSink, Step};
 pub(super) const REFERENCE: &str = "debian:bookworm-slim";
 const BASE_HINT: &str = "where no image registry answers, `scripts/base-image` of bottle's sources makes it from Debian's packages";
 
-/// The base image's id. Pulls the image if the engine does not have it.
+/// Returns the base image's id. Pulls the image if the engine does not have it.
 ///
 /// # Errors
 /// [`BackendError`] with a hint on how to get the image.
@@ -38,7 +38,7 @@ pub(super) async fn find(
     id(image, architecture)
 }
 
-/// The id of the base image in the engine's answer.
+/// Returns the id of the base image from the engine's answer, after a check that the engine can run the image.
 ///
 /// # Errors
 /// As [`find`].

@@ -1,4 +1,5 @@
-//! Builds images with the engine's classic builder, which every supported engine has. Finds leftovers of builds.
+//! Builds images with the engine's classic builder, which every supported engine has. Also finds images and containers
+//! that an aborted build did not remove.
 
 use std::collections::HashMap;
 
@@ -19,18 +20,19 @@ use crate::host::Host;
 
 /// The number of bytes, from the end of a failed build's output, that an error contains. The end contains the cause.
 const MAX_OUTPUT: usize = 32 << 10;
-/// The age in seconds at which an image without a name is removed. A younger one may be about to be used by a start.
+/// The age in seconds at which an agent's or sidecars' image is removed after another image took its name. A start may
+/// still be about to use a younger one.
 const RENAMED_MAX_AGE: i64 = 60 * 60;
-/// The age in seconds (a week) at which an unused sidecars' image that contains another version of this program is
-/// removed.
+/// The age in seconds (a week) at which an unused sidecars' image is removed if it contains another version of
+/// `bottle`.
 const SIDECAR_IMAGE_MAX_AGE: i64 = 7 * 24 * 60 * 60;
 /// The age in seconds at which an agent image is removed if a newer image replaced it.
 const AGENT_IMAGE_MAX_AGE: i64 = SIDECAR_IMAGE_MAX_AGE;
-/// The label that contains the hash of the home for which an image was built.
+/// The label that contains the hash of the `$BOTTLE_HOME` for which an image was built.
 pub(super) const HOME_LABEL: &str = "bottle.built-by";
-/// The label that names the source of an agent's image.
+/// The label that names the source of an agent's image, for example a provider or a Dockerfile.
 pub(super) const SOURCE_LABEL: &str = "bottle.source";
-/// The label that identifies the program in a sidecars' image. `Dockerfile.sidecars` sets it.
+/// The label that identifies the version of `bottle` in a sidecars' image. `Dockerfile.sidecars` sets it.
 const PROGRAM_LABEL: &str = "bottle.program";
 /// The value of the kind label for a sidecars' image.
 pub(super) const SIDECARS: &str = "sidecars";
@@ -91,9 +93,10 @@ pub(super) struct BuildRequest<'a> {
     pub(super) name: &'a str,
     /// The hint if the build fails.
     pub(super) hint: &'a str,
-    /// The hash of the home for which the image is built.
+    /// The hash of the `$BOTTLE_HOME` for which the image is built.
     pub(super) home: &'a str,
-    /// The repository name and tag that the image gets. `None` for an image that is prepared later.
+    /// The repository name and tag that the image gets. `None` for an image that [`super::adopt`] prepares and tags
+    /// later.
     pub(super) tag: Option<String>,
     /// The labels that the image gets, besides those of its Dockerfile.
     pub(super) labels: Vec<(String, String)>,
@@ -109,13 +112,14 @@ pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
     set.filter(|(_, value)| !value.contains('@')).collect()
 }
 
-/// The labels of an image of this kind and home, as Dockerfile text.
+/// Returns the labels that mark an image of this kind and of this `$BOTTLE_HOME`, as the arguments of a `LABEL`
+/// instruction.
 pub(super) fn mark(home: &str, kind: &str) -> String {
     format!("{IMAGE_LABEL}={kind} {HOME_LABEL}={home}")
 }
 
-/// Leftovers of this home's builds (stages, the last step of an aborted build, images that were not prepared), and old
-/// images that newer ones replaced. Excludes images that a container uses.
+/// Lists what aborted builds of this `$BOTTLE_HOME` left (stages, the container of the last step, images that were not
+/// prepared), and old images that newer ones replaced. Excludes images that a container uses.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.
@@ -140,7 +144,8 @@ pub(super) async fn unused(
     Ok(steps.chain(left(&images, &used, home, program, jiff::Timestamp::now().as_second())).collect())
 }
 
-/// Whether a container is a leftover build step. The builder removes its steps unless the engine was killed.
+/// Whether a container is a build step that was not removed. The builder removes its steps unless the engine was
+/// killed.
 fn is_leftover_step(container: &ContainerSummary, home: &str) -> bool {
     let label =
         |name: &str| container.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
@@ -153,7 +158,7 @@ fn is_leftover_step(container: &ContainerSummary, home: &str) -> bool {
     label(IMAGE_LABEL) == Some(STAGE) && label(HOME_LABEL) == Some(home) && is_step && !runs
 }
 
-/// Selects the images for [`unused`].
+/// Selects from `images` those that [`unused`] lists, with the reason for each.
 fn left(
     images: &[ImageSummary],
     used: &[String],
@@ -199,7 +204,8 @@ fn is_of_sidecars(name: &str) -> bool {
     name.strip_prefix(super::SIDECARS).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// The names of this home's old images for whose source a newer image exists.
+/// Returns the names of agent images of this `$BOTTLE_HOME` that are older than [`AGENT_IMAGE_MAX_AGE`] and have a
+/// newer image of the same source.
 fn superseded(images: &[ImageSummary], home: &str, now: i64) -> Vec<String> {
     let (ours, tag) = (format!("{home}:"), format!("{}:", super::AGENT));
     // A snapshot has the labels of its base image, but another name.
@@ -242,7 +248,7 @@ impl Output {
             return;
         }
         let starts_stage = line.starts_with("Step ");
-        // Lines about our own labels are not reported.
+        // The `LABEL` instructions that `bottle` adds are not reported.
         if !(starts_stage && line.contains(" : LABEL bottle.")) {
             report(Step { subject: String::new(), line: line.to_owned(), starts_stage });
         }

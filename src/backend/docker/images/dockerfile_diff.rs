@@ -10,7 +10,7 @@ use crate::backend::BackendError;
 use crate::backend::docker::listing;
 use crate::host::Host;
 
-/// The label that contains the home's hash and the path of the Dockerfile.
+/// The label that contains the hash of `$BOTTLE_HOME` and the path of the Dockerfile.
 const PATH_LABEL: &str = "bottle.dockerfile";
 /// The label that contains the text of the Dockerfile.
 const TEXT_LABEL: &str = "bottle.dockerfile-text";

@@ -9,7 +9,7 @@ const PT_INTERP: u32 = 3;
 const DT_NULL: u64 = 0;
 /// Dynamic entry that names a required shared library.
 const DT_NEEDED: u64 = 1;
-/// The error for a program that needs an interpreter. The first page of the file shows this.
+/// The error for a program that needs an interpreter. The first page of the file is enough to detect it.
 pub(crate) const INTERPRETED: Why = "is dynamic: it names an interpreter";
 /// The error for a file that ends inside one of its tables.
 const TRUNCATED: Why = "is truncated";
@@ -36,7 +36,8 @@ pub(crate) fn expect_static(program: &[u8]) -> Result<(), Why> {
     Ok(())
 }
 
-/// The program's processor architecture, by the engines' name.
+/// Returns the program's processor architecture, as container engines name it (`amd64`, `arm64`). `None` for other
+/// ones.
 pub(crate) fn architecture(program: &[u8]) -> Option<&'static str> {
     match u16::from_le_bytes(bytes(program, 18).ok()?) {
         62 => Some("amd64"),

@@ -7,7 +7,7 @@ use crate::backend::image::config::Config;
 
 /// The label of a prepared image that contains the agent's account.
 pub(super) const ACCOUNT_LABEL: &str = "bottle.account";
-/// The label that lists the instructions that have no effect in a bottle.
+/// The label that lists the image's instructions that have no effect in a bottle.
 pub(super) const LEFT_OUT_LABEL: &str = "bottle.left-out";
 
 /// The parts of an image's configuration that matter for a bottle.
@@ -21,7 +21,7 @@ pub(super) struct Facts {
     pub(super) env: Vec<String>,
     /// The folders that `VOLUME` declares.
     pub(super) volumes: Vec<String>,
-    /// The instructions that have no effect in a bottle, such as `ENTRYPOINT`.
+    /// The image's instructions that have no effect in a bottle, such as `ENTRYPOINT`.
     pub(super) left_out: Vec<String>,
     /// The agent's account, as [`ACCOUNT_LABEL`] records it.
     pub(super) account: Option<Account>,

@@ -25,7 +25,7 @@ use crate::backend::{BackendError, ProgressSink, Step};
 pub(super) struct Local {
     /// The result of the inspection.
     pub(super) found: local::Local,
-    /// The hash of the home for which the image is loaded.
+    /// The hash of the `$BOTTLE_HOME` for which the image is loaded.
     pub(super) home: String,
 }
 
@@ -111,7 +111,7 @@ impl Local {
         id.ok_or_else(|| load_error("the engine reported no image id"))
     }
 
-    /// The content as a tar archive. If reading fails, `unread` receives the cause.
+    /// Returns the content of the folder or archive as a tar stream. If reading fails, `unread` receives the cause.
     fn stream(
         &self,
         unread: &Arc<Mutex<Option<String>>>,
