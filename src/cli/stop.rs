@@ -17,7 +17,9 @@ use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
 /// How long the teardown may take after the agent's grace period. After that, `stop` fails.
 const TEARDOWN: Duration = Duration::from_secs(30);
 
-/// Stop a bottle: end its agent, and preserve unsaved work in its workspace
+/// Stop a bottle: end its agent, and keep its files if it has unsaved work
+///
+/// Unsaved work is every change in the workspace that you have neither pulled nor committed with `bottle commit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
     /// The bottle, as `bottle list` shows it; asks when omitted

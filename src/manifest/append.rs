@@ -124,7 +124,8 @@ impl<'y> Lines<'y> {
         (!blank).then_some(text.len() - words.len())
     }
 
-    /// Returns the line that contains this key with this indentation, and no value.
+    /// Returns the number of the first line in `within` that has the key `name`, indented by `indent` spaces, and no
+    /// value on the same line. `None` if there is no such line.
     fn key(&self, name: &str, indent: usize, within: std::ops::Range<usize>) -> Option<usize> {
         within.into_iter().find(|line| {
             let rest = self.0[*line].get(indent..).and_then(|text| text.strip_prefix(name));
@@ -134,7 +135,7 @@ impl<'y> Lines<'y> {
         })
     }
 
-    /// Returns the lines nested below a key.
+    /// Returns the numbers of the lines nested below the line `key`.
     fn below(&self, key: usize, indent: usize) -> std::ops::Range<usize> {
         let further = |line: &usize| self.indent(*line).is_none_or(|own| own > indent);
         key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1

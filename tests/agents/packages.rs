@@ -62,7 +62,7 @@ const PROJECTS: [Project; 3] = [
 struct Registries {
     pip: String,
     npm: String,
-    /// Every host that serves packages for one of the registries.
+    /// The host names of all package registries that these tests use.
     hosts: Vec<String>,
 }
 

@@ -18,7 +18,7 @@ const CHUNK: usize = 16 * 1024;
 /// The number of buffered chunks. Further input stays in the kernel's buffer.
 const WAITING: usize = 4;
 
-/// A stream of chunks, until dropped.
+/// The bytes that the user types, in chunks. Dropping the value stops the thread that reads standard input.
 pub(crate) struct Chunks {
     receiver: mpsc::Receiver<Bytes>,
     /// Closing this descriptor stops the thread.

@@ -143,7 +143,7 @@ resources: {cpus: 1.5, memory: 4GiB, pids: 512, disk: 20G, nested: true}
     agent: coder                                             # home/agents/coder.md
     prompt: 6 bytes
     skills:
-      - review (1 files, 8 bytes)                            # home/agents/coder.md:3
+      - review (1 file, 8 bytes)                             # home/agents/coder.md:3
       - deploy (2 files, 16 bytes)                           # home/agents/coder.md:3
     bottles:
     - full

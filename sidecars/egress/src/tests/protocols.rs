@@ -115,8 +115,8 @@ async fn upgrades_only_after_upstream_does() {
     assert_eq!(proxy.denial().await.host, "other.example.com");
 }
 
-/// The route for codex allows only POST requests. Its first attempt to open a WebSocket receives the response that
-/// makes codex fall back to plain HTTP.
+/// The shipped route for codex allows only POST requests. The proxy answers a WebSocket handshake, which is a GET
+/// request, with status 426, because codex then falls back to plain HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_an_unmatched_websocket_with_426() {
     let route =

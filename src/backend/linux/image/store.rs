@@ -393,7 +393,7 @@ fn finish(tree: Tree, new: &Path, source: &Source, config: Config, bytes: u64) -
     file.and_then(|mut file| file.write_all(&text)).map_err(BadImage::Disk)
 }
 
-/// This machine's processor architecture, by the engines' name.
+/// This machine's processor architecture, as container engines spell it.
 pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
