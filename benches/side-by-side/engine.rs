@@ -1,7 +1,8 @@
 //! Measures bottles on a container engine in comparison with operations of the engine itself, in turns.
 //!
-//! - A start until the agent's process runs is compared with the minimum that a bottle needs: creating two
-//!   networks and two containers one after another, with the same images and restrictions. Goal: at most 0.75
+//! - The time from the start until the agent's process runs is compared with the time of the engine operations
+//!   that every bottle needs: the creation of two networks and two containers, one after another, with the same
+//!   images and restrictions. Goal: at most 0.75
 //!   times as long, because a start does this work concurrently
 //! - Fifty bottles are started one after another, and the last ten are compared with the first ten. Goal: a
 //!   difference of at most 20 %

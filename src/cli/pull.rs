@@ -20,7 +20,8 @@ use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 /// Fetch a bottle's commits into the branch `bottle/SLUG` of your repository
 ///
 /// Uses the repository that the bottle was started in with `--cwd`, otherwise the repository that contains
-/// the working directory. Changes nothing else in it: no tag, submodule, configuration or checked-out file.
+/// the working directory. In this repository, the command changes only the branch `bottle/SLUG`, and no tag,
+/// submodule, configuration or checked-out file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pull {
     /// The bottle, as `bottle list` shows it

@@ -1,6 +1,6 @@
 //! The schema of manifests: every key of agent and bottle manifests.
 //!
-//! These types define only the keys and the YAML types of their values. [`super::agent`] and
+//! The types of this module define only the keys and the YAML type of each value. [`super::agent`] and
 //! [`super::bottle`] convert them to checked values. A route uses the type of the proxy's configuration, so
 //! that `egress.routes` in a bottle and the proxy's routes have the same meaning.
 

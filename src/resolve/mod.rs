@@ -83,7 +83,7 @@ pub enum BottleChoice {
 ///
 /// # Errors
 /// Returns [`ResolveError`] if a file is invalid, a name is unknown, `extends` forms a cycle, two different
-/// routes have the same host, a skill is missing, or no bottle is named. No bottle is started in this case.
+/// routes have the same host, a skill is missing, or no bottle is named.
 pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved, ResolveError> {
     let agent = find_agent(&selection.agent, manifests)?;
     let (choice, picks) = picks(selection, &agent, manifests)?;

@@ -132,7 +132,7 @@ impl Repo {
 pub struct Egress {
     /// `log`.
     pub log: Traced<LogLevel>,
-    /// The provider route and then `routes`, in the order in which they were declared. Each host occurs once.
+    /// The provider route, followed by the routes of `egress.routes` in the order of their declaration. Each host occurs once.
     #[serde(serialize_with = "as_specs")]
     pub routes: Vec<Traced<Route>>,
     /// `ca_bundle`, an absolute path or one to be resolved with [`crate::manifest::host_path::absolute`].

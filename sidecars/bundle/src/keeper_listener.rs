@@ -1,4 +1,4 @@
-//! Accepts keepers on a control socket or on the bundle's standard streams.
+//! Accepts connections from keepers on a control socket, or serves a keeper on the bundle's standard streams.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;

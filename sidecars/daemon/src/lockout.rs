@@ -46,8 +46,8 @@ impl Lockout {
         Self { daemon, bound, counted, locked, why }
     }
 
-    /// Counts a hit on the secret with number `secret`. `text` is the matched text, `place` its destination.
-    /// The same text of the same secret counts only once, wherever and however often it is sent.
+    /// Counts a hit on the secret with number `secret`. `text` is the part of the request or push that
+    /// matched. `place` is the host or repository to which the agent sent it. The same text of the same secret counts only once, wherever and however often it is sent.
     pub fn hit(&self, secret: usize, text: &[u8], place: &str) {
         let Some(bound) = self.bound else { return };
         let hit = Sha256::new().chain_update(secret.to_le_bytes()).chain_update(text).finalize().into();

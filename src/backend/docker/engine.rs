@@ -14,7 +14,7 @@ use super::ping::{Pong, ping};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::host::Host;
 
-/// The API version of 20.10, the oldest supported engine.
+/// The minor version of the oldest supported API: 1.41, of Docker Engine 20.10.
 const OLDEST_API: u32 = 41;
 
 /// Time limit of a call for which the caller gives no other limit. The slowest such call is starting a container while

@@ -1,6 +1,6 @@
 //! Recognizes the detach keys in typed input.
 
-/// Searches a stream of typed bytes for the detach keys.
+/// Searches the keyboard input of the user for the detach keys.
 #[derive(Debug)]
 pub(crate) struct Detach {
     keys: Vec<u8>,

@@ -60,7 +60,8 @@ pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<
     Ok(Sent::Taken)
 }
 
-/// Whether the queued error is "no route to host" and was reported by the local kernel.
+/// Returns whether the next entry of the socket's error queue is `EHOSTUNREACH` from the kernel of this machine,
+/// which means that no neighbour answered.
 fn no_neighbour(socket: &UdpSocket, own: Ipv4Addr) -> io::Result<bool> {
     let mut payload = [0; 64];
     let mut pieces = [IoSliceMut::new(&mut payload)];
