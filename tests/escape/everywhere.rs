@@ -5,9 +5,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// The folders in which the runtime and the engine keep files of containers.
 const RUNTIME: [&str; 3] = ["/run/docker", "/run/containerd", "/var/lib/docker/containers"];
@@ -72,7 +73,9 @@ type Round = fn(&Search, &Mutex<Found>, &mut BTreeSet<String>);
 pub(crate) struct Searching {
     ends: Arc<AtomicBool>,
     found: Arc<Mutex<Found>>,
-    rounds: [JoinHandle<usize>; 3],
+    searches: [JoinHandle<()>; 3],
+    /// How often the engine, the processes and the files were searched.
+    rounds: Arc<[AtomicUsize; 3]>,
     events: Child,
     hearing: JoinHandle<()>,
 }
@@ -96,30 +99,42 @@ impl Searching {
         // Existing objects are searched first, while no secret is in use.
         let mut before = BTreeSet::new();
         search.engine(&found, &mut before);
-        let rounds: [Round; 3] = [Search::engine, Search::processes, Search::disk];
-        let rounds = rounds.map(|round| {
+        let rounds = Arc::<[AtomicUsize; 3]>::default();
+        let each: [(usize, Round); 3] = [(0, Search::engine), (1, Search::processes), (2, Search::disk)];
+        let searches = each.map(|(number, round)| {
             let (search, ends, found) = (search.clone(), ends.clone(), found.clone());
-            let mut known = before.clone();
+            let (mut known, rounds) = (before.clone(), rounds.clone());
             std::thread::spawn(move || {
-                let mut rounds = 0;
                 while !ends.load(Ordering::Relaxed) {
                     round(&search, &found, &mut known);
-                    rounds += 1;
+                    rounds[number].fetch_add(1, Ordering::Relaxed);
                 }
-                rounds
             })
         });
-        Self { ends, found, rounds, events, hearing }
+        Self { ends, found, searches, rounds, events, hearing }
     }
 
-    /// Ends the search. Returns the findings, and how often the engine, the processes and the files were searched.
-    pub(crate) fn end(mut self) -> (Found, [usize; 3]) {
+    /// Waits until every kind of place was searched completely at least once from now on. A round that already runs
+    /// does not count.
+    pub(crate) fn wait_for_a_round(&self, end: Instant) {
+        let now = || self.rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
+        let before = now();
+        while now().iter().zip(before).any(|(now, before)| *now < before + 2) {
+            assert!(Instant::now() < end, "no round was completed: {before:?} {:?}", now());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends the search and returns the findings.
+    pub(crate) fn end(mut self) -> Found {
         self.ends.store(true, Ordering::Relaxed);
-        let rounds = self.rounds.map(|rounds| rounds.join().expect("searched"));
+        for search in self.searches {
+            search.join().expect("searched");
+        }
         self.events.kill().expect("ended");
         self.events.wait().expect("ended");
         self.hearing.join().expect("heard");
-        (self.found.lock().expect("lock").clone(), rounds)
+        self.found.lock().expect("lock").clone()
     }
 }
 
