@@ -23,7 +23,7 @@ use crate::egress::Egress;
 use crate::live;
 use crate::report::record::RequestInfo;
 use crate::request::body::{self, Body};
-use crate::request::local_response;
+use crate::request::local_response::{self, Client};
 use crate::tls::hello::{self, Hello, Protocol};
 use crate::upstream::Target;
 
@@ -37,7 +37,7 @@ pub(crate) fn accept(
     if let Tunnel::Deny(refusal) = decide_connect(&egress.live.current().table, &authority) {
         // The authority is not a valid host, so there is no destination for a tunnel.
         let info = RequestInfo::for_connection(&refusal.host, 0);
-        return local_response::denied(&egress.reporter, &info, &refusal);
+        return local_response::denied(&egress.reporter, &info, &refusal, Client::Any);
     }
     let connection = ConnectionContext { connect: Some(authority), ..connection.clone() };
     let upgrade = hyper::upgrade::on(&mut request);

@@ -35,7 +35,7 @@ impl ReceivedRequest {
     pub(super) fn read(connection: Arc<ConnectionContext>, mut request: http::Request<Incoming>) -> Self {
         let upgrade = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
-        let body = RequestBody::new(body, parts.version, &parts.headers);
+        let body = RequestBody::new(body, &parts.headers);
         headers::remove_connection_listed(&mut parts.headers);
         Self { head: RequestHead::parse(connection, parts), body, upgrade }
     }

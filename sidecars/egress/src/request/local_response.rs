@@ -2,7 +2,7 @@
 
 use bottle_contract::decide::Refusal;
 use bottle_contract::route::display_value;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, UPGRADE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
@@ -15,11 +15,36 @@ use crate::report::record::RequestInfo;
 /// The header with the reason code, for programs that do not parse bodies.
 const REASON: HeaderName = HeaderName::from_static("x-bottle-reason");
 
+/// The client of a denied request, as far as it determines the form of the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Client {
+    /// Gets the denial as JSON.
+    Any,
+    /// Gets the denial as plain text, because git shows no other media type to the user.
+    Git,
+}
+
+impl Client {
+    /// Reads `User-Agent`.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let is_git = headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"git/"));
+        if is_git { Self::Git } else { Self::Any }
+    }
+}
+
 /// Reports a denial and builds its response. The report and the response contain the same id.
-pub(crate) fn denied(reporter: &Reporter, info: &RequestInfo, refusal: &Refusal) -> Response<Body> {
+pub(crate) fn denied(
+    reporter: &Reporter,
+    info: &RequestInfo,
+    refusal: &Refusal,
+    client: Client,
+) -> Response<Body> {
     let id = reporter.report_denial(info, refusal);
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
-    let mut response = json(status, &refusal.body(&id));
+    let mut response = match client {
+        Client::Any => json(status, &refusal.body(&id)),
+        Client::Git => text(status, format!("{}\nDenial {id} ({}).\n", refusal.sentence, refusal.reason)),
+    };
     let headers = response.headers_mut();
     headers.insert(REASON, HeaderValue::from_static(refusal.reason.as_str()));
     if status == StatusCode::UPGRADE_REQUIRED {
@@ -73,13 +98,28 @@ struct Allowlist {
     routes: Vec<Value>,
 }
 
+/// Removes the body from the response to a HEAD request. `Content-Length` keeps the length of the body.
+pub(crate) fn without_body(response: Response<Body>) -> Response<Body> {
+    response.map(|_| body::empty())
+}
+
 fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     let mut text = serde_json::to_vec(value).unwrap_or_default();
     text.push(b'\n');
+    with_body(status, "application/json", text)
+}
+
+fn text(status: StatusCode, text: String) -> Response<Body> {
+    with_body(status, "text/plain", text.into_bytes())
+}
+
+fn with_body(status: StatusCode, kind: &'static str, text: Vec<u8>) -> Response<Body> {
+    let length = HeaderValue::from(text.len());
     let mut response = Response::new(body::full(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_LENGTH, length);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -46,6 +46,7 @@ use body::Body;
 use forward::Outgoing;
 use head::{Denied, DeniedRequest, ReceivedRequest, RequestHead};
 use inbound::Inbound;
+use local_response::Client;
 use outbound::{AllowedRequest, Cleared, Evaluation};
 use websocket_messages::MessageRelay;
 
@@ -77,8 +78,11 @@ async fn respond(
 ) -> Response<Body> {
     let current = egress.live.current();
     let request = ReceivedRequest::read(connection, request);
+    let (client, is_head) = (Client::of(request.head.headers()), request.head.method() == Method::HEAD);
+    // With HTTP/2, a body in the response to a HEAD request is a protocol error.
+    let local = |response| if is_head { local_response::without_body(response) } else { response };
     if request.head.targets_proxy() {
-        return describe_proxy(&current, &request.head);
+        return local(describe_proxy(&current, &request.head));
     }
     let claim = one_time_grant::claim(&egress, &current, &request.head);
     let table = claim.as_ref().map_or(&current.table, GrantClaim::table);
@@ -94,7 +98,7 @@ async fn respond(
     };
     response.unwrap_or_else(|denied: Denied| {
         tracing::debug!(reason = denied.refusal.reason.as_str(), "denied");
-        local_response::denied(&egress.reporter, &denied.info, &denied.refusal)
+        local(local_response::denied(&egress.reporter, &denied.info, &denied.refusal, client))
     })
 }
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, Version, header};
+use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Incoming, SizeHint};
 use tokio::time::timeout;
@@ -16,7 +16,8 @@ use crate::bounds;
 /// An unread request body.
 ///
 /// When the body is dropped, the proxy continues to read it for a limited time ([`drain`]). A client that is still
-/// sending does not read yet, and would lose the response if the proxy closed the connection.
+/// sending does not read yet, and would lose the response if the proxy closed the connection. With HTTP/2, it would
+/// take the reset of the stream for a failure of the request.
 pub(super) struct RequestBody {
     body: Option<IdleTimeout<Incoming>>,
     drains: bool,
@@ -24,10 +25,9 @@ pub(super) struct RequestBody {
 
 impl RequestBody {
     /// Creates the body of a request with `headers`.
-    pub(super) fn new(body: Incoming, version: Version, headers: &HeaderMap) -> Self {
-        // With `Expect`, the client sends no body until the proxy reads it. With HTTP/2, the proxy resets only the
-        // stream and not the connection.
-        let drains = version < Version::HTTP_2 && !headers.contains_key(header::EXPECT);
+    pub(super) fn new(body: Incoming, headers: &HeaderMap) -> Self {
+        // With `Expect`, the client sends no body until the proxy reads it.
+        let drains = !headers.contains_key(header::EXPECT);
         let body = Some(IdleTimeout::new(body, bounds::REQUEST_BODY_IDLE));
         Self { body, drains }
     }

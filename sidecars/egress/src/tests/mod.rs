@@ -5,6 +5,7 @@ mod fixture;
 
 mod approval;
 mod bypasses;
+mod clients;
 mod decisions;
 mod forgery;
 mod hostile;

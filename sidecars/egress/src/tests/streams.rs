@@ -1,6 +1,7 @@
 //! Bodies are streamed: chunks of any size arrive when upstream sends them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bottle_contract::session::bundle::BundleEvent;
@@ -14,6 +15,7 @@ use hyper::body::{Frame, Incoming};
 
 use super::client::{get, get2, http1, http2, read};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
+use crate::bounds;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_server_sent_events_one_by_one() {
@@ -97,6 +99,34 @@ async fn a_denied_upload_receives_the_response_on_a_live_connection() {
     sender.ready().await.expect("the connection lives on");
     let (status, _) = read(sender.send_request(get(SITE, "/a")).await.expect("answer")).await;
     assert_eq!(status, 200);
+}
+
+/// Some clients of HTTP/2 report a failure if their stream is reset while they are sending.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denied_http2_upload_is_read_within_bounds() {
+    let proxy = ProxyFixture::open().await;
+    let chunk = Bytes::from(vec![b'u'; 64 << 10]);
+    for (chunks, is_read) in [(24, true), (bounds::DRAIN_BYTES / chunk.len() * 2, false)] {
+        let (sent, chunk) = (Arc::new(AtomicUsize::new(0)), chunk.clone());
+        let count = Arc::clone(&sent);
+        let frames = futures_util::stream::unfold(0, move |number| {
+            let (chunk, count) = (chunk.clone(), Arc::clone(&count));
+            async move {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                count.fetch_add(1, Ordering::SeqCst);
+                (number < chunks).then(|| (Ok(Frame::data(chunk)), number + 1))
+            }
+        });
+        let body = StreamBody::new(frames).boxed_unsync();
+        let request = Request::post("https://evil.example.org/up").body(body).expect("request");
+        let mut sender = http2(&proxy, "evil.example.org").await;
+        let (status, _) = read(sender.send_request(request).await.expect("an answer")).await;
+        assert_eq!(status, 403);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(sent.load(Ordering::SeqCst) > chunks, is_read, "{sent:?} of {chunks}");
+        let kept = sender.send_request(get2("evil.example.org", "/")).await.expect("the connection lives on");
+        assert_eq!(kept.status(), 403);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
