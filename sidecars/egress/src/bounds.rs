@@ -91,6 +91,16 @@ pub(crate) const RESOLVE_WITHIN: Duration = Duration::from_secs(10);
 /// Deadline for connecting to one address. After it, the proxy tries the next address.
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long an upstream connection may be idle before the kernel probes whether the server's machine still answers.
+pub(crate) const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
+
+/// Interval of the kernel's probes ([`KEEPALIVE_AFTER`]).
+pub(crate) const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// Number of unanswered probes after which the kernel closes the connection. The kernel also closes a connection whose
+/// sent bytes are not acknowledged for as long as all probes take.
+pub(crate) const KEEPALIVE_PROBES: u32 = 4;
+
 /// Maximum number of addresses of one name that the proxy tries to connect to. Further addresses are ignored.
 pub(crate) const ADDRESSES: usize = 4;
 
@@ -108,6 +118,24 @@ pub(crate) const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
 /// Maximum number of idle HTTP/1.1 connections in the pool for one target. Further connections are closed after their
 /// response.
 pub(crate) const UPSTREAM_IDLE_CONNECTIONS: usize = 32;
+
+/// Maximum number of open HTTP/2 connections to one target. The proxy opens another connection when the server's limit of
+/// concurrent streams is reached. Beyond this number, requests wait. Servers allow about 100 streams of a connection.
+pub(crate) const UPSTREAM_HTTP2_CONNECTIONS: usize = 8;
+
+/// Number of streams of a new HTTP/2 connection before the server has announced its limit. RFC 9113 recommends that no
+/// server allows fewer than 100. Servers announce rounder numbers, so this one means that there is no announcement yet.
+pub(crate) const STREAMS_ASSUMED: usize = 101;
+
+/// How long all requests but the first wait for the limit of streams of a new HTTP/2 connection. Servers send it at once.
+pub(crate) const SETTINGS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Bytes of a request body that the proxy keeps until a response arrives, so that it can send the request again over
+/// another connection. A request with a longer body is not sent again once more than this was sent.
+pub(crate) const REPLAY_BYTES: usize = WINDOW as usize;
+
+/// Maximum number of interim responses (1xx) before the final response of HTTP/1.1. Servers send one or two.
+pub(crate) const INTERIM_RESPONSES: usize = 64;
 
 /// Maximum size of the response of `egress.upstream_proxy` to a CONNECT, in bytes. With a longer response, the request
 /// fails.

@@ -100,6 +100,7 @@ where
         .max_header_size(bounds::HEADER_BYTES)
         .max_buf_size(bounds::HEADER_BYTES)
         .auto_date_header(false)
+        .half_close(true)
         .serve_connection(TokioIo::new(io), service(egress, connection))
         .with_upgrades()
         .await

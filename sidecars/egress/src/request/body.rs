@@ -17,10 +17,10 @@ use crate::upstream::pool::PooledConnection;
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A frame of a body, or the error that ended the body.
-pub(super) type FrameResult = Result<Frame<Bytes>, BodyError>;
+pub(crate) type FrameResult = Result<Frame<Bytes>, BodyError>;
 
 /// The outcome of polling a body for its next frame.
-pub(super) type PollFrame = Poll<Option<FrameResult>>;
+pub(crate) type PollFrame = Poll<Option<FrameResult>>;
 
 /// A body in the pipeline.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
@@ -51,7 +51,7 @@ impl<B> IdleTimeout<B> {
 
 /// Why the proxy ended a body before it was complete.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BrokenBody {
+pub(crate) enum BrokenBody {
     #[error("a body sent nothing for {} s", .0.as_secs())]
     Idle(Duration),
     #[error("a buffered body is incomplete")]

@@ -2,7 +2,8 @@
 
 use bottle_contract::credential::strip;
 use http::header::{
-    ACCEPT_ENCODING, ALT_SVC, CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, ALT_SVC, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -49,6 +50,10 @@ pub(crate) fn for_upstream(headers: &mut HeaderMap) {
 /// the proxy may set are removed because clients recognize the proxy's responses by them.
 pub(crate) fn for_bottle(headers: &mut HeaderMap) {
     remove_own(headers);
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // The transfer coding determines the length of the body, and the other length may be wrong (RFC 9112, 6.3).
+        headers.remove(CONTENT_LENGTH);
+    }
     for name in connection_options(headers) {
         headers.remove(name);
     }

@@ -324,6 +324,11 @@ impl Curl {
         })
     }
 
+    /// Returns standard output as text, even if curl failed.
+    pub(super) fn partial(&self) -> String {
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
     /// Returns curl's error output.
     pub(super) fn error(&self) -> String {
         String::from_utf8_lossy(&self.0.stderr).into_owned()

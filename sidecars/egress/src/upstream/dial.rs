@@ -12,16 +12,16 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::corporate_proxy::CorporateProxy;
 use super::dns_lookup::{HostResolver, ResolveError};
+use super::tls_stream::UpstreamTls;
 use super::{Target, Unreachable, UpstreamError};
 use crate::bounds;
 
 /// An upstream connection, plain or TLS.
-pub(crate) type UpstreamIo = Either<TcpStream, TlsStream<TcpStream>>;
+pub(crate) type UpstreamIo = Either<TcpStream, UpstreamTls>;
 
 /// Opens connections to targets.
 pub(crate) struct Dialer {
@@ -57,7 +57,7 @@ impl Dialer {
         };
         let handshake = TlsConnector::from(Arc::clone(tls)).connect(name, tcp);
         match timeout(bounds::HANDSHAKE_WITHIN, handshake).await {
-            Ok(Ok(stream)) => Ok(Either::Right(stream)),
+            Ok(Ok(stream)) => Ok(Either::Right(UpstreamTls::new(stream))),
             Ok(Err(error)) => Err(tls_error(&target.host, error)),
             Err(_) => Err(Unreachable::HandshakeTimeout.at(&target.host)),
         }
@@ -145,6 +145,7 @@ async fn connect(host: &str, addresses: &[IpAddr], port: u16) -> Result<TcpStrea
             Ok(Ok(tcp)) => {
                 // An error is ignored, because the connection is only slower without this option.
                 let _ = tcp.set_nodelay(true);
+                detect_silence(&tcp);
                 return Ok(tcp);
             }
             Ok(Err(error)) => last = Unreachable::Connect(address, error),
@@ -152,6 +153,18 @@ async fn connect(host: &str, addresses: &[IpAddr], port: u16) -> Result<TcpStrea
         }
     }
     Err(last.at(host))
+}
+
+/// Makes the kernel close the connection when the server's machine no longer answers. Without this, an idle WebSocket
+/// would not notice. Errors are ignored, because the proxy's own deadlines also apply.
+fn detect_silence(tcp: &TcpStream) {
+    use rustix::net::sockopt;
+    let _ = sockopt::set_socket_keepalive(tcp, true);
+    let _ = sockopt::set_tcp_keepidle(tcp, bounds::KEEPALIVE_AFTER);
+    let _ = sockopt::set_tcp_keepintvl(tcp, bounds::KEEPALIVE_EVERY);
+    let _ = sockopt::set_tcp_keepcnt(tcp, bounds::KEEPALIVE_PROBES);
+    let silent = bounds::KEEPALIVE_AFTER + bounds::KEEPALIVE_EVERY * bounds::KEEPALIVE_PROBES;
+    let _ = sockopt::set_tcp_user_timeout(tcp, u32::try_from(silent.as_millis()).unwrap_or(u32::MAX));
 }
 
 fn unreachable(step: impl Into<Unreachable>, host: &str) -> UpstreamError {

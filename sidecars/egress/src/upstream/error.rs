@@ -66,6 +66,10 @@ pub(crate) enum Unreachable {
     Http(#[from] hyper::Error),
     #[error("no answer in time")]
     ResponseTimeout,
+    #[error("it sends interim responses without an end")]
+    InterimFlood,
+    #[error("no free stream in time")]
+    StreamTimeout,
     #[error("it closes every connection")]
     ClosesConnections,
 }

@@ -1,15 +1,28 @@
 //! Sends one request over one connection in the format of its HTTP version, with a deadline.
 
+use std::error::Error as _;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
 use http::{HeaderValue, Request, Response, Uri, Version, header};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::time::timeout;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 use super::dial::UpstreamIo;
 use super::{Target, Unreachable};
 use crate::bounds;
 use crate::request::body::Body;
+
+/// Interval of looking whether the server has announced its limit of streams. hyper does not notify of it.
+const SETTLE_POLL: Duration = Duration::from_millis(1);
 
 /// The result of hyper's `try_send_request`.
 type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
@@ -24,23 +37,82 @@ pub(super) async fn within_deadline(
     match timeout(bounds::RESPONSE_WITHIN, response).await {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(mut error)) => {
-            let unsent = error.take_message();
-            Err(SendError { cause: error.into_error().into(), unsent: unsent.map(Box::new) })
+            let unsent = error.take_message().is_some();
+            let error = error.into_error();
+            let progress = if unsent { Progress::Unsent } else { Progress::of(&error) };
+            Err(SendError { cause: error.into(), progress })
         }
         Err(_) => Err(Unreachable::ResponseTimeout.into()),
+    }
+}
+
+/// Sends `request` over an HTTP/1.1 connection and waits for the head of the response. Interim responses (1xx) are
+/// skipped.
+///
+/// # Errors
+/// [`SendError`] if no response arrives, or more than [`bounds::INTERIM_RESPONSES`] interim ones do.
+pub(super) async fn send_http1(
+    sender: &mut http1::SendRequest<Body>,
+    mut request: Request<Body>,
+) -> Result<Response<Incoming>, SendError> {
+    let flooded = Arc::new(Notify::new());
+    let (count, flood) = (AtomicUsize::new(0), Arc::clone(&flooded));
+    hyper::ext::on_informational(&mut request, move |_| {
+        if count.fetch_add(1, Ordering::Relaxed) == bounds::INTERIM_RESPONSES {
+            flood.notify_one();
+        }
+    });
+    tokio::select! {
+        biased;
+        () = flooded.notified() => Err(Unreachable::InterimFlood.into()),
+        response = within_deadline(sender.try_send_request(request)) => response,
     }
 }
 
 /// Why a request got no response.
 pub(super) struct SendError {
     pub(super) cause: Unreachable,
-    /// The request, if none of it was sent.
-    pub(super) unsent: Option<Box<Request<Body>>>,
+    pub(super) progress: Progress,
+}
+
+/// How far a request without a response got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// None of it was sent.
+    Unsent,
+    /// The server says that it processed none of it (RFC 9113, 8.7).
+    Refused,
+    /// The connection was closed before a response. Whether the server processed the request is not known.
+    Closed,
+    /// The server may have processed the request.
+    Unknown,
+}
+
+impl Progress {
+    fn of(error: &hyper::Error) -> Self {
+        let causes = || std::iter::successors(error.source(), |cause| (*cause).source());
+        if let Some(error) = causes().find_map(|cause| cause.downcast_ref::<h2::Error>()) {
+            // A GOAWAY of the server is an error only for the streams after the last one that the server processes.
+            let refused = error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            return if refused && error.is_remote() { Self::Refused } else { Self::Unknown };
+        }
+        let closed = |error: &io::Error| {
+            use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+            matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+        };
+        let io = causes().find_map(|cause| cause.downcast_ref::<io::Error>());
+        match io {
+            _ if error.is_canceled() => Self::Unsent,
+            _ if error.is_incomplete_message() => Self::Closed,
+            Some(error) if closed(error) => Self::Closed,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 impl<Cause: Into<Unreachable>> From<Cause> for SendError {
     fn from(cause: Cause) -> Self {
-        Self { cause: cause.into(), unsent: None }
+        Self { cause: cause.into(), progress: Progress::Unknown }
     }
 }
 
@@ -84,19 +156,65 @@ pub(super) async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendReque
     Ok(sender)
 }
 
-/// Starts HTTP/2 on `io`. A spawned task drives the connection.
-pub(super) async fn http2_over(io: UpstreamIo) -> hyper::Result<http2::SendRequest<Body>> {
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(bounds::WINDOW)
-        .initial_connection_window_size(bounds::CONNECTION_WINDOW)
-        .max_header_list_size(u32::try_from(bounds::HEADER_BYTES).unwrap_or(u32::MAX))
-        .keep_alive_interval(bounds::PING_EVERY)
-        .keep_alive_timeout(bounds::PING_WITHIN)
-        .handshake(TokioIo::new(io))
-        .await?;
-    tokio::spawn(async move {
-        let _ = connection.await;
-    });
-    Ok(sender)
+/// An open HTTP/2 connection. A spawned task drives it until this value and all its senders are dropped.
+pub(super) struct Http2 {
+    sender: http2::SendRequest<Body>,
+    connection: Arc<Mutex<Option<Http2Connection>>>,
+}
+
+type Http2Connection = http2::Connection<TokioIo<UpstreamIo>, Body, TokioExecutor>;
+
+impl Http2 {
+    /// Starts HTTP/2 on `io`.
+    pub(super) async fn over(io: UpstreamIo) -> hyper::Result<Self> {
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(bounds::WINDOW)
+            .initial_connection_window_size(bounds::CONNECTION_WINDOW)
+            .max_header_list_size(u32::try_from(bounds::HEADER_BYTES).unwrap_or(u32::MAX))
+            .keep_alive_interval(bounds::PING_EVERY)
+            .keep_alive_timeout(bounds::PING_WITHIN)
+            .initial_max_send_streams(bounds::STREAMS_ASSUMED)
+            .handshake(TokioIo::new(io))
+            .await?;
+        let connection = Arc::new(Mutex::new(Some(connection)));
+        let driven = Arc::clone(&connection);
+        tokio::spawn(poll_fn(move |cx| {
+            let mut connection = driven.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(open) = &mut *connection else { return Poll::Ready(()) };
+            // An error of the connection also fails the requests on it.
+            let ended = Pin::new(open).poll(cx).map(drop);
+            if ended.is_ready() {
+                *connection = None;
+            }
+            ended
+        }));
+        Ok(Self { sender, connection })
+    }
+
+    /// Returns a sender for one request.
+    pub(super) fn sender(&self) -> http2::SendRequest<Body> {
+        self.sender.clone()
+    }
+
+    /// Waits until the server has announced its limit of streams, or for [`bounds::SETTINGS_WITHIN`]. hyper would hold
+    /// requests beyond the limit back, instead of leaving them to another connection.
+    pub(super) async fn settled(&self) {
+        let settled = async {
+            while self.stream_limit() == bounds::STREAMS_ASSUMED {
+                sleep(SETTLE_POLL).await;
+            }
+        };
+        // Without an announcement, the assumption remains.
+        let _ = timeout(bounds::SETTINGS_WITHIN, settled).await;
+    }
+
+    /// Returns how many concurrent streams the server allows now. It is 0 if the connection takes no further requests.
+    pub(super) fn stream_limit(&self) -> usize {
+        if self.sender.is_closed() {
+            return 0;
+        }
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.as_ref().map_or(0, Http2Connection::current_max_send_streams)
+    }
 }

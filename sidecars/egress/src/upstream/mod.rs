@@ -13,6 +13,8 @@ pub(crate) mod dns_lookup;
 mod error;
 mod exchange;
 pub(crate) mod pool;
+mod replay;
+mod tls_stream;
 pub(crate) mod trust;
 
 pub(crate) use error::{Unreachable, UpstreamError, chain};

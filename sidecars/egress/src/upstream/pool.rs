@@ -1,22 +1,30 @@
 //! Pools upstream connections.
 //!
 //! Connections are pooled by [`Target`]. After a route changes `connect_to` or `private`, no request therefore uses a
-//! connection that was opened under the old settings. All requests to a target share one HTTP/2 connection. An HTTP/1.1
-//! connection serves one request at a time. The connection returns to the pool when the response body was read
-//! completely.
+//! connection that was opened under the old settings. Requests to a target share an HTTP/2 connection. If the server
+//! allows no further stream on it, the pool opens another one. An HTTP/1.1 connection serves one request at a time. The
+//! connection returns to the pool when the response body was read completely.
+//!
+//! A request that failed without a response is sent again over another connection, if that cannot execute it twice: the
+//! server did not process it, or a reused connection was closed and the method is idempotent (RFC 9110, 9.2.2).
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
+use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::dial::Dialer;
-use super::exchange::{SendError, for_http1, for_http2, http1_over, http2_over, within_deadline};
+use super::exchange::{
+    Http2, Progress, SendError, for_http1, for_http2, http1_over, send_http1, within_deadline,
+};
+use super::replay::Replay;
 use super::trust::Trust;
 use super::{Target, Unreachable, UpstreamError};
 use crate::bounds;
@@ -38,20 +46,46 @@ pub(crate) struct Upstream {
 struct Pooled {
     /// Idle HTTP/1.1 connections with the start of their idle time. The latest one is last.
     idle: Vec<(http1::SendRequest<Body>, Instant)>,
-    /// The shared HTTP/2 connection. The connection is dialled once, while all requests wait.
-    shared: Option<Arc<Shared>>,
+    /// The HTTP/2 connections. Each connection is dialled once, while its requests wait.
+    shared: Vec<Arc<Shared>>,
+    /// Notifies requests that wait for a free stream.
+    freed: Arc<Notify>,
+    /// The limit of concurrent streams that the server announced last.
+    stream_limit: Option<usize>,
+    /// Whether the server closed an idle HTTP/1.1 connection when the next request arrived. Requests that must not be
+    /// repeated then use new connections.
+    closes_idle: bool,
 }
 
 /// A pending or open HTTP/2 connection. The inner `None` means that the target does not support HTTP/2.
 struct Shared {
-    dialled: OnceCell<Option<http2::SendRequest<Body>>>,
+    dialled: OnceCell<Option<Http2>>,
     used: Mutex<Instant>,
+    /// The number of requests that use the connection.
+    streams: AtomicUsize,
+    /// Whether the server has answered a request on the connection.
+    answered: AtomicBool,
 }
 
 /// A connection that is ready for a request, according to its ALPN protocol.
 enum Sender {
     Exclusive(http1::SendRequest<Body>),
-    Shared(http2::SendRequest<Body>),
+    Shared(http2::SendRequest<Body>, StreamLease),
+}
+
+/// A connection for one request.
+struct Ready {
+    sender: Sender,
+    /// Whether the connection was in the pool.
+    pooled: bool,
+    /// Whether the connection has served a request before.
+    reused: bool,
+}
+
+/// A new connection.
+enum Dialled {
+    Http1(http1::SendRequest<Body>),
+    Http2(Http2),
 }
 
 impl Upstream {
@@ -71,28 +105,45 @@ impl Upstream {
         self.dialer.resolver = resolver;
     }
 
-    /// Sends `request` to `target` and returns the head of the response.
-    ///
-    /// If the server closed a pooled connection before anything was sent, the request is sent again over another
-    /// connection.
+    /// Sends `request` to `target` and returns the head of the response. Sends the request again if that is safe, see
+    /// the module's documentation.
     ///
     /// # Errors
     /// [`UpstreamError`] with the step that failed.
     pub(crate) async fn send(
         self: &Arc<Self>,
         target: &Target,
-        mut request: Request<Body>,
+        request: Request<Body>,
     ) -> Result<Response<PooledBody>, UpstreamError> {
+        let mut replay = Replay::new(request);
+        let mut cause = Unreachable::ClosesConnections;
+        let mut resent = false;
         for _ in 0..MAX_ATTEMPTS {
-            let (sender, pooled) = self.sender(target).await?;
-            match self.send_on(target, sender, request).await {
+            let Some(request) = replay.attempt() else { break };
+            let Ready { sender, pooled, reused } = self.ready(target, replay.is_idempotent()).await?;
+            let exclusive = matches!(sender, Sender::Exclusive(_));
+            let error = match self.send_on(target, sender, request).await {
                 Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            cause = error.cause;
+            let again = match error.progress {
                 // The server has closed the pooled connection in the meantime.
-                Err(SendError { unsent: Some(unsent), .. }) if pooled => request = *unsent,
-                Err(SendError { cause, .. }) => return Err(cause.at(&target.host)),
+                Progress::Unsent => pooled,
+                Progress::Refused => !std::mem::replace(&mut resent, true),
+                Progress::Closed if reused => {
+                    if exclusive {
+                        self.pooled().entry(target.clone()).or_default().closes_idle = true;
+                    }
+                    replay.is_idempotent() && !std::mem::replace(&mut resent, true)
+                }
+                Progress::Closed | Progress::Unknown => false,
+            };
+            if !again {
+                break;
             }
         }
-        Err(Unreachable::ClosesConnections.at(&target.host))
+        Err(cause.at(&target.host))
     }
 
     /// Sends `request` over a new HTTP/1.1 connection. A response with status 101 turns the connection into a tunnel.
@@ -108,46 +159,60 @@ impl Upstream {
         let sent = async {
             let mut sender = http1_over(io).await?;
             let request = for_http1(request, target)?;
-            within_deadline(sender.try_send_request(request)).await
+            send_http1(&mut sender, request).await
         };
         sent.await.map_err(|error: SendError| error.cause.at(&target.host))
     }
 
     /// Drops connections that were idle for too long. A timer calls this.
     pub(crate) fn sweep(&self) {
-        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
-        pooled.retain(|_, pooled| {
+        self.pooled().retain(|_, pooled| {
             pooled
                 .idle
                 .retain(|(sender, since)| !sender.is_closed() && since.elapsed() < bounds::UPSTREAM_IDLE);
-            if pooled.shared.as_ref().is_some_and(|shared| shared.is_idle()) {
-                pooled.shared = None;
-            }
-            !pooled.idle.is_empty() || pooled.shared.is_some()
+            pooled.shared.retain(|shared| !shared.is_idle());
+            !pooled.idle.is_empty() || !pooled.shared.is_empty()
         });
     }
 
-    /// Returns a connection for a request, and whether the connection was pooled.
-    async fn sender(self: &Arc<Self>, target: &Target) -> Result<(Sender, bool), UpstreamError> {
+    fn pooled(&self) -> std::sync::MutexGuard<'_, HashMap<Target, Pooled>> {
+        self.pooled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a connection for a request.
+    async fn ready(self: &Arc<Self>, target: &Target, idempotent: bool) -> Result<Ready, UpstreamError> {
         loop {
-            let shared = {
-                let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+            let lease = {
+                let mut pooled = self.pooled();
                 let pooled = pooled.entry(target.clone()).or_default();
-                while let Some((sender, since)) = pooled.idle.pop() {
+                while idempotent || !pooled.closes_idle {
+                    let Some((sender, since)) = pooled.idle.pop() else { break };
                     if sender.is_ready() && since.elapsed() < bounds::UPSTREAM_IDLE {
-                        return Ok((Sender::Exclusive(sender), true));
+                        return Ok(Ready { sender: Sender::Exclusive(sender), pooled: true, reused: true });
                     }
                 }
-                Arc::clone(pooled.shared.get_or_insert_with(Shared::undialled))
+                pooled.lease().ok_or_else(|| Arc::clone(&pooled.freed).notified_owned())
+            };
+            let lease = match lease {
+                Ok(lease) => lease,
+                Err(freed) => {
+                    let freed = timeout(bounds::RESPONSE_WITHIN, freed).await;
+                    freed.map_err(|_| Unreachable::StreamTimeout.at(&target.host))?;
+                    continue;
+                }
             };
             // Concurrent requests wait until the first connection has negotiated its ALPN protocol.
-            let mut exclusive = None;
-            let dialled = shared
+            let (mut exclusive, mut is_first) = (None, false);
+            let dialled = lease
+                .shared
                 .dialled
                 .get_or_try_init(|| async {
                     Ok(match self.dial(target).await? {
-                        Sender::Shared(sender) => Some(sender),
-                        Sender::Exclusive(sender) => {
+                        Dialled::Http2(connection) => {
+                            is_first = true;
+                            Some(connection)
+                        }
+                        Dialled::Http1(sender) => {
                             exclusive = Some(sender);
                             None
                         }
@@ -155,30 +220,42 @@ impl Upstream {
                 })
                 .await?;
             if let Some(sender) = exclusive {
-                return Ok((Sender::Exclusive(sender), false));
+                return Ok(Ready { sender: Sender::Exclusive(sender), pooled: false, reused: false });
             }
             match dialled {
-                Some(sender) if !sender.is_closed() => {
-                    *shared.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-                    return Ok((Sender::Shared(sender.clone()), true));
+                Some(connection) => {
+                    let reused = lease.shared.answered.load(Ordering::Relaxed);
+                    if !is_first && !reused {
+                        connection.settled().await;
+                    }
+                    if !is_first && lease.exceeds(connection.stream_limit()) {
+                        continue;
+                    }
+                    let sender = connection.sender();
+                    return Ok(Ready { sender: Sender::Shared(sender, lease), pooled: true, reused });
                 }
-                Some(_) => self.evict(target, &shared),
-                None => return Ok((self.dial(target).await?, false)),
+                None => match self.dial(target).await? {
+                    Dialled::Http1(sender) => {
+                        return Ok(Ready { sender: Sender::Exclusive(sender), pooled: false, reused: false });
+                    }
+                    // The server supports HTTP/2 now. The next attempt dials a connection that is shared.
+                    Dialled::Http2(_) => self.evict(target, &lease.shared),
+                },
             }
         }
     }
 
-    async fn dial(&self, target: &Target) -> Result<Sender, UpstreamError> {
+    async fn dial(&self, target: &Target) -> Result<Dialled, UpstreamError> {
         let io = self.dialer.dial(target, &self.trust.any).await?;
         let http2 = match &io {
-            Either::Right(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Either::Right(tls) => tls.is_http2(),
             Either::Left(_) => false,
         };
         let failed = |error| Unreachable::Http(error).at(&target.host);
         if http2 {
-            http2_over(io).await.map(Sender::Shared).map_err(failed)
+            Http2::over(io).await.map(Dialled::Http2).map_err(failed)
         } else {
-            http1_over(io).await.map(Sender::Exclusive).map_err(failed)
+            http1_over(io).await.map(Dialled::Http1).map_err(failed)
         }
     }
 
@@ -191,40 +268,82 @@ impl Upstream {
         match sender {
             Sender::Exclusive(mut sender) => {
                 let request = for_http1(request, target)?;
-                let response = within_deadline(sender.try_send_request(request)).await?;
-                let connection =
-                    PooledConnection { upstream: Arc::clone(self), target: target.clone(), sender };
+                let response = send_http1(&mut sender, request).await?;
+                let (upstream, target) = (Arc::clone(self), target.clone());
+                let connection = PooledConnection::Exclusive { upstream, target, sender };
                 Ok(response.map(|body| PooledBody::new(body, ReturnToPool(Some(connection)))))
             }
-            Sender::Shared(mut sender) => {
+            Sender::Shared(mut sender, lease) => {
                 let request = for_http2(request, target)?;
-                let response = within_deadline(sender.try_send_request(request)).await;
-                Ok(response?.map(|body| PooledBody::new(body, ReturnToPool(None))))
+                let response = within_deadline(sender.try_send_request(request)).await?;
+                lease.shared.answered.store(true, Ordering::Relaxed);
+                let connection = PooledConnection::Shared(lease);
+                Ok(response.map(|body| PooledBody::new(body, ReturnToPool(Some(connection)))))
             }
         }
     }
 
     fn put(&self, target: Target, sender: http1::SendRequest<Body>) {
-        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pooled = self.pooled();
         let idle = &mut pooled.entry(target).or_default().idle;
         if idle.len() < bounds::UPSTREAM_IDLE_CONNECTIONS {
             idle.push((sender, Instant::now()));
         }
     }
 
-    fn evict(&self, target: &Target, closed: &Arc<Shared>) {
-        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pooled) = pooled.get_mut(target)
-            && pooled.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, closed))
-        {
-            pooled.shared = None;
+    fn evict(&self, target: &Target, shared: &Arc<Shared>) {
+        if let Some(pooled) = self.pooled().get_mut(target) {
+            pooled.shared.retain(|other| !Arc::ptr_eq(other, shared));
         }
+    }
+}
+
+impl Pooled {
+    /// Returns a stream of an HTTP/2 connection, which may not be dialled yet. Returns `None` if all streams of all
+    /// connections are in use.
+    fn lease(&mut self) -> Option<StreamLease> {
+        let announced = &mut self.stream_limit;
+        self.shared.retain(|shared| match shared.stream_limit() {
+            // The server takes no further requests on this connection, so it is replaced.
+            Some(0) => false,
+            Some(limit) => {
+                *announced = Some(limit);
+                true
+            }
+            None => true,
+        });
+        let assumed = self.stream_limit.unwrap_or(bounds::STREAMS_ASSUMED);
+        let is_free = |shared: &&Arc<Shared>| {
+            shared.streams.load(Ordering::Relaxed) < shared.stream_limit().unwrap_or(assumed)
+        };
+        let shared = match self.shared.iter().find(is_free) {
+            Some(shared) => Arc::clone(shared),
+            None if self.shared.len() < bounds::UPSTREAM_HTTP2_CONNECTIONS => {
+                let shared = Shared::undialled();
+                self.shared.push(Arc::clone(&shared));
+                shared
+            }
+            None => return None,
+        };
+        shared.streams.fetch_add(1, Ordering::Relaxed);
+        Some(StreamLease { shared, freed: Arc::clone(&self.freed) })
     }
 }
 
 impl Shared {
     fn undialled() -> Arc<Self> {
-        Arc::new(Self { dialled: OnceCell::new(), used: Mutex::new(Instant::now()) })
+        Arc::new(Self {
+            dialled: OnceCell::new(),
+            used: Mutex::new(Instant::now()),
+            streams: AtomicUsize::new(0),
+            answered: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns how many requests may use the connection, or `None` while it is dialled.
+    fn stream_limit(&self) -> Option<usize> {
+        // If the target does not support HTTP/2, each request has its own connection.
+        self.dialled.get().map(|dialled| dialled.as_ref().map_or(usize::MAX, Http2::stream_limit))
     }
 
     /// Whether the connection was unused for so long that the next request must dial and negotiate ALPN again.
@@ -234,24 +353,56 @@ impl Shared {
     }
 }
 
-/// An HTTP/1.1 connection in use. The connection returns to the pool when its response was read completely.
-pub(crate) struct PooledConnection {
-    upstream: Arc<Upstream>,
-    target: Target,
-    sender: http1::SendRequest<Body>,
+/// A stream of an HTTP/2 connection, from the choice of the connection to the end of the response.
+pub(crate) struct StreamLease {
+    shared: Arc<Shared>,
+    freed: Arc<Notify>,
+}
+
+impl StreamLease {
+    /// Whether the connection has more leases than its limit. This is so if they were given before the limit was known,
+    /// and if the connection takes no further requests.
+    fn exceeds(&self, limit: usize) -> bool {
+        self.shared.streams.load(Ordering::Relaxed) > limit
+    }
+}
+
+impl Drop for StreamLease {
+    fn drop(&mut self) {
+        *self.shared.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.shared.streams.fetch_sub(1, Ordering::Relaxed);
+        self.freed.notify_waiters();
+    }
+}
+
+/// A connection in use. Dropping it closes an HTTP/1.1 connection, and frees the stream of an HTTP/2 connection.
+pub(crate) enum PooledConnection {
+    /// An HTTP/1.1 connection.
+    Exclusive {
+        /// The pool.
+        upstream: Arc<Upstream>,
+        /// The connection's target.
+        target: Target,
+        /// The connection.
+        sender: http1::SendRequest<Body>,
+    },
+    /// A stream of an HTTP/2 connection.
+    #[expect(dead_code, reason = "dropping the lease frees the stream")]
+    Shared(StreamLease),
 }
 
 impl PooledConnection {
-    /// Returns the connection to the pool.
-    pub(crate) fn release(mut self) {
-        if self.sender.is_ready() {
-            self.upstream.put(self.target, self.sender);
+    /// Returns the connection to the pool, because its response was read completely.
+    pub(crate) fn release(self) {
+        let Self::Exclusive { upstream, target, mut sender } = self else { return };
+        if sender.is_ready() {
+            upstream.put(target, sender);
             return;
         }
         // The connection's task determines whether the connection can take another request.
         tokio::spawn(async move {
-            if self.sender.ready().await.is_ok() {
-                self.upstream.put(self.target, self.sender);
+            if sender.ready().await.is_ok() {
+                upstream.put(target, sender);
             }
         });
     }

@@ -1,0 +1,117 @@
+//! Responses with unusual or contradictory framing, and clients that close their side first.
+
+use std::time::Duration;
+
+use bottle_test_support::authority::Alpn;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::client::tunnel;
+use super::fixture::{AUTH, SITE};
+use super::scripted_sites::{SiteStream, proxy_to, read_request, write};
+
+/// Returns curl's output for a site that answers with `response`, then closes the connection without a `close_notify`.
+async fn curl(route: &str, version: &str, response: Vec<u8>) -> (bool, String) {
+    let (proxy, _) = proxy_to(Alpn::Http1, route, move |mut stream: SiteStream, _| {
+        let response = response.clone();
+        async move {
+            if read_request(&mut stream).await.is_some() {
+                write(&mut stream, &response).await;
+            }
+            let (mut socket, _) = stream.into_inner();
+            let _ = socket.shutdown().await;
+        }
+    })
+    .await;
+    let answer = proxy.curl(&[version, &format!("https://{SITE}/a")]).await;
+    let complete = answer.error().is_empty();
+    (complete, answer.partial())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_response_may_end_with_the_connection() {
+    let long = "y".repeat(300_000);
+    for route in [AUTH, "dlp: {inbound_detectors: false}"] {
+        for version in ["--http1.1", "--http2"] {
+            for body in ["body", &long] {
+                for head in ["HTTP/1.0 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"] {
+                    let (complete, text) = curl(route, version, format!("{head}{body}").into()).await;
+                    assert!(
+                        complete && text.ends_with(&format!("\r\n\r\n{body}")),
+                        "{version} {head}: {}",
+                        text.len()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_response_is_an_error() {
+    let long = "y".repeat(300_000);
+    for route in [AUTH, "dlp: {inbound_detectors: false}"] {
+        for version in ["--http1.1", "--http2"] {
+            for response in [
+                format!("HTTP/1.1 200 OK\r\nContent-Length: 400000\r\n\r\n{long}"),
+                format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n61a80\r\n{long}"),
+                format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n493e0\r\n{long}\r\n"),
+                "HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\nshort".to_owned(),
+            ] {
+                let (complete, text) = curl(route, version, response.into()).await;
+                let denied = text.contains("upstream-unreachable");
+                assert!(denied || !complete, "{version}: {}", &text[..text.len().min(300)]);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_coding_overrides_a_content_length() {
+    for route in [AUTH, "dlp: {inbound_detectors: false}"] {
+        for version in ["--http1.1", "--http2"] {
+            for length in [2, 13, 400] {
+                let response = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nTransfer-Encoding: chunked\r\n\r\nd\r\nhello, world!\r\n0\r\n\r\n"
+                );
+                let (complete, text) = curl(route, version, response.into()).await;
+                assert!(complete && text.ends_with("hello, world!"), "{version} {length}: {text}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn skips_interim_responses_and_bounds_their_number() {
+    let early = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n";
+    let last = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    for version in ["--http1.1", "--http2"] {
+        let (complete, text) = curl(AUTH, version, format!("{early}{early}{last}").into()).await;
+        assert!(complete && text.ends_with("\r\n\r\nok"), "{text}");
+        let flood = early.repeat(2000);
+        let started = std::time::Instant::now();
+        let (_, text) = curl(AUTH, version, format!("{flood}{last}").into()).await;
+        assert!(text.contains("upstream-unreachable"), "{text}");
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_a_client_that_closed_its_side() {
+    let (proxy, _) = proxy_to(Alpn::Http1, AUTH, |mut stream: SiteStream, _| async move {
+        if read_request(&mut stream).await.is_some() {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            write(&mut stream, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        }
+    })
+    .await;
+    let mut tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
+    let request = format!("GET /a HTTP/1.1\r\nHost: {SITE}\r\n\r\n");
+    tls.write_all(request.as_bytes()).await.expect("write");
+    tls.shutdown().await.expect("close_notify");
+    let mut answer = Vec::new();
+    // The proxy may close without a close_notify.
+    let _ = timeout(Duration::from_secs(10), tls.read_to_end(&mut answer)).await.expect("an end");
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+}
