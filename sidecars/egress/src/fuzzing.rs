@@ -8,19 +8,17 @@ use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 use bottle_contract::secret::Secret;
 use bottle_daemon::Socket;
 use bottle_scan::{KnownSecrets, Scanner};
-use futures_util::StreamExt;
+use bytes::BytesMut;
 use http::HeaderMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::inspect::{BodyScan, Coding, Decoding};
 use crate::listener::io::ClientIo;
-use crate::request::websocket_messages;
+use crate::request::websocket_frames::FrameReader;
 use crate::test_proxy::{self, TestProxy};
 use crate::tls::hello::{self, Protocol};
 
@@ -84,23 +82,41 @@ pub fn decoders(bytes: &[u8]) {
     }
 }
 
-/// Parses WebSocket frames from a bottle and scans their messages.
+/// Parses WebSocket frames from a bottle, decompresses and scans their messages. The first byte sets the chunk length.
+///
+/// # Panics
+/// If the messages depend on the chunk length. Only the detection of errors in compressed messages may depend on it, see
+/// [`decoders`].
 pub fn messages(bytes: &[u8]) {
     static SCANNER: LazyLock<Arc<Scanner>> = LazyLock::new(|| {
         let known = KnownSecrets::new([&Secret::new("Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc".to_owned())]);
         Arc::new(Scanner::outbound(Arc::new(known.expect("a secret"))))
     });
-    block_on(async {
-        let (mut bottle, proxy) = tokio::io::duplex(bytes.len().max(1));
-        bottle.write_all(bytes).await.expect("room for all");
-        bottle.shutdown().await.expect("the end");
-        let mut socket =
-            WebSocketStream::from_raw_socket(proxy, Role::Server, Some(websocket_messages::limits())).await;
-        while let Some(Ok(message)) = socket.next().await {
-            let mut scan = BodyScan::new(&SCANNER, &[], &HeaderMap::new());
-            let _ = scan.feed(&websocket_messages::payload(&message)).and_then(|()| scan.finish());
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let parts = |size: usize| {
+        let (mut reader, mut input, mut parts) = (FrameReader::new(true, true), BytesMut::new(), Vec::new());
+        for chunk in bytes.chunks(size) {
+            input.extend_from_slice(chunk);
+            loop {
+                match reader.next(&mut input) {
+                    Ok(Some(part)) => parts.push(part),
+                    Ok(None) => break,
+                    Err(_) => return (parts, false),
+                }
+            }
         }
-    });
+        (parts, true)
+    };
+    let (whole, cut) = (parts(bytes.len().max(1)), parts(usize::from(*cut) + 1));
+    if whole.1 && cut.1 {
+        assert_eq!(whole, cut);
+    }
+    let forwarded: usize = whole.0.iter().map(|part| part.frames.len()).sum();
+    assert!(forwarded <= bytes.len());
+    for part in whole.0 {
+        let mut scan = BodyScan::new(&SCANNER, &[], &HeaderMap::new());
+        let _ = scan.feed(&part.payload).and_then(|()| scan.finish());
+    }
 }
 
 /// Connects to the proxy port that the first byte selects. The proxy has one route, and no server listens at its

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::SEC_WEBSOCKET_EXTENSIONS;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
@@ -12,8 +11,8 @@ use hyper_util::rt::TokioIo;
 
 use super::body::{self, Body, BodyError, IdleTimeout, Observe, Observed};
 use super::credentials::InjectedHead;
-use super::headers;
 use super::websocket_messages::MessageRelay;
+use super::{headers, websocket_frames};
 use crate::bounds;
 use crate::egress::Egress;
 use crate::listener::bridge;
@@ -56,16 +55,21 @@ pub(super) async fn websocket(
 ) -> Result<Response<Body>, UpstreamError> {
     let (target, mut request) = outgoing.into_request()?;
     headers::set_websocket_upgrade(request.headers_mut());
-    if messages.is_some() {
-        // Declines all extensions that change the encoding of messages, such as compression.
-        request.headers_mut().remove(SEC_WEBSOCKET_EXTENSIONS);
-    }
+    let scanned = messages.is_some();
+    // Only extensions that the scan can read.
+    let offered = scanned && websocket_frames::limit_extensions(request.headers_mut());
     let mut response = egress.upstream.send_exclusive(&target, request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(for_bottle(response));
     }
+    let deflate = match websocket_frames::chosen_extensions(response.headers(), offered) {
+        Some(deflate) => deflate,
+        None if scanned => return Err(Unreachable::WebSocketExtension.at(&target.host)),
+        None => false,
+    };
+    let messages = messages.map(|messages| messages.with_deflate(deflate));
     let upstream = hyper::upgrade::on(&mut response);
-    let (scanned, lockout) = (messages.is_some(), Arc::clone(&egress.lockout));
+    let lockout = Arc::clone(&egress.lockout);
     tokio::spawn(async move {
         let Ok((bottle, upstream)) = tokio::try_join!(bottle, upstream) else { return };
         match messages {
@@ -81,9 +85,6 @@ pub(super) async fn websocket(
     headers::for_bottle(&mut parts.headers);
     parts.extensions.clear();
     headers::set_websocket_upgrade(&mut parts.headers);
-    if scanned {
-        parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
-    }
     Ok(Response::from_parts(parts, body::empty()))
 }
 

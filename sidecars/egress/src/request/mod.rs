@@ -27,7 +27,8 @@ mod outbound;
 mod permit;
 mod request_body;
 mod streaming_scan;
-pub(crate) mod websocket_messages;
+pub(crate) mod websocket_frames;
+mod websocket_messages;
 
 use std::sync::Arc;
 

@@ -1,26 +1,27 @@
-//! Scans WebSocket messages before they are forwarded.
+//! Relays a WebSocket and scans its messages before they are forwarded.
 //!
 //! A blocking finding closes the WebSocket, because a message cannot wait for the user's approval and a conversation
-//! cannot be redacted. The proxy answers each side's pings itself. The proxy scans each message together with the end
-//! of the preceding ones, so it finds a secret that is split over two messages when the second one arrives.
+//! cannot be redacted. The proxy scans each message together with the end of the preceding ones, so it finds a secret
+//! that is split over two messages when the second one arrives.
+//!
+//! Everything else is between the two sides: the proxy forwards pings, pongs and close frames with their codes. It adds
+//! a close frame only if it ends the conversation itself, because of a finding, a violation of the protocol, or a lock.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bottle_contract::decide::{Reason, Refusal};
 use bottle_scan::{Finding, Scanner, Severity};
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
+use bytes::BytesMut;
 use http::HeaderMap;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use tokio::time::timeout;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 use super::approval::ApprovalKey;
 use super::permit::Permit;
+use super::websocket_frames::{FrameReader, close_frame};
 use crate::bounds;
 use crate::egress::Egress;
 use crate::inspect::BodyScan;
@@ -29,7 +30,14 @@ use crate::report::record::RequestInfo;
 /// How many bytes at the end of the preceding messages are scanned again with the next message.
 const WINDOW: usize = 2 << 10;
 
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
+/// How many bytes are read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// The code of a close frame because of the policy (RFC 6455, 7.4.1).
+const POLICY: u16 = 1008;
+
+/// The code of a close frame after a silence.
+const GOING_AWAY: u16 = 1001;
 
 /// The scanners of one WebSocket, and what they need for reports.
 pub(super) struct MessageRelay {
@@ -38,6 +46,8 @@ pub(super) struct MessageRelay {
     provider: bool,
     outbound: Option<Arc<Scanner>>,
     inbound: Option<Arc<Scanner>>,
+    /// Whether messages may be compressed.
+    deflate: bool,
 }
 
 /// The direction of a message.
@@ -45,6 +55,58 @@ pub(super) struct MessageRelay {
 enum Direction {
     Outbound,
     Inbound,
+}
+
+/// A close frame of the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Close {
+    code: u16,
+    reason: &'static str,
+}
+
+/// How far the conversation has ended.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ending {
+    /// The proxy ends the conversation. Only the first reason counts.
+    close: Option<Close>,
+    /// The bottle ended its direction, and its close frame was forwarded if it sent one.
+    outbound: bool,
+    /// Upstream ended its direction.
+    inbound: bool,
+}
+
+/// What both directions of one conversation know of each other.
+struct Conversation {
+    ending: watch::Sender<Ending>,
+    last_read: Mutex<Instant>,
+}
+
+impl Conversation {
+    fn close(&self, close: Close) {
+        self.ending
+            .send_if_modified(|ending| ending.close.is_none() && ending.close.replace(close).is_none());
+    }
+
+    fn end(&self, direction: Direction) {
+        self.ending.send_modify(|ending| match direction {
+            Direction::Outbound => ending.outbound = true,
+            Direction::Inbound => ending.inbound = true,
+        });
+    }
+
+    /// Waits until the proxy ends the conversation.
+    async fn closed(&self) {
+        // The sender is in `self`, so this is no error.
+        let _ = self.ending.subscribe().wait_for(|ending| ending.close.is_some()).await;
+    }
+
+    fn has_been_read(&self) {
+        *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn is_idle(&self) -> bool {
+        self.last_read.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= bounds::TUNNEL_IDLE
+    }
 }
 
 impl MessageRelay {
@@ -58,59 +120,115 @@ impl MessageRelay {
             provider: permit.route.provider,
             outbound,
             inbound,
+            deflate: false,
         })
     }
 
-    /// Relays messages until either side closes, either side is idle for too long, or a finding closes the socket.
+    /// Sets whether both sides agreed on compressed messages.
+    pub(super) fn with_deflate(self, deflate: bool) -> Self {
+        Self { deflate, ..self }
+    }
+
+    /// Relays messages until both sides have closed, both are idle for too long, or the proxy closes the socket.
     pub(super) async fn relay(self, bottle: Upgraded, upstream: Upgraded) {
-        let socket = |io, role| WebSocketStream::from_raw_socket(TokioIo::new(io), role, Some(limits()));
-        let (to_bottle, from_bottle) = socket(bottle, Role::Server).await.split();
-        let (to_upstream, from_upstream) = socket(upstream, Role::Client).await.split();
-        let (mut to_bottle, mut to_upstream) = (to_bottle, to_upstream);
-        let ended = tokio::select! {
-            ended = self.relay_direction(Direction::Outbound, from_bottle, &mut to_upstream) => ended,
-            ended = self.relay_direction(Direction::Inbound, from_upstream, &mut to_bottle) => ended,
-            _ = self.egress.lockout.locked() => Some(self.deny(Reason::LockedOut, "")),
+        let (mut from_bottle, mut to_bottle) = split(TokioIo::new(bottle));
+        let (mut from_upstream, mut to_upstream) = split(TokioIo::new(upstream));
+        let conversation =
+            Conversation { ending: watch::Sender::default(), last_read: Mutex::new(Instant::now()) };
+        let ended = {
+            let outbound =
+                self.relay_direction(Direction::Outbound, &conversation, &mut from_bottle, &mut to_upstream);
+            let inbound =
+                self.relay_direction(Direction::Inbound, &conversation, &mut from_upstream, &mut to_bottle);
+            let both = async { tokio::join!(outbound, inbound) };
+            tokio::pin!(both);
+            tokio::select! {
+                _ = &mut both => true,
+                () = self.closed_or_locked(&conversation) => {
+                    // A frame that is being written comes before the close frame.
+                    timeout(bounds::CLOSE_WITHIN, &mut both).await.is_ok()
+                }
+            }
         };
-        // Sends a close frame to both sides. A side that has already disconnected misses this frame.
-        let close = || Message::Close(ended.clone());
-        let _ = timeout(bounds::CLOSE_WITHIN, async {
-            tokio::join!(to_bottle.send(close()), to_upstream.send(close()))
-        })
-        .await;
+        let Ending { close, outbound, inbound } = *conversation.ending.borrow();
+        if let Some(Close { code, reason }) = close.filter(|_| ended) {
+            let send = async |to: &mut (dyn AsyncWrite + Send + Unpin), masked, is_closed: bool| {
+                // A side that has already disconnected misses this frame.
+                if !is_closed {
+                    let _ = write(to, &close_frame(code, reason, masked)).await;
+                }
+            };
+            let both = async {
+                tokio::join!(send(&mut to_bottle, false, inbound), send(&mut to_upstream, true, outbound))
+            };
+            let _ = timeout(bounds::CLOSE_WITHIN, both).await;
+        }
+        let ends = async { tokio::join!(end(from_bottle, to_bottle), end(from_upstream, to_upstream)) };
+        let _ = timeout(bounds::CLOSE_WITHIN, ends).await;
     }
 
-    /// Relays the messages of one direction. Returns the close frame for both sides.
+    async fn closed_or_locked(&self, conversation: &Conversation) {
+        tokio::select! {
+            () = conversation.closed() => {}
+            _ = self.egress.lockout.locked() => conversation.close(self.deny(Reason::LockedOut, "")),
+        }
+    }
+
+    /// Relays one direction until its sender closes or disconnects, or the proxy ends the conversation.
     async fn relay_direction(
         &self,
         direction: Direction,
-        mut from: SplitStream<Socket>,
-        to: &mut SplitSink<Socket, Message>,
-    ) -> Option<CloseFrame> {
-        let mut window = Vec::new();
+        conversation: &Conversation,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+    ) {
+        let mut reader = FrameReader::new(direction == Direction::Outbound, self.deflate);
+        let mut ending = conversation.ending.subscribe();
+        let (mut input, mut window) = (BytesMut::new(), Vec::new());
         loop {
-            let message = match timeout(bounds::TUNNEL_IDLE, from.next()).await {
-                Ok(Some(Ok(message))) => message,
-                Ok(Some(Err(error))) => return Some(close_frame_for_error(&error)),
-                Ok(None) | Err(_) => return None,
+            let part = match reader.next(&mut input) {
+                Ok(part) => part,
+                Err(violation) => {
+                    return conversation.close(Close { code: violation.code(), reason: "" });
+                }
             };
-            let is_data = matches!(message, Message::Text(_) | Message::Binary(_));
-            let received_close =
-                if let Message::Close(frame) = &message { Some(frame.clone()) } else { None };
-            if let Some(close) = self.scan(direction, &mut window, &payload(&message)) {
-                return Some(close);
+            if let Some(part) = part {
+                if let Some(close) = self.scan(direction, &mut window, &part.payload) {
+                    return conversation.close(close);
+                }
+                if write(to, &part.frames).await.is_err() || part.is_close {
+                    return conversation.end(direction);
+                }
+                continue;
             }
-            if let Some(frame) = received_close {
-                return frame;
+            let now = *ending.borrow_and_update();
+            if now.close.is_some() {
+                return;
             }
-            if is_data && to.send(message).await.is_err() {
-                return None;
+            // After one side has closed, the other one has only to confirm this.
+            let closing = now.outbound || now.inbound;
+            let wait = if closing { bounds::CLOSE_WITHIN } else { bounds::TUNNEL_IDLE };
+            input.reserve(READ_BYTES);
+            let read = tokio::select! {
+                biased;
+                _ = ending.changed() => continue,
+                read = timeout(wait, from.read_buf(&mut input)) => read,
+            };
+            match read {
+                Ok(Ok(1..)) => conversation.has_been_read(),
+                Err(_) if !closing && !conversation.is_idle() => {}
+                Err(_) if !closing => return conversation.close(Close { code: GOING_AWAY, reason: "" }),
+                _ => {
+                    // Without a close frame, the other side sees the connection close too.
+                    let _ = timeout(bounds::CLOSE_WITHIN, to.shutdown()).await;
+                    return conversation.end(direction);
+                }
             }
         }
     }
 
     /// Scans `text`. Returns the close frame if the message must not be forwarded.
-    fn scan(&self, direction: Direction, window: &mut Vec<u8>, text: &[u8]) -> Option<CloseFrame> {
+    fn scan(&self, direction: Direction, window: &mut Vec<u8>, text: &[u8]) -> Option<Close> {
         let scanner =
             if direction == Direction::Outbound { self.outbound.as_ref() } else { self.inbound.as_ref() }?;
         let seen = window.len() as u64;
@@ -137,14 +255,14 @@ impl MessageRelay {
         window.drain(..window.len().saturating_sub(WINDOW));
         let new = findings.plain.iter().filter(|finding| finding.span.end > seen).chain(&findings.packed);
         for finding in new {
-            if let Some(close) = self.close_frame(direction, finding) {
+            if let Some(close) = self.denial(direction, finding) {
                 return Some(close);
             }
         }
         None
     }
 
-    fn close_frame(&self, direction: Direction, finding: &Finding) -> Option<CloseFrame> {
+    fn denial(&self, direction: Direction, finding: &Finding) -> Option<Close> {
         let words = format!("{} in a WebSocket message", finding.preview);
         let is_injection = direction == Direction::Inbound && finding.secret.is_none();
         if finding.severity == Severity::Warn || (is_injection && self.provider) {
@@ -155,41 +273,33 @@ impl MessageRelay {
         Some(self.deny(reason, &words))
     }
 
-    fn deny(&self, reason: Reason, words: &str) -> CloseFrame {
+    fn deny(&self, reason: Reason, words: &str) -> Close {
         let refusal = match reason {
             Reason::LockedOut => Refusal::locked_out(&self.info.host),
             reason => Refusal::later(reason, &self.info.host, words),
         };
         self.egress.reporter.report_denial(&self.info, &refusal);
-        CloseFrame { code: CloseCode::Policy, reason: reason.as_str().into() }
+        Close { code: POLICY, reason: reason.as_str() }
     }
 }
 
-/// Limits the size of messages and frames.
-pub(crate) fn limits() -> WebSocketConfig {
-    WebSocketConfig::default()
-        .max_message_size(Some(bounds::MESSAGE_BYTES))
-        .max_frame_size(Some(bounds::MESSAGE_BYTES))
-}
-
-/// Returns the content of a message: its text or data, or the reason text of a close message.
-pub(crate) fn payload(message: &Message) -> Vec<u8> {
-    match message {
-        Message::Text(text) => text.as_bytes().to_vec(),
-        Message::Binary(data) | Message::Ping(data) | Message::Pong(data) => data.to_vec(),
-        Message::Close(frame) => {
-            frame.as_ref().map_or_else(Vec::new, |frame| frame.reason.as_bytes().to_vec())
-        }
-        Message::Frame(_) => Vec::new(),
-    }
-}
-
-fn close_frame_for_error(error: &tokio_tungstenite::tungstenite::Error) -> CloseFrame {
-    use tokio_tungstenite::tungstenite::Error;
-    let code = match error {
-        Error::Capacity(_) => CloseCode::Size,
-        Error::Protocol(_) | Error::Utf8(_) => CloseCode::Protocol,
-        _ => CloseCode::Away,
+/// Writes `bytes`.
+///
+/// # Errors
+/// The side has disconnected, or has not read for [`bounds::WRITE_STALL`].
+async fn write(to: &mut (impl AsyncWrite + Unpin + ?Sized), bytes: &[u8]) -> std::io::Result<()> {
+    let written = async {
+        to.write_all(bytes).await?;
+        to.flush().await
     };
-    CloseFrame { code, reason: "".into() }
+    timeout(bounds::WRITE_STALL, written).await?
+}
+
+/// Closes the connection to one side, and reads until that side has closed it too. Otherwise the kernel could discard
+/// the close frame that was sent last.
+async fn end(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    if to.shutdown().await.is_ok() {
+        let mut rest = [0; 4096];
+        while from.read(&mut rest).await.is_ok_and(|read| read > 0) {}
+    }
 }

@@ -26,3 +26,4 @@ mod trace_logs;
 mod upstreams;
 mod usage;
 mod user_rules;
+mod websockets;

@@ -68,6 +68,8 @@ pub(crate) enum Unreachable {
     ResponseTimeout,
     #[error("it sends interim responses without an end")]
     InterimFlood,
+    #[error("it chose a WebSocket extension that was not offered")]
+    WebSocketExtension,
     #[error("no free stream in time")]
     StreamTimeout,
     #[error("it closes every connection")]
