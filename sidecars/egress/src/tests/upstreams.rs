@@ -33,6 +33,33 @@ async fn answers_untrusted_certificates_with_502() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn describes_tls_errors_with_the_next_step() {
+    let named = |name: &str| Site::named(&[name]);
+    for (site, roots, words) in [
+        (
+            Site { leaf: Leaf::Expired, ..named(SITE) },
+            true,
+            "it expired on 1991-01-01; the host has to renew it",
+        ),
+        (named("other.example.com"), true, "it is for other.example.com; the route may need another `host`"),
+        (named(SITE), false, "its issuer is not trusted; if the host is right, the user can add"),
+        (
+            Site { tls: false, ..named(SITE) },
+            true,
+            "it does not answer with TLS on this port; the route may need",
+        ),
+    ] {
+        let change: fn(&mut Provision) =
+            if roots { |_| {} } else { |provision| provision.upstream_roots.clear() };
+        let proxy = ProxyFixture::with(FixtureOptions { site, change, ..FixtureOptions::default() }).await;
+        let answer = proxy.curl(&[URL]).await;
+        assert_eq!(answer.status(), 502);
+        let sentence = answer.json()["sentence"].to_string();
+        assert!(sentence.contains(words), "{sentence}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_a_failed_upstream_with_502_and_recovers() {
     let more = "- host: down.example.com\n  connect_to: '127.0.0.1:1'\n";
     let proxy = ProxyFixture::with(FixtureOptions { more_routes: more, ..FixtureOptions::default() }).await;

@@ -9,6 +9,7 @@ use rustls::pki_types::InvalidDnsNameError;
 
 use super::corporate_proxy::ProxyError;
 use super::dns_lookup::ResolveError;
+use super::tls_words;
 
 /// Why an upstream connection or response failed.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +82,23 @@ impl Unreachable {
     pub(crate) fn at(self, host: &str) -> UpstreamError {
         UpstreamError::Unreachable { host: host.to_owned(), source: self }
     }
+
+    /// Describes the failed step in one line, for the agent and the user.
+    fn words(&self) -> String {
+        let of_io = |error: &io::Error| error.get_ref()?.downcast_ref().and_then(tls_words::handshake);
+        let tls = match self {
+            Self::Handshake(error) => of_io(error),
+            // With TLS 1.3, a server may refuse the connection after the handshake.
+            _ => anyhow::Chain::new(self).find_map(|cause| of_io(cause.downcast_ref()?)),
+        };
+        match (tls, self) {
+            (Some(words), _) => words.to_owned(),
+            (None, Self::Handshake(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                "it closed the connection during the TLS handshake".to_owned()
+            }
+            (None, _) => chain(self),
+        }
+    }
 }
 
 impl UpstreamError {
@@ -92,10 +110,10 @@ impl UpstreamError {
                 Refusal::later(Reason::AddressForbidden, host, &detail)
             }
             Self::Unreachable { host, source } => {
-                Refusal::later(Reason::UpstreamUnreachable, host, &chain(source))
+                Refusal::later(Reason::UpstreamUnreachable, host, &source.words())
             }
             Self::Untrusted { host, why } => {
-                Refusal::later(Reason::UpstreamUntrusted, host, &why.to_string())
+                Refusal::later(Reason::UpstreamUntrusted, host, &tls_words::certificate(why))
             }
         }
     }

@@ -15,6 +15,7 @@ mod exchange;
 pub(crate) mod pool;
 mod replay;
 mod tls_stream;
+mod tls_words;
 pub(crate) mod trust;
 
 pub(crate) use error::{Unreachable, UpstreamError, chain};
