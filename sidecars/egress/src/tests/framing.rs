@@ -81,6 +81,48 @@ async fn a_transfer_coding_overrides_a_content_length() {
     }
 }
 
+/// Content codings arrive whole, or the agent gets a denial. A part is never shown as the whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_content_codings_arrive_whole_or_are_denied() {
+    use std::io::Write;
+    let gzip = |text: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text).expect("write");
+        encoder.finish().expect("gzip")
+    };
+    let mut bare = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+    bare.write_all(b"hello, world").expect("write");
+    let bare = bare.finish().expect("deflate");
+    let whole = gzip(b"hello, world");
+    let members = [gzip(b"hello, "), gzip(b"world")].concat();
+    let cut = whole[..whole.len() - 6].to_vec();
+    for (coding, body, arrives) in [
+        ("gzip", &whole, true),
+        ("x-gzip", &whole, true),
+        ("GZIP", &whole, true),
+        ("gzip, identity", &whole, true),
+        ("gzip", &members, true),
+        ("deflate", &bare, true),
+        ("gzip", &cut, false),
+        ("br", &whole, false),
+        ("compress", &whole, false),
+        ("utf-8", &whole, false),
+    ] {
+        for head in [format!("Content-Length: {}\r\n", body.len()), "Connection: close\r\n".to_owned()] {
+            for version in ["--http1.1", "--http2"] {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n{head}\r\n");
+                let (complete, received) = curl(AUTH, version, [head.as_bytes(), body].concat()).await;
+                let denied = received.contains("structure-refused");
+                assert!(complete && denied != arrives, "{coding} {version}: {received}");
+                if arrives {
+                    let expected = String::from_utf8_lossy(body).into_owned();
+                    assert!(received.ends_with(&expected), "{coding} {version}: {received}");
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn skips_interim_responses_and_bounds_their_number() {
     let early = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n";

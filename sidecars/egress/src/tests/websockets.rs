@@ -400,7 +400,10 @@ async fn autobahns_cases_have_the_same_outcome_as_without_the_proxy() {
                 for key in ["behavior", "behaviorClose"] {
                     let (with, without) = (&proxied[case][key], &expected[key]);
                     if with != without && with != "OK" {
-                        worse.push(format!("{mode}, fuzzing {fuzzer}, {case} {key}: {with}, not {without}"));
+                        let outcome =
+                            format!("{mode}, fuzzing {fuzzer}, {case} {key}: {with}, not {without}");
+                        eprintln!("{outcome}");
+                        worse.push(outcome);
                     }
                 }
             }
