@@ -381,6 +381,8 @@ async fn renaming(to: SocketAddr, host: String) -> SocketAddr {
 
 /// Runs Autobahn's cases through the proxy and without it: first its fuzzing client against its own server, then its
 /// fuzzing server against its own client. A case with the proxy must have the same outcome, or a better one.
+/// `NON-STRICT` is also accepted: after a violation, the proxy closes both sides before the answer to the message before it
+/// can arrive.
 ///
 /// `BOTTLE_WSTEST` is the program `wstest` of Autobahn's test suite, `BOTTLE_WSTEST_CASES` a list such as `1.*,7.*`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -399,7 +401,7 @@ async fn autobahns_cases_have_the_same_outcome_as_without_the_proxy() {
             for (case, expected) in outcomes {
                 for key in ["behavior", "behaviorClose"] {
                     let (with, without) = (&proxied[case][key], &expected[key]);
-                    if with != without && with != "OK" {
+                    if with != without && with != "OK" && with != "NON-STRICT" {
                         let outcome =
                             format!("{mode}, fuzzing {fuzzer}, {case} {key}: {with}, not {without}");
                         eprintln!("{outcome}");
