@@ -4,7 +4,9 @@ use super::row::{Row, row};
 
 pub(super) const ROWS: &[Row] = &[
     row("aws-access-key-id", "an AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA"], r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b", &["AKIA<16U>", "id: ASIA<16U>,"], &["AKIA<12U>", "AKIA<16h>"]),
-    row("aws-secret-access-key", "an AWS secret access key", &["aws_secret_access_key", "secretaccesskey", "aws_secret_key"], r"(?i:aws_secret_access_key|secretaccesskey|aws_secret_key)@=([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|\z)", &["AWS_SECRET_ACCESS_KEY=<40B>", "\"SecretAccessKey\": \"<40B>\""], &["aws_secret_access_key=<20w>"]).entropy(3.5),
+    row("aws-secret-access-key", "an AWS secret access key", &["secret_access_key", "secretaccesskey", "secret-access-key", "secret.access.key", "secret access key", "awssecret", "s3secret"], r"(?i:(?:aws|s3)?secret[_. -]?access[_. -]?key|(?:aws|s3)secretkey)@~([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|\z)", &["AWS_SECRET_ACCESS_KEY=<40B>", "\"SecretAccessKey\": \"<40B>\"", "aws_secret_access_key: <40B>", "ENV AWS_SECRET_ACCESS_KEY <40B>", "ENV AWS_SECRET_ACCESS_KEY=\"<40B>\"", "secret_access_key: '<40B>'", ":secret_access_key => '<40B>'", "secret_access_key = \"<40B>\"", "aws.secretAccessKey=<40B>", "awsSecretAccessKey: '<40B>'", "awsSecretKey=<40B>", "set -x AWS_SECRET_ACCESS_KEY <40B>", "- name: AWS_SECRET_ACCESS_KEY\n          value: <40B>", "{\"name\":\"AWS_SECRET_ACCESS_KEY\",\"value\":\"<40B>\"}", "<SecretAccessKey><40B></SecretAccessKey>", "secret-access-key: <40B>", "<name>x.secret.access.key</name>\n<value><40B></value>"], &["aws_secret_access_key=<20w>", "secret_access_key = ENV['AWS_SECRET_ACCESS_KEY']", "ENV AWS_SECRET_ACCESS_KEY ${AWS_SECRET_ACCESS_KEY}", "secret_access_key: <40h>"]).entropy(4.1),
+    row("aws-secret-key-field", "an AWS secret access key", &["secret_key", "secretkey", "secret-key", "secret.key", "'secret'", "\"secret\""], r"['\x22]?(?i:secret(?:[_.-]?key|['\x22]))@~([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|\z)", &["access_key = \"AKIA<16U>\"\nsecret_key = \"<40B>\"", "aws.secretKey=<40B>", "aws_secret_key: <40B>", "fs.s3a.secret.key=<40B>", "cloud.aws.credentials.secret-key: <40B>", "'credentials' => ['key' => 'AKIA<16U>', 'secret' => '<40B>']"], &["secret_key = '<40B>'", "s3.secret_key = '<40h>'"]).entropy(4.1).beside(is_of_aws),
+    row("aws-key-pair", "an AWS secret access key", &["AKIA", "ASIA"], r"(?:AKIA|ASIA)[A-Z2-7]{16}\\{0,3}['\x22`]?\s{0,4}[,:;|\t ]\s{0,4}\\{0,3}['\x22`]?([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|\z)", &["AKIA<16U>,<40B>", "Credentials.new('AKIA<16U>', '<40B>')", "AKIA<16U>:<40B>"], &["AKIA<16U>,<40h>", "AKIA<16U>"]).entropy(4.1),
     row("aws-session-token", "an AWS session token", &["aws_session_token", "sessiontoken"], r"(?i:aws_session_token|sessiontoken)@=([A-Za-z0-9/+=]{100,1500})", &["aws_session_token = <160B>"], &["aws_session_token = <30B>"]).reach(1700).entropy(3.5),
     row("aws-bedrock-api-key", "an Amazon Bedrock key", &["ABSK"], r"ABSK[A-Za-z0-9+/]{109,269}={0,2}", &["ABSK<120B>"], &["ABSK<40B>"]),
     row("aws-bedrock-short-key", "a short-lived Amazon Bedrock key", &["bedrock-api-key-"], r"bedrock-api-key-[A-Za-z0-9+/=_-]{40,1500}", &["bedrock-api-key-<90b>"], &["bedrock-api-key-<12b>"]).reach(1600),
@@ -61,3 +63,19 @@ pub(super) const ROWS: &[Row] = &[
     row("tailscale-key", "a Tailscale key", &["tskey-"], r"tskey-(?:auth|api|client|scim|webhook)-[A-Za-z0-9]{8,20}-[A-Za-z0-9]{20,40}\b", &["tskey-auth-<12w>-<32w>"], &["tskey-auth-<4w>"]),
     row("ngrok-token", "an ngrok token", &["ngrok_authtoken"], r"(?i:ngrok_authtoken)@=([A-Za-z0-9]{27}_[A-Za-z0-9]{21})\b", &["NGROK_AUTHTOKEN=<27w>_<21w>"], &["NGROK_AUTHTOKEN=<12w>"]),
 ];
+
+/// The maximum number of bytes on each side of a secret key that are searched for a name of AWS.
+const MAX_AWS: usize = 200;
+
+/// Whether the text around a match names AWS or S3, or contains an access key id.
+fn is_of_aws(before: &[u8], after: &[u8]) -> bool {
+    let before = before[before.len().saturating_sub(MAX_AWS)..].to_ascii_lowercase();
+    let after = after[..after.len().min(MAX_AWS)].to_ascii_lowercase();
+    let names: [&[u8]; 4] = [b"aws", b"s3", b"akia", b"asia"];
+    [before, after].iter().any(|side| names.iter().any(|name| has_word(side, name)))
+}
+
+/// Whether `name` begins a word of `side`. Both are in lower case.
+fn has_word(side: &[u8], name: &[u8]) -> bool {
+    memchr::memmem::find_iter(side, name).any(|at| at == 0 || !side[at - 1].is_ascii_alphanumeric())
+}

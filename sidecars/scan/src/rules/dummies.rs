@@ -96,35 +96,105 @@ const AROUND: &[(&str, &str)] = &[
     ("[", "]"),
     ("$", ""),
     (":", ""),
+    ("@", "@"),
+    ("__", "__"),
+    // The parts of a string that code puts together.
+    ("+", "+"),
+    (".", "."),
+    ("'+", "+'"),
+    ("\"+", "+\""),
+    ("'.", ".'"),
+    ("\".", ".\""),
 ];
 
+/// The names with which code begins that reads a password from somewhere else.
+const SOURCES: &[&str] = &[
+    "args",
+    "cfg",
+    "conf",
+    "config",
+    "configuration",
+    "env",
+    "environment",
+    "opts",
+    "options",
+    "os",
+    "params",
+    "process",
+    "secrets",
+    "self",
+    "settings",
+    "system",
+    "this",
+    "var",
+    "vars",
+];
+
+/// The names of values that code reads from an object.
+const MEMBERS: &[&str] = &["key", "pass", "passwd", "password", "pwd", "secret", "token"];
+
 /// The maximum length of the name in a placeholder. A longer text may be a secret.
-const MAX_NAME: usize = 40;
+const MAX_NAME: usize = 64;
 
 /// Whether the complete `secret` is an example value.
 pub(super) fn is_dummy(secret: &[u8]) -> bool {
-    let Ok(secret) = std::str::from_utf8(secret) else { return false };
+    // ODBC puts values in braces.
+    let inner = secret.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}")).unwrap_or(secret);
+    // `%DB_PASSWORD%` begins like an escaped byte.
+    if let [first @ 0x80..=0xff, rest @ .., b'%'] = inner
+        && let Ok(rest) = std::str::from_utf8(rest)
+    {
+        return is_name(&format!("{first:X}{rest}"));
+    }
+    let (Ok(secret), Ok(inner)) = (std::str::from_utf8(secret), std::str::from_utf8(inner)) else {
+        return false;
+    };
     VALUES.contains(&secret.trim_end_matches('='))
         || VALUES.contains(&secret)
         || PASSWORDS.iter().any(|password| password.eq_ignore_ascii_case(secret))
-        || AROUND.iter().any(|(before, after)| {
-            secret.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)).is_some_and(is_name)
-        })
+        || is_placeholder(secret)
+        || is_placeholder(inner)
 }
 
-/// Whether a text consists of words, as names do and keys do not. It must contain no digits, and each word
-/// must be in one case except for its first letter.
+fn is_placeholder(text: &str) -> bool {
+    let in_delimiters = |(before, after): &(&str, &str)| {
+        text.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)).is_some_and(is_name)
+    };
+    AROUND.iter().any(in_delimiters) || is_cut_off(text) || is_reference(text)
+}
+
+/// Whether a text is the beginning of a placeholder that contains a quote, at which a pattern ends:
+/// `{os.environ[`.
+fn is_cut_off(text: &str) -> bool {
+    let rest = text.trim_start_matches(['{', '$', '#', '%', '(']);
+    let count = |signs: &[char]| text.matches(signs).count();
+    rest.len() < text.len() && count(&['{', '(', '[']) > count(&['}', ')', ']']) && is_name(rest)
+}
+
+/// Whether a text is code that reads a value, such as `os.environ[`, `db.password` or `read_line()`.
+fn is_reference(text: &str) -> bool {
+    let mut words = text.split(['.', '[', '(']);
+    let (first, last) = (words.next().unwrap_or_default(), words.next_back().unwrap_or_default());
+    let is_one = |names: &[&str], word: &str| names.iter().any(|name| name.eq_ignore_ascii_case(word));
+    let is_access = text.len() > first.len() && (is_one(SOURCES, first) || is_one(MEMBERS, last));
+    let is_call = text.find('(').is_some_and(|at| at > 0);
+    (is_access || is_call) && is_name(text)
+}
+
+/// Whether a text consists of words, as names and short expressions do and keys do not. It must contain no digits,
+/// and each word must be in one case, or consist of parts that each begin with a capital, as in `dbPassword`.
 fn is_name(text: &str) -> bool {
     let text = text.trim();
     let word = |word: &str| {
-        let rest = word.get(1..).unwrap_or_default();
-        rest.bytes().all(|byte| byte.is_ascii_lowercase())
-            || word.bytes().all(|byte| byte.is_ascii_uppercase())
+        let capitals = word.bytes().skip(1).filter(u8::is_ascii_uppercase).count();
+        // The parts of a name are longer than those of random letters, which have two on average.
+        capitals == 0 || capitals + 1 == word.len() || 2 * word.len() >= 5 * (capitals + 1)
     };
-    !text.is_empty()
-        && text.len() <= MAX_NAME
-        && text.bytes().all(|byte| byte.is_ascii_alphabetic() || b"_-. ".contains(&byte))
-        && text.split(['_', '-', '.', ' ']).all(word)
+    let is_sign = |letter: char| "_-. []()'\"$!:?|,".contains(letter);
+    text.len() <= MAX_NAME
+        && text.contains(|letter: char| letter.is_ascii_alphabetic())
+        && text.chars().all(|letter| letter.is_ascii_alphabetic() || is_sign(letter))
+        && text.split(is_sign).all(word)
 }
 
 #[cfg(test)]
@@ -151,6 +221,20 @@ mod tests {
             ("{qXzRmKpLw}", false),
             ("${qX7zR2mK9pL4wT8v}", false),
             ("<>", false),
+            ("${dbPassword}", true),
+            ("{os.environ['DB_PASSWORD']}", true),
+            ("${DB_PASSWORD:-changeme}", true),
+            ("${DB_PASSWORD:-qX7zR2mK9pL4}", false),
+            ("'+password+'", true),
+            ("__DB_PASSWORD__", true),
+            ("os.environ[", true),
+            ("{os.environ[", true),
+            ("{${DB_PASSWORD}}", true),
+            ("{qX7zR2mK9[", false),
+            ("read_line()?", true),
+            ("db.password", true),
+            ("qX.zRmKpLw", false),
+            ("correct.horse", false),
             ("$", false),
         ] {
             assert_eq!(is_dummy(value.as_bytes()), dummy, "{value}");

@@ -37,6 +37,15 @@ use row::{BESIDE, Row, USUAL_FLOOR};
 /// assignment sign.
 const ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\s{0,4}(?:=>|:=|=|:)\s{0,4}\\{0,3}["'`]?"#;
 
+/// What `@~` in a pattern expands to: the text between a name and its value in more notations. In addition to
+/// [`ASSIGNMENT`]: a space (`ENV NAME value`), a comma (CSV), an XML tag, and a field `value` of its own
+/// (Kubernetes, ECS).
+const WIDE_ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\]?(?:\s{0,4}(?:=>|:=|=|:|,|>)\s{0,4}|(?:\s|\\[nt]){1,4}|(?:</name>)?(?:["'`,\s]|\\{1,3}[nrt"]?){0,40}<?value\\{0,3}["'`]?\s{0,4}[:=>]\s{0,4})\\{0,3}["'`]?"#;
+
+/// What `@//` in a pattern expands to: the rest of a URL with a login, after the scheme's first part. Group 1 is the
+/// password. Many passwords contain an unescaped `@`, which SQLAlchemy and other parsers accept.
+const LOGIN: &str = r"(?:\+[a-z0-9_]{1,24})?://[^\s:/@]{0,80}:([^\s@/]{1,60}@[^\s@/:?=&,]{3,60}|[^\s@/]{4,128})@[A-Za-z0-9\[(_.{$<%/*-]";
+
 /// The size in bytes of the windows in which a secret's randomness is measured. A fixed window prevents
 /// appended text from lowering the result.
 const ENTROPY_WINDOW: usize = 32;
@@ -161,7 +170,7 @@ impl Rule {
         let seen = &text[begin..text.len().min(place + row.longest)];
         let captures = self.regex.get_or_init(|| compile(row)).as_ref()?.captures(seen)?;
         let whole = captures.get(0)?;
-        let secret = captures.get(1).unwrap_or(whole);
+        let secret = captures.iter().skip(1).flatten().next().unwrap_or(whole);
         if let Some(near) = row.beside {
             let (start, end) = (begin + whole.start(), begin + whole.end());
             if !near(&text[start.saturating_sub(BESIDE)..start], &text[end..text.len().min(end + BESIDE)]) {
@@ -202,7 +211,7 @@ fn after_escape(text: &[u8], place: usize) -> bool {
 
 /// Compiles the pattern of a row; `None` if the pattern is invalid, which a test rules out.
 fn compile(row: &Row) -> Option<Regex> {
-    let pattern = row.pattern.replace("@=", ASSIGNMENT);
+    let pattern = row.pattern.replace("@=", ASSIGNMENT).replace("@~", WIDE_ASSIGNMENT).replace("@//", LOGIN);
     // A token matches even if more text follows it immediately. A pattern with a lookbehind keeps its end
     // anchor, because its key does not identify the token.
     let pattern =

@@ -24,8 +24,8 @@ pub(crate) struct Row {
     /// The fixed strings at which the pattern runs. Case is ignored. Each has at least three bytes.
     pub(crate) keys: &'static [&'static str],
     /// A regular expression on bytes. A match begins at the key, or at most `lookbehind` bytes before it. If
-    /// the pattern has a group 1, that group is the secret. `@=` stands for the text between a name and its
-    /// value.
+    /// the pattern has groups, the first one that matches is the secret. `@=` and `@~` stand for the text between a name and
+    /// its value, `@//` for a login in a URL.
     pub(crate) pattern: &'static str,
     /// The maximum number of bytes before the key at which a match may begin.
     pub(crate) lookbehind: usize,

@@ -28,33 +28,78 @@ pub(super) const ROWS: &[Row] = &[
     row("jwk-private", "a private key as JSON (JWK)", &["\"d\"", "\"d\\"], r#""d\\{0,7}"\s{0,4}:\s{0,4}\\{0,7}"([A-Za-z0-9_-]{40,1400})"#, &["{\"kty\":\"EC\",\"crv\":\"P-256\",\"d\":\"<43b>\"}", "{\"d\":\"<43b>\",\"crv\":\"P-256\",\"kty\":\"EC\"}", "{\\\"kty\\\":\\\"EC\\\",\\\"crv\\\":\\\"P-256\\\",\\\"d\\\":\\\"<43b>\\\"}"], &["{\"kty\":\"EC\",\"x\":\"<43b>\"}", "{\"kty\":\"EC\"},{\"d\":\"<43b>\"}", "{\"d\":\"<43b>\"},{\"kty\":\"EC\"}"]).reach(1500).beside(in_key_set),
     armoured("kubeconfig-key", "a client key of Kubernetes", &["client-key-data"], Armour::Until(&["-data"]), &["client-key-data: <200B>=="], &["client-key-data: <20B>"]),
     row("ansible-vault", "an Ansible vault", &["$ANSIBLE_VAULT;"], r"\$ANSIBLE_VAULT;[0-9.]{3};AES256(?:;[^\s;]{1,60})?\s{1,4}([0-9a-f\s]{80,3000})", &["$ANSIBLE_VAULT;1.1;AES256\n    <80h>\n    <80h>"], &["$ANSIBLE_VAULT;1.1;AES256\n"]).reach(3200).warn(),
-    row("mongodb-url", "a MongoDB connection string", &["mongodb://", "mongodb+srv://"], r"mongodb(?:\+srv)?://[^\s:/@]{1,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["mongodb+srv://u:<16w>@192.0.2.7/x"], &["mongodb://c.example.net/x", "mongodb://u:$PASSWORD@192.0.2.7"]),
-    row("postgres-url", "a PostgreSQL connection string", &["postgres://", "postgresql://"], r"postgres(?:ql)?://[^\s:/@]{1,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["postgres://u:<16w>@192.0.2.7:5432/x"], &["postgresql://db.example.net/x", "postgres://u:{password}@192.0.2.7"]),
-    row("mysql-url", "a MySQL connection string", &["mysql://", "mariadb://"], r"(?:mysql|mariadb)://[^\s:/@]{1,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["mysql://u:<16w>@192.0.2.7/x"], &["mysql://db.example.net/x"]),
-    row("redis-url", "a Redis connection string", &["redis://", "rediss://"], r"rediss?://[^\s:/@]{0,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["redis://:<16w>@192.0.2.7:6379"], &["redis://c.example.net:6379"]),
-    row("amqp-url", "a message broker's connection string", &["amqp://", "amqps://"], r"amqps?://[^\s:/@]{1,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["amqps://u:<16w>@192.0.2.7/v"], &["amqp://q.example.net/v"]),
-    row("clickhouse-url", "a ClickHouse connection string", &["clickhouse://"], r"clickhouse://[^\s:/@]{1,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["clickhouse://u:<16w>@192.0.2.7:9440/x"], &["clickhouse://c.example.net/x"]),
-    row("sqlserver-connection", "a SQL Server connection string", &["password=", "pwd="], r"(?i:password|pwd)=([^\s;'\x22<>&{}$]{6,128})", &["Password=<16w>;Server=db.example.net;", "Server=tcp:db.example.net,1433;Initial Catalog=main;User ID=u;Password=<16w>", "data source=db.example.net; pwd=<16w>;"], &["password=<16w>", "Password=<16w>; and more", "server=1; and\npassword=<16w>", "server=1 password=<16w>"]).beside(in_connection_string),
-    row("jdbc-password", "a JDBC connection string", &["jdbc:"], r"jdbc:[a-z0-9]{2,20}:[^\s]{1,200}?[?&;]password=([^\s&;'\x22]{4,128})", &["jdbc:postgresql://h.example.net/db?user=u&password=<16w>"], &["jdbc:postgresql://h.example.net/db?user=u"]),
-    row("url-password", "a password in a URL", &["https://", "http://", "ftp://"], r"(?:https?|ftp)://[^\s:/@'\x22<>?#]{1,80}:([^\s@/'\x22<>?#]{6,128})@[A-Za-z0-9.-]{3,}", &["https://u:<16w>@192.0.2.7/x"], &["https://h.example.net:8080/a@b", "https://user:password@192.0.2.7"]).entropy(2.8),
+    row("mongodb-url", "a MongoDB connection string", &["mongodb://", "mongodb+"], r"mongodb@//", &["mongodb+srv://u:<16w>@192.0.2.7/x"], &["mongodb://c.example.net/x", "mongodb://u:$PASSWORD@192.0.2.7"]),
+    row("postgres-url", "a PostgreSQL connection string", &["postgres://", "postgresql://", "postgres+", "postgresql+"], r"postgres(?:ql)?@//", &["postgres://u:<16w>@192.0.2.7:5432/x", "postgresql+psycopg2://u:<16w>@db/x", "postgresql://u:p@<12w>@db/x", "postgresql://u:<16w>@/x?host=/run/db", "postgresql+asyncpg://{user}:<12w>@{host}/x"], &["postgresql://db.example.net/x", "postgres://u:{password}@192.0.2.7", "postgresql+psycopg2://u:{os.environ['DB_PASSWORD']}@db/x", "postgresql://u:${dbPassword}@db", "postgresql://u:'+password+'@db", "postgresql+psycopg://u:[YOUR-PASSWORD]@db"]),
+    row("mysql-url", "a MySQL connection string", &["mysql://", "mysql+", "mariadb://", "mariadb+"], r"(?:mysql|mariadb)@//", &["mysql://u:<16w>@192.0.2.7/x", "mysql+pymysql://u:<16w>@db/x"], &["mysql://db.example.net/x", "mysql+pymysql://u:${DB_PASSWORD:-changeme}@db/x"]),
+    row("mysql-dsn", "a MySQL connection string", &["@tcp(", "@unix("], r"[A-Za-z0-9_.-]{1,32}:([^\s@/'\x22`]{4,128})@(?:tcp|unix)\(", &["root:<16w>@tcp(db:3306)/x"], &["root:${PASSWORD}@tcp(db:3306)/x", "root@tcp(db:3306)/x"]).lookbehind(164),
+    row("mssql-url", "a SQL Server connection string", &["mssql://", "mssql+", "sqlserver://"], r"(?:mssql|sqlserver)@//", &["mssql://sa:<16w>@db/x", "mssql+pyodbc://sa:<16w>@db/x?driver=y", "sqlserver://sa:<16w>@192.0.2.7:1433?database=x"], &["mssql+pyodbc://db/x?driver=y", "mssql://sa:%SA_PASSWORD%@db", "jdbc:sqlserver://h:1;user=u;password=@<16w>@"]).beside(is_no_jdbc),
+    row("redis-url", "a Redis connection string", &["redis://", "rediss://"], r"rediss?@//", &["redis://:<16w>@192.0.2.7:6379"], &["redis://c.example.net:6379"]),
+    row("amqp-url", "a message broker's connection string", &["amqp://", "amqps://"], r"amqps?@//", &["amqps://u:<16w>@192.0.2.7/v"], &["amqp://q.example.net/v"]),
+    row("clickhouse-url", "a ClickHouse connection string", &["clickhouse://", "clickhouse+"], r"clickhouse@//", &["clickhouse://u:<16w>@192.0.2.7:9440/x"], &["clickhouse://c.example.net/x"]),
+    row("connection-string", "a password in a connection string", &["password=", "pwd=", "password =", "pwd =", "passwd="], r"(?i:password|passwd|pwd)\s?=\s{0,2}\\{0,3}[\x22']?([^\s;\x22'<>]{5,127}[^\s;\x22'<>,)\\])", &["Password=<16w>;Server=db.example.net;", "Server=tcp:db.example.net,1433;Initial Catalog=main;User ID=u;Password=<16w>", "data source=db.example.net; pwd=<16w>;", "Server=db;Password=<16w>;User Id=sa", "Driver={ODBC Driver 18 for SQL Server};UID=sa;PWD={<16w>};", "Server = db; Password = <12w>&<4w>; Encrypt = yes", "DSN=x;PWD=<16w>", "host=db password=<16w> dbname=x", "dbname=x user=u password='<16w>' host=db", "password=<16w> host=192.0.2.7", "connect(host=\"db\", password=\"<16w>\")", "connect(password='<16w>', database='x')"], &["password=<16w>", "Password=<16w>; and more", "server=1; and\npassword=<16w>", "server=1 password=<16w>", "host=db password=changeme dbname=x", "host=db password=$PGPASSWORD dbname=x", "Server=db;Password=${DB_PASSWORD};User Id=sa", "Server=db;Password=<password>;User Id=sa", "Server=db;Password={{ db_password }};User Id=sa", "Server=db;Password=@DB_PASSWORD@;User Id=sa", "connect(host=db, password=os.environ[\"DB_PASSWORD\"], dbname=x)", "connect(host=host, password=password, user=user)", "c.server=s; c.database=d; c.password=s.password;"]).beside(in_connection_string),
+    row("jdbc-password", "a JDBC connection string", &["jdbc:"], r"jdbc:[a-z0-9]{2,20}:[^\r\n\x22']{1,240}?(?:;\s{0,2}(?i:password|pwd)=([^\s;\x22'<>]{4,128})|[?&(](?i:password|pwd)=([^\s&;)\x22'<>]{4,128}))", &["jdbc:postgresql://h.example.net/db?user=u&password=<16w>", "jdbc:postgresql://h/db?password=<16w>&user=u", "jdbc:sqlserver://h:1433;databaseName=my db;user=u;password=<16w>;encrypt=true", "jdbc:sqlserver://h;Password=<16w>;User=u", "jdbc:mysql://address=(host=h)(password=<16w>)/x"], &["jdbc:postgresql://h.example.net/db?user=u", "jdbc:sqlserver://h;user=u;password=${db.password}"]),
+    row("jdbc-oracle-login", "an Oracle JDBC connection string", &["jdbc:oracle:"], r"jdbc:oracle:[a-z0-9]{3,8}:[^\s/@:]{1,60}/([^\s@/]{4,128})@", &["jdbc:oracle:thin:scott/<16w>@//db:1521/x"], &["jdbc:oracle:thin:@//db:1521/x", "jdbc:oracle:thin:scott/tiger@db:1521:x"]),
+    row("database-url-password", "a password in a database's URL", &["postgres://", "postgresql:", "mysql://", "mariadb://", "mongodb://", "redis://", "mssql://", "sqlserver://"], r"[a-z]{5,10}:[^\s\x22'<>]{0,240}?[?&](?i:password|pwd)=([^\s&;\x22'<>]{4,128})", &["postgresql:///x?host=/run/db&user=u&password=<16w>", "postgres://db/x?password=<16w>&user=u"], &["postgresql://db/x?user=u", "postgresql://db/x?user=u&password=$PASSWORD"]).beside(is_no_jdbc),
+    row("url-password", "a password in a URL", &["://"], r"://[^\s:/@'\x22<>?#]{1,80}:([^\s@/'\x22<>?#]{6,128})@(?:[A-Za-z0-9.-]{2}|[\[{$<%])", &["https://u:<16w>@192.0.2.7/x", "sftp://u:<16w>@db", "oracle+oracledb://u:<16w>@db/x", "ldaps://u:<16w>@[2001:db8::1]"], &["https://h.example.net:8080/a@b", "https://user:password@192.0.2.7", "://u:<16w>@192.0.2.7", "snowflake://u:{secrets.PASSWORD}@db"]).entropy(2.8).beside(has_other_scheme),
     row("basic-authorization", "a login in an Authorization header", &["authorization"], r"(?i:authorization)@=(?i:basic)\s{1,2}([A-Za-z0-9+/]{12,300}={0,2})", &["Authorization: Basic <40B>"], &["Authorization: Basic xxxx"]).entropy(3.0),
     row("netrc-login", "a login of a .netrc file", &["machine "], r"machine\s{1,4}[A-Za-z0-9.-]{1,100}\s{1,8}login\s{1,4}[^\s]{1,100}\s{1,8}password\s{1,4}([^\s]{6,200})", &["machine h.example.net login u password <16w>"], &["machine h.example.net login u"]),
     row("npmrc-token", "a login of an .npmrc file", &["_authtoken=", "_password="], r"_(?:authToken|password)=([A-Za-z0-9+/=_-]{16,300})", &["//r.example.net/:_authToken=<36w>"], &["//r.example.net/:_authToken=${TOKEN}"]).entropy(3.0),
 ];
 
-/// The names of fields that accompany a password in a connection string.
-const CONNECTION_FIELDS: [&[u8]; 8] = [
-    b"server=",
-    b"data source=",
-    b"database=",
-    b"initial catalog=",
-    b"encrypt=",
-    b"user id=",
-    b"uid=",
-    b"addr=",
+/// The names of fields that accompany a password in a connection string of fields that `;` separates, as ADO.NET,
+/// ODBC and OLE DB define them.
+const CONNECTION_FIELDS: &[&[u8]] = &[
+    b"server",
+    b"host",
+    b"hostname",
+    b"data source",
+    b"datasource",
+    b"addr",
+    b"address",
+    b"network address",
+    b"database",
+    b"databasename",
+    b"initial catalog",
+    b"dbq",
+    b"encrypt",
+    b"driver",
+    b"provider",
+    b"dsn",
+    b"port",
+    b"user",
+    b"user id",
+    b"userid",
+    b"username",
+    b"uid",
+    b"integrated security",
+    b"trusted_connection",
+    b"trustservercertificate",
+    b"persist security info",
+    b"sslmode",
+    b"ssl mode",
+];
+/// The names of fields that accompany a password in libpq's connection strings, whose fields white space
+/// separates, and in the arguments of functions that connect to a database.
+const CONNECTION_WORDS: &[&[u8]] = &[b"host", b"hostaddr", b"dbname", b"database", b"sslmode"];
+/// The schemes whose rows describe URLs with a login themselves.
+const OWN_SCHEMES: &[&[u8]] = &[
+    b"mongodb",
+    b"postgres",
+    b"postgresql",
+    b"mysql",
+    b"mariadb",
+    b"mssql",
+    b"sqlserver",
+    b"redis",
+    b"rediss",
+    b"amqp",
+    b"amqps",
+    b"clickhouse",
 ];
 /// The maximum number of bytes on each side of the password that are searched for other fields.
 const MAX_CONNECTION: usize = 300;
+/// The maximum length of a URL's scheme, with the name of a driver.
+const MAX_SCHEME: usize = 40;
 
 /// Whether the JSON object around a match contains the key type (`kty`).
 fn in_key_set(before: &[u8], after: &[u8]) -> bool {
@@ -68,13 +113,55 @@ fn in_key_set(before: &[u8], after: &[u8]) -> bool {
 fn in_connection_string(before: &[u8], after: &[u8]) -> bool {
     let is_end = |byte: &u8| b"\r\n".contains(byte);
     let before = &before[before.len().saturating_sub(MAX_CONNECTION)..];
-    let before = &before[before.iter().rposition(is_end).unwrap_or(0)..];
+    let before = &before[before.iter().rposition(is_end).map_or(0, |at| at + 1)..];
+    if !is_no_jdbc(before, after) {
+        return false;
+    }
     let after = &after[..after.len().min(MAX_CONNECTION)];
     let after = &after[..after.iter().position(is_end).unwrap_or(after.len())];
-    let has_name = |side: &[u8]| {
-        let side = side.to_ascii_lowercase();
-        CONNECTION_FIELDS.iter().any(|name| memchr::memmem::find(&side, name).is_some())
-    };
-    (before.trim_ascii_end().ends_with(b";") && has_name(before))
-        || (after.starts_with(b";") && has_name(after))
+    let (before, after) = (before.to_ascii_lowercase(), after.to_ascii_lowercase());
+    // In nested JSON, backslashes precede a quote.
+    let after = &after[after.iter().take_while(|byte| **byte == b'\\').count()..];
+    let quoted = after.first().is_some_and(|byte| b"\"'`".contains(byte));
+    let rest = &after[usize::from(quoted)..];
+    let head = before.trim_ascii_end();
+    let fields = |side: &[u8]| has_field(side, CONNECTION_FIELDS);
+    let words = |side: &[u8]| has_field(side, CONNECTION_WORDS);
+    if head.ends_with(b";") && fields(head) || rest.trim_ascii_start().starts_with(b";") && fields(rest) {
+        return true;
+    }
+    let ends = quoted || after.first().is_none_or(u8::is_ascii_whitespace);
+    if ends && (before.len() > head.len() && words(head) || words(rest)) && !head.ends_with(b",") {
+        return true;
+    }
+    let listed = head.ends_with(b",") || head.ends_with(b"(");
+    let next = rest.trim_ascii_start().first();
+    listed && quoted && next.is_none_or(|byte| b",)".contains(byte)) && (words(head) || words(rest))
+}
+
+/// Whether `side` contains one of the fields `names`: the complete name, and an equals sign. `side` is in lower case.
+fn has_field(side: &[u8], names: &[&[u8]]) -> bool {
+    memchr::memchr_iter(b'=', side).any(|at| {
+        let name = side[..at].trim_ascii_end();
+        names.iter().any(|field| {
+            let before = name.strip_suffix(*field).map(|before| before.last());
+            before.is_some_and(|last| last.is_none_or(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_'))
+        })
+    })
+}
+
+/// Whether no JDBC URL, which has a row of its own, precedes a match on its line.
+fn is_no_jdbc(before: &[u8], _: &[u8]) -> bool {
+    let line = before.iter().rposition(|byte| *byte == b'\n').map_or(before, |at| &before[at..]);
+    memchr::memmem::rfind(line, b"jdbc:").is_none()
+}
+
+/// Whether a URL's scheme precedes a match, and no other row describes URLs of that scheme.
+fn has_other_scheme(before: &[u8], _: &[u8]) -> bool {
+    let before = &before[before.len().saturating_sub(MAX_SCHEME)..];
+    let of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+.-_".contains(byte);
+    let start = before.iter().rposition(|byte| !of_scheme(byte)).map_or(0, |at| at + 1);
+    let scheme = &before[start..];
+    let name = scheme.split(|byte| *byte == b'+').next().unwrap_or_default();
+    scheme.len() >= 2 && !OWN_SCHEMES.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
