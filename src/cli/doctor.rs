@@ -37,7 +37,7 @@ fn report_rules(own: &OwnRules, output: &Output) {
     }
     let files: Vec<String> = own.files.iter().map(|file| inert(&file.name)).collect();
     output.note(format!("your own scanner rules: {}, from {}", own.rules.count(), files.join(", ")));
-    for note in own.notes() {
+    for note in own.warnings().chain(own.notes()) {
         output.warn(format!("rules/{}", inert(&note)));
     }
 }

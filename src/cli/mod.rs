@@ -46,6 +46,7 @@ mod list;
 mod logs;
 mod man;
 mod output;
+mod own_rules;
 mod page;
 mod picker;
 mod policy;

@@ -24,7 +24,8 @@ use super::start::{ConfirmedLaunch, LaunchOptions, backend, preflight, prepare_f
 use super::style::label_color_parser;
 use super::terminal;
 use crate::backend::{Backend, LAYERS, Origin, Snapshot};
-use crate::host::{Host, OwnRules, Settings};
+use crate::cli::own_rules;
+use crate::host::{Host, Settings};
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
 use crate::launch::order::Resumed;
@@ -85,7 +86,7 @@ impl Resume {
         output: &Output,
     ) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
-        OwnRules::load(host)?;
+        own_rules::load(host, output)?;
         let record = preserved(host, slug).await?;
         // The working directory of the first start decides which project's agents are found, and is copied if the
         // workspace has to be created again.

@@ -1,14 +1,15 @@
 //! Loads the user's rules for the scanner from `$BOTTLE_HOME/rules/*.toml`.
 //!
 //! The files have the format of gitleaks' configuration. The files are parsed before a bottle is started, so
-//! that an error is reported with its position. At launch they are sent to the sidecars. Projects cannot add
-//! rules.
+//! that an error is reported with its position. A rule that cannot be used is left out, with a warning. At launch
+//! the files are sent to the sidecars, together with the files that they extend. Projects cannot add rules.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::session::bundle::RuleFile;
-use bottle_scan::{BadRuleFile, RuleFiles};
+use bottle_scan::{BadRuleFile, Remarks, RuleFiles};
 
 use super::files::FileError;
 use super::{Host, plain_file};
@@ -16,9 +17,13 @@ use super::{Host, plain_file};
 /// The maximum number of rules files, because every launch sends all of them. More files are an error.
 const MAX_FILES: usize = 64;
 
-/// The maximum total size of the rules files in bytes. Larger files are an error. The limit is twice the size of
-/// the longest published list of rules.
-const MAX_BYTES: u64 = 256 << 10;
+/// The maximum total size of the rules files in bytes. Larger files are an error. The limit is eight times the size
+/// of the longest published list of rules.
+const MAX_BYTES: u64 = bottle_scan::MAX_RULE_FILE as u64;
+
+/// The maximum total size of the rules files in the message to the sidecars, in bytes. The message also contains the
+/// root certificates.
+const MAX_PACKED: usize = 512 << 10;
 
 /// The user's rules for the scanner.
 #[derive(Debug, Default)]
@@ -36,7 +41,12 @@ pub enum OwnRulesError {
     #[error(transparent)]
     Unreadable(FileError),
     /// There are too many files, or they are too large.
-    #[error("{} contains more than {MAX_FILES} rule files or more than {} KiB of rules", .0.display(), MAX_BYTES >> 10)]
+    #[error(
+        "{} contains more than {MAX_FILES} rule files, or more than {} MiB of rules ({} KiB compressed)",
+        .0.display(),
+        MAX_BYTES >> 20,
+        MAX_PACKED >> 10
+    )]
     TooLarge(PathBuf),
     /// A file is not valid.
     #[error("{}/{error}", folder.display())]
@@ -68,7 +78,8 @@ impl OwnRulesError {
 }
 
 impl OwnRules {
-    /// Loads the rules from this user's `$BOTTLE_HOME`. If the folder does not exist, there are none.
+    /// Loads the rules from this user's `$BOTTLE_HOME`. If the folder does not exist, there are none. Files that
+    /// these files extend may be elsewhere; a relative path starts at the folder.
     ///
     /// # Errors
     /// Returns [`OwnRulesError`], which names the file and, if known, the line.
@@ -76,7 +87,8 @@ impl OwnRules {
         let folder = host.home.join("rules");
         let mut files = Vec::new();
         let mut remaining = MAX_BYTES;
-        for name in names(&folder)? {
+        let mut waiting: VecDeque<String> = names(&folder)?.into();
+        while let Some(name) = waiting.pop_front() {
             let path = folder.join(&name);
             let unreadable = |source| OwnRulesError::Unreadable(FileError::read(&path, source));
             let too_large = || OwnRulesError::TooLarge(folder.clone());
@@ -86,10 +98,20 @@ impl OwnRules {
             let text = String::from_utf8(bytes).map_err(|error| {
                 unreadable(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
             })?;
+            let extended = RuleFiles::extended_path(&text).filter(|path| {
+                *path != name
+                    && !waiting.contains(path)
+                    && files.iter().all(|file: &RuleFile| file.name != *path)
+            });
+            waiting.extend(extended);
             files.push(RuleFile { name, text });
             if files.len() > MAX_FILES {
                 return Err(too_large());
             }
+        }
+        let is_long = MAX_BYTES - remaining > MAX_PACKED as u64;
+        if is_long && serde_json::to_vec(&files).map_or(usize::MAX, |packed| packed.len()) > MAX_PACKED {
+            return Err(OwnRulesError::TooLarge(folder));
         }
         let texts = files.iter().map(|file| (file.name.as_str(), file.text.as_str()));
         let rules = RuleFiles::parse(texts).map_err(|error| OwnRulesError::Wrong { folder, error })?;
@@ -98,8 +120,19 @@ impl OwnRules {
 
     /// Returns notes about the parts of files that are ignored, as `FILE: note`.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        let notes = self.files.iter().zip(self.rules.notes());
-        notes.flat_map(|(file, notes)| notes.iter().map(move |note| format!("{}: {note}", file.name)))
+        self.remarks(|remarks| &remarks.notes)
+    }
+
+    /// Returns warnings about rules and other parts that cannot be used and are left out, as `FILE: warning`.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        self.remarks(|remarks| &remarks.warnings)
+    }
+
+    fn remarks(&self, of: fn(&Remarks) -> &Vec<String>) -> impl Iterator<Item = String> {
+        let remarks = self.files.iter().zip(self.rules.remarks());
+        remarks.flat_map(move |(file, remarks)| {
+            of(remarks).iter().map(move |text| format!("{}: {text}", file.name))
+        })
     }
 }
 

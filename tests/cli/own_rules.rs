@@ -13,21 +13,64 @@ fn a_bad_rules_file_is_reported_with_its_line_and_starts_nothing() -> Result<()>
     let home = home()?;
     home.write("home/.bottle/rules/a.toml", ACME)?;
     let mut text = String::new();
-    for rules in [
-        "[[rules]]\nid = 'x'\nregex = '(['\n",
-        "[[rules]\n",
-        "[[rules]]\nid = 'x'\nregex = 'x'\nsecretGroup = 2\n",
-        ACME,
-    ] {
+    for rules in ["[[rules]\n", "rules = 3\n"] {
         home.write("home/.bottle/rules/b.toml", rules)?;
         text += &format!("b.toml: {rules:?}\n{}\n", transcript(&home, &["start", "hi"])?);
         assert!(!home.bottle_home().join("state").exists(), "{text}");
     }
     std::fs::write(home.bottle_home().join("rules/b.toml"), [0xff, 0xfe])?;
     text += &format!("no text\n{}\n", transcript(&home, &["start", "hi"])?);
-    home.write("home/.bottle/rules/b.toml", &"#\n".repeat(200 << 10))?;
+    home.write("home/.bottle/rules/b.toml", &"#\n".repeat(3 << 20))?;
     text += &format!("too long\n{}\n", transcript(&home, &["start", "hi"])?);
     snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn an_unusable_rule_is_left_out_with_a_warning() -> Result<()> {
+    let mut home = home()?;
+    let routes = "egress: {routes: [{host: api.example.com, dlp: {outbound_on_match: block}}]}";
+    let plain = bottle("[echo, hi]");
+    home.bottle("wide", &format!("{}{routes}\n---\n", plain.strip_suffix("---\n").unwrap_or_default()))?;
+    home.write("home/.bottle/rules/a.toml", ACME)?;
+    let bad = [
+        "[[rules]]\nid = 'look-ahead'\nregex = 'x(?!y)'\n",
+        "[[rules]]\nid = 'no-group'\nregex = 'x'\nsecretGroup = 2\n",
+        ACME.strip_prefix("title = 'ours'\n\n").unwrap_or_default(),
+        // Braces as gitleaks' own configuration has them.
+        "[[rules]]\nid = 'braces'\nregex = 'braces-(?:[0-9]{4}|{[0-9]+})'\n",
+    ];
+    home.write("home/.bottle/rules/b.toml", &bad.concat())?;
+    for (query, verdict) in [("braces-1234", "deny"), ("acme-12345678", "deny"), ("xz", "allow")] {
+        let url = format!("https://api.example.com/?q={query}");
+        let ask = ["policy", "check", "GET", &url, "--agent", "hi", "--bottle", "wide", "--json"];
+        let answer = run(&home, &ask)?;
+        assert_eq!(answer.json()?["verdict"], verdict, "{query}");
+        for warning in [
+            "rules/b.toml: line 3: rule \"look-ahead\" is left out: its regex cannot be used: look-around",
+            "rules/b.toml: line 7: rule \"no-group\" is left out: its secretGroup must be the number of a group",
+            "rules/b.toml: line 8: rule \"acme\" is left out: it is there already, a.toml",
+        ] {
+            let said = answer.stderr.replace("\\\"", "\"");
+            assert!(said.contains(warning), "{warning}: {said}");
+        }
+    }
+    let said = run(&home, &["start", "hi", "--dry-run"])?.stderr;
+    assert!(said.contains("rule \"look-ahead\" is left out"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_rule_file_extends_one_elsewhere() -> Result<()> {
+    let home = home()?;
+    home.write("home/company/base.toml", &format!("{ACME}[[rules]]\nid = 'noisy'\nregex = '[a-z]+'\n"))?;
+    let ours = "[extend]\npath = '../../company/base.toml'\ndisabledRules = ['noisy']\n";
+    home.write("home/.bottle/rules/ours.toml", ours)?;
+    let said = run(&home, &["doctor"])?.stderr;
+    assert!(said.contains("your own scanner rules: 1, from ours.toml, ../../company/base.toml"), "{said}");
+    home.write("home/.bottle/rules/ours.toml", &ours.replace("base", "none"))?;
+    let said = run(&home, &["doctor"])?.stderr;
+    assert!(said.contains("company/none.toml"), "{said}");
     Ok(())
 }
 
@@ -52,10 +95,16 @@ fn policy_check_applies_the_users_rules() -> Result<()> {
 #[test]
 fn doctor_lists_the_rule_files_in_use() -> Result<()> {
     let home = home()?;
-    home.write("home/.bottle/rules/acme.toml", &format!("{ACME}[extend]\nuseDefault = true\n"))?;
+    home.write("home/.bottle/rules/acme.toml", &format!("{ACME}score = 2\n[extend]\nuseDefault = true\n"))?;
     let said = run(&home, &["doctor"])?.stderr;
     assert!(said.contains("your own scanner rules: 1, from acme.toml"), "{said}");
-    assert!(said.contains("rules/acme.toml: line 7: extend of the file is not known and left out"), "{said}");
+    assert!(
+        said.contains("rules/acme.toml: line 7: score of rule \"acme\" is not known and left out"),
+        "{said}"
+    );
+    let extend =
+        "rules/acme.toml: line 8: extend is left out: useDefault needs the default rules of gitleaks";
+    assert!(said.contains(extend), "{said}");
     Ok(())
 }
 

@@ -39,6 +39,8 @@ const OVERLAP: usize = 3;
 /// Finds archives in a blob and scans their contents.
 pub(crate) struct Archives<'s> {
     scanner: &'s Scanner,
+    /// The path of the blob; `None` if it is unknown.
+    path: Option<&'s str>,
     finder: ArchiveFinder<File<'s>>,
     found: ArchiveReport,
 }
@@ -59,21 +61,22 @@ pub(crate) struct ArchiveReport {
 }
 
 impl<'s> Archives<'s> {
-    pub(crate) fn new(scanner: &'s Scanner) -> Self {
-        Self { scanner, finder: ArchiveFinder::new(FORMATS), found: ArchiveReport::default() }
+    pub(crate) fn new(scanner: &'s Scanner, path: Option<&'s str>) -> Self {
+        Self { scanner, path, finder: ArchiveFinder::new(FORMATS), found: ArchiveReport::default() }
     }
 
     /// Scans the next piece of the blob. Unpacking of a file stops at damaged data.
     pub(crate) fn feed(&mut self, piece: &[u8]) {
         if !self.found.bomb {
-            let mut level = Level { scanner: self.scanner, depth: 0, found: &mut self.found };
+            let mut level =
+                Level { scanner: self.scanner, path: self.path, depth: 0, found: &mut self.found };
             self.found.bomb |= self.finder.feed(piece, &mut level).is_err();
         }
     }
 
     /// Ends all open files, and returns the result.
     pub(crate) fn finish(mut self) -> ArchiveReport {
-        let mut level = Level { scanner: self.scanner, depth: 0, found: &mut self.found };
+        let mut level = Level { scanner: self.scanner, path: self.path, depth: 0, found: &mut self.found };
         self.found.bomb |= self.finder.finish(&mut level).is_err();
         self.found
     }
@@ -108,6 +111,7 @@ struct Bomb;
 /// The files at one level of nesting: in the blob itself, or in one unpacked file.
 struct Level<'l, 's> {
     scanner: &'s Scanner,
+    path: Option<&'s str>,
     /// The number of unpacked files that contain this level; 0 for the blob itself.
     depth: usize,
     found: &'l mut ArchiveReport,
@@ -153,7 +157,7 @@ impl<'s> Visitor for Level<'_, 's> {
             Content::Stored => Unpacking::Stored(Vec::new()),
             Content::Zstd => return Ok(None),
         };
-        Ok(Some(File { unpacking, stream: self.scanner.stream() }))
+        Ok(Some(File { unpacking, stream: self.scanner.stream_of(self.path) }))
     }
 
     fn feed(&mut self, file: &mut File<'s>, piece: &[u8]) -> Result<bool, Bomb> {
@@ -194,7 +198,7 @@ impl<'s> Visitor for Level<'_, 's> {
 impl<'s> Level<'_, 's> {
     /// Returns the level of the files that a file of this level contains.
     fn inner(&mut self) -> Level<'_, 's> {
-        Level { scanner: self.scanner, depth: self.depth + 1, found: self.found }
+        Level { scanner: self.scanner, path: self.path, depth: self.depth + 1, found: self.found }
     }
 
     /// Inflates the next piece of a file, and passes the output to `scan`. Returns false if the file has
@@ -283,7 +287,7 @@ mod tests {
     fn scan(body: &[u8], size: usize) -> (bool, Option<String>, bool) {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Scanner::outbound(Arc::new(known));
-        let mut archives = Archives::new(&scanner);
+        let mut archives = Archives::new(&scanner, None);
         for piece in body.chunks(size) {
             archives.feed(piece);
         }

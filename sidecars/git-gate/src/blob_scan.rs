@@ -16,6 +16,7 @@ const MARK: &[u8] = b"gitleaks:allow";
 /// UTF-32), and the unpacked contents of archives.
 pub(crate) struct Views<'s> {
     scanner: &'s Scanner,
+    path: Option<&'s str>,
     plain: Stream<&'s Scanner>,
     wide: Option<Stream<&'s Scanner>>,
     archives: Archives<'s>,
@@ -34,12 +35,15 @@ pub(crate) struct BlobReport {
 }
 
 impl<'s> Views<'s> {
-    pub(crate) fn new(scanner: &'s Scanner) -> Self {
+    /// Prepares the scan of a blob at `path`, which decides about the user's rules and allowlists for paths. `None`
+    /// if the path is unknown.
+    pub(crate) fn new(scanner: &'s Scanner, path: Option<&'s str>) -> Self {
         Self {
             scanner,
-            plain: scanner.stream(),
+            path,
+            plain: scanner.stream_of(path),
             wide: None,
-            archives: Archives::new(scanner),
+            archives: Archives::new(scanner, path),
             narrow: Vec::new(),
         }
     }
@@ -48,7 +52,7 @@ impl<'s> Views<'s> {
         self.plain.feed(piece);
         self.archives.feed(piece);
         if self.wide.is_none() && piece.contains(&0) {
-            self.wide = Some(self.scanner.stream());
+            self.wide = Some(self.scanner.stream_of(self.path));
         }
         if let Some(wide) = &mut self.wide {
             self.narrow.clear();

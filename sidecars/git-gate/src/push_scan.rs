@@ -384,7 +384,13 @@ impl Reader<'_> {
         let (commit, path) = id_from_hex(id).map_or((None, Vec::new()), |own| index.path(&own));
         let shown = display_path(&path, id);
         let location = |inside: &str| Location::new(commit.clone(), format!("{shown}{inside}"));
-        let mut views = Views::new(self.scanner);
+        let path = String::from_utf8_lossy(&path);
+        let path = Some(&*path).filter(|path| !path.is_empty());
+        for (rule, _) in path.into_iter().flat_map(|path| self.scanner.of_name(path)) {
+            let words = format!("a file whose name matches your rule `{rule}`");
+            findings.add(Found::from_name(rule, &words, location(""), id.as_bytes()));
+        }
+        let mut views = Views::new(self.scanner, path);
         let mut piece = vec![0; PIECE];
         let mut first = true;
         loop {
@@ -408,14 +414,8 @@ impl Reader<'_> {
         if report.bomb {
             return Err(ReadError::Bomb(shown));
         }
-        let path = String::from_utf8_lossy(&path);
-        let relevant = |report| {
-            let mut found = blocking(report, &shown)?;
-            found.retain(|finding| !self.scanner.allows(finding, &path));
-            Ok::<_, ReadError>(found)
-        };
-        let (plain, wide) = (relevant(report.plain)?, relevant(report.wide)?);
-        let unpacked = relevant(report.unpacked)?;
+        let (plain, wide) = (blocking(report.plain, &shown)?, blocking(report.wide, &shown)?);
+        let unpacked = blocking(report.unpacked, &shown)?;
         let mut values = HashSet::new();
         for (hits, wide) in [(plain, false), (wide, true)] {
             for (in_line, finding) in self.find_lines(id, &hits, wide).await?.into_iter().zip(&hits) {

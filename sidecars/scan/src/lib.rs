@@ -10,7 +10,9 @@
 //!   encoded_secrets  known secrets in encoded text, which dense_regions selects and text_encodings decodes
 //!   entropy          text as random as a key
 //!   hidden           invisible characters
-//!   user_rules       the user's rules, in gitleaks' configuration format; rule_files combines several files
+//!   user_rules       the user's rules, in gitleaks' configuration format, which rule_toml reads; go_regex
+//!                    translates their expressions, rule_filter reads betterleaks' filters, and rule_files
+//!                    combines several files
 //! archive_finder     compressed files in a text
 //! header             line breaks in a request's head that would add a header
 //! rewrite            removes findings from a text
@@ -25,6 +27,7 @@ mod dense_regions;
 mod encoded_secrets;
 mod entropy;
 mod finding;
+mod go_regex;
 mod header;
 mod hidden;
 mod key_numbers;
@@ -33,6 +36,8 @@ mod matchable_parts;
 mod redact;
 mod rewrite;
 mod rule_files;
+mod rule_filter;
+mod rule_toml;
 mod rules;
 mod scanner;
 mod secret_spellings;
@@ -47,7 +52,8 @@ pub use known_secrets::KnownSecrets;
 pub use matchable_parts::KnownSecret;
 pub use redact::{MASK, Redactor, SHORTEST_ANYWHERE, SHORTEST_MASKED, TooLarge};
 pub use rewrite::{Shape, rewrite};
-pub use rule_files::{BadRuleFile, RuleFiles};
+pub use rule_files::{BadRuleFile, DEFAULT_FILES, Remarks, RuleFiles};
+pub use rule_toml::MAX_TEXT as MAX_RULE_FILE;
 pub use rules::{token_kinds, token_names};
 pub use scanner::{MOST_FINDINGS, Report, Scanner, Stream};
-pub use user_rules::{RulesError, UserRules};
+pub use user_rules::RulesError;

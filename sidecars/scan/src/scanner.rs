@@ -124,11 +124,9 @@ impl Scanner {
         self.placeholders.iter().any(|text| memchr::memmem::find(text, found).is_some())
     }
 
-    /// Whether an allowlist of the user's rules accepts a finding in a file at `path`. Only callers that scan
-    /// files need this method.
-    #[must_use]
-    pub fn allows(&self, finding: &Finding, path: &str) -> bool {
-        self.own.as_ref().is_some_and(|own| own.allows(finding, path))
+    /// The user's rules that judge only the names of files and match `path`: their ids and descriptions.
+    pub fn of_name<'s>(&'s self, path: &'s str) -> impl Iterator<Item = (&'s str, &'s str)> {
+        self.own.iter().flat_map(move |own| own.of_name(path))
     }
 
     /// Scans a complete text.
@@ -155,7 +153,15 @@ impl Scanner {
     /// Starts the scan of a text that arrives in pieces.
     #[must_use]
     pub fn stream(&self) -> Stream<&Self> {
-        Stream { state: ScanState::new(self), buffer: Vec::new(), base: 0, start: 0 }
+        self.stream_of(None)
+    }
+
+    /// Like [`stream`](Self::stream), for the content of a file at `path`, to which more of the user's rules and
+    /// allowlists apply.
+    #[must_use]
+    pub fn stream_of(&self, path: Option<&str>) -> Stream<&Self> {
+        let state = ScanState { path: path.map(Into::into), ..ScanState::new(self) };
+        Stream { state, buffer: Vec::new(), base: 0, start: 0 }
     }
 
     /// Like [`stream`](Self::stream), but the stream shares ownership of the scanner instead of borrowing it.
@@ -234,6 +240,8 @@ impl<S: Borrow<Scanner> + Clone> Stream<S> {
 #[derive(Debug)]
 struct ScanState<S> {
     scanner: S,
+    /// The path of the file with the text, if it is a file.
+    path: Option<Arc<str>>,
     findings: Vec<Finding>,
     more: bool,
     /// The last letters and digits before the window, with their positions: of the plain view and of the
@@ -276,6 +284,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     fn new(scanner: S) -> Self {
         Self {
             scanner,
+            path: None,
             findings: Vec::new(),
             more: false,
             carry: [Vec::new(), Vec::new()],
@@ -373,7 +382,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
             self.rules(rules::phrases(), Detector::Injection, lane, frame);
         }
         if let Some(own) = &scanner.own {
-            own.find(&frame.view.bytes, |id, range| {
+            let path = self.path.clone();
+            own.find(&frame.view.bytes, path.as_deref(), |id, range| {
                 if let Some(span) = frame.owned(&range)
                     && !scanner.is_placeholder(&frame.view.bytes[range])
                 {
@@ -427,7 +437,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
                     });
                 }
                 if let Some(own) = &scanner.own {
-                    own.find(&decoded.bytes, |id, range| {
+                    let path = self.path.clone();
+                    own.find(&decoded.bytes, path.as_deref(), |id, range| {
                         if let Some(span) = frame.owned(&decoded.source(&range))
                             && !scanner.is_placeholder(&decoded.bytes[range])
                         {

@@ -1,27 +1,15 @@
-//! Parses and runs the user's rules, in gitleaks' configuration format.
-//!
-//! The following keys are supported: `[[rules]]` with `id`, `description`, `regex`, `secretGroup`, `entropy`,
-//! `keywords` and `allowlist` or `allowlists` (`regexes`, `regexTarget`, `stopwords`, `paths`, `condition`),
-//! and an `[allowlist]` or `[[allowlists]]` for all rules. All other keys are ignored, with a note for the
-//! user.
+//! Runs the user's rules, in gitleaks' configuration format (see `rule_toml`).
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use aho_corasick::AhoCorasick;
-use regex::bytes::{Regex, RegexBuilder};
-use toml_edit::{Document, Item, Table, Value};
 
 use crate::entropy::bits_per_byte;
-
-/// The maximum size of a rule file, in bytes. A larger file is invalid.
-const MAX_TEXT: usize = 1 << 20;
-/// The maximum number of rules in a file. A file with more is invalid. No published rule list has as many.
-const MAX_RULES: usize = 2000;
-/// The maximum memory of one compiled regular expression, in bytes. A file with an expression that needs more
-/// is invalid.
-const MAX_REGEX: usize = 1 << 20;
+use crate::go_regex::Pattern;
+use crate::rule_filter::{self, Filter};
+use crate::rule_toml::{Allow, MAX_RULES, MAX_TEXT, RawFile, RawRule, Target};
 
 /// Why a rule file is invalid. Line numbers begin at 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,393 +22,298 @@ pub enum RulesError {
         /// The parser's message.
         problem: String,
     },
-    /// A value has the wrong type.
-    #[error("line {line}: {key} of rule {rule:?} must be {wanted}")]
+    /// A value of the file has the wrong type.
+    #[error("line {line}: {key} of the file must be {wanted}")]
     Type {
         /// The line of the error.
         line: usize,
-        /// The rule's id, or its number if the rule has no id.
-        rule: String,
         /// The key whose value has the wrong type.
         key: &'static str,
         /// The expected type.
         wanted: &'static str,
-    },
-    /// A regular expression does not compile.
-    #[error("line {line}: the expression of rule {rule:?} cannot be used: {problem}")]
-    Regex {
-        /// The line of the error.
-        line: usize,
-        /// The rule's id.
-        rule: String,
-        /// The message of the regular expression compiler.
-        problem: String,
-    },
-    /// Two rules have the same id, so a finding's rule would be ambiguous.
-    #[error("line {line}: rule {rule:?} is there already{}", .file.as_ref().map(|file| format!(", in {file}")).unwrap_or_default())]
-    DuplicateId {
-        /// The line of the second rule.
-        line: usize,
-        /// The id that both rules have.
-        rule: String,
-        /// The file that contains the first rule; `None` if it is the same file.
-        file: Option<String>,
     },
     /// The file is too large or has too many rules.
     #[error("the rules are too large: at most {MAX_TEXT} bytes and {MAX_RULES} rules are read")]
     TooLarge,
 }
 
-/// The compiled rules of one file.
-#[derive(Debug)]
-pub struct UserRules {
+/// The rules of one file and of the files that it extends.
+pub(crate) struct UserRules {
     keywords: AhoCorasick,
     /// For each keyword: the index of its rule.
     owners: Vec<usize>,
     rules: Vec<Rule>,
     everywhere: Vec<Allow>,
-    notes: Vec<String>,
 }
 
 struct Rule {
     id: Arc<str>,
-    /// The line of the file in which the rule begins.
-    line: usize,
     description: String,
-    regex: Regex,
+    /// `None` for a rule that judges only the names of files.
+    regex: Option<Pattern>,
+    /// The files to which the rule applies; `None` if it applies to every text.
+    path: Option<Pattern>,
     group: usize,
     entropy: f64,
     /// Whether the rule has no keywords and therefore runs on every text.
     always: bool,
     allows: Vec<Allow>,
+    filters: Vec<Filter>,
+    required: Vec<Required>,
+    /// Whether only other rules require this rule, and its own matches are not findings.
+    silent: bool,
 }
 
-impl fmt::Debug for Rule {
+/// Another rule that has to match near a match.
+struct Required {
+    rule: usize,
+    lines: Option<usize>,
+    columns: Option<usize>,
+}
+
+impl fmt::Debug for UserRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rule")
-            .field("id", &self.id)
-            .field("description", &self.description)
-            .finish_non_exhaustive()
+        f.debug_list().entries(self.rules.iter().map(|rule| &rule.id)).finish()
     }
-}
-
-/// An allowlist, which describes matches that are not findings.
-#[derive(Debug, Default)]
-struct Allow {
-    regexes: Vec<Regex>,
-    stopwords: Vec<Vec<u8>>,
-    paths: Vec<Regex>,
-    target: Target,
-    all: bool,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-enum Target {
-    #[default]
-    Secret,
-    Match,
-    Line,
 }
 
 impl UserRules {
-    /// Parses a rule file.
+    /// Combines the parts of a file. `warn` receives the index of a file and a warning about a rule of that file
+    /// that is left out.
     ///
     /// # Errors
-    /// Fails with [`RulesError`] if the file is invalid.
-    pub fn parse(text: &str) -> Result<Self, RulesError> {
-        if text.len() > MAX_TEXT {
-            return Err(RulesError::TooLarge);
-        }
-        let document = Document::parse(text).map_err(|error| RulesError::Syntax {
-            line: line(text, error.span()),
-            problem: error.message().to_owned(),
-        })?;
-        Reader { text, notes: Vec::new() }.rules(document.as_table())
-    }
-
-    /// Notes for the user about the parts of the file that are ignored.
-    #[must_use]
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    /// The ids and descriptions of the rules.
-    pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.rules.iter().map(|rule| (&*rule.id, rule.description.as_str()))
-    }
-
-    /// The line in which the rule with the id `rule` begins.
-    pub(crate) fn line_of(&self, rule: &str) -> Option<usize> {
-        self.rules.iter().find(|known| &*known.id == rule).map(|rule| rule.line)
-    }
-
-    /// Whether an allowlist accepts findings of `rule` in a file at `path`. Only callers that scan files need
-    /// this method.
-    #[must_use]
-    pub fn allows_path(&self, rule: &str, path: &str) -> bool {
-        let own = self.rules.iter().filter(|known| &*known.id == rule).flat_map(|known| &known.allows);
-        let fits = |allow: &Allow| {
-            let alone = !allow.all || allow.regexes.is_empty() && allow.stopwords.is_empty();
-            alone && allow.paths.iter().any(|regex| regex.is_match(path.as_bytes()))
-        };
-        self.everywhere.iter().chain(own).any(fits)
-    }
-
-    /// Finds every match in `text` and reports the rule's id.
-    pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(&str, Range<usize>)) {
-        let mut wanted: Vec<bool> = self.rules.iter().map(|rule| rule.always).collect();
-        for hit in self.keywords.find_overlapping_iter(text) {
-            wanted[self.owners[hit.pattern().as_usize()]] = true;
-        }
-        for (rule, _) in self.rules.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
-            rule.find(text, &self.everywhere, &mut found);
-        }
-    }
-}
-
-impl Rule {
-    fn find(&self, text: &[u8], everywhere: &[Allow], found: &mut impl FnMut(&str, Range<usize>)) {
-        for captures in self.regex.captures_iter(text) {
-            let Some(whole) = captures.get(0).filter(|whole| !whole.is_empty()) else { continue };
-            // Selects the secret as gitleaks does: the group in `secretGroup`, otherwise the first group that
-            // is not empty, otherwise the complete match.
-            let secret = match self.group {
-                0 => captures.iter().skip(1).flatten().find(|group| !group.is_empty()).unwrap_or(whole),
-                group => captures.get(group).unwrap_or(whole),
-            };
-            let allowed = |allow: &Allow| allow.covers(text, whole.range(), secret.as_bytes());
-            if bits_per_byte(secret.as_bytes()) >= self.entropy
-                && !self.allows.iter().chain(everywhere).any(allowed)
-            {
-                found(&self.id, secret.range());
+    /// Fails with [`RulesError`] if there are too many keywords.
+    pub(crate) fn new(raw: RawFile, mut warn: impl FnMut(usize, String)) -> Result<Self, RulesError> {
+        let RawFile { rules: raws, everywhere, .. } = raw;
+        let (mut rules, mut owners, mut keywords) = (Vec::new(), Vec::new(), Vec::new());
+        let mut required = Vec::new();
+        for raw in raws {
+            if let Err(problem) = check(&raw) {
+                warn(raw.file, format!("line {}: rule {:?} is left out: {problem}", raw.line, raw.id));
+                continue;
             }
+            owners.extend(raw.keywords.iter().map(|_| rules.len()));
+            rules.push(Rule {
+                id: raw.id.into(),
+                description: raw.description.unwrap_or_default(),
+                regex: raw.regex,
+                path: raw.path,
+                group: raw.group.unwrap_or_default(),
+                entropy: raw.entropy.unwrap_or_default(),
+                always: raw.keywords.is_empty(),
+                allows: raw.allows,
+                filters: raw.filters,
+                required: Vec::new(),
+                silent: raw.silent,
+            });
+            keywords.extend(raw.keywords);
+            required.push((raw.file, raw.line, raw.required));
         }
-    }
-}
-
-impl Allow {
-    /// Whether the allowlist accepts a match, judged by its text. False if the allowlist also requires a
-    /// path, which only [`UserRules::allows_path`] checks.
-    fn covers(&self, text: &[u8], whole: Range<usize>, secret: &[u8]) -> bool {
-        let seen = match self.target {
-            Target::Secret => secret,
-            Target::Match => &text[whole],
-            Target::Line => surrounding_line(text, whole),
-        };
-        let by_regex = self.regexes.iter().any(|regex| regex.is_match(seen));
-        let lower = secret.to_ascii_lowercase();
-        let by_word = self.stopwords.iter().any(|word| {
-            !word.is_empty() && lower.windows(word.len()).any(|window| window == word.as_slice())
-        });
-        if self.all {
-            self.paths.is_empty()
-                && (self.regexes.is_empty() || by_regex)
-                && (self.stopwords.is_empty() || by_word)
-                && !(self.regexes.is_empty() && self.stopwords.is_empty())
-        } else {
-            by_regex || by_word
-        }
-    }
-}
-
-fn surrounding_line(text: &[u8], whole: Range<usize>) -> &[u8] {
-    let start = text[..whole.start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let end =
-        text[whole.end..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| whole.end + at);
-    &text[start..end]
-}
-
-/// The line number of a position, counted from 1.
-fn line(text: &str, span: Option<Range<usize>>) -> usize {
-    let end = span.map_or(0, |span| span.start.min(text.len()));
-    text.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count() + 1
-}
-
-struct Reader<'t> {
-    text: &'t str,
-    notes: Vec<String>,
-}
-
-impl Reader<'_> {
-    fn rules(mut self, root: &Table) -> Result<UserRules, RulesError> {
-        self.note_others(
-            root,
-            &["title", "description", "minVersion", "rules", "allowlist", "allowlists"],
-            "the file",
-        );
-        let everywhere = self.allows(root, "the file")?;
-        let mut rules = Vec::new();
-        let (mut owners, mut keywords) = (Vec::new(), Vec::new());
-        let tables = match root.get("rules") {
-            None => Vec::new(),
-            Some(item) => {
-                tables(item).ok_or_else(|| self.type_error(item, "the file", "rules", "a list of tables"))?
-            }
-        };
-        if tables.len() > MAX_RULES {
-            return Err(RulesError::TooLarge);
-        }
-        for (number, table) in tables.into_iter().enumerate() {
-            let words = self.strings(table, "keywords", &format!("number {}", number + 1))?;
-            if let Some(rule) = self.rule(table, number, words.is_empty())? {
-                if rules.iter().any(|known: &Rule| known.id == rule.id) {
-                    let (line, rule) = (rule.line, rule.id.to_string());
-                    return Err(RulesError::DuplicateId { line, rule, file: None });
+        let index = |rules: &[Rule], id: &str| rules.iter().position(|rule| &*rule.id == id);
+        for (own, (file, line, needs)) in required.into_iter().enumerate() {
+            for need in needs {
+                match index(&rules, &need.id) {
+                    Some(rule) => {
+                        let Some(own) = rules.get_mut(own) else { continue };
+                        own.required.push(Required { rule, lines: need.lines, columns: need.columns });
+                    }
+                    None => {
+                        let Some(own) = rules.get_mut(own) else { continue };
+                        own.silent = true;
+                        let (id, other) = (&own.id, &need.id);
+                        warn(
+                            file,
+                            format!("line {line}: rule {id:?} is left out: it requires rule {other:?}"),
+                        );
+                    }
                 }
-                owners.extend(words.iter().map(|_| rules.len()));
-                keywords.extend(words);
-                rules.push(rule);
             }
         }
         let keywords = AhoCorasick::builder()
             .ascii_case_insensitive(true)
             .build(&keywords)
             .map_err(|_| RulesError::TooLarge)?;
-        Ok(UserRules { keywords, owners, rules, everywhere, notes: self.notes })
+        Ok(Self { keywords, owners, rules, everywhere })
     }
 
-    fn rule(&mut self, table: &Table, number: usize, always: bool) -> Result<Option<Rule>, RulesError> {
-        let numbered = format!("number {}", number + 1);
-        let id = self.string(table, "id", &numbered)?.unwrap_or(numbered);
-        let known = [
-            "id",
-            "description",
-            "regex",
-            "secretGroup",
-            "entropy",
-            "keywords",
-            "allowlist",
-            "allowlists",
-            "tags",
-        ];
-        self.note_others(table, &known, &format!("rule {id:?}"));
-        let Some(pattern) = self.string(table, "regex", &id)? else {
-            self.notes.push(format!(
-                "rule {id:?} has no regex and is left out: only texts are read here, no paths"
-            ));
-            return Ok(None);
-        };
-        let regex = self.regex(&pattern, table.get("regex"), &id)?;
-        let group = match table.get("secretGroup") {
-            None => 0,
-            Some(item) => item
-                .as_integer()
-                .and_then(|group| usize::try_from(group).ok())
-                .filter(|group| *group < regex.captures_len())
-                .ok_or_else(|| {
-                    self.type_error(item, &id, "secretGroup", "the number of a group of its regex")
-                })?,
-        };
-        let entropy = match table.get("entropy") {
-            None => 0.0,
-            Some(item) => item
-                .as_float()
-                .or_else(|| item.as_integer().and_then(|number| i32::try_from(number).ok()).map(f64::from))
-                .ok_or_else(|| self.type_error(item, &id, "entropy", "a number"))?,
-        };
-        let description = self.string(table, "description", &id)?.unwrap_or_default();
-        let allows = self.allows(table, &id)?;
-        let line = line(self.text, table.span());
-        Ok(Some(Rule { id: id.into(), line, description, regex, group, entropy, always, allows }))
+    /// The ids and descriptions of the rules.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.rules.iter().map(|rule| (&*rule.id, rule.description.as_str()))
     }
 
-    fn allows(&mut self, table: &Table, rule: &str) -> Result<Vec<Allow>, RulesError> {
-        let mut allows = Vec::new();
-        for key in ["allowlist", "allowlists"] {
-            let Some(item) = table.get(key) else { continue };
-            let found = tables(item).ok_or_else(|| self.type_error(item, rule, "allowlist", "a table"))?;
-            for table in found {
-                allows.push(self.allow(table, rule)?);
+    /// Finds every match in `text` and reports the rule's id. `path` is the path of the file; `None` if the text is no
+    /// file. Rules and allowlists with a path apply only to files.
+    pub(crate) fn find(&self, text: &[u8], path: Option<&str>, mut found: impl FnMut(&str, Range<usize>)) {
+        let mut wanted: Vec<bool> = self.rules.iter().map(|rule| rule.always).collect();
+        for hit in self.keywords.find_overlapping_iter(text) {
+            wanted[self.owners[hit.pattern().as_usize()]] = true;
+        }
+        let mut lines = None;
+        let mut others: Vec<Option<Vec<(usize, usize)>>> = Vec::new();
+        for (rule, _) in self.rules.iter().zip(&wanted).filter(|(rule, wanted)| **wanted && !rule.silent) {
+            if rule.required.is_empty() {
+                self.each(rule, text, path, |range| found(&rule.id, range));
+                continue;
+            }
+            let mut own = Vec::new();
+            self.each(rule, text, path, |range| own.push(range));
+            if own.is_empty() {
+                continue;
+            }
+            let lines: &Vec<usize> = lines.get_or_insert_with(|| memchr::memchr_iter(b'\n', text).collect());
+            let place = |at: usize| {
+                let line = lines.partition_point(|end| *end < at);
+                (line, at - line.checked_sub(1).map_or(0, |before| lines[before] + 1))
+            };
+            others.resize_with(self.rules.len(), || None);
+            for need in &rule.required {
+                let places = others[need.rule].get_or_insert_with(|| {
+                    let mut places = Vec::new();
+                    if wanted[need.rule] {
+                        self.each(&self.rules[need.rule], text, path, |range| {
+                            places.push(place(range.start))
+                        });
+                    }
+                    places
+                });
+                own.retain(|range| {
+                    let (line, column) = place(range.start);
+                    let near = |most: Option<usize>, one: usize, other: usize| {
+                        most.is_none_or(|most| one.abs_diff(other) <= most)
+                    };
+                    // The places are sorted, so only those of near lines are compared.
+                    let start =
+                        need.lines.map_or(0, |most| places.partition_point(|place| place.0 + most < line));
+                    places[start..]
+                        .iter()
+                        .take_while(|place| near(need.lines, place.0, line) || place.0 < line)
+                        .any(|place| near(need.columns, place.1, column))
+                });
+            }
+            own.into_iter().for_each(|range| found(&rule.id, range));
+        }
+    }
+
+    /// The rules that judge only the names of files and match `path`, with their descriptions.
+    pub(crate) fn of_name<'s>(&'s self, path: &'s str) -> impl Iterator<Item = (&'s str, &'s str)> {
+        let fits = move |rule: &&Rule| {
+            let by_path = |allow: &Allow| allow.concerns(&rule.id) && allow.covers_path(path);
+            rule.regex.is_none()
+                && !rule.silent
+                && rule.path.as_ref().is_some_and(|regex| regex.is_match(path.as_bytes()))
+                && !rule.allows.iter().chain(&self.everywhere).any(by_path)
+        };
+        self.rules.iter().filter(fits).map(|rule| (&*rule.id, rule.description.as_str()))
+    }
+
+    /// Reports the secret of every match of one rule.
+    fn each(&self, rule: &Rule, text: &[u8], path: Option<&str>, mut found: impl FnMut(Range<usize>)) {
+        let Some(regex) = &rule.regex else { return };
+        if let Some(of_files) = &rule.path
+            && !path.is_some_and(|path| of_files.is_match(path.as_bytes()))
+        {
+            return;
+        }
+        let allows = || rule.allows.iter().chain(&self.everywhere).filter(|allow| allow.concerns(&rule.id));
+        let path = path.unwrap_or_default();
+        for captures in regex.matches(text) {
+            let Some(whole) = captures.get(0).filter(|whole| !whole.is_empty()) else { continue };
+            // Selects the secret as gitleaks does: the group in `secretGroup`, otherwise the first group that
+            // is not empty, otherwise the complete match.
+            let secret = match rule.group {
+                0 => captures.iter().skip(1).flatten().find(|group| !group.is_empty()).unwrap_or(whole),
+                group => captures.get(group).unwrap_or(whole),
+            };
+            if rule.entropy > 0.0 && bits_per_byte(secret.as_bytes()) <= rule.entropy {
+                continue;
+            }
+            let seen = rule_filter::Match {
+                secret: secret.as_bytes(),
+                whole: whole.as_bytes(),
+                line: surrounding_line(text, whole.range()),
+                path,
+                rule: &rule.id,
+                description: &rule.description,
+            };
+            if !rule.filters.iter().any(|filter| filter.discards(seen))
+                && !allows().any(|allow| allow.covers(seen))
+            {
+                found(secret.range());
             }
         }
-        Ok(allows)
-    }
-
-    fn allow(&mut self, table: &Table, rule: &str) -> Result<Allow, RulesError> {
-        let known = ["description", "regexes", "regexTarget", "stopwords", "paths", "condition"];
-        self.note_others(table, &known, &format!("an allowlist of {rule:?}"));
-        let compiled = |key: &'static str, reader: &Self| -> Result<Vec<Regex>, RulesError> {
-            let patterns = reader.strings(table, key, rule)?;
-            patterns.iter().map(|pattern| reader.regex(pattern, table.get(key), rule)).collect()
-        };
-        let target = match self.string(table, "regexTarget", rule)?.as_deref() {
-            Some("match") => Target::Match,
-            Some("line") => Target::Line,
-            _ => Target::Secret,
-        };
-        let all = self
-            .string(table, "condition", rule)?
-            .is_some_and(|condition| condition.eq_ignore_ascii_case("and"));
-        let stopwords = self.strings(table, "stopwords", rule)?;
-        Ok(Allow {
-            regexes: compiled("regexes", self)?,
-            stopwords: stopwords.into_iter().map(|word| word.to_ascii_lowercase().into_bytes()).collect(),
-            paths: compiled("paths", self)?,
-            target,
-            all,
-        })
-    }
-
-    fn note_others(&mut self, table: &Table, known: &[&str], place: &str) {
-        for (key, item) in table.iter().filter(|(key, _)| !known.contains(key)) {
-            let line = line(self.text, item.span());
-            self.notes.push(format!("line {line}: {key} of {place} is not known and left out"));
-        }
-    }
-
-    fn string(&self, table: &Table, key: &'static str, rule: &str) -> Result<Option<String>, RulesError> {
-        let Some(item) = table.get(key) else { return Ok(None) };
-        item.as_str()
-            .map(|text| Some(text.to_owned()))
-            .ok_or_else(|| self.type_error(item, rule, key, "a string"))
-    }
-
-    fn strings(&self, table: &Table, key: &'static str, rule: &str) -> Result<Vec<String>, RulesError> {
-        let Some(item) = table.get(key) else { return Ok(Vec::new()) };
-        let texts = item.as_array().map(|array| array.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
-        let texts = texts.flatten().ok_or_else(|| self.type_error(item, rule, key, "a list of strings"))?;
-        Ok(texts.into_iter().map(str::to_owned).collect())
-    }
-
-    fn regex(&self, pattern: &str, item: Option<&Item>, rule: &str) -> Result<Regex, RulesError> {
-        let problem = |error: regex::Error| RulesError::Regex {
-            line: line(self.text, item.and_then(Item::span)),
-            rule: rule.to_owned(),
-            // The last line of the message gives the cause; the lines before it draw the position.
-            problem: error.to_string().lines().last().unwrap_or_default().replacen("error: ", "", 1),
-        };
-        let build = |unicode| RegexBuilder::new(pattern).unicode(unicode).size_limit(MAX_REGEX).build();
-        // Character classes in Go match only ASCII, and compile to far smaller programs without Unicode. An
-        // expression with non-ASCII letters is compiled with Unicode.
-        build(false).or_else(|_| build(true)).map_err(problem)
-    }
-
-    fn type_error(&self, item: &Item, rule: &str, key: &'static str, wanted: &'static str) -> RulesError {
-        RulesError::Type { line: line(self.text, item.span()), rule: rule.to_owned(), key, wanted }
     }
 }
 
-/// The tables of an item, which may be one table or a list of tables in either TOML notation.
-fn tables(item: &Item) -> Option<Vec<&Table>> {
-    match item {
-        Item::Table(table) => Some(vec![table]),
-        Item::ArrayOfTables(tables) => Some(tables.iter().collect()),
-        _ => None,
+/// Why a rule cannot be used.
+fn check(rule: &RawRule) -> Result<(), &'static str> {
+    match (&rule.regex, &rule.path) {
+        (None, None) => Err("it has neither a regex nor a path"),
+        (Some(regex), _) if rule.group.is_some_and(|group| group >= regex.groups()) => {
+            Err("its secretGroup is not the number of a group of its regex")
+        }
+        _ => Ok(()),
     }
+}
+
+impl Allow {
+    fn concerns(&self, rule: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|id| id == rule)
+    }
+
+    /// Whether the allowlist accepts every match in a file at `path`.
+    fn covers_path(&self, path: &str) -> bool {
+        let alone = !self.all || self.regexes.is_none() && self.stopwords.is_none();
+        alone && self.paths.as_ref().is_some_and(|paths| paths.is_match(path.as_bytes()))
+    }
+
+    fn covers(&self, found: rule_filter::Match<'_>) -> bool {
+        if let Some(filter) = &self.filter {
+            return filter.discards(found);
+        }
+        let seen = match self.target {
+            Target::Secret => found.secret,
+            Target::Match => found.whole,
+            Target::Line => found.line,
+        };
+        let by_path = |paths: &Pattern| !found.path.is_empty() && paths.is_match(found.path.as_bytes());
+        let criteria = [
+            self.regexes.as_ref().map(|regexes| regexes.is_match(seen)),
+            self.stopwords.as_ref().map(|words| words.is_match(found.secret)),
+            self.paths.as_ref().map(by_path),
+        ];
+        let mut criteria = criteria.into_iter().flatten().peekable();
+        if self.all { criteria.peek().is_some() && criteria.all(|met| met) } else { criteria.any(|met| met) }
+    }
+}
+
+fn surrounding_line(text: &[u8], whole: Range<usize>) -> &[u8] {
+    let start = memchr::memrchr(b'\n', &text[..whole.start]).map_or(0, |at| at + 1);
+    let end = memchr::memchr(b'\n', &text[whole.end..]).map_or(text.len(), |at| whole.end + at);
+    &text[start..end]
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use crate::RuleFiles;
 
-    fn found(rules: &str, text: &str) -> Vec<String> {
-        let rules = UserRules::parse(rules).expect("rules");
+    fn rules(text: &str) -> RuleFiles {
+        RuleFiles::parse([("a.toml", text)]).expect("rules")
+    }
+
+    fn found_in(rules: &str, text: &str, path: Option<&str>) -> Vec<String> {
         let mut found = Vec::new();
-        rules.find(text.as_bytes(), |id, range| found.push(format!("{id}: {}", &text[range])));
+        self::rules(rules)
+            .find(text.as_bytes(), path, |id, range| found.push(format!("{id}: {}", &text[range])));
         found
     }
+
+    fn found(rules: &str, text: &str) -> Vec<String> {
+        found_in(rules, text, None)
+    }
+
+    const NOTHING: [&str; 0] = [];
 
     const RULES: &str = r#"
 title = "ours"
@@ -433,12 +326,30 @@ keywords = ["ACME"]
 entropy = 2
 [[rules.allowlists]]
 stopwords = ["sample"]
-regexes = ['^0+']
+regexes = ['^0+', '^\${(?:[A-Z_]+|{\d+})}$']
 
 [[rules]]
 id = "second-group"
 regex = '(id|name)=(\d{4})'
 secretGroup = 2
+
+[[rules]]
+id = "in-yaml"
+regex = 'secret-[0-9]{4}'
+path = '(?i)\.ya?ml$'
+
+[[rules]]
+id = "key-file"
+description = "a key file"
+path = '\.p12$'
+
+[[rules]]
+id = "both"
+regex = 'both-[0-9]+'
+[[rules.allowlists]]
+condition = "AND"
+paths = ['^tests/']
+regexes = ['-1$']
 
 [allowlist]
 regexTarget = "line"
@@ -449,60 +360,138 @@ paths = ['(^|/)fixtures/']
     #[test]
     fn rules_match_as_configured() {
         assert_eq!(found(RULES, "Acme_Key = \"q1w2e3r4t5y6\""), ["acme: q1w2e3r4t5y6"]);
-        assert_eq!(found(RULES, "acme-key=q1w2sample9z"), Vec::<String>::new(), "a stopword");
-        assert_eq!(found(RULES, "acme-key=000000000000000"), Vec::<String>::new(), "no entropy");
+        assert_eq!(found(RULES, "acme-key=q1w2sample9z"), NOTHING, "a stopword");
+        assert_eq!(found(RULES, "acme-key=000000000000000"), NOTHING, "no entropy");
         assert_eq!(found(RULES, "id=1234\nname=5678 nothing here"), ["second-group: 1234"]);
+        assert!(rules(RULES).remarks()[0].notes.is_empty() && rules(RULES).remarks()[0].warnings.is_empty());
+        assert_eq!(rules(RULES).count(), 5);
     }
 
     #[test]
-    fn path_allowlists_apply_to_paths() {
-        let rules = UserRules::parse(RULES).expect("rules");
-        assert!(rules.allows_path("acme", "src/fixtures/a.txt"));
-        assert!(!rules.allows_path("acme", "src/main.rs"));
-        assert_eq!(rules.names().next(), Some(("acme", "an Acme key")));
-        assert!(rules.notes().is_empty(), "{:?}", rules.notes());
+    fn paths_limit_rules_and_allowlists() {
+        assert_eq!(found(RULES, "secret-1234"), NOTHING, "no file");
+        assert_eq!(found_in(RULES, "secret-1234", Some("a.rs")), NOTHING);
+        assert_eq!(found_in(RULES, "secret-1234", Some("deploy/a.YML")), ["in-yaml: secret-1234"]);
+        assert_eq!(found_in(RULES, "secret-1234", Some("fixtures/a.yml")), NOTHING);
+        assert_eq!(found_in(RULES, "both-1 both-2", Some("tests/a")), ["both: both-2"]);
+        assert_eq!(found_in(RULES, "both-1 both-2", Some("src/a")), ["both: both-1", "both: both-2"]);
+        assert_eq!(found(RULES, "both-1"), ["both: both-1"]);
+        let rules = rules(RULES);
+        assert_eq!(rules.of_name("keys/a.p12").collect::<Vec<_>>(), [("key-file", "a key file")]);
+        assert_eq!(rules.of_name("fixtures/a.p12").count() + rules.of_name("a.yml").count(), 0);
+    }
+
+    #[test]
+    fn a_composite_rule_needs_its_other_rules() {
+        let composite = "[[rules]]\nid = 'pair'\nregex = 'key-[0-9]+'\n\
+            [[rules.required]]\nid = 'name'\nwithinLines = 1\n\
+            [[rules]]\nid = 'name'\nregex = 'name-[0-9]+'\nkeywords = ['name-']\nskipReport = true\n";
+        assert_eq!(found(composite, "key-1 name-1"), ["pair: key-1"]);
+        assert_eq!(found(composite, "name-1\nkey-1\n\nkey-2\n"), ["pair: key-1"]);
+        assert_eq!(found(composite, "name-1\n\n\nkey-1\nname-2"), ["pair: key-1"]);
+        assert_eq!(found(composite, "name-1\n\nkey-1"), NOTHING);
+        assert_eq!(found(composite, "name-1"), NOTHING);
+        let wide = composite.replace("withinLines = 1\n", "");
+        assert_eq!(found(&wide, "name-1\n\n\nkey-1"), ["pair: key-1"]);
+        let near = composite.replace("withinLines = 1", "withinColumns = 6");
+        assert_eq!(found(&near, "name-1      key-1"), NOTHING);
+        assert_eq!(found(&near, "name-1\n key-1"), ["pair: key-1"]);
+    }
+
+    #[test]
+    fn filters_of_betterleaks_apply() {
+        let filtered = "filter = 'finding[\"secret\"] == \"acme-00000000\"'\n\
+            [[rules]]\nid = 'acme'\nregex = 'acme-[0-9]{8}'\n\
+            filter = 'entropy(finding[\"secret\"]) <= 2.5 || matchesAny(attributes[\"path\"] ?? \"\", [`^docs/`])'\n";
+        assert_eq!(found(filtered, "acme-12345678 acme-11111111 acme-00000000"), ["acme: acme-12345678"]);
+        assert_eq!(found_in(filtered, "acme-12345678", Some("docs/a")), NOTHING);
     }
 
     #[test]
     fn notes_unknown_keys() {
-        let rules = UserRules::parse("[extend]\nuseDefault = true\n[[rules]]\nid = \"p\"\npath = 'x'\n")
-            .expect("rules");
-        assert_eq!(rules.names().count(), 0);
-        let notes = rules.notes().join("\n");
-        for part in ["line 1: extend of the file", "path of rule \"p\"", "rule \"p\" has no regex"] {
-            assert!(notes.contains(part), "{part}: {notes}");
+        let rules = rules("[extra]\na = 1\n[[rules]]\nid = \"p\"\nregex = 'x'\nscore = 2\ntags = ['a']\n");
+        assert_eq!(rules.count(), 1);
+        let notes = rules.remarks()[0].notes.join("\n");
+        assert_eq!(
+            notes,
+            "line 1: extra of the file is not known and left out\nline 6: score of rule \"p\" is not known and left out"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_left_out_and_named() {
+        let good = "[[rules]]\nid = 'good'\nregex = 'good'\n";
+        for (text, warning) in [
+            (
+                "[[rules]]\nid = \"a\"\nregex = '(['\n",
+                "line 3: rule \"a\" is left out: its regex cannot be used",
+            ),
+            ("[[rules]]\nid = \"a\"\nregex = 'a(?!b)'\n", "line 3: rule \"a\" is left out: its regex"),
+            ("[[rules]]\nid = \"a\"\nregex = '(?:[a-z]{900}){900}'\n", "line 3: rule \"a\" is left out"),
+            ("[[rules]]\nid = 4\n", "line 1: rule number 1 is left out: its id must be a string"),
+            (
+                "[[rules]]\nid = \"a\"\nregex = 'a'\nsecretGroup = 1\n",
+                "line 4: rule \"a\" is left out: its secretGroup",
+            ),
+            (
+                "[[rules]]\nid = \"a\"\nregex = 'a'\nkeywords = [1]\n",
+                "line 4: rule \"a\" is left out: its keywords",
+            ),
+            ("[[rules]]\nid = 'a'\n", "line 1: rule \"a\" is left out: it has neither a regex nor a path"),
+            (
+                "[[rules]]\nid = 'a'\nregex = 'a'\nfilter = 'let x'\n",
+                "line 4: rule \"a\" is left out: its filter",
+            ),
+            ("[[rules]]\nid = 'a'\nregex = 'a'\n[[rules.required]]\nid = 'b'\n", "it requires rule \"b\""),
+        ] {
+            let rules = rules(&format!("{text}{good}"));
+            let warnings = rules.remarks()[0].warnings.join("\n");
+            assert!(warnings.contains(warning), "{text}: {warnings}");
+            let mut found = Vec::new();
+            rules.find(b"good a", None, |id, _| found.push(id.to_owned()));
+            assert_eq!(found, ["good"], "{text}");
+        }
+        // A rule stays without an allowlist that cannot be used.
+        let text = "[[rules]]\nid = 'a'\nregex = 'a'\n[[rules.allowlists]]\nregexes = ['a', '(']\n";
+        assert_eq!(found(text, "a"), ["a: a"]);
+        for (allowlist, part) in [
+            (
+                "regexes = ['(']",
+                "line 2: an allowlist of the file is left out: the expression \"(\" cannot be used",
+            ),
+            ("regexTarget = 'word'", "its regexTarget \"word\" is not known"),
+            ("condition = 'xor'", "its condition \"xor\" is not known"),
+            ("condition = 'AND'\ncommits = ['a']\npaths = ['a']", "its commits are not known here"),
+        ] {
+            let rules = rules(&format!("[[allowlists]]\n{allowlist}\n{good}"));
+            assert!(rules.remarks()[0].warnings.join("\n").contains(part), "{:?}", rules.remarks());
         }
     }
 
     #[test]
-    fn errors_name_line_and_rule() {
-        for (text, part) in [
-            ("[[rules]]\nid = \"a\"\nregex = '(['\n", "line 3: the expression of rule \"a\""),
-            (
-                "[[rules]]\nid = \"a\"\nregex = '(?:[a-z]{900}){900}'\n",
-                "line 3: the expression of rule \"a\"",
-            ),
-            ("[[rules]]\nid = 4\n", "line 2: id of rule \"number 1\" must be a string"),
-            ("[[rules]]\nid = \"a\"\nregex = 'a'\nsecretGroup = 1\n", "line 4: secretGroup of rule \"a\""),
-            ("[[rules]]\nid = \"a\"\nregex = 'a'\nkeywords = [1]\n", "line 4: keywords of rule"),
-            ("title = \n", "line 1: "),
-            (
-                "[[rules]]\nid = 'a'\nregex = 'a'\n[[rules]]\nid = 'a'\nregex = 'b'\n",
-                "line 4: rule \"a\" is there already",
-            ),
-            ("rules = 3\n", "line 1: rules of rule"),
-        ] {
-            let error = UserRules::parse(text).expect_err(text).to_string();
+    fn an_invalid_file_is_an_error() {
+        for (text, part) in [("title = \n", "line 1: "), ("rules = 3\n", "line 1: rules of the file must be")]
+        {
+            let error = RuleFiles::parse([("a.toml", text)]).expect_err(text).to_string();
             assert!(error.contains(part), "{error}");
         }
-        assert_eq!(UserRules::parse(&"#".repeat(MAX_TEXT + 1)).expect_err("large"), RulesError::TooLarge);
+        let long = "#".repeat(crate::rule_toml::MAX_TEXT + 1);
+        let error = RuleFiles::parse([("a.toml", long.as_str())]).expect_err("large");
+        assert_eq!(error.error, super::RulesError::TooLarge);
+    }
+
+    #[test]
+    fn an_allowlist_for_some_rules_applies_to_them() {
+        let text = "[[allowlists]]\ntargetRules = ['a']\nregexes = ['1']\n\
+            [[rules]]\nid = 'a'\nregex = 'a[0-9]'\n[[rules]]\nid = 'b'\nregex = 'b[0-9]'\n";
+        assert_eq!(found(text, "a1 a2 b1"), ["a: a2", "b: b1"]);
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC{0,200}", tail in "[\\[\\]a-z='\"\n]{0,60}") {
-            let _ = UserRules::parse(&text);
-            let _ = UserRules::parse(&format!("[[rules]]\n{tail}"));
+            let _ = RuleFiles::parse([("a", text.as_str())]);
+            let _ = RuleFiles::parse([("a", format!("[[rules]]\n{tail}").as_str())]);
         }
     }
 }

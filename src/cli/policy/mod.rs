@@ -24,7 +24,8 @@ use super::error::CliError;
 use super::json_schema::PolicyAnswer;
 use super::output::Output;
 use super::style::Styles;
-use crate::host::{Host, OwnRules};
+use crate::cli::own_rules;
+use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::manifest::origin::Traced;
@@ -84,7 +85,7 @@ impl PolicySource {
                 record.slug
             ));
         }
-        let rules = Arc::new(OwnRules::load(host)?.rules);
+        let rules = Arc::new(own_rules::load(host, output)?.rules);
         Ok(Decider { table: plan.egress.routes, manifest: resolved.manifest, rules })
     }
 

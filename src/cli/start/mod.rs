@@ -27,7 +27,8 @@ use super::style::label_color_parser;
 use super::terminal::{self, Decision};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Origin};
 use crate::cli::completions;
-use crate::host::{Host, OwnRules, Settings};
+use crate::cli::own_rules;
+use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::launch::order::{LaunchOrder, Resumed};
 use crate::plan::{self, Flags, Plan, PlanError, Workspace};
@@ -126,7 +127,7 @@ enum CopyIn {
 impl Start {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
-        OwnRules::load(host)?;
+        own_rules::load(host, output)?;
         super::block_on(async {
             let mut signals = Signals::catch()?;
             pick::ask_missing(&mut self, host, &mut signals, output).await?;

@@ -147,7 +147,8 @@ pub struct SuperviseProvision {
 pub struct RuleFile {
     /// The file name, for messages.
     pub name: String,
-    /// The content of the rule file.
+    /// The content of the rule file, at most 4 MiB.
+    #[serde(with = "super::packed")]
     pub text: String,
 }
 
