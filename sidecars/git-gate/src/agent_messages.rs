@@ -43,6 +43,12 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Whether the upstream redirects to another address, which git did not follow.
+    pub(crate) fn is_redirect(&self) -> bool {
+        let Self::Other(words) = self else { return false };
+        ["301", "302", "307", "308"].iter().any(|code| words.ends_with(&format!("returned error: {code}")))
+    }
+
     /// Parses the stderr of git and ssh, because their exit codes do not distinguish these failures.
     pub(crate) fn parse(stderr: &str) -> Self {
         let lines = lines(stderr);
@@ -56,6 +62,12 @@ impl Failure {
                 return failure;
             }
         }
+        // A forge explains itself in several lines, for example that a repository has moved.
+        let remote = lines.iter().filter_map(|line| Some(line.strip_prefix("remote:")?.trim()));
+        let remote: Vec<&str> = remote.filter(|line| line.contains(char::is_alphanumeric)).collect();
+        if !remote.is_empty() {
+            return Self::Other(remote.join(" "));
+        }
         // git adds these lines to every transport failure. A line from the upstream is more specific.
         let generic =
             ["and the repository exists", "Please make sure", "fatal: Could not read from remote repository"];
@@ -65,9 +77,7 @@ impl Failure {
             .rev()
             .find(specific)
             .or_else(|| lines.iter().find(|line| line.starts_with("fatal: ")));
-        reason.map_or(Self::Silent, |line| {
-            Self::Other(line.trim_start_matches("fatal: ").trim_start_matches("remote: ").to_owned())
-        })
+        reason.map_or(Self::Silent, |line| Self::Other(line.trim_start_matches("fatal: ").to_owned()))
     }
 }
 

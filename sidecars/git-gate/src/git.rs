@@ -223,13 +223,14 @@ impl Git {
         child.map(Running::new)
     }
 
-    /// Runs git, which inherits the descriptors `passed`, and waits until it exits. `arguments` receives the
-    /// descriptor numbers and returns git's arguments.
+    /// Runs git with `input` on its stdin, and waits until it exits. git inherits the descriptors `passed`.
+    /// `arguments` receives the descriptor numbers and returns git's arguments.
     pub(crate) async fn run_with_fds(
         &self,
         fds: &ReservedFds,
         passed: &[&OwnedFd],
         arguments: impl FnOnce(&[i32]) -> Vec<String>,
+        input: &[u8],
         within: Duration,
     ) -> Result<Output, GitError> {
         let mut what = "git".to_owned();
@@ -240,10 +241,13 @@ impl Git {
             }
             let mut command = self.command("git");
             command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+            if !input.is_empty() {
+                command.stdin(Stdio::piped());
+            }
             command
         });
         let child = child.map_err(|error| GitError::Run(what.clone(), error))?;
-        finish(Running::new(child), &what, &[], within).await
+        finish(Running::new(child), &what, input, within).await
     }
 
     /// Runs git without additional descriptors, and waits until it exits.
@@ -253,7 +257,7 @@ impl Git {
         arguments: &[&str],
         within: Duration,
     ) -> Result<Output, GitError> {
-        self.run_with_fds(fds, &[], |_| arguments.iter().map(|&a| a.to_owned()).collect(), within).await
+        self.run_with_fds(fds, &[], |_| arguments.iter().map(|&a| a.to_owned()).collect(), &[], within).await
     }
 }
 

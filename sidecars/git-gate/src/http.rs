@@ -30,11 +30,13 @@ use tracing::{Instrument, Span};
 use crate::agent_messages;
 use crate::daemon::Gate;
 use crate::git::{self, GitError, Running, finish};
+use crate::ls_refs::{self, ListRequest};
 use crate::push::{self, Hook};
 use crate::refusal::Refusal;
 use crate::repo::Repo;
 use crate::report_status::{self, ReportStatus};
-use crate::request_body;
+use crate::request_body::{self, Beginning, read_beginning};
+use crate::upstream::Features;
 
 /// The time limit between two chunks of a body, and for the wait for a permit. It is long because a client
 /// sends nothing while it builds a pack.
@@ -184,7 +186,10 @@ async fn advertise(
     let refreshed = match service {
         _ if gate.lockout.is_locked() => Err(Refusal::Locked),
         Service::Fetch => repo.refresh_to_read(&gate.fds).await.map_err(Refusal::from),
-        Service::Push => repo.refresh(&gate.fds).await.map(drop).map_err(Refusal::from),
+        Service::Push => {
+            let (refreshed, ()) = tokio::join!(repo.refresh(&gate.fds), repo.learn_features(&gate.fds));
+            refreshed.map(drop).map_err(Refusal::from)
+        }
     };
     if service == Service::Fetch {
         Span::current().record("refs", repo.ref_count());
@@ -235,6 +240,12 @@ fn packet(text: &str) -> BytesMut {
 
 fn command(repo: &Repo, service: Service, version: Option<&'static str>) -> Command {
     let mut command = repo.git.command("git");
+    if service == Service::Push {
+        // The gate offers the features that the upstream has.
+        let Features { atomic, push_options } = repo.features();
+        command.args(["-c", &format!("receive.advertiseAtomic={atomic}")]);
+        command.args(["-c", &format!("receive.advertisePushOptions={push_options}")]);
+    }
     command.arg(service.command()).arg("--stateless-rpc");
     if service == Service::Fetch {
         command.arg("--strict").arg(format!("--timeout={}", IDLE.as_secs()));
@@ -297,6 +308,18 @@ async fn exchange(
             return text_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the git gate decodes gzip only");
         }
     };
+    let mut body = request.into_body();
+    let mut beginning = Beginning::default();
+    if service == Service::Fetch && version == Some("version=2") {
+        let permits = &gate.exchanges;
+        beginning = read_beginning(&mut body, beginning, gzip, ls_refs::FIRST, permits).await;
+        if ls_refs::is_ls_refs(&beginning.decoded) {
+            beginning = read_beginning(&mut body, beginning, gzip, ls_refs::MOST_REQUEST, permits).await;
+            if let Some(list) = list_refs(&gate, &repo, &beginning.decoded).await {
+                return streamed(Either::Left(Full::new(list)), &result);
+            }
+        }
+    }
     // The lock prevents clean-up from removing the quarantine.
     let receiving = match service {
         Service::Fetch => {
@@ -314,14 +337,14 @@ async fn exchange(
     let (Some(stdin), Some(mut stdout)) = (running.child.stdin.take(), running.child.stdout.take()) else {
         return text_response(StatusCode::INTERNAL_SERVER_ERROR, "cannot connect to git");
     };
-    let (chunks, body) = mpsc::channel(QUEUED);
+    let (chunks, response) = mpsc::channel(QUEUED);
     let work = async move {
         let _permit = permit;
         let exchange = async {
             let is_push = service == Service::Push;
             let forwarded = tokio::select! {
                 // The request body has been forwarded; the response continues.
-                result = request_body::forward(request.into_body(), stdin, gzip, is_push, &gate.exchanges) => result,
+                result = request_body::forward(beginning, body, stdin, gzip, is_push, &gate.exchanges) => result,
                 () = chunks.closed() => return,
             };
             tracing::debug!(forwarded = forwarded.is_ok(), "the request body has ended");
@@ -346,7 +369,17 @@ async fn exchange(
         tracing::debug!("the exchange has ended");
     };
     tokio::spawn(work.in_current_span());
-    streamed(Either::Right(StreamedBody(body)), &result)
+    streamed(Either::Right(StreamedBody(response)), &result)
+}
+
+/// Lists the refs of the upstream, and fetches the objects of those refs outside the mirror that the client
+/// names. `None` if git has to answer from the mirror, because the upstream could not be reached.
+async fn list_refs(gate: &Gate, repo: &Repo, request: &[u8]) -> Option<Bytes> {
+    let (request, upstream) = (ListRequest::parse(request)?, repo.upstream().await.ok()?);
+    match repo.fetch_others(&gate.fds, &request.others(&upstream)).await {
+        Ok(()) => Some(request.answer(&upstream, repo.head().as_deref())),
+        Err(error) => Some(refusal(Service::Fetch, &Refusal::from(Arc::new(error)).sentence())),
+    }
 }
 
 /// Encodes an error in the form that a client of `service` shows as a message of the remote.

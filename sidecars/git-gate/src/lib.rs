@@ -13,7 +13,9 @@
 //! private_root          the gate's private mount namespace when root starts it
 //! http                  smart HTTP endpoints; requests and responses are streamed
 //! request_body          request bodies on their way to git
-//! push_head             limits on the command list of a push
+//! ls_refs               the list of refs for clients with protocol version 2
+//! push_head             limits on the command list and the options of a push
+//! push_options          push options that the gate refuses
 //! report_status         git's response to a push, and messages that the gate inserts
 //! repo                  one repository and its mirror; concurrent requests share one refresh
 //! mirror                the files of a mirror on disk
@@ -41,12 +43,14 @@ mod daemon;
 mod findings;
 mod git;
 mod http;
+mod ls_refs;
 mod mirror;
 mod names;
 mod new_objects;
 mod private_root;
 mod push;
 mod push_head;
+mod push_options;
 mod push_scan;
 mod refs;
 mod refusal;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::queue::{Answer, Status, Tool};
+use bottle_contract::terminal::inert;
 use bottle_queue::question;
 use bottle_scan::Severity;
 use serde_json::json;
@@ -16,6 +17,7 @@ use crate::agent_messages::{self, Failure};
 use crate::daemon::Gate;
 use crate::findings::{Found, PushFindings};
 use crate::git::Git;
+use crate::push_options::{self, OptionError};
 use crate::push_scan;
 use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes, check_update};
 use crate::refusal::{Block, Refusal, SHOWN};
@@ -40,38 +42,87 @@ pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
     let (request, reply) = (Receiver::from_owned_fd(hook.request), Sender::from_owned_fd(hook.reply));
     let (Ok(request), Ok(reply)) = (request, reply) else { return };
     // git runs no hook for a push without ref updates.
-    let Some((quarantine, updates)) = read_request(BufReader::new(request)).await else { return };
-    tracing::Span::current().record("refs", updates.as_ref().map(Vec::len));
-    let mut push = Push { gate: &gate, repo: &repo, quarantine, reply };
-    let verdict = match push.decide(updates).await {
-        Ok(()) => "accepted",
+    let Some(HookRequest { quarantine, options, updates }) = read_request(BufReader::new(request)).await
+    else {
+        return;
+    };
+    tracing::Span::current().record("refs", updates.as_ref().ok().map(Vec::len));
+    let mut push = Push { gate: &gate, repo: &repo, quarantine, options, reply };
+    let (verdict, report) = match push.decide(updates).await {
+        Ok(results) => ("accepted", proc_receive_report(&results)),
         Err(refusal) => {
             for line in refusal.sentence().lines() {
                 push.send_line(line).await;
             }
-            "refused"
+            ("refused", Vec::new())
         }
     };
     tracing::debug!(verdict, "decided");
     // If the hook has exited, it has already refused the push.
     let _ = push.reply.write_all(format!("{verdict}\n").as_bytes()).await;
+    let _ = push.reply.write_all(&report).await;
 }
 
-/// Reads the hook's request, which consists of the quarantine folder and the ref updates. `None` if the hook
-/// exits early or sends more than [`MOST_HOOK_BYTES`]. The updates are `None` if one of them does not parse
-/// or if there are too many.
-async fn read_request(hook: impl tokio::io::AsyncBufRead + Unpin) -> Option<(String, Option<Vec<Update>>)> {
-    let mut lines = hook.take(MOST_HOOK_BYTES).lines();
-    let quarantine = lines.next_line().await.ok()??;
-    let mut updates = Some(Vec::new());
+/// The reason in a summary such as `[remote rejected] (hook declined)`, which the client's git repeats.
+fn reason(summary: &str) -> &str {
+    let reason = summary.split_once("] (").and_then(|(_, rest)| rest.strip_suffix(')'));
+    reason.unwrap_or(summary)
+}
+
+/// What the upstream did with one ref of a push.
+struct RefResult {
+    name: String,
+    /// Why the upstream refused it; `None` if it accepted it.
+    refused: Option<String>,
+}
+
+/// Encodes the results for receive-pack, which passes them on to the client (githooks(5), "proc-receive").
+fn proc_receive_report(results: &[RefResult]) -> Vec<u8> {
+    let packet = |line: String| format!("{:04x}{line}", line.len() + 4);
+    let lines = results.iter().map(|RefResult { name, refused }| match refused {
+        None => packet(format!("ok {name}\n")),
+        Some(why) => packet(format!("ng {name} {}\n", reason(why))),
+    });
+    let report: String = lines.collect();
+    format!("{}0000{report}0000", packet("version=1\n".to_owned())).into_bytes()
+}
+
+/// The request of the pre-receive hook.
+struct HookRequest {
+    /// The folder with the new objects; empty if the push only deletes refs.
+    quarantine: String,
+    options: Result<Vec<String>, OptionError>,
+    updates: Result<Vec<Update>, Refusal>,
+}
+
+/// Reads the hook's request. `None` if the hook exits early or sends more than [`MOST_HOOK_BYTES`].
+async fn read_request(hook: impl tokio::io::AsyncBufRead + Unpin) -> Option<HookRequest> {
+    let mut lines = hook.take(MOST_HOOK_BYTES).split(b'\n');
+    let quarantine = String::from_utf8(lines.next_segment().await.ok()??).ok()?;
+    let mut request = HookRequest { quarantine, options: Ok(Vec::new()), updates: Ok(Vec::new()) };
     loop {
-        let line = lines.next_line().await.ok()??;
-        if line == "end" {
-            return Some((quarantine, updates));
+        let line = lines.next_segment().await.ok()??;
+        if line == b"end" {
+            return Some(request);
         }
-        match (Update::parse(&line), &mut updates) {
-            (Some(update), Some(all)) if all.len() < MOST_UPDATES => all.push(update),
-            _ => updates = None,
+        if let Some(option) = line.strip_prefix(b"option ") {
+            match (std::str::from_utf8(option), &mut request.options) {
+                (Ok(option), Ok(all)) => all.push(option.to_owned()),
+                (Err(_), options) => *options = Err(OptionError::Encoding),
+                _ => {}
+            }
+            continue;
+        }
+        match (std::str::from_utf8(&line), &mut request.updates) {
+            (Ok(line), Ok(all)) => match Update::parse(line) {
+                Some(update) if all.len() < MOST_UPDATES => all.push(update),
+                _ => request.updates = Err(Refusal::Updates),
+            },
+            (Err(_), Ok(_)) => {
+                let name = line.splitn(3, |byte| *byte == b' ').nth(2).unwrap_or_default();
+                request.updates = Err(Refusal::RefEncoding(inert(&String::from_utf8_lossy(name))));
+            }
+            _ => {}
         }
     }
 }
@@ -81,6 +132,7 @@ struct Push<'a> {
     repo: &'a Repo,
     /// The folder with the new objects; empty if the push only deletes refs.
     quarantine: String,
+    options: Result<Vec<String>, OptionError>,
     reply: Sender,
 }
 
@@ -92,11 +144,12 @@ impl Push<'_> {
     }
 
     /// Checks the ref rules, scans the objects, requests approval if needed, and forwards the push.
-    async fn decide(&mut self, updates: Option<Vec<Update>>) -> Result<(), Refusal> {
+    async fn decide(&mut self, updates: Result<Vec<Update>, Refusal>) -> Result<Vec<RefResult>, Refusal> {
         let repo = self.repo;
-        let updates = updates.ok_or(Refusal::Updates)?;
+        let updates = updates?;
         self.check_lock()?;
         self.scan_ref_names(&*repo.upstream().await?, &updates)?;
+        let options = self.check_options(&updates)?;
         let mut turn = repo.pushing.lock().await;
         self.check_refs(&*repo.upstream().await?, &updates).await?;
         if !self.quarantine.is_empty() {
@@ -123,7 +176,7 @@ impl Push<'_> {
                 self.check_refs(&*repo.upstream().await?, &updates).await?;
             }
         }
-        let forwarded = self.forward(&updates).await;
+        let forwarded = self.forward(&updates, &options).await;
         drop(turn);
         forwarded
     }
@@ -133,17 +186,35 @@ impl Push<'_> {
     fn scan_ref_names(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), Refusal> {
         let is_new = |update: &&Update| !upstream.refs.contains_key(&update.name);
         for update in updates.iter().filter(is_new) {
-            let report = self.gate.scanner.scan(update.name.as_bytes());
-            for finding in &report.findings {
-                let value = &update.name.as_bytes()[finding.span.within(update.name.len())];
-                finding.secret.into_iter().for_each(|secret| self.count_hit(secret, value));
-            }
-            self.check_lock()?;
-            if report.worst() == Some(Severity::Block) {
+            if self.has_secret(&update.name)? {
                 return Err(Refusal::RefName);
             }
         }
         Ok(())
+    }
+
+    /// Scans and checks the push options, which are sent upstream. Returns them.
+    fn check_options(&self, updates: &[Update]) -> Result<Vec<String>, Refusal> {
+        let options = self.options.clone()?;
+        for option in &options {
+            if self.has_secret(option)? {
+                return Err(OptionError::Secret.into());
+            }
+            push_options::check(option)?;
+        }
+        updates.iter().try_for_each(|update| push_options::check_ref(&update.name))?;
+        Ok(options)
+    }
+
+    /// Whether a text that is sent upstream contains a secret. Counts hits for the lock-out.
+    fn has_secret(&self, text: &str) -> Result<bool, Refusal> {
+        let report = self.gate.scanner.scan(text.as_bytes());
+        for finding in &report.findings {
+            let value = &text.as_bytes()[finding.span.within(text.len())];
+            finding.secret.into_iter().for_each(|secret| self.count_hit(secret, value));
+        }
+        self.check_lock()?;
+        Ok(report.worst() == Some(Severity::Block))
     }
 
     /// Counts a hit on one of the gate's real credentials, for the lock-out. A hit on a secret that the agent
@@ -259,8 +330,9 @@ impl Push<'_> {
         serde_json::to_string_pretty(&report).unwrap_or_default()
     }
 
-    /// Sends the push to the upstream as one atomic update.
-    async fn forward(&mut self, updates: &[Update]) -> Result<(), Refusal> {
+    /// Sends the push to the upstream. The upstream updates several refs all or none if it can; otherwise
+    /// the result has the refs that it refused. An error means that it updated none.
+    async fn forward(&mut self, updates: &[Update], options: &[String]) -> Result<Vec<RefResult>, Refusal> {
         let repo = self.repo;
         // The bottle may have been locked while this push waited.
         self.check_lock()?;
@@ -268,43 +340,107 @@ impl Push<'_> {
         if self.reply.write_all(b"there\n").await.is_err() {
             return Err(Refusal::Disconnected);
         }
-        let mut arguments: Vec<String> =
-            ["push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]
-                .map(str::to_owned)
-                .into();
-        for update in updates {
-            let old = if update.creates() { "" } else { update.old.as_str() };
-            arguments.push(format!("--force-with-lease={}:{old}", update.name));
-        }
-        arguments.extend(["--".to_owned(), repo.url.clone()]);
-        for update in updates {
-            let new = if update.deletes() { "" } else { update.new.as_str() };
-            arguments.push(format!("{new}:{}", update.name));
-        }
+        let arguments = self.push_arguments(updates, options);
         let env = self.git().env;
-        let pushed = repo.run_upstream(&self.gate.fds, arguments, &env, self.gate.forward).await;
+        let pushed = repo.run_upstream(&self.gate.fds, arguments, &[], &env, self.gate.forward).await;
         let pushed = pushed.map_err(|source| Refusal::Unconfirmed { repo: repo.name.clone(), source })?;
         for line in agent_messages::lines(&pushed.stderr) {
             if let Some(remote) = line.strip_prefix("remote: ") {
                 self.send_line(remote).await;
             }
         }
-        if pushed.success {
-            repo.record_pushed(updates);
-            return Ok(());
-        }
         let output = String::from_utf8_lossy(&pushed.stdout);
-        // git prints one line for each ref (git-push(1), "OUTPUT").
-        let rejected: Vec<String> = agent_messages::lines(&output)
-            .into_iter()
-            .filter_map(|line| Some(line.strip_prefix("!\t")?.replace('\t', " ")))
+        let results = ref_results(&output, updates, pushed.success);
+        let accepted: Vec<&Update> = updates
+            .iter()
+            .zip(&results)
+            .filter(|(_, result)| result.refused.is_none())
+            .map(|(u, _)| u)
             .collect();
-        let stale = rejected.iter().any(|line| line.ends_with("(stale info)"));
-        let words = if rejected.is_empty() {
-            Failure::parse(&pushed.stderr).to_string()
-        } else {
-            rejected.join("\n")
+        if accepted.is_empty() {
+            let refused: Vec<String> = results
+                .iter()
+                .filter_map(|RefResult { name, refused }| Some(format!("{name}: {}", refused.as_ref()?)))
+                .collect();
+            let is_listed = output.lines().any(|line| line.starts_with("!\t"));
+            let words =
+                if is_listed { refused.join("\n") } else { Failure::parse(&pushed.stderr).to_string() };
+            let stale = refused.iter().any(|line| line.ends_with("(stale info)"));
+            return Err(Refusal::Rejected { repo: repo.name.clone(), words, stale });
+        }
+        repo.record_pushed(&accepted);
+        if accepted.len() < updates.len() {
+            let (name, all) = (&repo.name, updates.len());
+            let line = format!(
+                "the upstream of {name} accepted {} of {all} refs; it cannot push all or none",
+                accepted.len()
+            );
+            self.send_line(&line).await;
+        }
+        Ok(results)
+    }
+
+    /// The arguments of the git command that pushes to the upstream. Only several refs need `--atomic`.
+    fn push_arguments(&self, updates: &[Update], options: &[String]) -> Vec<String> {
+        let mut arguments: Vec<String> =
+            ["push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]
+                .map(str::to_owned)
+                .into();
+        if updates.len() > 1 && self.repo.features().atomic {
+            arguments.push("--atomic".to_owned());
+        }
+        arguments.extend(options.iter().map(|option| format!("--push-option={option}")));
+        for update in updates {
+            let old = if update.creates() { "" } else { update.old.as_str() };
+            arguments.push(format!("--force-with-lease={}:{old}", update.name));
+        }
+        arguments.extend(["--".to_owned(), self.repo.url.clone()]);
+        for update in updates {
+            let new = if update.deletes() { "" } else { update.new.as_str() };
+            arguments.push(format!("{new}:{}", update.name));
+        }
+        arguments
+    }
+}
+
+/// Parses the results of the refs from git's output, which has one line for each ref: a flag, both names, and
+/// a summary, separated by tabs (git-push(1), "OUTPUT").
+fn ref_results(output: &str, updates: &[Update], success: bool) -> Vec<RefResult> {
+    let result = |update: &Update| {
+        let name = update.name.clone();
+        let line = output.lines().find_map(|line| {
+            let (flag, rest) = line.split_once('\t')?;
+            let (names, summary) = rest.split_once('\t')?;
+            (names.split_once(':')?.1 == name).then_some((flag, summary))
+        });
+        let refused = match line {
+            Some(("!", summary)) => Some(agent_messages::lines(summary).join(" ")),
+            Some(_) => None,
+            None if success => None,
+            None => Some("the upstream did not report a result".to_owned()),
         };
-        Err(Refusal::Rejected { repo: repo.name.clone(), words, stale })
+        RefResult { name, refused }
+    };
+    updates.iter().map(result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_the_results_of_the_refs() {
+        let update = |name: &str| Update { old: "0".repeat(40), new: "1".repeat(40), name: name.to_owned() };
+        let updates = ["refs/heads/a", "refs/heads/b", "refs/heads/c"].map(update);
+        let output = "To ssh://x\n*\t1111:refs/heads/a\t[new branch]\n!\t1111:refs/heads/b\t[remote rejected] (hook declined)\n";
+        let results = ref_results(output, &updates, false);
+        let refused: Vec<Option<&str>> = results.iter().map(|result| result.refused.as_deref()).collect();
+        assert_eq!(
+            refused,
+            [None, Some("[remote rejected] (hook declined)"), Some("the upstream did not report a result")]
+        );
+        assert!(ref_results("", &updates, true).iter().all(|result| result.refused.is_none()));
+        let report = String::from_utf8(proc_receive_report(&results[..1])).expect("text");
+        assert_eq!(report, "000eversion=1\n00000014ok refs/heads/a\n0000");
     }
 }

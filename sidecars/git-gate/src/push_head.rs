@@ -1,4 +1,4 @@
-//! Checks the head of a push, which is its list of commands, while the head is streamed to git.
+//! Checks the head of a push, which is its list of commands and its options, while the head is streamed to git.
 //!
 //! receive-pack buffers each line of the head without a limit. It also accepts signed pushes although it did
 //! not offer them, stores the signatures, and runs gpg. The gate therefore limits the lines, and refuses
@@ -9,6 +9,12 @@ use crate::refs::MOST_UPDATES;
 /// The maximum number of `shallow` lines in one push. A push with more is refused. A shallow clone sends one
 /// for each boundary commit.
 const MOST_SHALLOW: usize = 10_000;
+
+/// The maximum number of push options in one push. A push with more is refused.
+const MOST_OPTIONS: usize = 32;
+
+/// The maximum length of a push option in bytes, with its line's length. A push with a longer one is refused.
+const LONGEST_OPTION: usize = 1024;
 
 /// The number of hexadecimal digits in the length of a packet line.
 pub(crate) const DIGITS: usize = 4;
@@ -28,6 +34,8 @@ pub(crate) enum HeadError {
     Signed,
     #[error("the git gate takes at most {MOST_UPDATES} refs in a push; push fewer at once")]
     Updates,
+    #[error("the git gate takes at most {MOST_OPTIONS} push options of {LONGEST_OPTION} bytes")]
+    Options,
     #[error("the clone has too many shallow commits; fetch more of its history, and push again")]
     Shallow,
 }
@@ -39,6 +47,10 @@ pub(crate) struct Head {
     buffer: Vec<u8>,
     updates: usize,
     shallow: usize,
+    /// The number of push options; `None` if the push announced none.
+    options: Option<usize>,
+    /// Whether the list of commands has ended, so that options follow.
+    commands_done: bool,
     done: bool,
 }
 
@@ -72,13 +84,26 @@ impl Head {
     fn check_line(&mut self) -> Result<(), HeadError> {
         let text = &self.buffer[DIGITS..];
         if self.buffer == b"0000" {
-            self.done = true;
+            self.done = self.commands_done || self.options.is_none();
+            self.commands_done = true;
+        } else if self.commands_done {
+            let number = self.options.get_or_insert(0);
+            *number += 1;
+            if *number > MOST_OPTIONS || text.len() > LONGEST_OPTION {
+                return Err(HeadError::Options);
+            }
         } else if text.starts_with(b"push-cert") {
             return Err(HeadError::Signed);
         } else if text.starts_with(b"shallow ") {
             self.shallow += 1;
         } else {
             self.updates += 1;
+            // The first command is followed by a zero byte and the features that the client uses.
+            let mut features =
+                text.split(|byte| *byte == 0).nth(1).into_iter().flat_map(|all| all.split(|b| *b == b' '));
+            if self.updates == 1 && features.any(|feature| feature.trim_ascii() == b"push-options") {
+                self.options = Some(0);
+            }
         }
         if self.updates > MOST_UPDATES {
             return Err(HeadError::Updates);
@@ -106,11 +131,17 @@ mod tests {
     #[test]
     fn checks_heads_in_chunks_of_any_size() {
         let update = packet(&format!("{0} {0} refs/heads/x\0report-status", "1".repeat(40)));
+        let with_options = packet(&format!("{0} {0} refs/heads/x\0atomic push-options", "1".repeat(40)));
+        let option = packet("ci.skip");
         let shallow = packet(&format!("shallow {}", "1".repeat(40)));
         for (head, part) in [
             (format!("{update}0000PACK zzzz"), None),
             ("0000".to_owned(), None),
             (format!("{shallow}{update}0000PACK"), None),
+            (format!("{with_options}0000{}0000PACK zzzz", option.repeat(MOST_OPTIONS)), None),
+            (format!("{with_options}0000{}", option.repeat(MOST_OPTIONS + 1)), Some("push options")),
+            (format!("{with_options}0000{}", packet(&"x".repeat(2000))), Some("push options")),
+            (format!("{update}0000{}", option.repeat(MOST_OPTIONS + 1)), None),
             (update.repeat(MOST_UPDATES) + "0000", None),
             (update.repeat(MOST_UPDATES + 1), Some("at most 256 refs")),
             (shallow.repeat(MOST_SHALLOW + 1), Some("too many shallow commits")),

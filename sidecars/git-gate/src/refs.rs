@@ -119,11 +119,11 @@ pub(crate) fn check_update(
 ) -> Result<(), RefError> {
     let (name, own) = (&update.name, || update.name.clone());
     let setting = |key| Setting { repo: repo.to_owned(), key };
+    if name == "HEAD" || name.starts_with("refs/replace/") {
+        return Err(RefError::Special(own()));
+    }
     if !is_valid(name) {
         return Err(RefError::Invalid(own()));
-    }
-    if name.starts_with("refs/replace/") || name == "HEAD" || !name.starts_with("refs/") {
-        return Err(RefError::Special(own()));
     }
     if is_ambiguous(name) && !update.deletes() {
         return Err(RefError::Ambiguous(own()));
@@ -204,21 +204,28 @@ pub(crate) fn check_lookalikes(upstream: &Upstream, updates: &[Update]) -> Resul
     Ok(())
 }
 
-/// Approximates `git check-ref-format`. receive-pack performs the exact check; this one protects command
-/// lines and messages.
+/// Whether the gate accepts a pushed ref name. Stricter than git, to protect command lines and messages.
 fn is_valid(name: &str) -> bool {
-    name.len() <= 255
-        && name.bytes().all(|byte| byte > b' ' && byte != 0x7f && !b"~^:?*[\\".contains(&byte))
-        && !name.contains("..")
-        && !name.contains("@{")
-        && !name.contains("//")
-        && !name.ends_with(['/', '.'])
-        && name.split('/').all(|part| !part.starts_with(['.', '-']) && !part.ends_with(".lock"))
+    name.len() <= 255 && is_well_formed(name.as_bytes()) && name.split('/').all(|part| !part.starts_with('-'))
+}
+
+/// Whether git accepts a ref name (`git check-ref-format`, gitrevisions(7)).
+pub(crate) fn is_well_formed(name: &[u8]) -> bool {
+    let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+    let refused = |byte: &u8| *byte <= b' ' || *byte == 0x7f || b"~^:?*[\\".contains(byte);
+    name.starts_with(b"refs/")
+        && !name.iter().any(refused)
+        && !has(b"..")
+        && !has(b"@{")
+        && !name.ends_with(b".")
+        && name
+            .split(|byte| *byte == b'/')
+            .all(|part| !part.is_empty() && !part.starts_with(b".") && !part.ends_with(b".lock"))
 }
 
 /// Matches a name against a glob, in which `*` stands for any text without a slash, `**` for any text, and
 /// `?` for one character other than a slash.
-fn matches(glob: &str, name: &str) -> bool {
+pub(crate) fn matches(glob: &str, name: &str) -> bool {
     fn go(glob: &[u8], name: &[u8]) -> bool {
         match glob {
             [] => name.is_empty(),

@@ -7,6 +7,7 @@ use bottle_contract::lock_out;
 use crate::agent_messages;
 use crate::findings::Found;
 use crate::git::GitError;
+use crate::push_options::OptionError;
 use crate::push_scan::ReadError;
 use crate::refs::{MOST_UPDATES, RefError};
 use crate::repo::RefreshError;
@@ -27,6 +28,13 @@ pub(crate) enum Refusal {
         "the git gate refused the push: the name of a ref looks like it contains a secret; choose another name"
     )]
     RefName,
+    #[error(
+        "the git gate refused the push: the name of the ref {0:?} is not UTF-8; rename it (`git branch -m OLD NEW`), and \
+         push again"
+    )]
+    RefEncoding(String),
+    #[error("the git gate refused the push")]
+    Option(#[from] OptionError),
     #[error("the git gate refused the push")]
     Ref(#[from] RefError),
     #[error("the git gate refused the push")]

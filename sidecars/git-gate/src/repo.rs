@@ -1,7 +1,7 @@
 //! Manages one repository: its mirror (the gate's local copy), its credentials, and its state until the
 //! bottle stops.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::agent_messages::Failure;
 use crate::git::{Git, GitError, Output, ReservedFds};
 use crate::mirror;
 use crate::refs::Update;
-use crate::upstream::{ObjectFormat, TooManyRefs, Trace, Upstream};
+use crate::upstream::{Features, ObjectFormat, TooManyRefs, Trace, Upstream, packed_ids, redirect};
 use crate::upstream_credentials::{AuthError, UpstreamAuth};
 
 /// The time limit for an upstream to list its refs. After it, the refresh fails.
@@ -30,12 +30,11 @@ const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 /// is killed.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 
-/// If a fetch changes the number of refs by more than this, the gate packs all refs into one file. Without
-/// this, every git command that lists refs would read a file for each ref.
-const MOST_LOOSE: usize = 32;
+/// How often the gate lists the refs of an upstream whose refs change while the gate fetches their objects.
+const MOST_LISTS: usize = 3;
 
-/// The refs of an upstream that the mirror copies.
-const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
+/// The maximum number of characters that are shown of the new address of an upstream.
+const MOST_ADDRESS: usize = 300;
 
 /// Why a repository cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +59,19 @@ pub(crate) enum RefreshError {
 impl RefreshError {
     /// A hint at what the agent can do about the error.
     pub(crate) fn hint(&self) -> Option<&'static str> {
-        matches!(self, Self::Upstream { .. }).then_some("try again, or notify the user")
+        match self {
+            Self::Upstream { source: UpstreamError::Moved(_), .. } => Some("notify the user"),
+            Self::Upstream { .. } => Some("try again, or notify the user"),
+            _ => None,
+        }
+    }
+
+    /// Whether the upstream no longer has an object that its list of refs names.
+    fn is_outdated(&self) -> bool {
+        let Self::Upstream { source: UpstreamError::Failed(Failure::Other(words)), .. } = self else {
+            return false;
+        };
+        words.contains("not our ref") || words.contains("unadvertised object")
     }
 }
 
@@ -73,6 +84,8 @@ pub(crate) enum UpstreamError {
     Failed(#[from] Failure),
     #[error(transparent)]
     Refs(#[from] TooManyRefs),
+    #[error("it has moved to {0:?}; the user can change `url` of the repository")]
+    Moved(String),
 }
 
 /// The cause of a [`RefreshError::Mirror`].
@@ -110,6 +123,10 @@ pub(crate) struct Repo {
     approved: StdMutex<HashSet<[u8; 32]>>,
     /// The refs that this gate created in the upstream.
     created: StdMutex<HashSet<String>>,
+    /// The features of the upstream's `receive-pack`, if known.
+    features: StdMutex<Option<Features>>,
+    /// The object ids of refs outside the mirror whose objects the mirror has.
+    fetched: Mutex<HashSet<String>>,
 }
 
 /// The most recent refresh of the mirror.
@@ -145,6 +162,8 @@ impl Repo {
             pushing: Mutex::default(),
             approved: StdMutex::default(),
             created: StdMutex::default(),
+            features: StdMutex::default(),
+            fetched: Mutex::default(),
             name: repo.name.to_string(),
         })
     }
@@ -182,56 +201,115 @@ impl Repo {
     }
 
     async fn fetch(&self, fds: &ReservedFds) -> Result<Upstream, RefreshError> {
+        let mut lists = 1;
+        loop {
+            let upstream = self.list_refs(fds).await?;
+            match self.follow(fds, &upstream).await {
+                // An object that the list names was removed from the upstream meanwhile.
+                Err(error) if error.is_outdated() && lists < MOST_LISTS => lists += 1,
+                followed => return followed.map(|()| upstream),
+            }
+        }
+    }
+
+    /// Lists the refs of the upstream.
+    async fn list_refs(&self, fds: &ReservedFds) -> Result<Upstream, RefreshError> {
         let trace = self.trace(Trace::EVENTS).map_err(|error| self.mirror_error(error))?;
-        let local = ["for-each-ref", "--format=%(refname) %(objectname)"];
-        let (listed, local) = tokio::join!(self.list(fds, &trace), self.git.run(fds, &local, STEP_WITHIN));
-        let parse =
-            |listed: Output| Ok(Upstream::parse(&String::from_utf8_lossy(&succeeded(listed)?.stdout))?);
+        let listed = match self.list(fds, &trace).await.map(succeeded) {
+            Ok(Ok(listed)) => listed,
+            Ok(Err(failure)) => return Err(self.unreachable(self.explain(fds, failure).await)),
+            Err(error) => return Err(self.unreachable(error.into())),
+        };
         let mut upstream =
-            listed.map_err(UpstreamError::from).and_then(parse).map_err(|error| self.unreachable(error))?;
+            Upstream::parse(&listed.stdout, &self.rules).map_err(|error| self.unreachable(error.into()))?;
         upstream.reports_aliases = trace.shows_version_2();
         if upstream.refs.is_empty() {
             upstream.format = self.empty_upstream_format(fds).await;
         }
-        let local = local.map_err(|error| self.mirror_error(error))?;
-        let local = String::from_utf8_lossy(&local.stdout);
-        let local = local.lines().filter_map(|line| line.split_once(' '));
-        let mut local: BTreeMap<String, String> =
-            local.map(|(name, id)| (name.to_owned(), id.to_owned())).collect();
-        if upstream.format != mirror::format(&self.git.mirror) {
-            self.recreate(upstream.format)?;
-            local.clear();
-        }
-        if local != upstream.refs {
-            self.fetch_objects(fds, upstream.format).await?;
-            if upstream.refs.len().abs_diff(local.len()) > MOST_LOOSE {
-                // If this fails, each ref remains a separate file, which only slows git down.
-                let _ = self.git.run(fds, &["pack-refs", "--all"], STEP_WITHIN).await;
-            }
-        }
-        self.follow_default(fds, &upstream).await;
         Ok(upstream)
     }
 
-    /// Fetches objects and refs of the upstream into the mirror. If the mirror is damaged, it is replaced by
-    /// a new one.
-    async fn fetch_objects(&self, fds: &ReservedFds, format: ObjectFormat) -> Result<(), RefreshError> {
+    /// Makes the mirrored refs equal to those of the upstream. Fetches the objects first.
+    async fn follow(&self, fds: &ReservedFds, upstream: &Upstream) -> Result<(), RefreshError> {
+        if upstream.format != mirror::format(&self.git.mirror) {
+            self.recreate(upstream.format).await?;
+        }
+        let (old, new) = (mirror::packed_refs(&self.git.mirror), upstream.packed_refs());
+        if old != new {
+            let all: HashSet<&str> = upstream.refs.values().map(String::as_str).collect();
+            let missing: HashSet<&str> = all.difference(&packed_ids(&old)).copied().collect();
+            self.unlock().map_err(|error| self.mirror_error(error))?;
+            match self.fetch_objects(fds, &missing).await {
+                Err(_) if !self.is_complete(fds).await => {
+                    tracing::warn!(repository = self.name, "the mirror is damaged; recreating it");
+                    self.recreate(upstream.format).await?;
+                    self.fetch_objects(fds, &all).await?;
+                }
+                fetched => fetched?,
+            }
+            mirror::write_refs(&self.git.mirror, &new).map_err(|error| self.mirror_error(error))?;
+        }
+        self.follow_default(fds, upstream).await;
+        Ok(())
+    }
+
+    /// Fetches objects of the upstream by their ids. git contacts the upstream only if the mirror does not
+    /// have them all.
+    async fn fetch_objects(&self, fds: &ReservedFds, ids: &HashSet<&str>) -> Result<(), RefreshError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
         let mut fetch: Vec<String> =
-            ["fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head"]
+            ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance"]
                 .map(str::to_owned)
                 .into();
-        fetch.extend(["--no-auto-maintenance", "--no-recurse-submodules", "--"].map(str::to_owned));
+        // The history of a shallow upstream ends where the upstream's ends.
+        fetch.extend(["--no-recurse-submodules", "--update-shallow", "--stdin", "--"].map(str::to_owned));
         fetch.push(self.url.clone());
-        fetch.extend(MIRRORED.map(|refs| format!("+{refs}:{refs}")));
-        self.unlock().map_err(|error| self.mirror_error(error))?;
-        let mut fetched = self.run_upstream(fds, fetch.clone(), &[], FETCHED_WITHIN).await;
-        if matches!(&fetched, Ok(output) if !output.success) && !self.is_complete(fds).await {
-            tracing::warn!(repository = self.name, "the mirror is damaged; recreating it");
-            self.recreate(format)?;
-            fetched = self.run_upstream(fds, fetch, &[], FETCHED_WITHIN).await;
-        }
+        let input: String = ids.iter().flat_map(|id| [*id, "\n"]).collect();
+        let fetched = self.run_upstream(fds, fetch, input.as_bytes(), &[], FETCHED_WITHIN).await;
         let fetched = fetched.map_err(UpstreamError::from).and_then(|output| Ok(succeeded(output)?));
         fetched.map(drop).map_err(|error| self.unreachable(error))
+    }
+
+    /// Fetches the objects of refs outside the mirror, which a client is about to fetch.
+    pub(crate) async fn fetch_others(
+        &self,
+        fds: &ReservedFds,
+        ids: &HashSet<&str>,
+    ) -> Result<(), RefreshError> {
+        let mut fetched = self.fetched.lock().await;
+        let missing: HashSet<&str> = ids.iter().copied().filter(|id| !fetched.contains(*id)).collect();
+        self.fetch_objects(fds, &missing).await?;
+        fetched.extend(missing.into_iter().map(str::to_owned));
+        Ok(())
+    }
+
+    /// The target of the mirror's `HEAD`.
+    pub(crate) fn head(&self) -> Option<String> {
+        let head = fs::read_to_string(self.git.mirror.join("HEAD")).ok()?;
+        Some(head.strip_prefix("ref: ")?.trim_end().to_owned())
+    }
+
+    /// The features of the upstream's `receive-pack`; none if they are unknown.
+    pub(crate) fn features(&self) -> Features {
+        self.features.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
+    }
+
+    /// Asks the upstream for the features of its `receive-pack`, which git shows only in its packet trace.
+    /// Asks once; if the upstream refuses pushes, the next push asks again.
+    pub(crate) async fn learn_features(&self, fds: &ReservedFds) {
+        let known = self.features.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let file = self.git.mirror.with_extension("features");
+        let Some(Ok(trace)) = (!known).then(|| Trace::new(Trace::PACKETS, file)) else { return };
+        // No local ref matches, so git connects and pushes nothing.
+        let nothing = "refs/nothing/*:refs/nothing/*";
+        let push = ["push", "--dry-run", "--no-verify", "--no-follow-tags", "--", &self.url, nothing];
+        let asked =
+            self.run_upstream(fds, push.map(str::to_owned).into(), &[], &[trace.env()], LISTED_WITHIN).await;
+        if let (Ok(_), Some(features)) = (asked, Features::parse(&trace.read())) {
+            *self.features.lock().unwrap_or_else(PoisonError::into_inner) = Some(features);
+        }
     }
 
     /// Sets the mirror's `HEAD` to the upstream's default branch.
@@ -246,7 +324,8 @@ impl Repo {
         }
     }
 
-    fn recreate(&self, format: ObjectFormat) -> Result<(), RefreshError> {
+    async fn recreate(&self, format: ObjectFormat) -> Result<(), RefreshError> {
+        self.fetched.lock().await.clear();
         mirror::recreate(&self.git.mirror, format).map_err(|error| self.mirror_error(error))
     }
 
@@ -261,14 +340,30 @@ impl Repo {
     /// Lists the upstream's refs. Retries once if the shared connection is dead, for example after the host
     /// slept.
     async fn list(&self, fds: &ReservedFds, trace: &Trace) -> Result<Output, GitError> {
-        let mut list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
-        list.extend(["HEAD".to_owned()].into_iter().chain(MIRRORED.map(str::to_owned)));
+        let list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
         let recorded = [trace.env()];
-        let listed = self.run_upstream(fds, list.clone(), &recorded, LISTED_WITHIN).await;
+        let listed = self.run_upstream(fds, list.clone(), &[], &recorded, LISTED_WITHIN).await;
         if matches!(&listed, Ok(output) if output.success) || !self.auth.has_lost_connection().await {
             return listed;
         }
-        self.run_upstream(fds, list, &recorded, LISTED_WITHIN).await
+        self.run_upstream(fds, list, &[], &recorded, LISTED_WITHIN).await
+    }
+
+    /// Finds the new address of an upstream that redirects git. git does not follow the redirect, because the
+    /// user chose the address, and names the new address only in its trace.
+    async fn explain(&self, fds: &ReservedFds, failure: Failure) -> UpstreamError {
+        if !failure.is_redirect() {
+            return failure.into();
+        }
+        let Ok(trace) = self.trace(Trace::HTTP) else { return failure.into() };
+        let list = ["ls-remote", "--", &self.url, "HEAD"].map(str::to_owned).into();
+        let env = [trace.env(), ("GIT_TRACE_CURL_NO_DATA".to_owned(), "1".to_owned())];
+        let _ = self.run_upstream(fds, list, &[], &env, LISTED_WITHIN).await;
+        let text = self.auth.redact(trace.read().into_bytes());
+        match redirect(&String::from_utf8_lossy(&text)) {
+            Some(address) => UpstreamError::Moved(address.chars().take(MOST_ADDRESS).collect()),
+            None => failure.into(),
+        }
     }
 
     /// Determines the object format of an upstream that has no refs. The upstream reports its format before
@@ -276,7 +371,7 @@ impl Repo {
     async fn empty_upstream_format(&self, fds: &ReservedFds) -> ObjectFormat {
         let Ok(trace) = self.trace(Trace::PACKETS) else { return ObjectFormat::default() };
         let list = ["ls-remote", "--", &self.url, "HEAD"].map(str::to_owned).into();
-        let listed = self.run_upstream(fds, list, &[trace.env()], LISTED_WITHIN).await;
+        let listed = self.run_upstream(fds, list, &[], &[trace.env()], LISTED_WITHIN).await;
         let sha256 = listed.is_ok() && trace.read().contains("object-format=sha256");
         if sha256 { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
     }
@@ -304,16 +399,18 @@ impl Repo {
     pub(crate) fn clean_up(&self) {
         let Ok(_alone) = self.receiving.try_write() else { return };
         let objects = self.git.mirror.join("objects");
-        if let Err(error) = mirror::remove(&objects, 0, &|name| name.starts_with("tmp_objdir")) {
+        if let Err(error) = mirror::remove(&objects, &|name| name.starts_with("tmp_objdir")) {
             tracing::warn!(repository = self.name, %error, "cannot remove the quarantine of a killed push");
         }
     }
 
-    /// Runs git with the credentials for the upstream. Removes the token from git's output.
+    /// Runs git with the credentials for the upstream, and with `input` on its stdin. Removes the token from
+    /// git's output.
     pub(crate) async fn run_upstream(
         &self,
         fds: &ReservedFds,
         arguments: Vec<String>,
+        input: &[u8],
         env: &[(String, String)],
         within: Duration,
     ) -> Result<Output, GitError> {
@@ -325,7 +422,7 @@ impl Repo {
             all.extend(arguments);
             all
         };
-        let mut output = git.run_with_fds(fds, &passed, complete, within).await?;
+        let mut output = git.run_with_fds(fds, &passed, complete, input, within).await?;
         output.stdout = self.auth.redact(output.stdout);
         output.stderr = String::from_utf8_lossy(&self.auth.redact(output.stderr.into_bytes())).into_owned();
         Ok(output)
@@ -347,7 +444,7 @@ impl Repo {
     }
 
     /// Records which refs a push created or deleted, until the bottle stops.
-    pub(crate) fn record_pushed(&self, updates: &[Update]) {
+    pub(crate) fn record_pushed(&self, updates: &[&Update]) {
         let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
         for update in updates {
             if update.deletes() {

@@ -1,7 +1,9 @@
 //! Forwards request bodies to git. Decodes gzip, and checks the head of a push.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
+use bytes::Bytes;
+use flate2::read::GzDecoder as GzReader;
 use flate2::write::GzDecoder;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -15,6 +17,9 @@ use crate::push_head::{Head, HeadError};
 /// The maximum size of a gzip body after decoding, in bytes. A larger body is refused. git compresses fetch
 /// negotiations and small pushes.
 const MOST_DECODED: u64 = 256 << 20;
+
+/// The maximum number of parts of a body that are read as its beginning.
+const MOST_FRAMES: usize = 64;
 
 /// Why a request body is not forwarded completely. Its `Display` text is a sentence for the agent.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +35,46 @@ pub(crate) enum BodyError {
     Closed,
 }
 
-/// Forwards a request body to git's standard input. If this fails, the rest of the body has been read and
-/// dropped.
+/// The beginning of a request body, as the client sent it and decoded.
+#[derive(Default)]
+pub(crate) struct Beginning {
+    sent: Vec<Bytes>,
+    pub(crate) decoded: Vec<u8>,
+}
+
+/// Reads a request body until `bytes` bytes are decoded, or to its end. What follows a damaged part of a gzip
+/// body is not decoded.
+pub(crate) async fn read_beginning(
+    body: &mut Incoming,
+    mut beginning: Beginning,
+    gzip: bool,
+    bytes: usize,
+    permits: &Semaphore,
+) -> Beginning {
+    while beginning.decoded.len() < bytes && beginning.sent.len() < MOST_FRAMES {
+        let Some(Some(Ok(frame))) = idle_timeout(permits, body.frame()).await else { break };
+        let Ok(data) = frame.into_data() else { continue };
+        beginning.sent.push(data);
+        let sent = beginning.sent.concat();
+        beginning.decoded.clear();
+        let limit = u64::try_from(bytes).unwrap_or(u64::MAX);
+        if gzip {
+            // A cut or damaged body yields what precedes the damage.
+            let _ = GzReader::new(&sent[..]).take(limit).read_to_end(&mut beginning.decoded);
+        } else {
+            beginning.decoded = sent;
+        }
+    }
+    beginning
+}
+
+/// Forwards a request body to git's standard input, after its `beginning`. If this fails, the rest of the body
+/// has been read and dropped.
 ///
 /// # Errors
 /// Fails with [`BodyError`], unless git closed its input.
 pub(crate) async fn forward(
+    beginning: Beginning,
     mut body: Incoming,
     stdin: ChildStdin,
     gzip: bool,
@@ -48,8 +87,15 @@ pub(crate) async fn forward(
         decoded: 0,
         head: is_push.then(Head::default),
     };
-    while let Some(Some(Ok(frame))) = idle_timeout(permits, body.frame()).await {
-        let Ok(data) = frame.into_data() else { continue };
+    let mut beginning = beginning.sent.into_iter();
+    loop {
+        let data = match beginning.next() {
+            Some(data) => data,
+            None => match idle_timeout(permits, body.frame()).await {
+                Some(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+                _ => break,
+            },
+        };
         if let Err(error) = input.write(&data).await {
             drop(input);
             // The rest of the body is read, because a client that is still sending would not read the

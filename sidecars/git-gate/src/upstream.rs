@@ -3,17 +3,28 @@
 //! Protocol version 2 reports every symbolic ref; older versions report only `HEAD`. git's own trace
 //! (`trace2`) shows the version that git negotiated.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use bottle_contract::session::gate::GateRefs;
 use bottle_daemon::remove_if_present;
 use serde_json::Value;
 
-/// The maximum number of refs of an upstream. An upstream with more cannot be used, because listing its refs
-/// would take too long.
+use crate::refs::{is_well_formed, matches};
+
+/// The maximum number of mirrored refs of an upstream. An upstream with more cannot be used, because every
+/// push and fetch would take too long. The limit applies separately to the refs that are not mirrored, of
+/// which the rest is ignored.
 const MOST_REFS: usize = 200_000;
+
+/// The refs that every mirror copies.
+const MIRRORED: [&str; 3] = ["refs/heads/", "refs/tags/", "refs/notes/"];
+
+/// The first line of `packed-refs` (git's `refs/packed-backend.c`): the refs are sorted, and each ref that
+/// names a tag object is followed by the object that the tag names.
+const PACKED_HEAD: &str = "# pack-refs with: peeled fully-peeled sorted \n";
 
 /// The number of bytes of a trace that are read. The rest is ignored. The trace of an `ls-remote` has a few
 /// thousand bytes.
@@ -45,8 +56,13 @@ pub(crate) struct Upstream {
     pub(crate) default: Option<String>,
     /// The commit of `HEAD`, if it has one.
     pub(crate) head: Option<String>,
-    /// Maps ref names to object ids.
+    /// Maps the names of mirrored refs to object ids.
     pub(crate) refs: BTreeMap<String, String>,
+    /// Maps the names of the other refs to object ids. The mirror has no such ref (for example
+    /// `refs/pull/1/head`, or a name that is not UTF-8), and has its objects only after a client fetched it.
+    pub(crate) others: BTreeMap<Vec<u8>, String>,
+    /// Maps the names of refs to tag objects to the objects that the tags name.
+    pub(crate) peeled: HashMap<Vec<u8>, String>,
     /// Maps the names of reported symbolic refs to their targets.
     pub(crate) aliases: HashMap<String, String>,
     /// Whether the upstream reports all symbolic refs.
@@ -55,22 +71,17 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// Parses the output of `ls-remote --symref`.
+    /// Parses the output of `ls-remote --symref`. `rules` allows refs in addition to those that every mirror
+    /// copies; the mirror copies these too.
     ///
     /// # Errors
-    /// Fails with [`TooManyRefs`] if the upstream has more than [`MOST_REFS`] refs.
-    pub(crate) fn parse(text: &str) -> Result<Self, TooManyRefs> {
+    /// Fails with [`TooManyRefs`] if the upstream has more than [`MOST_REFS`] mirrored refs.
+    pub(crate) fn parse(text: &[u8], rules: &GateRefs) -> Result<Self, TooManyRefs> {
         let mut upstream = Self::default();
-        for line in text.lines() {
-            let Some((what, name)) = line.split_once('\t') else { continue };
-            if name == "HEAD" {
-                upstream.default = what.strip_prefix("ref: ").map(str::to_owned).or(upstream.default);
-                upstream.head = Some(what).filter(|what| is_id(what)).map(str::to_owned).or(upstream.head);
-            } else if let Some(target) = what.strip_prefix("ref: ") {
-                upstream.aliases.insert(name.to_owned(), target.to_owned());
-            } else if is_id(what) && name.starts_with("refs/") && !name.ends_with("^{}") {
-                upstream.refs.insert(name.to_owned(), what.to_owned());
-            }
+        for line in text.split(|byte| *byte == b'\n') {
+            let Some(tab) = line.iter().position(|byte| *byte == b'\t') else { continue };
+            let Ok(what) = std::str::from_utf8(&line[..tab]) else { continue };
+            upstream.add(what, &line[tab + 1..], rules);
         }
         if upstream.refs.len() > MOST_REFS {
             return Err(TooManyRefs);
@@ -79,6 +90,53 @@ impl Upstream {
             upstream.refs.values().next().map(|id| ObjectFormat::from_id(id)).unwrap_or_default();
         Ok(upstream)
     }
+
+    /// Adds one line of `ls-remote`: an object id or the target of a symbolic ref, and a ref.
+    fn add(&mut self, what: &str, name: &[u8], rules: &GateRefs) {
+        let target = what.strip_prefix("ref: ");
+        if name == b"HEAD" {
+            self.default = target.map(str::to_owned).or(self.default.take());
+            self.head = Some(what).filter(|what| is_id(what)).map(str::to_owned).or(self.head.take());
+        } else if let Some(tag) = name.strip_suffix(b"^{}").filter(|_| is_id(what)) {
+            self.peeled.insert(tag.to_owned(), what.to_owned());
+        } else if let (Some(target), Ok(name)) = (target, std::str::from_utf8(name)) {
+            self.aliases.insert(name.to_owned(), target.to_owned());
+        } else if is_id(what) && is_well_formed(name) {
+            match std::str::from_utf8(name) {
+                Ok(name) if is_mirrored(name, rules) => {
+                    self.refs.insert(name.to_owned(), what.to_owned());
+                }
+                _ if self.others.len() < MOST_REFS => {
+                    self.others.insert(name.to_owned(), what.to_owned());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The content of `packed-refs` for the mirrored refs.
+    pub(crate) fn packed_refs(&self) -> String {
+        let mut text = PACKED_HEAD.to_owned();
+        for (name, id) in &self.refs {
+            text.extend([id, " ", name, "\n"]);
+            if let Some(peeled) = self.peeled.get(name.as_bytes()) {
+                text.extend(["^", peeled, "\n"]);
+            }
+        }
+        text
+    }
+}
+
+/// Whether the mirror copies a ref: a branch, a tag, a note, or another ref that the bottle may push.
+fn is_mirrored(name: &str, rules: &GateRefs) -> bool {
+    MIRRORED.iter().any(|prefix| name.starts_with(prefix))
+        || rules.allow.iter().flatten().any(|glob| matches(glob, name))
+}
+
+/// The object ids in `packed-refs`.
+pub(crate) fn packed_ids(text: &str) -> HashSet<&str> {
+    let lines = text.lines().filter(|line| !line.starts_with(['#', '^']));
+    lines.filter_map(|line| Some(line.split_once(' ')?.0)).collect()
 }
 
 /// Whether `text` is a full object id.
@@ -98,6 +156,9 @@ impl Trace {
 
     /// The variable that makes git write the packets that it sends and receives.
     pub(crate) const PACKETS: &str = "GIT_TRACE_PACKET";
+
+    /// The variable that makes git write the HTTP requests and responses. git leaves out the credentials.
+    pub(crate) const HTTP: &str = "GIT_TRACE_CURL";
 
     /// Prepares a trace at `path`, where it removes any older file.
     pub(crate) fn new(variable: &'static str, path: PathBuf) -> io::Result<Self> {
@@ -121,6 +182,31 @@ impl Trace {
     pub(crate) fn shows_version_2(&self) -> bool {
         shows_version_2(&self.read())
     }
+}
+
+/// The optional features of an upstream's `receive-pack` that the gate uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Features {
+    /// Whether it updates several refs all or none.
+    pub(crate) atomic: bool,
+    /// Whether it accepts push options.
+    pub(crate) push_options: bool,
+}
+
+impl Features {
+    /// Parses the packets of a push: the features are in the packet of the first ref, behind a zero byte.
+    pub(crate) fn parse(packets: &str) -> Option<Self> {
+        let features = packets.lines().find_map(|line| line.split_once("\\0")?.1.into());
+        let has = |name: &str| features.is_some_and(|all: &str| all.split(' ').any(|word| word == name));
+        features.map(|_| Self { atomic: has("atomic"), push_options: has("push-options") })
+    }
+}
+
+/// The address in the last redirect in a trace of HTTP, without a trailing service of git.
+pub(crate) fn redirect(trace: &str) -> Option<&str> {
+    let header = |line: &'_ str| line.to_ascii_lowercase().find("header: location: ").map(|at| at + 18);
+    let target = trace.lines().rev().find_map(|line| line.get(header(line)?..))?.trim();
+    Some(target.split_once("/info/refs").map_or(target, |(repository, _)| repository))
 }
 
 impl Drop for Trace {
@@ -149,18 +235,63 @@ mod tests {
         let text = format!(
             "ref: refs/heads/main\tHEAD\n{id}\tHEAD\n{id}\trefs/heads/main\n{id}\trefs/tags/v1\n{id}\trefs/tags/v1^{{}}\nnoise\n"
         );
-        let upstream = Upstream::parse(&text).expect("read");
+        let parse = |text: &str| Upstream::parse(text.as_bytes(), &GateRefs::default());
+        let upstream = parse(&text).expect("read");
+        assert_eq!(
+            upstream.packed_refs(),
+            format!("{PACKED_HEAD}{id} refs/heads/main\n{id} refs/tags/v1\n^{id}\n")
+        );
+        assert_eq!(packed_ids(&upstream.packed_refs()), HashSet::from([id.as_str()]));
         assert_eq!(upstream.default.as_deref(), Some("refs/heads/main"));
         assert_eq!(upstream.refs.keys().collect::<Vec<_>>(), ["refs/heads/main", "refs/tags/v1"]);
         assert_eq!(upstream.refs["refs/tags/v1"], id);
         assert_eq!(upstream.head.as_ref(), Some(&id));
         // HEAD names a branch that does not exist, and another branch is called HEAD.
-        let unborn = Upstream::parse(&format!("{id}\trefs/heads/HEAD\n")).expect("read");
+        let unborn = parse(&format!("{id}\trefs/heads/HEAD\n")).expect("read");
         assert_eq!((unborn.default, unborn.head, unborn.refs.len()), (None, None, 1));
-        let upstream = Upstream::parse(&format!("ref: refs/heads/main\trefs/heads/a\n{id}\trefs/heads/a\n"))
-            .expect("read");
+        let upstream =
+            parse(&format!("ref: refs/heads/main\trefs/heads/a\n{id}\trefs/heads/a\n")).expect("read");
         assert_eq!((upstream.refs.len(), upstream.aliases["refs/heads/a"].as_str()), (1, "refs/heads/main"));
-        assert_eq!(Upstream::parse(""), Ok(Upstream::default()));
+        assert_eq!(parse(""), Ok(Upstream::default()));
+    }
+
+    #[test]
+    fn mirrors_branches_tags_notes_and_allowed_refs() {
+        let id = "1".repeat(40);
+        let names: [&[u8]; 7] = [
+            b"refs/heads/a",
+            b"refs/pull/1/head",
+            b"refs/custom/x",
+            b"refs/heads/caf\xe9",
+            b"refs/x/refs/heads/y",
+            b"refs/heads/../../x",
+            b"refs/heads/a b",
+        ];
+        let text: Vec<u8> =
+            names.iter().flat_map(|name| [id.as_bytes(), b"\t", name, b"\n"].concat()).collect();
+        let rules = GateRefs { allow: Some(vec!["refs/custom/*".to_owned()]), ..GateRefs::default() };
+        let upstream = Upstream::parse(&text, &rules).expect("read");
+        assert_eq!(upstream.refs.keys().collect::<Vec<_>>(), ["refs/custom/x", "refs/heads/a"]);
+        let others: Vec<&[u8]> = upstream.others.keys().map(Vec::as_slice).collect();
+        assert_eq!(others, [names[3], names[1], names[4]]);
+    }
+
+    #[test]
+    fn parses_the_features_and_the_redirect_in_a_trace() {
+        let line = |text: &str| format!("packet: push< {} refs/heads/main{text}\n", "1".repeat(40));
+        let features = |atomic, push_options| Some(Features { atomic, push_options });
+        for (text, expected) in [
+            ("\\0report-status atomic push-options agent=git/2", features(true, true)),
+            ("\\0report-status not-atomic agent=git/2", features(false, false)),
+            ("\\0", features(false, false)),
+            ("", None),
+        ] {
+            assert_eq!(Features::parse(&line(text)), expected, "{text}");
+        }
+        let moved = "http.c:1 <= Recv header: HTTP/1.1 301\n\
+                     http.c:1 <= Recv header: Location: https://a.example/new.git/info/refs?service=x\r\n";
+        assert_eq!(redirect(moved), Some("https://a.example/new.git"));
+        assert_eq!(redirect("<= Recv header: HTTP/1.1 200"), None);
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub(crate) async fn gate() -> Result<()> {
     // Creates files as a power failure leaves them behind.
     scene.shell(
         "cd gate/tool.git; mkdir -p objects/tmp_objdir-incoming-a/pack; \
-         touch packed-refs.lock HEAD.lock refs/heads/main.lock objects/pack/tmp_pack_a objects/tmp_objdir-incoming-a/pack/x",
+         touch packed-refs.lock HEAD.lock shallow.lock refs/stray objects/pack/tmp_pack_a objects/tmp_objdir-incoming-a/pack/x",
     )?;
     scene.open(|_| ()).await?;
     scene.shell(
@@ -157,13 +157,13 @@ pub(crate) async fn gate() -> Result<()> {
     // Creates files as an interrupted refresh leaves them behind, while the gate keeps running.
     scene.shell(
         "git -C up.git branch gone main; cd clone; git fetch -q; git -C ../up.git branch -q -D gone; \
-         touch ../gate/tool.git/packed-refs.lock ../gate/tool.git/refs/heads/main.lock; \
+         touch ../gate/tool.git/packed-refs.lock ../gate/tool.git/HEAD.lock; \
          cd ../seed; git commit -q --allow-empty -m unlocked; git push -q ../up.git main; cd ../clone; \
          git fetch -q --prune; test $(git rev-parse origin/main) = $(git -C ../seed rev-parse main)",
     )?;
     // The gate replaces a damaged mirror.
     scene.shell(
-        "cd gate/tool.git; for p in objects/pack/*.pack; do chmod u+w $p; : > $p; done; : > refs/heads/y; \
+        "cd gate/tool.git; for p in objects/pack/*.pack; do chmod u+w $p; : > $p; done; \
          cd ../../seed; git commit -q --allow-empty -m again; git push -q ../up.git main; cd ../clone; git fetch -q; \
          test $(git rev-parse origin/main) = $(git -C ../seed rev-parse main); git clone -q $GATE ../anew",
     )?;

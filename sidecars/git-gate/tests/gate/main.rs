@@ -15,6 +15,7 @@
 //! logs             the contents of the log at every level
 //! mount_namespace  a gate that root starts, in its private mount namespace
 //! clients          clients other than git, and an upstream over https
+//! upstreams        features, refs and histories of different upstreams
 //! scene            the test fixture
 //! ```
 
@@ -30,6 +31,7 @@ mod pushes;
 mod ref_rules;
 mod scene;
 mod secrets;
+mod upstreams;
 
 use std::process::ExitCode;
 
@@ -89,6 +91,15 @@ fn trials() -> Vec<Trial> {
         trial("survives_a_new_passwd_when_root_starts_it", mount_namespace::as_root),
         trial("survives_a_new_passwd_as_any_user", mount_namespace::as_user),
         trial("logs_spans_and_no_secret_at_any_level", logs::levels),
+        trial("pushes_patch_sets_to_gerrit", upstreams::gerrit),
+        trial("mirrors_exactly_the_refs_of_the_upstream", upstreams::follows),
+        trial("reports_each_ref_of_an_upstream_without_atomic_pushes", upstreams::not_atomic),
+        trial("forwards_push_options", upstreams::options),
+        trial("fetches_pull_requests", upstreams::pull_requests),
+        trial("clones_a_shallow_upstream", upstreams::shallow),
+        trial("refuses_to_push_ref_names_that_are_not_utf8", upstreams::not_utf8),
+        trial("clones_forty_thousand_refs", upstreams::many_refs),
+        trial("names_the_new_address_of_an_upstream", upstreams::moved),
         trial("supports_submodules", clients::submodules),
         trial("supports_libgit2", clients::libgit2),
         trial("sends_a_token_to_an_https_upstream", clients::https),

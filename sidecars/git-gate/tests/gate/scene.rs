@@ -198,7 +198,7 @@ impl Scene {
         let output = self.output(script)?;
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "{script}: {stderr}");
-        Ok(String::from_utf8(output.stdout)? + &stderr)
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &stderr)
     }
 
     /// Runs a shell script whose push must be refused with a message that contains `words`.
