@@ -382,7 +382,7 @@ fn hash(manifest: &ResolvedManifest) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::causes;
     use crate::manifest::provider::Template;
@@ -390,7 +390,7 @@ mod tests {
     use crate::plan::{ImageSource, KnownHosts, PlannedKey};
     use crate::resolve::{Selection, resolve};
 
-    fn planned(bottle: &str, change: impl FnOnce(&mut Flags)) -> Result<Plan, PlanError> {
+    pub(in crate::plan) fn planned(bottle: &str, change: impl FnOnce(&mut Flags)) -> Result<Plan, PlanError> {
         let home = tempfile::tempdir().expect("a temporary folder");
         for (folder, text) in [("bottles", bottle), ("agents", "Do what is asked.\n")] {
             std::fs::create_dir_all(home.path().join(folder)).expect("folder");

@@ -270,53 +270,91 @@ fn refs(rules: &RefRules) -> GateRefs {
 
 /// Returns the git configuration for the bottle. It redirects every form of a repository's URL to the git
 /// gate.
+///
+/// git compares only the beginnings of URLs, and uses the longest match. So each other repository whose name
+/// continues that of a repository (`tool-docs`, `tool.wiki`) gets a longer match, which maps it to itself.
 pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
     let mut text = String::new();
     for (name, repo) in &manifest.repos {
         let gate = format!("http://{GIT_GATE_HOST}:{GIT_GATE_PORT}/{name}.git");
+        let addresses = addresses(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str()));
         text.push_str(&format!("[url {}]\n", super::build::quoted(&gate)));
-        for address in addresses(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str())) {
+        for address in addresses.iter().flat_map(|address| exact(address)) {
             text.push_str(&format!("\tinsteadOf = {}\n", super::build::quoted(&address)));
+        }
+        for other in addresses.iter().flat_map(|address| siblings(address)) {
+            let other = super::build::quoted(&other);
+            text.push_str(&format!("[url {other}] insteadOf = {other}\n"));
         }
     }
     text
 }
 
-/// Returns every form in which a repository's URL may be written. Git uses the longest one that matches, so
-/// the form with `.git` takes precedence.
+/// The spellings of an address without `.git`. The longest match then replaces the whole spelling.
+fn exact(address: &str) -> [String; 4] {
+    ["", "/", ".git", ".git/"].map(|end| format!("{address}{end}"))
+}
+
+/// The beginnings of the addresses of other repositories that begin with this address.
+fn siblings(address: &str) -> Vec<String> {
+    let letters = ('a'..='z').chain('A'..='Z').chain('0'..='9');
+    let next = || letters.clone().chain(['-', '_', '.']);
+    let after = |begin: &str| next().map(|letter| format!("{address}{begin}{letter}")).collect::<Vec<_>>();
+    [after(""), after(".git")].concat()
+}
+
+/// Returns every form in which a repository's URL may be written, without `.git` and a slash at the end. A
+/// forge serves a repository over ssh and https under the same path.
 fn addresses(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
-    let bare = match url {
-        RepoUrl::Https(url) => vec![url.trim_end_matches('/').to_owned()],
+    let mut all = match url {
+        RepoUrl::Https(url) => {
+            let mut all = vec![url.clone()];
+            if let Ok(parsed) = Url::parse(url)
+                && let (Some(host), None) = (parsed.host_str(), parsed.port())
+            {
+                all.push(format!("https://{host}:443{}", parsed.path()));
+                let path = parsed.path().trim_start_matches('/').to_owned();
+                let parts = Ssh { user: "git".to_owned(), host: host.to_owned(), port: None, path };
+                all.extend(ssh_addresses(&parts, None));
+            }
+            all
+        }
         RepoUrl::Ssh(url) => {
             let parts = ssh(url);
-            let login = |host: &str| match parts.user.as_str() {
-                "" => host.to_owned(),
-                user => format!("{user}@{host}"),
-            };
-            let absolute = format!("/{}", parts.path.trim_start_matches('/'));
-            let relative = parts.path.trim_start_matches('/');
-            let port = parts.port.map(|port| format!(":{port}")).unwrap_or_default();
-            let mut bare = vec![format!("ssh://{}{port}{absolute}", login(&parts.host))];
+            let mut all = ssh_addresses(&parts, alias);
             if parts.port.is_none_or(|port| port == 22) {
-                bare.push(format!("ssh://{}:22{absolute}", login(&parts.host)));
-                bare.push(format!("ssh://{}{absolute}", login(&parts.host)));
-                bare.extend([relative, &absolute].map(|path| format!("{}:{path}", login(&parts.host))));
+                all.push(format!("https://{}/{}", parts.host, parts.path.trim_start_matches('/')));
             }
-            for host in alias.iter().flat_map(|alias| [(*alias).to_owned(), login(alias)]) {
-                bare.push(format!("ssh://{host}{absolute}"));
-                bare.extend([relative, &absolute].map(|path| format!("{host}:{path}")));
-            }
-            bare
+            all
         }
     };
-    let mut all = Vec::new();
-    for address in bare {
-        let short = address.strip_suffix(".git").unwrap_or(&address).to_owned();
-        for form in [format!("{short}.git"), short] {
-            if !all.contains(&form) {
-                all.push(form);
-            }
-        }
+    for address in &mut all {
+        let end = address.trim_end_matches('/');
+        *address = end.strip_suffix(".git").unwrap_or(end).to_owned();
+    }
+    let mut seen = std::collections::HashSet::new();
+    all.retain(|address| seen.insert(address.clone()));
+    all
+}
+
+/// The forms of a repository's URL for ssh.
+fn ssh_addresses(parts: &Ssh, alias: Option<&str>) -> Vec<String> {
+    let login = |host: &str| match parts.user.as_str() {
+        "" => host.to_owned(),
+        user => format!("{user}@{host}"),
+    };
+    let relative = parts.path.trim_start_matches('/');
+    let absolute = format!("/{relative}");
+    let port = parts.port.map(|port| format!(":{port}")).unwrap_or_default();
+    let mut all = vec![format!("ssh://{}{port}{absolute}", login(&parts.host))];
+    if parts.port.is_none_or(|port| port == 22) {
+        all.push(format!("ssh://{}:22{absolute}", login(&parts.host)));
+        all.push(format!("ssh://{}{absolute}", login(&parts.host)));
+        all.extend([relative, &absolute].map(|path| format!("{}:{path}", login(&parts.host))));
+    }
+    for host in alias.iter().flat_map(|alias| [(*alias).to_owned(), login(alias)]) {
+        all.push(format!("ssh://{host}{absolute}"));
+        all.extend([relative, &absolute].map(|path| format!("{host}:{path}")));
     }
     all
 }
@@ -342,20 +380,82 @@ mod tests {
     fn lists_every_form_of_a_url() {
         let scp = addresses(&RepoUrl::Ssh("git@host.example:a/b.git".into()), Some("work"));
         for form in [
-            "git@host.example:a/b.git",
             "git@host.example:a/b",
-            "git@host.example:/a/b.git",
-            "ssh://git@host.example/a/b.git",
-            "ssh://git@host.example:22/a/b.git",
-            "work:a/b.git",
-            "git@work:a/b.git",
-            "ssh://git@work/a/b.git",
+            "git@host.example:/a/b",
+            "ssh://git@host.example/a/b",
+            "ssh://git@host.example:22/a/b",
+            "https://host.example/a/b",
+            "work:a/b",
+            "git@work:a/b",
+            "ssh://git@work/a/b",
         ] {
             assert!(scp.iter().any(|address| address == form), "{form}: {scp:?}");
         }
         let port = addresses(&RepoUrl::Ssh("ssh://git@host.example:2222/a/b".into()), None);
-        assert_eq!(port, ["ssh://git@host.example:2222/a/b.git", "ssh://git@host.example:2222/a/b"]);
-        let https = addresses(&RepoUrl::Https("https://host.example/a/b.git".into()), None);
-        assert_eq!(https, ["https://host.example/a/b.git", "https://host.example/a/b"]);
+        assert_eq!(port, ["ssh://git@host.example:2222/a/b"]);
+        let https = addresses(&RepoUrl::Https("https://host.example/a/b.git/".into()), None);
+        for form in ["https://host.example/a/b", "https://host.example:443/a/b", "git@host.example:a/b"] {
+            assert!(https.iter().any(|address| address == form), "{form}: {https:?}");
+        }
+    }
+
+    /// Asks git itself, because only git knows which of its rules applies.
+    #[test]
+    fn git_redirects_exactly_the_declared_repositories() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("gitconfig");
+        let text = "---\nagent_provider: {template: command, command: [agent]}\ngit-gate:\n  repos:\n\
+                    \x20   proj: {url: 'git@host.example:team/proj.git', key: {provider: static, path: /k}, \
+                    host_key: ssh-ed25519 AAAA}\n\
+                    \x20   proj-docs: {url: 'https://host.example/team/proj-docs', key: {provider: token, token_ref: 'env:T'}}\n---\n";
+        let plan = crate::plan::build::tests::planned(text, |_| ()).expect("a plan");
+        let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
+        std::fs::write(&path, &file.content).expect("written");
+        let url = |url: &str| {
+            let mut git = std::process::Command::new("git");
+            git.env("GIT_CONFIG_GLOBAL", &path).env("GIT_CONFIG_NOSYSTEM", "1").current_dir(folder.path());
+            let output = git.args(["ls-remote", "--get-url", url]).output().expect("git");
+            String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
+        };
+        for begin in [
+            "git@host.example:team/",
+            "git@host.example:/team/",
+            "ssh://git@host.example/team/",
+            "ssh://git@host.example:22/team/",
+            "https://host.example/team/",
+        ] {
+            for end in ["", "/", ".git", ".git/"] {
+                for name in ["proj", "proj-docs"] {
+                    let gate = format!("http://git-gate:9420/{name}.git");
+                    assert_eq!(url(&format!("{begin}{name}{end}")), gate, "{begin}{name}{end}");
+                }
+            }
+            for other in [
+                "proj-other",
+                "proj2",
+                "projX",
+                "proj_x",
+                "proj.wiki.git",
+                "proj.github.io",
+                "proj.git-old",
+                "pro",
+                "proj.gitignore",
+                "proj-docs2",
+                "proj-doc",
+                "other/proj",
+                "proj.gi",
+                "proj.",
+            ] {
+                let other = format!("{begin}{other}");
+                assert_eq!(url(&other), other);
+            }
+        }
+        for other in [
+            "http://host.example/team/proj",
+            "https://host.example.org/team/proj",
+            "alice@host.example:team/proj",
+        ] {
+            assert_eq!(url(other), other);
+        }
     }
 }
