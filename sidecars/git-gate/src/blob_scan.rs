@@ -4,10 +4,11 @@ use bottle_scan::{Finding, Report, Scanner, Stream};
 use sha2::{Digest, Sha256};
 
 use crate::archives::Archives;
+use crate::excerpt::{LONGEST_LINE, excerpt};
 
 /// The number of bytes at the start of a line that are searched for `gitleaks:allow`. The comment has no
 /// effect after them.
-const LINE: usize = 64 << 10;
+const LINE: usize = LONGEST_LINE;
 
 /// The comment with which an author marks a line as free of secrets.
 const MARK: &[u8] = b"gitleaks:allow";
@@ -74,7 +75,8 @@ impl<'s> Views<'s> {
 }
 
 /// Determines the line numbers of findings in a second pass over the blob.
-pub(crate) struct Lines {
+pub(crate) struct Lines<'s> {
+    scanner: &'s Scanner,
     findings: Vec<LineFinding>,
     at: u64,
     line: u64,
@@ -91,6 +93,8 @@ pub(crate) struct LineFinding {
     pub(crate) line: Option<u64>,
     /// Whether any line of the finding contains `gitleaks:allow`.
     pub(crate) marked: bool,
+    /// The line in which the finding begins, without secrets.
+    pub(crate) excerpt: Option<String>,
 }
 
 impl LineFinding {
@@ -100,14 +104,14 @@ impl LineFinding {
     }
 }
 
-impl Lines {
-    pub(crate) fn new<'f>(findings: impl IntoIterator<Item = &'f Finding>) -> Self {
+impl<'s> Lines<'s> {
+    pub(crate) fn new<'f>(findings: impl IntoIterator<Item = &'f Finding>, scanner: &'s Scanner) -> Self {
         let pending = |finding: &Finding| {
             let (start, end) = (finding.span.start, finding.span.end);
-            LineFinding { start, end, hash: Sha256::new(), line: None, marked: false }
+            LineFinding { start, end, hash: Sha256::new(), line: None, marked: false, excerpt: None }
         };
         let findings = findings.into_iter().map(pending).collect();
-        Self { findings, at: 0, line: 1, begin: 0, text: Vec::new() }
+        Self { scanner, findings, at: 0, line: 1, begin: 0, text: Vec::new() }
     }
 
     pub(crate) fn feed(&mut self, piece: &[u8]) {
@@ -134,11 +138,29 @@ impl Lines {
         self.findings
     }
 
-    /// At the end of a line with `gitleaks:allow`, marks all findings of that line.
+    /// At the end of a line, makes the excerpts of the findings that begin in the line. If the line contains
+    /// `gitleaks:allow`, marks all findings of the line.
     fn end_line(&mut self) {
+        self.excerpt_line();
         if self.text.windows(MARK.len()).any(|window| window.eq_ignore_ascii_case(MARK)) {
             let in_line = |finding: &&mut LineFinding| finding.start < self.at && self.begin < finding.end;
             self.findings.iter_mut().filter(in_line).for_each(|finding| finding.marked = true);
+        }
+    }
+
+    fn excerpt_line(&mut self) {
+        let (begin, end) = (self.begin, self.at);
+        let begins = |finding: &LineFinding| (begin..end).contains(&finding.start);
+        // Only the begin of a longer line is known.
+        if self.text.len() >= LINE || !self.findings.iter().any(begins) {
+            return;
+        }
+        let place = |at: u64| usize::try_from(at.saturating_sub(begin)).unwrap_or(usize::MAX);
+        let range = |finding: &LineFinding| place(finding.start)..place(finding.end);
+        let overlapping = self.findings.iter().filter(|finding| finding.start < end && begin < finding.end);
+        let all: Vec<_> = overlapping.map(range).collect();
+        for finding in self.findings.iter_mut().filter(|finding| begins(finding)) {
+            finding.excerpt = excerpt(&self.text, range(finding), all.iter().cloned(), self.scanner);
         }
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Found {
     pub(crate) location: String,
     /// The line number, if the finding is in a file's text.
     pub(crate) line: Option<u64>,
+    /// The line of the finding without secrets, for the user.
+    pub(crate) excerpt: Option<String>,
     /// Whether the finding is a secret of this bottle, which no approval can allow.
     pub(crate) known: bool,
     /// For the lock-out: the index of the secret, and the hash of the match.
@@ -40,12 +42,14 @@ pub(crate) struct Location {
     pub(crate) location: String,
     /// The line number, if the finding is in a file's text.
     pub(crate) line: Option<u64>,
+    /// The line of the finding without secrets, for the user.
+    pub(crate) excerpt: Option<String>,
 }
 
 impl Location {
     /// Makes a location without a line number.
     pub(crate) fn new(commit: Option<String>, location: String) -> Self {
-        Self { commit, location, line: None }
+        Self { commit, location, line: None, excerpt: None }
     }
 }
 
@@ -55,7 +59,7 @@ impl Found {
     pub(crate) fn from_scan(finding: &Finding, location: Location, value: &[u8]) -> Self {
         let known = finding.detector == Detector::KnownSecrets;
         let hit = finding.secret.map(|secret| (secret, Sha256::digest(value).into()));
-        let location = if known { Location { line: None, ..location } } else { location };
+        let location = if known { Location { line: None, excerpt: None, ..location } } else { location };
         Self { known, hit, ..Self::from_name(&finding.rule, &finding.preview, location, value) }
     }
 
@@ -67,9 +71,20 @@ impl Found {
             hash.update(part);
         }
         let (rule, preview) = (rule.to_owned(), description.to_owned());
-        let Location { commit, location, line } = location;
+        let Location { commit, location, line, excerpt } = location;
         let fingerprint = hash.finalize().into();
-        Self { rule, preview, commit, location, line, known: false, hit: None, marked: None, fingerprint }
+        Self {
+            rule,
+            preview,
+            commit,
+            location,
+            line,
+            excerpt,
+            known: false,
+            hit: None,
+            marked: None,
+            fingerprint,
+        }
     }
 }
 

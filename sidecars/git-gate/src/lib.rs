@@ -32,6 +32,7 @@
 //! tree_index            the paths and commits of new objects
 //! archives              the contents of gzip and zip files
 //! names                 names of files that usually contain secrets
+//! excerpt               the line of a finding, without secrets, for the user
 //! findings              the findings of a push, without duplicates
 //! agent_messages        messages for the agent
 //! ```
@@ -40,6 +41,7 @@ mod agent_messages;
 mod archives;
 mod blob_scan;
 mod daemon;
+mod excerpt;
 mod findings;
 mod git;
 mod http;

@@ -323,6 +323,7 @@ impl Push<'_> {
                 json!({
                     "rule": found.rule, "finding": found.preview, "commit": found.commit,
                     "file": found.location, "line": found.line, "marked": found.marked,
+                    "excerpt": found.excerpt,
                 })
             })
             .collect();

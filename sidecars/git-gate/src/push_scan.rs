@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use bottle_scan::{Finding, Report, Scanner, Severity};
@@ -16,6 +17,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 
 use crate::archives::split;
 use crate::blob_scan::{LineFinding, Lines, Views};
+use crate::excerpt::excerpt;
 use crate::findings::{Found, Location, MOST_FINDINGS, PushFindings};
 use crate::git::{Git, GitError, ReservedFds};
 use crate::names;
@@ -227,7 +229,9 @@ impl Reader<'_> {
             let end = usize::try_from(finding.span.end).unwrap_or(usize::MAX).min(bytes.len());
             let location = format!("the {word}'s {}", section(bytes, at));
             let value = bytes.get(at..end).unwrap_or_default();
-            findings.add(Found::from_scan(&finding, Location::new(commit.cloned(), location), value));
+            let excerpt = excerpt_of(bytes, at..end, self.scanner);
+            let location = Location { excerpt, ..Location::new(commit.cloned(), location) };
+            findings.add(Found::from_scan(&finding, location, value));
         }
         Ok(())
     }
@@ -422,7 +426,8 @@ impl Reader<'_> {
                 // The view without zeros repeats the findings of the unchanged bytes.
                 if !wide || !values.contains(&in_line.value()) {
                     values.insert(in_line.value());
-                    let location = Location { line: in_line.line, ..location("") };
+                    let excerpt = in_line.excerpt.clone();
+                    let location = Location { line: in_line.line, excerpt, ..location("") };
                     let marked = in_line.marked.then_some("gitleaks:allow");
                     findings.add(Found { marked, ..Found::from_scan(finding, location, &in_line.value()) });
                 }
@@ -449,7 +454,7 @@ impl Reader<'_> {
         let mut running = self.with_quarantine().spawn(self.fds, &["cat-file", "blob", id], false)?;
         let stdout = running.child.stdout.take();
         let mut stdout = stdout.ok_or_else(|| ReadError::Again(id.to_owned()))?;
-        let mut lines = Lines::new(findings.iter().take(MOST_FINDINGS + 1));
+        let mut lines = Lines::new(findings.iter().take(MOST_FINDINGS + 1), self.scanner);
         let mut piece = vec![0; PIECE];
         loop {
             let read = stdout.read(&mut piece).await?;
@@ -538,6 +543,13 @@ fn section(bytes: &[u8], at: usize) -> &'static str {
         line if line.starts_with(b"tagger ") => "tagger",
         _ => "head",
     }
+}
+
+/// The line of a commit or tag in which a finding begins, without secrets.
+fn excerpt_of(bytes: &[u8], finding: Range<usize>, scanner: &Scanner) -> Option<String> {
+    let begin = bytes.get(..finding.start)?.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let line = bytes[begin..].split(|byte| *byte == b'\n').next()?;
+    excerpt(line, finding.start - begin..finding.end.saturating_sub(begin), [], scanner)
 }
 
 /// Reads a line of the form `id type size`, and returns the size.

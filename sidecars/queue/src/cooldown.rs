@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 60);
 const MOST: usize = 512;
 
 /// The fields of a report that are not a part of its subjects, because the agent can vary them at no cost.
-const VARIED: [&str; 7] = ["commit", "file", "line", "marked", "method", "path", "refs"];
+const VARIED: [&str; 8] = ["commit", "excerpt", "file", "line", "marked", "method", "path", "refs"];
 
 /// The subjects of a question, as one text for each.
 pub(crate) type Keys = BTreeSet<String>;

@@ -63,7 +63,14 @@ pub(crate) async fn decided() -> Result<()> {
     for part in ["aws-access-key-id", "\"f\"", "gitleaks:allow", "refs/heads/no"] {
         ensure!(question.proposed_file.contains(part), "{}", question.proposed_file);
     }
-    ensure!(!question.proposed_file.contains(TOKEN));
+    // The user sees the line, but not the secret.
+    ensure!(
+        question.proposed_file.contains("\"excerpt\": \"k = [redacted] # gitleaks:allow\""),
+        "{}",
+        question.proposed_file
+    );
+    ensure!(question.proposed_file.contains("\"line\": 1"), "{}", question.proposed_file);
+    ensure!(!question.proposed_file.contains(TOKEN) && !question.proposed_file.contains(&TOKEN[8..]));
     let yes = tokio::spawn(decide(channel.clone(), Status::Approved));
     let output = scene.shell("cd clone; git push origin HEAD:yes")?;
     ensure!(output.contains("the user approved the push"), "{output}");
