@@ -16,6 +16,7 @@
 //! mount_namespace  a gate that root starts, in its private mount namespace
 //! clients          clients other than git, and an upstream over https
 //! upstreams        features, refs and histories of different upstreams
+//! workflows        everyday workflows, compared with plain git
 //! scene            the test fixture
 //! ```
 
@@ -32,6 +33,7 @@ mod ref_rules;
 mod scene;
 mod secrets;
 mod upstreams;
+mod workflows;
 
 use std::process::ExitCode;
 
@@ -100,6 +102,10 @@ fn trials() -> Vec<Trial> {
         trial("refuses_to_push_ref_names_that_are_not_utf8", upstreams::not_utf8),
         trial("clones_forty_thousand_refs", upstreams::many_refs),
         trial("names_the_new_address_of_an_upstream", upstreams::moved),
+        trial("fetches_as_plain_git_does", workflows::fetches),
+        trial("pushes_as_plain_git_does", workflows::pushes),
+        trial("changes_history_as_plain_git_does", workflows::history),
+        trial("documents_how_many_workflows_differ", workflows::counts),
         trial("supports_submodules", clients::submodules),
         trial("supports_libgit2", clients::libgit2),
         trial("sends_a_token_to_an_https_upstream", clients::https),
