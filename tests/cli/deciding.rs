@@ -291,6 +291,7 @@ fn full(home: &TestHome) -> Result<()> {
                 revision: Some(1),
                 expires_at: arrival + SignedDuration::from_hours(23),
                 asked_before: 0,
+                excerpt: Vec::new(),
             };
             fs::write(folder.join(format!("{id}.proposal.json")), serde_json::to_vec_pretty(&proposal)?)?;
         }

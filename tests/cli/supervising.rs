@@ -79,6 +79,7 @@ pub(crate) fn question(number: u8, tool: Tool, why: &str) -> Question {
         proposed_file: "{\n  \"host\": \"api.example.com\",\n  \"finding\": \"a GitHub token, 40 bytes\"\n}"
             .to_owned(),
         justification: why.to_owned(),
+        excerpt: Vec::new(),
         revision: None,
         expires_at: Timestamp::now() + SignedDuration::from_mins(330),
     }

@@ -21,6 +21,12 @@ pub const MAX_FILE: usize = 1 << 20;
 /// refused. Even with every character escaped, both texts fit into a frame and a file.
 pub const MAX_TEXT: usize = 80 << 10;
 
+/// The most lines in an excerpt. Further lines are cut.
+pub const MAX_EXCERPT_LINES: usize = 10;
+
+/// The longest line of an excerpt, in characters. A longer line is cut.
+pub const MAX_EXCERPT_LINE: usize = 200;
+
 /// The largest number of questions from one bottle that may wait for a response at the same time. A further
 /// question is refused.
 pub const MAX_PENDING: usize = 16;
@@ -153,6 +159,9 @@ pub struct Question {
     pub proposed_file: String,
     /// The justification, as written by the agent or the daemon.
     pub justification: String,
+    /// The text around a finding; see [`Proposal::excerpt`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excerpt: Vec<String>,
     /// The revision of the routes that the question is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
@@ -187,6 +196,11 @@ pub struct Proposal {
     pub proposed_file: String,
     /// The justification. Also untrusted text from an agent.
     pub justification: String,
+    /// For a report, lines of the request or push around the finding, in which every finding is replaced by a
+    /// mask of fixed length. Also untrusted text from an agent. At most [`MAX_EXCERPT_LINES`] lines of
+    /// [`MAX_EXCERPT_LINE`] characters; empty if there is no text to show.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excerpt: Vec<String>,
     /// When the keeper received the question, UTC.
     pub arrival_timestamp: Timestamp,
     /// The revision of the routes that the question is based on.
@@ -214,6 +228,7 @@ impl Proposal {
             tool: question.tool,
             proposed_file: question.proposed_file,
             justification: question.justification,
+            excerpt: bounded_excerpt(question.excerpt),
             arrival_timestamp: now,
             revision: question.revision,
             expires_at: question.expires_at,
@@ -226,6 +241,18 @@ impl Proposal {
     pub fn asks_the_same(&self, other: &Self) -> bool {
         self.tool == other.tool && self.proposed_file == other.proposed_file
     }
+}
+
+/// Cuts an excerpt to [`MAX_EXCERPT_LINES`] lines of [`MAX_EXCERPT_LINE`] characters.
+#[must_use]
+pub fn bounded_excerpt(lines: Vec<String>) -> Vec<String> {
+    let cut = |mut line: String| {
+        if let Some((end, _)) = line.char_indices().nth(MAX_EXCERPT_LINE) {
+            line.truncate(end);
+        }
+        line
+    };
+    lines.into_iter().take(MAX_EXCERPT_LINES).map(cut).collect()
 }
 
 /// The content of `<id>.response.json`.
@@ -328,6 +355,14 @@ mod tests {
     }
 
     #[test]
+    fn an_excerpt_is_cut_to_its_bounds() {
+        let long = "ä".repeat(MAX_EXCERPT_LINE + 1);
+        let cut = bounded_excerpt(vec![long; MAX_EXCERPT_LINES + 1]);
+        assert_eq!(cut, vec!["ä".repeat(MAX_EXCERPT_LINE); MAX_EXCERPT_LINES]);
+        assert_eq!(bounded_excerpt(vec!["short".to_owned()]), ["short"]);
+    }
+
+    #[test]
     fn checks_a_response_against_its_proposal() {
         let id = Id::from_random([1; 16]);
         let proposal = |tool| Proposal {
@@ -336,6 +371,7 @@ mod tests {
             tool,
             proposed_file: String::new(),
             justification: String::new(),
+            excerpt: Vec::new(),
             arrival_timestamp: Timestamp::UNIX_EPOCH,
             revision: None,
             expires_at: Timestamp::UNIX_EPOCH,

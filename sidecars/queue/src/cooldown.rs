@@ -114,6 +114,7 @@ mod tests {
             revision: None,
             expires_at: Timestamp::UNIX_EPOCH,
             asked_before: 0,
+            excerpt: Vec::new(),
         })
     }
 

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bottle_contract::names::Slug;
-use bottle_contract::queue::{Answer, Id, MAX_PENDING, MAX_TEXT, Proposal, Question, Response, Status};
+use bottle_contract::queue::{
+    Answer, Id, MAX_PENDING, MAX_TEXT, Proposal, Question, Response, Status, bounded_excerpt,
+};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::spawn_blocking;
@@ -190,6 +192,7 @@ impl Asker {
         let redacted = |text| self.0.decide.redacted(text);
         question.proposed_file = redacted(question.proposed_file);
         question.justification = redacted(question.justification);
+        question.excerpt = bounded_excerpt(question.excerpt).into_iter().map(redacted).collect();
         if question.proposed_file.len().max(question.justification.len()) > MAX_TEXT {
             return Answer::Refused("the question is too long for a user".to_owned());
         }

@@ -29,7 +29,7 @@ pub fn question(tool: Tool, proposed_file: String, justification: String, wait: 
     let wait = jiff::SignedDuration::try_from(wait).unwrap_or(jiff::SignedDuration::MAX);
     let expires_at = Timestamp::now().saturating_add(wait).unwrap_or(Timestamp::MAX);
     let id = Id::from_random(rand::random());
-    Question { id, tool, proposed_file, justification, revision: None, expires_at }
+    Question { id, tool, proposed_file, justification, excerpt: Vec::new(), revision: None, expires_at }
 }
 
 /// Questions that wait until a peer connects or sends an answer. Clones share the questions.

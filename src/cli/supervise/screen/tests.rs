@@ -70,6 +70,7 @@ fn pending(number: u8, slug: &str, tool: Tool, file: &str, why: &str) -> Pending
         revision: (!tool.reports()).then_some(1),
         expires_at: arrival_timestamp + SignedDuration::from_hours(23),
         asked_before: 0,
+        excerpt: Vec::new(),
     };
     Pending { proposal, state: ProposalState::Waiting }
 }
