@@ -63,7 +63,10 @@ pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<Gain> {
     let removed = old.routes().iter().filter(|route| new.declared(&route.host).is_none());
     let patterns = new.routes().iter().chain(removed).map(|route| &route.host);
     patterns
-        .filter_map(|pattern| new.effective(pattern).map(|now| (pattern, old.effective(pattern), now)))
+        .filter_map(|pattern| {
+            let now = new.effective(pattern).filter(|now| !now.denies_all())?;
+            Some((pattern, old.effective(pattern).filter(|before| !before.denies_all()), now))
+        })
         .flat_map(|(pattern, before, now)| {
             let credential = now.auth.as_ref().map(|auth| auth.source.name().to_owned());
             let gained = match before {
@@ -130,15 +133,17 @@ fn between(before: &Route, now: &Route) -> Vec<What> {
 }
 
 fn requests(before: &Route, now: &Route) -> Vec<What> {
-    let all_before = !before.inspect || before.matches.is_empty();
-    if all_before || !now.inspect {
+    if !before.inspect || !now.inspect {
         return Vec::new();
     }
-    if now.matches.is_empty() {
+    if now.matches.is_empty() && !before.matches.is_empty() {
         return vec![What::EveryRequest];
     }
-    let wider = now.matches.iter().filter(|entry| !before.matches.iter().any(|own| own.includes(entry)));
-    wider.cloned().map(What::Requests).collect()
+    let all_before = before.matches.is_empty();
+    let is_known = |entry: &&RequestMatch| all_before || before.matches.iter().any(|own| own.includes(entry));
+    let wider = now.matches.iter().filter(|entry| !is_known(entry));
+    let restored = before.except.iter().filter(|entry| !now.except.iter().any(|own| own.includes(entry)));
+    wider.chain(restored).cloned().map(What::Requests).collect()
 }
 
 #[cfg(test)]

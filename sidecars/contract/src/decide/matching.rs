@@ -73,6 +73,12 @@ impl<'a> Methods<'a> {
         self.all_of(&["GET", "HEAD", "OPTIONS"])
     }
 
+    /// Whether the method or an override is in `denied` (upper case).
+    fn any_of(&self, denied: &[String]) -> bool {
+        let listed = |word: &str| denied.iter().any(|method| method == word);
+        listed(self.method) || self.overrides.iter().any(|word| listed(word))
+    }
+
     /// Whether the method and all overrides are in `allowed` (upper case).
     pub(super) fn all_of<T: AsRef<str>>(&self, allowed: &[T]) -> bool {
         let listed = |word: &str| allowed.iter().any(|method| method.as_ref() == word);
@@ -181,9 +187,19 @@ fn normalized_key(key: &str) -> String {
     format!("{first}{rest}").replace(['.', ' ', '-', '['], "_")
 }
 
-/// Whether the request matches an entry of the route's `matches`, or the route has no entries.
+/// Whether the request matches an entry of the route's `matches`, or the route has no entries, and matches no
+/// entry of `except`.
 pub(super) fn route_matches(route: &Route, methods: &Methods<'_>, path: &str, headers: &HeaderMap) -> bool {
-    route.matches.is_empty() || route.matches.iter().any(|entry| entry_matches(entry, methods, path, headers))
+    let allowed = route.matches.is_empty()
+        || route.matches.iter().any(|entry| entry_matches(entry, methods, path, headers));
+    allowed && !route.except.iter().any(|entry| is_excepted(entry, methods, path))
+}
+
+/// Whether an entry of `except` applies to the request in any reading: with the method or an override of it,
+/// and with the path in any case, because some servers ignore the case.
+fn is_excepted(entry: &RequestMatch, methods: &Methods<'_>, path: &str) -> bool {
+    (entry.methods.is_empty() || methods.any_of(&entry.methods))
+        && (entry.paths.is_empty() || entry.paths.iter().any(|condition| condition.matches_any_case(path)))
 }
 
 pub(super) fn entry_matches(

@@ -6,10 +6,10 @@
 //!
 //! ```text
 //! 1 authority  CONNECT, SNI, :authority and Host must agree         authority-mismatch
-//!              host, path and query converted to canonical form     path-ambiguous (with matches)
+//!              host, path and query converted to canonical form     path-ambiguous (with matches or except)
 //! 2 route      by host and port                                     host-/port-not-allowed
 //! 3 git        push only by the gate, fetch if allowed; TRACE       use-git-gate, git-not-allowed, method-refused
-//! 4 matches    one entry must match; WebSocket                      request-not-allowed
+//! 4 matches    one entry must match, none of except; WebSocket      request-not-allowed
 //!              on a gated forge, writes that no entry names          use-git-gate
 //! 5 credential the route's slot is loaded                           credential-missing
 //! 6 findings   of the outbound scan: ask, redact or block           secret-found, structure-refused
@@ -154,7 +154,7 @@ fn allow<'t, 'f>(
     if !route.inspect {
         return Ok(Allowed { route, host, port, target, git: None });
     }
-    if let (Some(why), false) = (target.path.ambiguous, route.matches.is_empty()) {
+    if let (Some(why), false) = (target.path.ambiguous, route.is_unrestricted()) {
         return Err(Refusal::path_ambiguous(&host, why).into());
     }
     let methods = Methods::new(facts, target.query.as_deref());
@@ -191,6 +191,9 @@ fn route<'t>(
     scheme: UrlScheme,
 ) -> Result<&'t Route, Box<Refusal>> {
     let route = match table.find(host, port) {
+        Found::Route(route) | Found::OtherPorts(route) if route.denies_all() => {
+            return Err(Refusal::host(host, port).into());
+        }
         Found::Route(route) => route,
         Found::OtherPorts(route) => return Err(Refusal::port(host, port, route).into()),
         Found::Nothing => return Err(Refusal::host(host, port).into()),

@@ -3,7 +3,7 @@
 //! An agent may propose hosts, `matches` and `git.fetch`. Only the user can change credentials, ports,
 //! scanning and private addresses, or widen a route that has a credential or belongs to a provider. [`parse`]
 //! checks this. [`merge`] guarantees it by construction: a merged route takes all other settings from the
-//! previous route of its hosts.
+//! previous route of its hosts. A merge removes no entry of `except`, with which the user denies requests.
 
 mod read;
 
@@ -74,6 +74,14 @@ pub enum ProposalError {
         /// The current route of these hosts.
         own: HostPattern,
     },
+    /// The user denied the proposed requests.
+    #[error(
+        "route `{host}`: the user denied these requests; only the user can allow them, with `bottle allow`"
+    )]
+    Denied {
+        /// The proposed host.
+        host: HostPattern,
+    },
     /// The merged routes would violate a rule.
     #[error(transparent)]
     Broken(#[from] RouteError),
@@ -121,6 +129,9 @@ fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>
     let Some(own) = table.effective(&proposed.host) else {
         return Ok(Some(proposed.to_route()));
     };
+    if proposed.excepted_by(own) {
+        return Err(ProposalError::Denied { host: proposed.host.clone() });
+    }
     if proposed.within(own) {
         return Ok(None);
     }
@@ -157,7 +168,17 @@ impl ProposedRoute {
         route
     }
 
-    /// Whether `own` already allows everything that is proposed.
+    /// Whether the route of these hosts excepts one of the proposed requests completely.
+    fn excepted_by(&self, own: &Route) -> bool {
+        let every = [RequestMatch::default()];
+        let entries = if self.matches.is_empty() { &every[..] } else { &self.matches };
+        entries.iter().any(|entry| {
+            let bare = RequestMatch { headers: Vec::new(), ..entry.clone() };
+            own.except.iter().any(|excepted| excepted.includes(&bare))
+        })
+    }
+
+    /// Whether `own` already allows everything that is proposed, apart from exceptions of the user.
     fn within(&self, own: &Route) -> bool {
         let requests = own.matches.is_empty()
             || (!self.matches.is_empty()

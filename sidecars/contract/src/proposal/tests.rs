@@ -29,6 +29,7 @@ fn rejects_keys_that_only_the_user_may_set() {
     for (key, value) in [
         ("auth", "{scheme: Bearer, token_ref: T}"),
         ("ports", "[8443]"),
+        ("except", "[{methods: [GET]}]"),
         ("dlp", "{outbound_detectors: false}"),
         ("private", "true"),
         ("inspect", "false"),

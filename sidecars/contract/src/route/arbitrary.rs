@@ -39,28 +39,31 @@ pub(crate) fn route(form: Form) -> impl Strategy<Value = Route> {
         host(),
         btree_set(prop_oneof![Just(80u16), Just(443), 1u16..], 1..3),
         option::of(auth(form)),
-        matches(),
+        (matches(), except()),
     );
     let flags = (any::<[bool; 5]>(), any::<bool>(), option::of(connect_to()), dlp());
-    (parts, flags).prop_map(move |((host, ports, auth, matches), (flags, refuse, connect_to, dlp))| {
-        let [pass_credentials, git_fetch, inspect, private, provider] = flags;
-        let auth = auth.filter(|_| !ports.contains(&80));
-        let open = inspect || ports.contains(&80);
-        Route {
-            host,
-            ports: ports.into_iter().collect(),
-            pass_credentials: pass_credentials && auth.is_none() && open,
-            auth: auth.filter(|_| open),
-            matches: if open { matches } else { Vec::new() },
-            git_fetch: git_fetch && open,
-            inspect: open,
-            private,
-            connect_to,
-            websocket: if refuse && open { WebSocket::Refuse } else { WebSocket::Allow },
-            dlp: if open { dlp } else { Dlp::default() },
-            provider: provider && form == Form::Runtime,
-        }
-    })
+    (parts, flags).prop_map(
+        move |((host, ports, auth, (matches, except)), (flags, refuse, connect_to, dlp))| {
+            let [pass_credentials, git_fetch, inspect, private, provider] = flags;
+            let auth = auth.filter(|_| !ports.contains(&80));
+            let open = inspect || ports.contains(&80);
+            Route {
+                host,
+                ports: ports.into_iter().collect(),
+                pass_credentials: pass_credentials && auth.is_none() && open,
+                auth: auth.filter(|_| open),
+                matches: if open { matches } else { Vec::new() },
+                except: if open { except } else { Vec::new() },
+                git_fetch: git_fetch && open,
+                inspect: open,
+                private,
+                connect_to,
+                websocket: if refuse && open { WebSocket::Refuse } else { WebSocket::Allow },
+                dlp: if open { dlp } else { Dlp::default() },
+                provider: provider && form == Form::Runtime,
+            }
+        },
+    )
 }
 
 fn auth(form: Form) -> impl Strategy<Value = Auth> {
@@ -124,6 +127,15 @@ pub(crate) fn matches() -> impl Strategy<Value = Vec<RequestMatch>> {
         })
         .prop_filter("an entry has a condition", |entry| *entry != RequestMatch::default());
     vec(entry, 0..3)
+}
+
+/// Generates valid `except`, which is often empty and sometimes excepts every request.
+fn except() -> impl Strategy<Value = Vec<RequestMatch>> {
+    let some = matches().prop_map(|entries| {
+        let entries = entries.into_iter().map(|entry| RequestMatch { headers: Vec::new(), ..entry });
+        entries.filter(|entry| *entry != RequestMatch::default()).collect()
+    });
+    prop_oneof![6 => Just(Vec::new()), 3 => some, 1 => Just(vec![RequestMatch::default()])]
 }
 
 fn path_match() -> impl Strategy<Value = PathMatch> {

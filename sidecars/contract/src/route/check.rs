@@ -98,6 +98,9 @@ impl RouteSpec {
         if let Some(matches) = &self.matches {
             route.matches = checker.matches(matches)?;
         }
+        if let Some(except) = &self.except {
+            route.except = checker.except(except)?;
+        }
         if let Some(to) = &self.connect_to {
             route.connect_to = Some(checker.connect_to(to)?);
         }
@@ -161,6 +164,7 @@ impl RouteSpec {
             auth,
             pass_credentials,
             matches,
+            except,
             git,
             inspect,
             private,
@@ -175,6 +179,7 @@ impl RouteSpec {
             ("auth", at(auth)),
             ("pass_credentials", at(pass_credentials)),
             ("matches", at(matches)),
+            ("except", at(except)),
             ("git", at(git)),
             ("inspect", at(inspect)),
             ("private", at(private)),

@@ -32,6 +32,23 @@ impl PathMatch {
         }
     }
 
+    /// Like [`PathMatch::matches`], but without regard to the case of ASCII letters. A regular expression
+    /// decides about the case itself.
+    #[must_use]
+    pub fn matches_any_case(&self, path: &str) -> bool {
+        match self {
+            Self::Exact(value) => path.eq_ignore_ascii_case(value),
+            Self::Regex(_) => self.matches(path),
+            Self::Prefix(value) => {
+                let start = path.get(..value.len());
+                let rest = path.get(value.len()..).unwrap_or_default();
+                value == "/"
+                    || start.is_some_and(|start| start.eq_ignore_ascii_case(value))
+                        && (rest.is_empty() || rest.starts_with('/'))
+            }
+        }
+    }
+
     /// Whether this condition matches every path that `other` matches.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {

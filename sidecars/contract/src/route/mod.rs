@@ -15,6 +15,7 @@
 #[cfg(test)]
 pub(crate) mod arbitrary;
 mod check;
+pub mod edit;
 mod error;
 mod host;
 mod includes;
@@ -29,8 +30,7 @@ pub use check::{Form, parse_route, parse_routes};
 pub use error::{RouteError, RoutesError};
 pub use host::HostPattern;
 pub use pattern::{BadPattern, Pattern};
-pub(crate) use render::render_list;
-pub use render::{display_value, render_route, render_routes};
+pub use render::{display_value, render_list, render_route, render_routes};
 pub use spec::{Narrowing, RouteSpec};
 pub use table::{Found, RouteTable};
 
@@ -52,6 +52,9 @@ pub struct Route {
     /// The conditions for requests. A request must match at least one of these conditions. An empty list
     /// allows every request to the host.
     pub matches: Vec<RequestMatch>,
+    /// Requests that the route denies although `matches` allows them. An entry has no header conditions. An
+    /// entry without any condition stands for every request, see [`Route::denies_all`].
+    pub except: Vec<RequestMatch>,
     /// Whether git clone and fetch over smart HTTP are allowed.
     pub git_fetch: bool,
     /// Whether the proxy intercepts TLS. If not, the proxy decides only by host, port and server name (SNI).
@@ -214,6 +217,7 @@ impl Route {
             auth: None,
             pass_credentials: false,
             matches: Vec::new(),
+            except: Vec::new(),
             git_fetch: false,
             inspect: true,
             private: false,
@@ -222,6 +226,18 @@ impl Route {
             dlp: Dlp::default(),
             provider: false,
         }
+    }
+
+    /// Whether neither `matches` nor `except` restricts the requests.
+    #[must_use]
+    pub fn is_unrestricted(&self) -> bool {
+        self.matches.is_empty() && self.except.is_empty()
+    }
+
+    /// Whether the route denies every request. Such a route excludes its hosts from the route of a wildcard.
+    #[must_use]
+    pub fn denies_all(&self) -> bool {
+        self.except.iter().any(|entry| *entry == RequestMatch::default())
     }
 
     /// Returns the action on an outbound match, or its default if the route sets none.

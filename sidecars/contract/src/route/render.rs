@@ -40,7 +40,7 @@ impl Serialize for RouteTable {
 /// # Panics
 /// Never, because YAML can represent every string, number and list.
 #[must_use]
-pub(crate) fn render_list(routes: &[Route]) -> String {
+pub fn render_list(routes: &[Route]) -> String {
     let routes = routes.iter().map(RouteSpec::from).collect();
     yaml::to_string(&Document { forges: &[], routes }).expect("strings, numbers and lists serialize")
 }
@@ -90,6 +90,7 @@ impl From<&Route> for RouteSpec {
             auth: optional(route.auth.as_ref().map(AuthSpec::from)),
             pass_credentials: flag(route.pass_credentials, false),
             matches: list(&route.matches, MatchSpec::from),
+            except: list(&route.except, MatchSpec::from),
             git: optional(route.git_fetch.then_some(GitSpec { fetch: true })),
             inspect: flag(route.inspect, true),
             private: flag(route.private, false),

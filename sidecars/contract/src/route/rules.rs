@@ -20,6 +20,10 @@ const MAX_VALUE: usize = 2_048;
 /// The longest accepted slot name, in bytes.
 const MAX_SLOT: usize = 128;
 
+/// Why an entry of `except` has no header conditions.
+pub(super) const NO_EXCEPT_HEADERS: &str =
+    "an agent decides which headers it sends, so an exception names only `paths` and `methods`";
+
 /// A violation of a rule.
 pub(super) struct Violation {
     /// The key whose value violates the rule.
@@ -62,6 +66,13 @@ pub(super) fn check_route(route: &Route) -> Result<(), Violation> {
     }
     for_field("matches", length(route.matches.len()))?;
     route.matches.iter().try_for_each(entry)?;
+    for_field("except", length(route.except.len()))?;
+    for excepted in &route.except {
+        if !excepted.headers.is_empty() {
+            return violation("except.headers", NO_EXCEPT_HEADERS);
+        }
+        conditions(excepted)?;
+    }
     if let Some(to) = &route.connect_to {
         for_field("connect_to", connect_host(&to.host))?;
     }
@@ -106,6 +117,7 @@ fn passthrough(route: &Route, plain: bool) -> Result<(), Violation> {
     let ineffective = [
         (route.auth.is_some(), "auth"),
         (!route.matches.is_empty(), "matches"),
+        (!route.except.is_empty(), "except"),
         (route.git_fetch, "git.fetch"),
         (route.pass_credentials, "pass_credentials"),
         (route.websocket == super::WebSocket::Refuse, "websocket"),
@@ -124,10 +136,14 @@ fn passthrough(route: &Route, plain: bool) -> Result<(), Violation> {
 }
 
 fn entry(entry: &RequestMatch) -> Result<(), Violation> {
-    let conditions = entry.paths.len() + entry.methods.len() + entry.headers.len();
-    if conditions == 0 {
+    let count = entry.paths.len() + entry.methods.len() + entry.headers.len();
+    if count == 0 {
         return violation("matches", "an entry names at least one of `paths`, `methods`, `headers`");
     }
+    conditions(entry)
+}
+
+fn conditions(entry: &RequestMatch) -> Result<(), Violation> {
     for_field("matches.paths", length(entry.paths.len()))?;
     for_field("matches.methods", length(entry.methods.len()))?;
     for_field("matches.headers", length(entry.headers.len()))?;

@@ -25,6 +25,8 @@ pub struct RouteSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) matches: Option<Spanned<Vec<Spanned<MatchSpec>>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) except: Option<Spanned<Vec<Spanned<MatchSpec>>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) git: Option<Spanned<GitSpec>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) inspect: Option<Spanned<bool>>,

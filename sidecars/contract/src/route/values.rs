@@ -107,6 +107,32 @@ impl Checker<'_> {
         written.value.iter().map(|entry| self.entry(entry)).collect()
     }
 
+    pub(super) fn except(
+        &self,
+        written: &Spanned<Vec<Spanned<MatchSpec>>>,
+    ) -> Result<Vec<RequestMatch>, RouteError> {
+        if written.value.is_empty() {
+            let problem = "an empty list excepts no request; name an entry, or leave the key out";
+            return Err(self.error("except", written, problem));
+        }
+        self.validate("except", written, rules::length(written.value.len()))?;
+        written.value.iter().map(|entry| self.exception(entry)).collect()
+    }
+
+    /// Reads an entry of `except`. Unlike an entry of `matches`, it may be empty, and it has no headers: an
+    /// agent could leave out the header that makes the route deny a request.
+    fn exception(&self, written: &Spanned<MatchSpec>) -> Result<RequestMatch, RouteError> {
+        let MatchSpec { paths, methods, headers } = &written.value;
+        if let Some(headers) = headers {
+            return Err(self.error("except.headers", headers, rules::NO_EXCEPT_HEADERS));
+        }
+        Ok(RequestMatch {
+            paths: self.list("except.paths", paths.as_ref(), |path| self.path(path))?,
+            methods: self.list("except.methods", methods.as_ref(), |method| self.method(method))?,
+            headers: Vec::new(),
+        })
+    }
+
     fn entry(&self, written: &Spanned<MatchSpec>) -> Result<RequestMatch, RouteError> {
         let MatchSpec { paths, methods, headers } = &written.value;
         if paths.is_none() && methods.is_none() && headers.is_none() {

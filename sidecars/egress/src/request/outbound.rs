@@ -218,7 +218,7 @@ impl<'t> Evaluation<'t> {
         let is_form = ["form", "json"].iter().any(|word| kind.to_ascii_lowercase().contains(word));
         // Provider routes are exempt: their hosts serve models, and a second pass over long conversations would be
         // slow.
-        if permit.route.matches.is_empty() || permit.route.provider || !is_form {
+        if permit.route.is_unrestricted() || permit.route.provider || !is_form {
             return Ok(());
         }
         let Some(text) = buffered.text().await else { return Ok(()) };
