@@ -11,7 +11,7 @@ use super::{
     Dlp, HostPattern, InboundDetector, OnMatch, OutboundDetector, PathMatch, RequestMatch, Route, RouteError,
     RouteTable, rules,
 };
-use crate::added_permissions::{self, What};
+use crate::added_permissions::{self, Gain, What};
 
 /// Whether an edit allows or denies its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -359,7 +359,9 @@ pub fn weakenings(old: &RouteTable, new: &RouteTable) -> Vec<String> {
     for gain in added_permissions::gains(old, new) {
         let provider = new.effective(&gain.host).is_some_and(|route| route.provider);
         let opens = !matches!(gain.what, What::Scanning | What::Host);
-        if opens && gain.credential.is_some() {
+        if opens && writes_to_forge(new, &gain) {
+            weaker.push(format!("{gain}, which may write to the forge of a repository of the git gate"));
+        } else if opens && gain.credential.is_some() {
             weaker.push(gain.to_string());
         } else if opens && provider {
             weaker.push(format!("{gain}, on the provider's route"));
@@ -373,6 +375,19 @@ pub fn weakenings(old: &RouteTable, new: &RouteTable) -> Vec<String> {
         );
     }
     weaker
+}
+
+/// Whether a gain allows requests that may write to the forge of a repository behind the git gate.
+fn writes_to_forge(table: &RouteTable, gain: &Gain) -> bool {
+    let reads = |method: &String| ["GET", "HEAD", "OPTIONS"].contains(&method.as_str());
+    let writes = match &gain.what {
+        What::Requests(entry) => entry.methods.is_empty() || !entry.methods.iter().all(reads),
+        What::EveryRequest => true,
+        _ => false,
+    };
+    // GitHub has separate hosts for its API and for uploads. Other forges have a single host.
+    let hosts = |forge: &String| [forge.clone(), format!("api.{forge}"), format!("uploads.{forge}")];
+    writes && table.forges().iter().flat_map(hosts).any(|host| gain.host.covers(&host))
 }
 
 /// The detectors and the action that `before` has and `now` lacks, in words.
@@ -599,6 +614,10 @@ mod tests {
             ["a.example: every request, on the provider's route"]
         );
         assert_eq!(weakenings(&table(PLAIN), &table("")), Vec::<String>::new());
+        let forge = |yaml| table(yaml).with_forges(vec!["a.example".to_owned()]);
+        let writes = weakenings(&forge(""), &forge("- host: '*.a.example'\n"));
+        assert!(writes[0].contains("may write to the forge"), "{writes:?}");
+        assert_eq!(weakenings(&forge(""), &forge(GET)), Vec::<String>::new());
     }
 
     fn edits() -> impl Strategy<Value = RouteEdit> {

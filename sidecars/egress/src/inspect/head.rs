@@ -99,6 +99,18 @@ impl Head {
         found
     }
 
+    /// Returns the joined text, in which the findings have their positions.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Whether the finding begins in a header. Otherwise it begins in the request line.
+    pub(crate) fn is_in_header(&self, finding: &Finding) -> bool {
+        let at = finding.span.within(self.text.len()).start;
+        let part = self.parts.iter().find(|part| at < part.range.end);
+        part.is_some_and(|part| matches!(part.location, Location::Name(_) | Location::Value(_)))
+    }
+
     /// Returns the text that a finding matched.
     pub(crate) fn matched_text(&self, finding: &Finding) -> &[u8] {
         &self.text[finding.span.within(self.text.len())]

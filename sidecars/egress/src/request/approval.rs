@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_contract::decide::{Reason, Refusal};
-use bottle_contract::queue::{Answer, Status, Tool};
+use bottle_contract::queue::{Answer, Question, Status, Tool};
 use bottle_queue::{Questions, question};
 use bottle_scan::Finding;
 use serde_json::json;
@@ -53,12 +53,18 @@ impl Approvals {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
     }
 
+    /// Whether the user has approved all of these values for their hosts.
+    pub(super) fn approve_all(&self, keys: &[ApprovalKey]) -> bool {
+        keys.iter().all(|key| self.approves(key))
+    }
+
     fn approve(&self, keys: &[ApprovalKey]) {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).extend(keys);
     }
 }
 
-/// Asks the user to approve `keys`, which stand for the findings in a request. `words` describes the findings.
+/// Asks the user to approve `keys`, which stand for the findings in a request. `words` describes the findings, and
+/// `excerpt` shows the text around them.
 ///
 /// # Errors
 /// The denial, unless the user approves all of them.
@@ -67,17 +73,16 @@ pub(super) async fn ask(
     info: &RequestInfo,
     keys: Vec<ApprovalKey>,
     words: &str,
+    excerpt: Vec<String>,
 ) -> Result<(), Refusal> {
     let approvals = &egress.approvals;
-    if keys.iter().all(|key| approvals.approves(key)) {
-        return Ok(());
-    }
     let Some(wait) = approvals.wait else { return Err(Refusal::unasked(&info.host, words)) };
     let report = json!({
         "host": info.host, "port": info.port, "method": info.method, "path": info.path, "found": words,
     });
     let why = format!("a request to {} holds {words}", info.host);
     let question = question(Tool::EgressTokenAllow, format!("{report:#}"), why, wait);
+    let question = Question { excerpt, ..question };
     let (shared, host, words) = (Arc::clone(egress), info.host.clone(), words.to_owned());
     // A separate task, so that the question stays open when the client disconnects.
     let decided = tokio::spawn(async move {

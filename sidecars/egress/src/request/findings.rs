@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use bottle_contract::decide::Refusal;
+use bottle_contract::names::{HTTP_PORT, HTTPS_PORT};
 use bottle_scan::{Finding, Severity};
 use http::HeaderMap;
 
 use super::approval::ApprovalKey;
 use super::buffered_body::BufferedBody;
+use super::excerpt::{self, Place};
 use super::head::{Denied, DeniedRequest, RequestHead};
 use super::permit::Permit;
 use crate::egress::Egress;
@@ -45,6 +47,45 @@ impl RequestFindings {
         let plain = self.in_body.plain.iter().map(|finding| (finding, "the body"));
         let packed = self.in_body.packed.iter().map(|finding| (finding, "a file in the body"));
         describe(in_head.chain(plain).chain(packed))
+    }
+
+    /// Returns the request line and the text around the blocking findings, without the values that were found.
+    pub(super) async fn excerpt(
+        &self,
+        egress: &Egress,
+        permit: &Permit<'_>,
+        head: &RequestHead,
+        body: Option<&BufferedBody>,
+    ) -> Vec<String> {
+        let RedactedHead { method, path, query, .. } = self.redact_head(permit, head);
+        let RequestInfo { host, port, .. } = &*permit.info;
+        let scheme = if *port == HTTP_PORT { "http" } else { "https" };
+        let port = if [HTTP_PORT, HTTPS_PORT].contains(port) { String::new() } else { format!(":{port}") };
+        let query = query.map_or_else(String::new, |query| format!("?{query}"));
+        let request_line = format!("{method} {scheme}://{host}{port}{path}{query}");
+        let blocks = |finding: &&Finding| finding.severity == Severity::Block;
+        let in_head = self.in_head.iter().filter(blocks).filter(|finding| self.head.is_in_header(finding));
+        let in_head = in_head.map(|finding| Place {
+            location: self.head.location(finding, head.headers()),
+            text: self.head.text(),
+            found: &self.in_head,
+            finding,
+            lines: 0,
+        });
+        let text = match body {
+            Some(body) if self.in_body.blocks() => body.text().await.unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let in_body = self.in_body.plain.iter().filter(blocks).map(|finding| Place {
+            location: "the body".to_owned(),
+            text: &text,
+            found: &self.in_body.plain,
+            finding,
+            lines: 1,
+        });
+        let scanner = egress.inspector.outbound(&permit.route.dlp).map(AsRef::as_ref);
+        let redact = |text: &str| egress.reporter.redact(text).into_owned();
+        excerpt::lines(request_line, in_head.chain(in_body), scanner, &redact)
     }
 
     /// Returns the head with its findings redacted.

@@ -15,6 +15,7 @@ pub(crate) mod approval;
 pub(crate) mod body;
 mod buffered_body;
 mod credentials;
+mod excerpt;
 mod findings;
 mod forward;
 mod head;

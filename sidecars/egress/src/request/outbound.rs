@@ -309,8 +309,12 @@ impl<'t> Evaluation<'t> {
             let words = format!("{words}, which cannot be identified for an approval");
             return Err(request.redacted_denial(Refusal::unasked(permit.host(), &words)));
         };
+        if self.egress.approvals.approve_all(&keys) {
+            return Ok(());
+        }
         let shown: RequestInfo = findings.redacted_info(permit, head);
-        let asked = approval::ask(self.egress, &shown, keys, words).await;
+        let excerpt = findings.excerpt(self.egress, permit, head, body.buffered()).await;
+        let asked = approval::ask(self.egress, &shown, keys, words, excerpt).await;
         asked.map_err(|refusal| request.redacted_denial(refusal))
     }
 

@@ -29,6 +29,24 @@ pub(super) async fn user_after(
     status: Status,
     ready: watch::Receiver<bool>,
 ) -> Arc<AtomicUsize> {
+    answering(proxy, status, ready, |_| {}).await
+}
+
+/// Like [`user`], but first shows each question to `seen`.
+async fn user_who_sees(
+    proxy: &ProxyFixture,
+    status: Status,
+    seen: impl Fn(&Question) + Send + Sync + 'static,
+) {
+    answering(proxy, status, watch::channel(true).1, seen).await;
+}
+
+async fn answering(
+    proxy: &ProxyFixture,
+    status: Status,
+    ready: watch::Receiver<bool>,
+    seen: impl Fn(&Question) + Send + Sync + 'static,
+) -> Arc<AtomicUsize> {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let (keeper, daemon) = tokio::join!(
         Channel::establish(ours, Side::Dialed, Hello::of(Role::Keeper)),
@@ -52,6 +70,7 @@ pub(super) async fn user_after(
             for secret in [TOKEN, OTHER_TOKEN, REAL] {
                 assert!(!format!("{question:?}").contains(secret), "{question:?}");
             }
+            seen(&question);
             let mut ready = ready.clone();
             async move {
                 // A dropped sender also means ready.
@@ -102,6 +121,41 @@ async fn an_approval_covers_one_value_and_host() {
     let answer = proxy.curl(&["-H", &format!("X-Note: {TOKEN}"), "https://api.example.com/a"]).await;
     assert_eq!((answer.status(), question_count.load(Ordering::SeqCst)), (200, 3));
     assert_eq!(proxy.site.visits().len(), 5);
+}
+
+/// A question shows the request line and the text around the finding, and no part of the value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_has_an_excerpt_without_the_value() {
+    let proxy = proxy(|provision| provision.ask_seconds = Some(60)).await;
+    let (sender, mut excerpts) = tokio::sync::mpsc::unbounded_channel();
+    user_who_sees(&proxy, Status::Rejected, move |question| drop(sender.send(question.excerpt.clone())))
+        .await;
+    let note = format!("X-Note: see {TOKEN} here");
+    for (arguments, expected) in [
+        (
+            &[
+                "-d",
+                &format!("{{\"title\": \"deploy\", \"text\": \"use {TOKEN}.\"}}"),
+                "https://api.example.com/a?x=1",
+            ][..],
+            &[
+                "POST https://api.example.com/a?x=1",
+                "the body:",
+                "  {\"title\": \"deploy\", \"text\": \"use [redacted]\"}",
+            ][..],
+        ),
+        (
+            &["-H", &note, "https://api.example.com/b"],
+            &["GET https://api.example.com/b", "the header `x-note`:", "  x-note:see [redacted] here"],
+        ),
+        (
+            &[&format!("https://api.example.com/c?q=1&key={TOKEN}&z=2")],
+            &["GET https://api.example.com/c?q=1&key=redacted&z=2"],
+        ),
+    ] {
+        assert_eq!(proxy.curl(arguments).await.status(), 403);
+        assert_eq!(excerpts.recv().await.expect("a question"), expected);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

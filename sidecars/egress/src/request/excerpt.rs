@@ -1,0 +1,218 @@
+//! Builds the excerpt of a question about a finding: the request line and the text around the findings.
+//!
+//! The user decides by the excerpt, so it shows where a value stands. It never contains the value, and every mask has the
+//! same length. A mask covers the whole word around a finding, because a finding may cover only a part of a value.
+
+use std::ops::Range;
+
+use bottle_contract::queue::bounded_excerpt;
+use bottle_scan::{Finding, MASK, Scanner, Severity};
+
+/// How many bytes before and after a finding are shown, so that a line stays within its bounds.
+const AROUND: usize = 80;
+
+/// The most bytes by which a mask extends beyond its finding, on each side.
+const MAX_WORD: usize = 4 << 10;
+
+/// The most findings that are shown. The report counts all of them.
+const MAX_SHOWN: usize = 3;
+
+/// A finding's surroundings: the text in which it stands, and where that text is.
+pub(super) struct Place<'t> {
+    /// Where the text is, for example `the body`.
+    pub(super) location: String,
+    pub(super) text: &'t [u8],
+    /// All findings in the text.
+    pub(super) found: &'t [Finding],
+    /// The finding to show.
+    pub(super) finding: &'t Finding,
+    /// How many lines before and after the finding are shown.
+    pub(super) lines: usize,
+}
+
+/// Returns the lines of an excerpt: the request line, then each place with the text around its finding.
+pub(super) fn lines<'t>(
+    request_line: String,
+    places: impl Iterator<Item = Place<'t>>,
+    scanner: Option<&Scanner>,
+    redact: &dyn Fn(&str) -> String,
+) -> Vec<String> {
+    let mut lines = vec![redact(&request_line)];
+    let mut shown: Vec<(*const u8, Range<usize>)> = Vec::new();
+    for place in places {
+        let span = place.finding.span.within(place.text.len());
+        // A finding that a mask or the text around another finding already shows adds nothing.
+        let near = |(text, range): &(*const u8, Range<usize>)| {
+            *text == place.text.as_ptr() && range.contains(&span.start)
+        };
+        if span.is_empty() || shown.iter().any(near) {
+            continue;
+        }
+        if shown.len() == MAX_SHOWN {
+            break;
+        }
+        shown.push((place.text.as_ptr(), span.start.saturating_sub(AROUND)..span.end + AROUND));
+        let text = redact(&rescanned(around(&place, span), scanner));
+        lines.push(format!("{}:", place.location));
+        lines.extend(near_mask(&text, place.lines).map(|line| format!("  {line}")));
+    }
+    bounded_excerpt(lines)
+}
+
+/// Returns the text around a finding, with every finding masked. Words at the ends that are not complete are left out,
+/// because they could be a part of a value.
+fn around(place: &Place<'_>, span: Range<usize>) -> String {
+    let text = place.text;
+    let span = word(text, span);
+    let mut start = span.start.saturating_sub(AROUND);
+    if start > 0 {
+        start += text[start..span.start].iter().take_while(|byte| in_word(**byte)).count();
+    }
+    let mut end = text.len().min(span.end + AROUND);
+    if end < text.len() {
+        end -= text[span.end..end].iter().rev().take_while(|byte| in_word(**byte)).count();
+    }
+    let mut masks: Vec<Range<usize>> = place
+        .found
+        .iter()
+        .map(|finding| finding.span.within(text.len()))
+        .filter(|other| !other.is_empty() && other.start < end && start < other.end)
+        .map(|other| word(text, other))
+        .chain([span])
+        .collect();
+    masks.sort_unstable_by_key(|mask| mask.start);
+    let mut shown = String::new();
+    let mut at = start;
+    for mask in masks {
+        // Masks that touch are shown as one.
+        if mask.start > at || shown.is_empty() {
+            shown.push_str(&String::from_utf8_lossy(&text[at..mask.start.max(at)]));
+            shown.push_str(MASK);
+        }
+        at = at.max(mask.end);
+    }
+    if at < end {
+        shown.push_str(&String::from_utf8_lossy(&text[at..end]));
+    }
+    shown
+}
+
+/// Extends a span to the word that contains it.
+fn word(text: &[u8], span: Range<usize>) -> Range<usize> {
+    // A `=` before a value belongs to its key, and after a value to its encoding.
+    let before = text[..span.start].iter().rev().take(MAX_WORD).take_while(|byte| in_word(**byte)).count();
+    let after =
+        text[span.end..].iter().take(MAX_WORD).take_while(|byte| in_word(**byte) || **byte == b'=').count();
+    span.start - before..span.end + after
+}
+
+/// Whether a value may contain this byte: those of base64, hexadecimal, percent-encoding, JWTs and UTF-8 letters.
+fn in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"+/_-.~%\\".contains(&byte)
+}
+
+/// Masks what the scanner still finds in an excerpt. If it finds something even then, nothing but the mask is shown.
+fn rescanned(text: String, scanner: Option<&Scanner>) -> String {
+    let Some(scanner) = scanner else { return text };
+    let blocks = |text: &str| {
+        let found = scanner.scan(text.as_bytes()).findings.into_iter();
+        found.filter(|finding| finding.severity == Severity::Block).collect::<Vec<_>>()
+    };
+    if blocks(&text).is_empty() { text } else { MASK.to_owned() }
+}
+
+/// Returns the line with the first mask and `more` lines before and after it, without control characters.
+fn near_mask(text: &str, more: usize) -> impl Iterator<Item = String> {
+    let all: Vec<&str> = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty()).collect();
+    let at = all.iter().position(|line| line.contains(MASK)).unwrap_or(0);
+    let plain =
+        |line: &str| line.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let shown: Vec<String> =
+        all.into_iter().skip(at.saturating_sub(more)).take(at.min(more) + 1 + more).map(plain).collect();
+    shown.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bottle_contract::queue::{MAX_EXCERPT_LINE, MAX_EXCERPT_LINES};
+    use bottle_contract::secret::Secret;
+    use bottle_scan::KnownSecrets;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
+
+    fn scanner() -> Scanner {
+        let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
+        Scanner::outbound(Arc::new(known))
+    }
+
+    fn excerpt(text: &str, lines: usize) -> Vec<String> {
+        let scanner = scanner();
+        let found = scanner.scan(text.as_bytes()).findings;
+        let places = found.iter().map(|finding| Place {
+            location: "the body".to_owned(),
+            text: text.as_bytes(),
+            found: &found,
+            finding,
+            lines,
+        });
+        super::lines("POST /x".to_owned(), places, Some(&scanner), &|text| text.to_owned())
+    }
+
+    #[test]
+    fn shows_the_text_around_a_finding_without_the_value() {
+        let long = "word ".repeat(100);
+        for (text, expected) in [
+            (format!("{{\"a\": \"{SECRET}\"}}"), &["  {\"a\": \"[redacted]\"}"][..]),
+            (format!("a=1&b={SECRET}&c=2"), &["  a=1&b=[redacted]&c=2"]),
+            // The mask covers the rest of the word.
+            (format!("key prefix-{SECRET}-suffix== end"), &["  key [redacted] end"]),
+            (
+                format!("one\ntwo {SECRET}\r\n\n\u{1b}[31mthree\nfour"),
+                &["  one", "  two [redacted]", "   [31mthree"],
+            ),
+            // Words that may be cut are left out.
+            (
+                format!("{long}{SECRET} {long}"),
+                &[&format!("   {}[redacted]{}", "word ".repeat(15), " word".repeat(15))],
+            ),
+        ] {
+            let shown = excerpt(&text, 1);
+            let trimmed = |line: &String| line.trim_end().to_owned();
+            let expected: Vec<String> = expected.iter().map(|line| line.trim_end().to_owned()).collect();
+            assert_eq!(shown[..2], ["POST /x", "the body:"], "{text}");
+            assert_eq!(shown[2..].iter().map(trimmed).collect::<Vec<_>>(), expected, "{text}");
+        }
+        let twice = format!("{SECRET} {}{SECRET}", "x ".repeat(200));
+        assert_eq!(excerpt(&twice, 0).iter().filter(|line| *line == "the body:").count(), 2);
+    }
+
+    proptest! {
+        /// Whatever surrounds a secret, no twelve characters of it are shown, and the excerpt has its bounds.
+        #[test]
+        fn never_shows_a_part_of_the_value(
+            before in ".{0,200}",
+            after in ".{0,200}",
+            cut in 12..SECRET.len(),
+            encoded in any::<bool>(),
+        ) {
+            use std::fmt::Write as _;
+            let mut value = String::new();
+            for byte in SECRET[..cut].bytes() {
+                if encoded { write!(value, "%{byte:02x}").expect("written") } else { value.push(char::from(byte)) }
+            }
+            let shown = excerpt(&format!("{before}{value}{after}{value}"), 1);
+            prop_assert!(shown.len() <= MAX_EXCERPT_LINES);
+            for line in &shown {
+                prop_assert!(line.chars().count() <= MAX_EXCERPT_LINE);
+                for part in value.as_bytes().windows(12) {
+                    prop_assert!(!line.contains(std::str::from_utf8(part).expect("ascii")), "{shown:?}");
+                }
+            }
+        }
+    }
+}
