@@ -7,7 +7,7 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
 use super::{
     attach, audit, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, help, info, init,
-    learn, list, logs, man, policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
+    learn, list, logs, man, policy, probe, pull, resume, routes, settings, snapshots, start, stop, supervise,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Policy(policy::Policy),
     Supervise(supervise::Supervise),
+    Allow(routes::Allow),
+    Deny(routes::Deny),
     Learn(learn::Learn),
     /// Show or verify the audit log, whose lines form a hash chain
     #[command(subcommand)]

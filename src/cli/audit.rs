@@ -3,6 +3,7 @@
 use bottle_contract::audit::Record;
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
+use bottle_contract::route::edit::{Action, RouteEdit};
 use clap::Subcommand;
 
 use super::error::{CliError, Kind};
@@ -112,6 +113,18 @@ fn describe(entry: &Entry) -> (&'static str, String) {
             };
             let (tool, because) = (tool.name(), because(reason));
             (status(answer), format!("{tool}{scope}, routes {revision}: {gains}{because}"))
+        }
+        Entry::Change { edit, host, revision, gains, losses, .. } => {
+            let event = match edit {
+                None => "undone",
+                Some(RouteEdit { action: Action::Allow, .. }) => "allowed",
+                Some(RouteEdit { action: Action::Deny, .. }) => "denied",
+            };
+            let parts =
+                [("allows", gains), ("denies", losses)].into_iter().filter(|(_, list)| !list.is_empty());
+            let parts: Vec<String> =
+                parts.map(|(verb, list)| format!("{verb} {}", list.join("; "))).collect();
+            (event, format!("{host}, routes {revision}: {}", parts.join("; ")))
         }
         Entry::Spent { proposal } => ("spent", format!("the one-time grant of {}", proposal.short())),
         Entry::LockedOut(LockOut { hits, places, .. }) => {

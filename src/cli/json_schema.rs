@@ -215,6 +215,28 @@ pub(crate) struct Answered {
     pub(crate) unsaved: Option<Unsaved>,
 }
 
+/// The output of `bottle allow --json` and `bottle deny --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChangedRoutes {
+    pub(crate) slug: String,
+    /// The changed hosts, in canonical form.
+    pub(crate) host: String,
+    /// The revision of the routes after the change.
+    pub(crate) revision: u64,
+    /// Whether the routes differ from the previous ones.
+    pub(crate) changed: bool,
+    /// The routes that now decide about these hosts, each as an entry of `egress.routes`, in YAML.
+    pub(crate) routes: Vec<String>,
+    /// Requests that are newly allowed, in words.
+    pub(crate) gains: Vec<String>,
+    /// Requests that are no longer allowed, in words.
+    pub(crate) losses: Vec<String>,
+    /// How the change weakens the protection, in words.
+    pub(crate) weakenings: Vec<String>,
+    /// The command that undoes the change; absent if nothing changed.
+    pub(crate) undo: Option<String>,
+}
+
 /// An element of the array that `bottle audit show --json` prints: the entry of the audit log, without its hashes.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditLine {

@@ -54,6 +54,7 @@ mod probe;
 mod progress;
 mod pull;
 mod resume;
+mod routes;
 mod select_bottle;
 mod session;
 mod settings;
@@ -142,6 +143,8 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Settings(settings) => settings.run(&host()?, output),
         Command::Policy(policy) => policy.run(&host()?, output),
         Command::Supervise(supervise) => supervise.run(&host()?, output),
+        Command::Allow(allow) => allow.run(&host()?, output),
+        Command::Deny(deny) => deny.run(&host()?, output),
         Command::Learn(learn) => learn.run(&host()?, output),
         Command::Audit(audit) => audit.run(&host()?, output),
         Command::Probe(probe) => probe.run(&host()?, output),

@@ -13,6 +13,7 @@ use bottle_contract::audit::{self, Head, Record};
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Id, Scope, Status, Tool};
+use bottle_contract::route::edit::RouteEdit;
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -65,9 +66,27 @@ pub enum Entry {
         /// The change of the routes, as a unified diff.
         diff: String,
     },
+    /// The user changes the routes without a proposal, and the keeper is about to activate the new routes.
+    Change {
+        /// The id of the change.
+        change: Id,
+        /// The change as the user described it; `None` if the user undoes the last change of these hosts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        edit: Option<RouteEdit>,
+        /// The hosts of the change.
+        host: String,
+        /// The revision of the new routes.
+        revision: u64,
+        /// The requests that the new routes allow and the old ones do not.
+        gains: Vec<String>,
+        /// The requests that the old routes allowed and the new ones do not.
+        losses: Vec<String>,
+        /// The change of the routes, as a unified diff.
+        diff: String,
+    },
     /// The approved routes are active: the proxy confirmed them, or they already allowed everything that was proposed.
     Live {
-        /// The proposal's id.
+        /// The id of the proposal, or of the user's change.
         proposal: Id,
         /// The revision of the routes.
         revision: u64,
@@ -80,9 +99,9 @@ pub enum Entry {
     /// The proxy detected that the bottle guesses credentials that its agent does not have, and locked the bottle: it
     /// denies all traffic of the bottle until this run ends.
     LockedOut(LockOut),
-    /// The new routes could not be activated. The proposal stays pending.
+    /// The new routes could not be activated. A proposal stays pending.
     Failed {
-        /// The proposal's id.
+        /// The id of the proposal, or of the user's change.
         proposal: Id,
         /// The revision of the routes.
         revision: u64,

@@ -1,4 +1,5 @@
-//! Reads and writes the current routes of a bottle: `state/<slug>/routes.json`.
+//! Reads and writes the current routes of a bottle, `state/<slug>/routes.json`, and the routes that the user's own
+//! changes replaced, `state/<slug>/routes-before.json`.
 //!
 //! The keeper writes the routes before it sends them to the proxy. A later keeper therefore knows every route that the
 //! proxy may have.
@@ -6,8 +7,9 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::{OneTimeGrant, Routes};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::host::files;
 
@@ -46,6 +48,45 @@ fn parse(text: &[u8]) -> io::Result<Routes> {
     Ok(Routes { revision, table: yaml.parse().map_err(io::Error::other)?, once })
 }
 
+/// The most changes that can be undone. Older changes are forgotten.
+const MAX_UNDO: usize = 32;
+
+/// One of the user's own changes of the routes, for undoing it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// The hosts that the user changed, in canonical form.
+    pub host: String,
+    /// The routes of these hosts before the change.
+    pub before: RouteTable,
+}
+
+/// The path of the file with the replaced routes in a bottle's folder.
+#[must_use]
+pub fn replaced_path(folder: &Path) -> PathBuf {
+    folder.join("routes-before.json")
+}
+
+/// Reads the changes that can be undone, oldest first. Empty if the user made none.
+///
+/// # Errors
+/// When the file cannot be read, or has another form than [`write_replaced`] writes.
+pub fn read_replaced(folder: &Path) -> io::Result<Vec<Replaced>> {
+    match std::fs::read(replaced_path(folder)) {
+        Ok(text) => Ok(serde_json::from_slice(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces the file with the changes that can be undone. Keeps the latest [`MAX_UNDO`].
+///
+/// # Errors
+/// When the file cannot be written. The previous file then stays.
+pub fn write_replaced(folder: &Path, changes: &[Replaced]) -> io::Result<()> {
+    let text = serde_json::to_vec(&changes[changes.len().saturating_sub(MAX_UNDO)..])?;
+    files::replace_durably(&replaced_path(folder), |file| file.write_all(&text))
+}
+
 /// Replaces the routes file durably.
 ///
 /// # Errors
@@ -57,8 +98,6 @@ pub fn write(folder: &Path, routes: &Routes) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::route::RouteTable;
-
     use super::*;
 
     #[test]
@@ -74,5 +113,19 @@ mod tests {
         assert_eq!(read(folder.path()).expect("read").expect("routes").table, table);
         std::fs::write(path(folder.path()), "{").expect("damaged");
         assert!(read(folder.path()).is_err());
+    }
+
+    #[test]
+    fn keeps_the_latest_replaced_routes() {
+        let folder = tempfile::tempdir().expect("folder");
+        assert_eq!(read_replaced(folder.path()).expect("none yet"), []);
+        let before: RouteTable =
+            "routes: [{host: a.example, auth: {scheme: Bearer, slot: s}}]".parse().expect("routes");
+        let change = |number: usize| Replaced { host: format!("{number}.example"), before: before.clone() };
+        let changes: Vec<Replaced> = (0..=MAX_UNDO).map(change).collect();
+        write_replaced(folder.path(), &changes).expect("written");
+        assert_eq!(read_replaced(folder.path()).expect("read"), changes[1..]);
+        std::fs::write(replaced_path(folder.path()), "{").expect("damaged");
+        assert!(read_replaced(folder.path()).is_err());
     }
 }

@@ -12,6 +12,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, watch};
 use tracing::Instrument as _;
 
+use super::decisions::Decisions;
 use super::notices::Notices;
 use super::protocol::{Ended, KeeperEvent, KeeperRequest};
 
@@ -28,6 +29,8 @@ pub(super) struct Shared {
     pub(super) notices: Arc<Notices>,
     /// Queues questions for the user and receives the answers.
     pub(super) asker: Asker,
+    /// Changes the routes.
+    pub(super) decisions: Decisions,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) attached: watch::Sender<Attached>,
     /// The number of open connections.
@@ -139,6 +142,14 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             let event = match shared.asker.answer(*response).await {
                 Ok(results) => KeeperEvent::Answered(results),
                 Err(error) => KeeperEvent::Refused(format!("{:#}", anyhow::Error::new(error))),
+            };
+            send_last(&stream, &event).await;
+        }
+        Ok(KeeperRequest::ChangeRoutes(change)) => {
+            let stream = request.accept();
+            let event = match shared.decisions.change_routes(*change).await {
+                Ok(report) => KeeperEvent::RoutesChanged(Box::new(report)),
+                Err(error) => KeeperEvent::Refused(format!("{error:#}")),
             };
             send_last(&stream, &event).await;
         }

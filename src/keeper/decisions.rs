@@ -1,10 +1,13 @@
-//! Applies the user's answers to proposals: writes an audit entry for each answer and sends changed routes to the
-//! proxy.
+//! Applies the user's answers to proposals and the user's own changes of the routes: writes an audit entry for each of
+//! them and sends changed routes to the proxy.
 //!
 //! ```text
-//! answer ─► merged, checked ─► audit: intent ─► routes.json ─► bundle ─► confirmed ─► audit: live ─► reported
+//! answer, change ─► merged, checked ─► audit: intent ─► routes.json ─► bundle ─► confirmed ─► audit: live ─► reported
 //!                              on any failure: routes.json restored, audit: failed, the answer is withdrawn
 //! ```
+//! Changes are applied one at a time. A request in flight keeps the routes that allowed it; the proxy decides on the
+//! next request by the new routes.
+//!
 //! Applying an answer twice is harmless: adding a permission that already exists changes nothing.
 //!
 //! A one-time grant is stored beside the routes and not merged into them. It stays until the proxy reports that a
@@ -17,12 +20,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use bottle_channel::Channel;
-use bottle_contract::added_permissions;
+use bottle_contract::added_permissions::{self, What};
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
-use bottle_contract::route::{RouteTable, render_routes};
+use bottle_contract::route::edit::{Action, RouteEdit, weakenings};
+use bottle_contract::route::{HostPattern, Route, RouteTable, render_route, render_routes};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, OneTimeGrant, Routes};
 use bottle_queue::{AnswerError, Decide, Outcome};
 use sha2::{Digest, Sha256};
@@ -30,9 +34,10 @@ use similar::TextDiff;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
+use super::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
 use crate::host::files::FileError;
 use crate::instance::audit::{Entry, Trail};
-use crate::instance::routes;
+use crate::instance::routes::{self, Replaced};
 
 /// Time limit for the bundle to confirm new routes, after which the approval fails. The bundle itself allows its
 /// sidecars eight seconds.
@@ -116,6 +121,18 @@ impl Decisions {
     }
 }
 
+impl Decisions {
+    /// Applies the user's own change of the routes. If it weakens the protection and the user has not agreed to that,
+    /// reports the effect and changes nothing.
+    ///
+    /// # Errors
+    /// If the change is not valid, or cannot be recorded or activated. The previous routes then still apply.
+    pub(super) async fn change_routes(&self, request: RouteRequest) -> anyhow::Result<RouteReport> {
+        let mut live = self.0.live.lock().await;
+        self.0.change_routes(&mut live, request).await
+    }
+}
+
 impl Decide for Decisions {
     fn decided(
         &self,
@@ -152,10 +169,7 @@ impl Change {
         let merged = proposal::merge(&now.table, &proposed)?;
         let pending = now.once.iter().any(|once| once.proposal == *id);
         let changes = merged != now.table && !pending;
-        let diff = TextDiff::from_lines(&render_routes(&now.table), &render_routes(&merged))
-            .unified_diff()
-            .context_radius(2)
-            .to_string();
+        let diff = diff(&now.table, &merged);
         let gains = gains(&now.table, &merged);
         let mut next = now.clone();
         match scope {
@@ -179,6 +193,53 @@ fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyho
         "{MAX_ONE_TIME_GRANTS} one-time grants are unused already: allow it with the scope `run`"
     );
     Ok(OneTimeGrant { proposal: id.clone(), routes: proposed.render() })
+}
+
+/// The change of the routes as a unified diff.
+fn diff(old: &RouteTable, new: &RouteTable) -> String {
+    let (old, new) = (render_routes(old), render_routes(new));
+    TextDiff::from_lines(&old, &new).unified_diff().context_radius(2).to_string()
+}
+
+/// Returns the hosts of a change, the routes after it, and its edit unless it is an undo. Updates the list of changes
+/// that can be undone.
+fn changed_table(
+    change: RouteChange,
+    now: &RouteTable,
+    undo: &mut Vec<Replaced>,
+) -> anyhow::Result<(HostPattern, RouteTable, Option<RouteEdit>)> {
+    match change {
+        RouteChange::Edit(edit) => {
+            let (host, table) = (edit.host()?, edit.apply(now)?);
+            let before = of_host(now, &host).into_iter().filter(|route| host.covers_pattern(&route.host));
+            undo.push(Replaced { host: host.to_string(), before: RouteTable::new(before.collect())? });
+            Ok((host, table, Some(edit)))
+        }
+        RouteChange::Undo { host } => {
+            let host = RouteEdit::new(Action::Deny, host).host()?;
+            let of_these = |replaced: &Replaced| replaced.host == host.to_string();
+            let at = undo.iter().rposition(of_these);
+            let at = at.with_context(|| format!("there is no change of {host} to undo"))?;
+            let other = now.routes().iter().filter(|route| !host.covers_pattern(&route.host));
+            let restored = other.chain(undo.remove(at).before.routes()).cloned().collect();
+            Ok((host, now.with_routes(restored)?, None))
+        }
+    }
+}
+
+/// The routes that decide about these hosts: those of the hosts themselves, otherwise that of a wider wildcard.
+fn of_host(table: &RouteTable, host: &HostPattern) -> Vec<Route> {
+    let own = table.routes().iter().filter(|route| host.covers_pattern(&route.host));
+    let own: Vec<Route> = own.cloned().collect();
+    if own.is_empty() { table.effective(host).into_iter().cloned().collect() } else { own }
+}
+
+/// Describes the requests that `old` allows and `new` does not.
+fn losses(old: &RouteTable, new: &RouteTable) -> Vec<String> {
+    let lost = added_permissions::gains(new, old).into_iter();
+    // A lost host is described by its requests, and changed scanning among the gains.
+    let lost = lost.filter(|lost| !matches!(lost.what, What::Host | What::Scanning));
+    lost.map(|lost| lost.to_string()).collect()
 }
 
 /// Describes everything that `new` allows and `old` does not.
@@ -231,21 +292,102 @@ impl Inner {
             diff: change.diff,
         };
         self.write(&response.decided_by, intent).await?;
-        if change.changes
-            && let Err(why) = self.make_live(live, &change.next).await
-        {
+        if change.changes {
+            self.activate(live, &change.next, id).await?;
+        } else {
+            self.record_live(id, revision).await;
+        }
+        let none = || vec!["no change: all of it was allowed already".to_owned()];
+        Ok(if change.gains.is_empty() { none() } else { change.gains })
+    }
+
+    async fn change_routes(&self, live: &mut Live, request: RouteRequest) -> anyhow::Result<RouteReport> {
+        let now = live.routes.clone().context("this bottle's routes are unknown")?;
+        let mut undo = self.replaced().await?;
+        let (host, table, edit) = changed_table(request.change, &now.table, &mut undo)?;
+        let weakenings = match &edit {
+            Some(_) => weakenings(&now.table, &table),
+            // The user already agreed to the routes that an undo restores.
+            None => Vec::new(),
+        };
+        let mut report = RouteReport {
+            live: false,
+            revision: now.revision,
+            changed: table != now.table,
+            routes: of_host(&table, &host).iter().map(render_route).collect(),
+            gains: gains(&now.table, &table),
+            losses: losses(&now.table, &table),
+            weakenings,
+            host: host.to_string(),
+        };
+        let agreed = match request.weaken {
+            Consent::Always => true,
+            Consent::At(revision) => revision == now.revision,
+            Consent::Unasked => false,
+        };
+        if !report.changed || (!report.weakenings.is_empty() && !agreed) {
+            report.live = !report.changed;
+            return Ok(report);
+        }
+        let mut next = Routes { revision: now.revision.max(live.sent) + 1, table, ..now.clone() };
+        // A denial also ends the one-time grants for what it denies.
+        next.once.retain(|grant| {
+            proposal::parse(&grant.routes).is_ok_and(|routes| proposal::merge(&next.table, &routes).is_ok())
+        });
+        let (change, revision) = (Id::from_random(rand::random()), next.revision);
+        let intent = Entry::Change {
+            change: change.clone(),
+            edit,
+            host: report.host.clone(),
+            revision,
+            gains: report.gains.clone(),
+            losses: report.losses.clone(),
+            diff: diff(&now.table, &next.table),
+        };
+        self.write(&request.by, intent).await?;
+        self.activate(live, &next, change).await?;
+        if let Err(why) = self.save_replaced(undo).await {
+            tracing::warn!("this change of the routes cannot be undone: {why:#}");
+        }
+        (report.live, report.revision) = (true, revision);
+        Ok(report)
+    }
+
+    async fn replaced(&self) -> anyhow::Result<Vec<Replaced>> {
+        let folder = self.folder.clone();
+        let read = spawn_blocking(move || routes::read_replaced(&folder)).await?;
+        Ok(read.unwrap_or_else(|error| {
+            tracing::warn!("earlier changes of the routes cannot be undone: {error}");
+            Vec::new()
+        }))
+    }
+
+    async fn save_replaced(&self, changes: Vec<Replaced>) -> anyhow::Result<()> {
+        let folder = self.folder.clone();
+        let path = routes::replaced_path(&folder);
+        let written = spawn_blocking(move || routes::write_replaced(&folder, &changes)).await?;
+        Ok(written.map_err(|error| FileError::write(&path, error))?)
+    }
+
+    /// Makes the routes live and records in the audit log whether that succeeded.
+    async fn activate(&self, live: &mut Live, next: &Routes, id: Id) -> anyhow::Result<()> {
+        let revision = next.revision;
+        if let Err(why) = self.make_live(live, next).await {
             let failed = Entry::Failed { proposal: id, revision, why: format!("{why:#}") };
             if let Err(error) = self.write("keeper", failed).await {
                 tracing::warn!("cannot record that the routes failed: {error:#}");
             }
             return Err(why);
         }
-        if let Err(error) = self.write("keeper", Entry::Live { proposal: id, revision }).await {
+        self.record_live(id, revision).await;
+        Ok(())
+    }
+
+    async fn record_live(&self, proposal: Id, revision: u64) {
+        if let Err(error) = self.write("keeper", Entry::Live { proposal, revision }).await {
             // The audit log already contains the intent.
             tracing::warn!("cannot record that the routes are live: {error:#}");
         }
-        let none = || vec!["no change: all of it was allowed already".to_owned()];
-        Ok(if change.gains.is_empty() { none() } else { change.gains })
     }
 
     /// Writes the routes to disk and sends them to the proxy, which activates them.

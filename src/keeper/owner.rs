@@ -90,6 +90,7 @@ impl Owned<'_> {
             guest: guest.clone(),
             notices,
             asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(answering)),
+            decisions: decisions.clone(),
             commands,
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),

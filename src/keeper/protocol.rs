@@ -6,6 +6,7 @@
 
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Id, Question, Response, Tool};
+use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::session::bundle::Refused;
 use bottle_contract::session::guest::{Exit, GuestRequest, Overrun};
 use jiff::Timestamp;
@@ -58,6 +59,9 @@ pub enum KeeperRequest {
     /// Answers a question of the bottle. Answered with [`KeeperEvent::Answered`] after the effects are applied, or with
     /// `Refused`. After `Refused` the question stays pending, unless another client answered it.
     Answer(Box<Response>),
+    /// Changes the routes as the user wishes, without a proposal. Answered with [`KeeperEvent::RoutesChanged`], or with
+    /// `Refused`; nothing is changed then.
+    ChangeRoutes(Box<RouteRequest>),
     /// Adds a question of the user to the bottle's queue. Answered with [`KeeperEvent::Done`]. The answer to this
     /// question has the same effect as an answer to a question of the agent.
     Ask(Box<Question>),
@@ -85,6 +89,8 @@ pub enum KeeperEvent {
     Committed(Committed),
     /// The answer was applied. The strings describe its effects, as sentence fragments.
     Answered(Vec<String>),
+    /// The result of a change of the routes.
+    RoutesChanged(Box<RouteReport>),
     /// The request was carried out.
     Done,
     /// The agent exited. The value says whether there is unsaved work.
@@ -108,6 +114,64 @@ pub struct Committed {
     pub notes: Vec<String>,
     /// The shell command that exports the snapshot for another machine.
     pub moved_by: Option<String>,
+}
+
+/// The user's own change of a running bottle's routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteRequest {
+    /// The change.
+    pub change: RouteChange,
+    /// The account of the user.
+    pub by: String,
+    /// Whether the user agrees to a change that weakens the protection.
+    pub weaken: Consent,
+}
+
+/// A change of the routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouteChange {
+    /// Allows or denies requests, or changes the scanning.
+    Edit(RouteEdit),
+    /// Undoes the last change of exactly these hosts.
+    Undo {
+        /// The hosts, as the user writes them.
+        host: String,
+    },
+}
+
+/// Whether the user agrees to weaker protection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Consent {
+    /// The user was not asked.
+    Unasked,
+    /// The user agreed to the effect that the change has on the routes of this revision.
+    At(u64),
+    /// The user agrees to every effect.
+    Always,
+}
+
+/// The effect of a change of the routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteReport {
+    /// The hosts of the change, in canonical form.
+    pub host: String,
+    /// Whether the new routes are live. If not, nothing was changed yet, because the user was not asked about
+    /// `weakenings`.
+    pub live: bool,
+    /// The revision of the current routes.
+    pub revision: u64,
+    /// Whether the routes differ from the previous ones.
+    pub changed: bool,
+    /// The new routes of these hosts, as `egress.routes` has them. Empty if there are none.
+    pub routes: Vec<String>,
+    /// Requests that become allowed, in words.
+    pub gains: Vec<String>,
+    /// Requests that are no longer allowed, in words.
+    pub losses: Vec<String>,
+    /// How the change weakens the protection, in words.
+    pub weakenings: Vec<String>,
 }
 
 /// The user's decision about unsaved work.

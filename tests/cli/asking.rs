@@ -31,7 +31,7 @@ const FETCH: &str = "i=0; while [ $i -lt $1 ]; do exec 3<>/dev/tcp/egress/9099; 
 
 /// Returns a home with a running bottle `one`, whose only route allows GET requests for `/open`. If the
 /// backend is not available, reports that the test is skipped and returns none.
-fn running_bottle(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>> {
+pub(crate) fn running_bottle(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>> {
     let address: IpAddr = if backend == "docker" {
         if let Err(missing) = engine::here() {
             skip::aloud(test, &missing);
@@ -62,19 +62,22 @@ fn running_bottle(test: &str, backend: &str, flags: &[&str]) -> Result<Option<Te
     Ok(Some(home))
 }
 
-fn inside(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
+pub(crate) fn inside(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
     let mut program = home.program(["exec", "one", "--"].iter().chain(arguments).copied())?;
     program.deadline(PATIENCE).run()
 }
 
 /// Requests the page in the bottle until the response is 200, at most `tries` times. Returns the last status
 /// line.
-fn fetched(home: &TestHome, tries: &str) -> Result<String> {
+pub(crate) fn fetched(home: &TestHome, tries: &str) -> Result<String> {
     Ok(inside(home, &["bash", "-c", FETCH, "fetch", tries])?.expect_code(0).stdout)
 }
 
 /// Proposes `routes` from inside the bottle. Returns once the user can see the proposal.
-fn propose(home: &TestHome, routes: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
+pub(crate) fn propose(
+    home: &TestHome,
+    routes: &str,
+) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
     let mut program =
         home.program(["exec", "one", "--", "bottle-ask", "allow", "--why", "for the tests", routes])?;
     program.deadline(PATIENCE);
@@ -95,14 +98,14 @@ fn propose(home: &TestHome, routes: &str) -> Result<(thread::JoinHandle<Result<O
 }
 
 /// Returns the keeper process of the bottle `one`.
-fn keeper(home: &TestHome) -> Result<Pid> {
+pub(crate) fn keeper(home: &TestHome) -> Result<Pid> {
     let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
     let record: Value = serde_json::from_str(&record)?;
     let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
     keeper.and_then(Pid::from_raw).context("a keeper")
 }
 
-fn answer(running_bottle: thread::JoinHandle<Result<Outcome>>) -> Result<Outcome> {
+pub(crate) fn answer(running_bottle: thread::JoinHandle<Result<Outcome>>) -> Result<Outcome> {
     running_bottle.join().ok().context("asked")?
 }
 

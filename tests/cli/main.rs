@@ -72,6 +72,7 @@ mod pulling;
 mod races;
 mod readme;
 mod resuming;
+mod routes;
 mod running;
 mod screens;
 mod secrets;

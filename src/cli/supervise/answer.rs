@@ -198,7 +198,7 @@ async fn apply_routes(host: &Host, proposal: &Proposal, response: Response) -> R
 }
 
 /// Returns the user's account name, or the user id if the account has no name.
-fn user() -> String {
+pub(in crate::cli) fn user() -> String {
     let user = nix::unistd::getuid();
     let named = nix::unistd::User::from_uid(user).ok().flatten();
     named.map_or_else(|| user.to_string(), |user| user.name)

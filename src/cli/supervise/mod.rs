@@ -22,8 +22,10 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueHint};
 
 pub(crate) use self::answer::Unsaved;
+pub(super) use self::answer::user;
 pub(crate) use self::pending::count_pending;
 pub(super) use self::plain::show_addition;
+pub(super) use self::route_change::lookalike_warning;
 use self::scope::RequestedScope;
 pub(super) use self::scope::{Addition, SaveError};
 use super::completions;

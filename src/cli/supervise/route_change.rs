@@ -104,6 +104,7 @@ pub(super) fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Resu
     };
     let gained = records.iter().filter_map(|record| match &record.entry {
         Entry::Intent { proposal, revision, gains, .. }
+        | Entry::Change { change: proposal, revision, gains, .. }
             if (from + 1..=to).contains(revision) && is_live(proposal, *revision) =>
         {
             Some(gains.clone())
@@ -121,6 +122,6 @@ pub(super) fn proposed_text(proposal: &Proposal) -> String {
 }
 
 /// The warning about a host name that can be mistaken for another name.
-pub(super) fn lookalike_warning(host: &str) -> String {
+pub(in crate::cli) fn lookalike_warning(host: &str) -> String {
     format!("{host} has letters outside ASCII and can be mistaken for another name")
 }
