@@ -170,6 +170,9 @@ pub(crate) struct Question {
     pub(crate) justification: String,
     /// The proposed routes, or the report: untrusted text from the bottle.
     pub(crate) proposed_file: String,
+    /// For a finding: lines of the request or push around it, with the values redacted; untrusted text from the
+    /// bottle.
+    pub(crate) excerpt: Vec<String>,
     /// With `show`: requests that the proposed routes would newly allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gains: Option<Vec<String>>,
@@ -191,6 +194,7 @@ impl From<&Pending> for Question {
             summary: proposal.justification.lines().next().unwrap_or_default().to_owned(),
             justification: proposal.justification.clone(),
             proposed_file: proposal.proposed_file.clone(),
+            excerpt: proposal.excerpt.clone(),
             gains: None,
             arrived_at: proposal.arrival_timestamp,
             expires_at: proposal.expires_at,
@@ -235,6 +239,12 @@ pub(crate) struct ChangedRoutes {
     pub(crate) weakenings: Vec<String>,
     /// The command that undoes the change; absent if nothing changed.
     pub(crate) undo: Option<String>,
+    /// With `--save`: the file that was changed in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) saved: Option<String>,
+    /// With `--save`: the routes, and why the file was not changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unsaved: Option<Unsaved>,
 }
 
 /// An element of the array that `bottle audit show --json` prints: the entry of the audit log, without its hashes.

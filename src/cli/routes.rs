@@ -6,12 +6,14 @@
 //! ```
 //! The keeper computes the effect and applies it in the same way as an approval.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
+use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::edit::{Action, RouteEdit, Setting};
 use bottle_contract::route::{InboundDetector, OnMatch, OutboundDetector};
+use clap::Parser as _;
 use serde::de::DeserializeOwned;
 
 use super::completions;
@@ -20,7 +22,7 @@ use super::error::{CliError, require_answer};
 use super::exit;
 use super::json_schema::ChangedRoutes;
 use super::output::{Output, one_line};
-use super::supervise::{lookalike_warning, user};
+use super::supervise::{Addition, SaveError, Unsaved, lookalike_warning, show_addition, user};
 use super::terminal::{TerminalUser, interactive};
 use crate::host::Host;
 use crate::keeper::protocol::{Consent, KeeperEvent, KeeperRequest, RouteChange, RouteReport, RouteRequest};
@@ -77,6 +79,10 @@ struct Target {
     /// Only requests with this method; repeat or separate with commas for several
     #[arg(long = "method", value_name = "METHOD", value_delimiter = ',', conflicts_with = "undo")]
     methods: Vec<String>,
+    /// Also make this change in the bottle manifest BOTTLE, or in the one that the bottle was started from
+    #[arg(long, value_name = "BOTTLE", num_args = 0..=1, require_equals = true, conflicts_with = "undo")]
+    #[arg(add = completions::bottles())]
+    save: Option<Option<Name>>,
     /// Undo the last change of this host by `allow` or `deny`
     #[arg(long)]
     undo: bool,
@@ -110,7 +116,13 @@ fn named<T: DeserializeOwned>(word: &str) -> Result<T, String> {
 
 impl Allow {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let Self { target, git_fetch, outbound_detectors, inbound_detectors, outbound_on_match, yes } = self;
+        let yes = self.yes;
+        let (target, edit) = self.parts();
+        target.change(edit, yes, host, output)
+    }
+
+    fn parts(self) -> (Target, RouteEdit) {
+        let Self { target, git_fetch, outbound_detectors, inbound_detectors, outbound_on_match, .. } = self;
         let edit = RouteEdit {
             git_fetch,
             outbound_detectors: outbound_detectors.map(|detectors| detectors.0),
@@ -118,7 +130,7 @@ impl Allow {
             outbound_on_match,
             ..target.edit(Action::Allow)
         };
-        target.change(edit, yes, host, output)
+        (target, edit)
     }
 }
 
@@ -141,22 +153,102 @@ impl Target {
     }
 
     fn change(self, edit: RouteEdit, yes: bool, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let Self { slug, requests, undo, .. } = self;
-        let bad = |message: String| CliError::usage(message).about(&requests);
-        edit.host().map_err(|error| bad(error.to_string()))?;
-        if undo && edit.path.is_some() {
-            return Err(bad("`--undo` takes a host without a path".to_owned()));
-        }
-        let change = if undo { RouteChange::Undo { host: edit.host } } else { RouteChange::Edit(edit) };
+        let change = self.checked(edit)?;
+        let Self { slug, save, .. } = self;
         let changed = super::block_on(async {
             let channel = connect(host, &slug).await?;
-            apply(&channel, &slug, change, yes, output).await
+            let addition = match (&save, &change) {
+                (Some(name), RouteChange::Edit(edit)) => {
+                    let addition = Addition::of_edit(host, &slug, name.as_ref(), edit);
+                    Some(addition.map_err(|error| error.about("--save"))?)
+                }
+                _ => None,
+            };
+            let report = apply(&channel, &slug, change, yes, output).await?;
+            Ok(report.map(|report| (report, addition)))
         })?;
-        match changed {
-            Some(report) => show(&slug, &report, output)?,
-            None => output.note("nothing was changed"),
-        }
+        let Some((report, addition)) = changed else {
+            output.note("nothing was changed");
+            return Ok(exit::DONE);
+        };
+        let saved = addition.map(|addition| saved(host, &addition, output));
+        show(&slug, &report, saved, output)?;
         Ok(exit::DONE)
+    }
+
+    /// Returns the change, if the edit is valid.
+    fn checked(&self, edit: RouteEdit) -> Result<RouteChange, CliError> {
+        let bad = |message: String| CliError::usage(message).about(&self.requests);
+        edit.host().map_err(|error| bad(error.to_string()))?;
+        match (self.undo, &edit.path) {
+            (true, Some(_)) => Err(bad("`--undo` takes a host without a path".to_owned())),
+            (true, None) => Ok(RouteChange::Undo { host: edit.host }),
+            (false, _) => Ok(RouteChange::Edit(edit)),
+        }
+    }
+}
+
+/// A bottle manifest that was to be changed, and why it was not.
+type Saved = (PathBuf, Option<Unsaved>);
+
+/// Shows the change of the manifest and writes it.
+fn saved(host: &Host, addition: &Addition, output: &Output) -> Saved {
+    let shown = show_addition(output, addition, "").map_err(SaveError::from);
+    let error = shown.and_then(|()| addition.write(host)).err();
+    let unsaved = error.map(|error| Unsaved { why: error.to_string(), routes: addition.to_paste() });
+    (addition.path.clone(), unsaved)
+}
+
+/// A change that the user typed on the screen of `bottle supervise`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TypedChange {
+    pub(super) slug: Slug,
+    pub(super) change: RouteChange,
+}
+
+/// The words that the user types on the screen, as arguments of `allow` or `deny`.
+#[derive(Debug, clap::Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Typed<T: clap::Args> {
+    #[command(flatten)]
+    words: T,
+}
+
+impl TypedChange {
+    /// Parses the arguments of `bottle allow` or `bottle deny`.
+    ///
+    /// # Errors
+    /// Returns an error in words if the arguments are not valid, or if a flag has no meaning on the screen.
+    pub(super) fn parse(action: Action, text: &str) -> Result<Self, String> {
+        fn typed<T: clap::Args>(text: &str) -> Result<T, String> {
+            let parsed = Typed::<T>::try_parse_from(text.split_whitespace()).map(|typed| typed.words);
+            parsed.map_err(|error| {
+                let text = error.to_string();
+                text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+            })
+        }
+        let (target, edit) = match action {
+            Action::Allow => typed::<Allow>(text)?.parts(),
+            Action::Deny => {
+                let target = typed::<Deny>(text)?.target;
+                let edit = target.edit(action);
+                (target, edit)
+            }
+        };
+        if target.save.is_some() {
+            return Err("`--save` needs the command line".to_owned());
+        }
+        let change = target.checked(edit).map_err(|error| error.message)?;
+        Ok(Self { slug: target.slug, change })
+    }
+
+    /// Sends the change to the bottle's keeper.
+    ///
+    /// # Errors
+    /// Returns an error if nothing was changed.
+    pub(super) fn send(&self, host: &Host, weaken: Consent) -> Result<RouteReport, CliError> {
+        let request_of = RouteRequest { change: self.change.clone(), by: user(), weaken };
+        super::block_on(async { request(&connect(host, &self.slug).await?, &self.slug, request_of).await })
     }
 }
 
@@ -207,9 +299,14 @@ async fn request(channel: &Channel, slug: &Slug, request: RouteRequest) -> Resul
 }
 
 /// Prints the effect, the routes of the host, and how to undo the change.
-fn show(slug: &Slug, report: &RouteReport, output: &Output) -> Result<(), CliError> {
-    let undo = report.changed.then(|| format!("bottle allow {slug} {} --undo", shell_word(&report.host)));
+fn show(slug: &Slug, report: &RouteReport, saved: Option<Saved>, output: &Output) -> Result<(), CliError> {
+    let undo = undo_command(slug, report);
+    let (saved, unsaved) = match saved {
+        Some((path, unsaved)) => (Some(path.display().to_string()), unsaved),
+        None => (None, None),
+    };
     if output.json {
+        let saved = saved.filter(|_| unsaved.is_none());
         let RouteReport { host, revision, changed, routes, gains, losses, weakenings, .. } = report.clone();
         let slug = slug.to_string();
         return output.print_json(&ChangedRoutes {
@@ -222,6 +319,8 @@ fn show(slug: &Slug, report: &RouteReport, output: &Output) -> Result<(), CliErr
             losses,
             weakenings,
             undo,
+            saved,
+            unsaved,
         });
     }
     if report.host.split('.').any(|label| label.starts_with("xn--")) {
@@ -240,7 +339,23 @@ fn show(slug: &Slug, report: &RouteReport, output: &Output) -> Result<(), CliErr
     if let Some(undo) = undo {
         output.note(format!("live as revision {} until {slug} ends; `{undo}` undoes it", report.revision));
     }
+    match (saved, unsaved) {
+        (None, _) => {}
+        (Some(path), None) => output.note(format!("saved to {path}")),
+        (Some(path), Some(Unsaved { why, routes })) => {
+            output.warn(format!("{path} was not changed: {why}"));
+            if !routes.is_empty() {
+                output.note("the routes of this change, for a file of yours:");
+                output.write_error_lines(routes.trim_end());
+            }
+        }
+    }
     Ok(())
+}
+
+/// The command that undoes a change; none if nothing changed.
+pub(super) fn undo_command(slug: &Slug, report: &RouteReport) -> Option<String> {
+    report.changed.then(|| format!("bottle allow {slug} {} --undo", shell_word(&report.host)))
 }
 
 /// Renders routes as the items of `egress.routes`.

@@ -1,12 +1,13 @@
-//! Appends approved routes to a bottle manifest, and preserves the rest of its text.
+//! Appends approved routes to a bottle manifest, or changes its routes as the user wishes, and preserves the rest
+//! of its text.
 //!
-//! The new lines are inserted at one position, and the result is parsed again. If its content is not the old
-//! content with the new routes after the old ones, the append is refused, and the user must edit the file by
-//! hand.
+//! New lines are inserted at one position, and a changed route replaces the lines of the old one. The result is
+//! parsed again. If its content is not the old content with these routes, the change is refused, and the user must
+//! edit the file by hand.
 
 use bottle_contract::names::Name;
-use bottle_contract::proposal::Proposal;
-use bottle_contract::route::{HostPattern, Route};
+use bottle_contract::route::edit::{EditError, RouteEdit};
+use bottle_contract::route::{HostPattern, Route, RouteTable, render_list};
 use bottle_contract::yaml::{self, Node, Value};
 
 use super::Position;
@@ -34,11 +35,17 @@ pub enum AppendError {
     /// The layout of the file does not allow inserted lines.
     #[error("its routes are not written one per line, so none can be added")]
     Shape,
+    /// The file's routes cannot be changed in this way.
+    #[error("its routes cannot be changed: {0}")]
+    Edit(#[from] EditError),
+    /// The file's routes decide in this way already.
+    #[error("its own routes need no change; another bottle file has the route")]
+    Unchanged,
 }
 
 /// Returns the text of a bottle manifest that contains only these routes.
 #[must_use]
-pub fn from_routes(routes: &Proposal) -> String {
+pub fn from_routes(routes: &[Route]) -> String {
     format!("---\negress:\n  routes:\n{}---\n", items(routes, 4, "\n"))
 }
 
@@ -46,10 +53,10 @@ pub fn from_routes(routes: &Proposal) -> String {
 ///
 /// # Errors
 /// Returns [`AppendError`] if the routes cannot be appended. The user must then add the routes by hand.
-pub fn append(name: &Name, source: &Source, text: &str, routes: &Proposal) -> Result<String, AppendError> {
+pub fn append(name: &Name, source: &Source, text: &str, routes: &[Route]) -> Result<String, AppendError> {
     let before = BottleLayer::parse(name.clone(), source.clone(), text)?;
     for own in &before.egress.routes {
-        for new in routes.routes() {
+        for new in routes {
             if own.value.host.covers_pattern(&new.host) || new.host.covers_pattern(&own.value.host) {
                 let (own_host, host) = (own.value.host.clone(), new.host.clone());
                 return Err(AppendError::Listed { at: own.at, own: own_host, host });
@@ -57,16 +64,87 @@ pub fn append(name: &Name, source: &Source, text: &str, routes: &Proposal) -> Re
         }
     }
     let new = insert_lines(text, routes).ok_or(AppendError::Shape)?;
-    let after = BottleLayer::parse(name.clone(), source.clone(), &new).map_err(|_| AppendError::Shape)?;
-    let actual: Vec<&Route> = after.egress.routes.iter().map(|route| &route.value).collect();
     let old = before.egress.routes.iter().map(|route| route.value.clone());
-    let expected: Vec<Route> = old.chain(routes.routes().iter().map(|route| route.to_route())).collect();
-    let same = actual.iter().copied().eq(&expected) && rest(text) == rest(&new) && body(text) == body(&new);
+    let expected: Vec<Route> = old.chain(routes.iter().cloned()).collect();
+    checked(name, source, text, new, &expected)
+}
+
+/// Changes the routes in `text` with an edit of the user, and returns the new text. Comments inside a changed route
+/// are lost.
+///
+/// # Errors
+/// Returns [`AppendError`] if the routes cannot be changed. The user must then change the file by hand.
+pub fn apply(name: &Name, source: &Source, text: &str, edit: &RouteEdit) -> Result<String, AppendError> {
+    let before = BottleLayer::parse(name.clone(), source.clone(), text)?;
+    let old: Vec<Route> = before.egress.routes.iter().map(|route| route.value.clone()).collect();
+    let table = RouteTable::new(old.clone()).map_err(EditError::from)?;
+    let changed = edit.apply(&table)?;
+    if changed == table {
+        return Err(AppendError::Unchanged);
+    }
+    let mut new = text.to_owned();
+    // From the last route to the first, so that the numbers of earlier routes stay valid.
+    for (number, route) in old.iter().enumerate().rev() {
+        let now = changed.declared(&route.host);
+        if now != Some(route) {
+            new = replace_lines(&new, number, now).ok_or(AppendError::Shape)?;
+        }
+    }
+    let kept = old.iter().filter_map(|route| changed.declared(&route.host)).cloned();
+    let added: Vec<Route> =
+        changed.routes().iter().filter(|route| table.declared(&route.host).is_none()).cloned().collect();
+    if !added.is_empty() {
+        new = insert_lines(&new, &added).ok_or(AppendError::Shape)?;
+    }
+    let expected: Vec<Route> = kept.chain(added.iter().cloned()).collect();
+    checked(name, source, text, new, &expected)
+}
+
+/// Returns the new text, if it contains the expected routes and is otherwise equal to the old text.
+fn checked(
+    name: &Name,
+    source: &Source,
+    text: &str,
+    new: String,
+    expected: &[Route],
+) -> Result<String, AppendError> {
+    let after = BottleLayer::parse(name.clone(), source.clone(), &new).map_err(|_| AppendError::Shape)?;
+    let actual = after.egress.routes.iter().map(|route| &route.value);
+    let same = actual.eq(expected) && rest(text) == rest(&new) && body(text) == body(&new);
     if same { Ok(new) } else { Err(AppendError::Shape) }
 }
 
+/// Replaces the lines of the route with this number, or removes them. Returns none if they are not found.
+fn replace_lines(text: &str, number: usize, route: Option<&Route>) -> Option<String> {
+    let yaml = frontmatter::split(text).ok()?.yaml?;
+    let newline = if yaml.contains("\r\n") { "\r\n" } else { "\n" };
+    let lines = Lines::new(yaml);
+    let egress = lines.key("egress", 0, 0..lines.count())?;
+    let block = lines.below(egress, 0);
+    let indent = block.clone().find_map(|line| lines.indent(line))?;
+    let key = lines.key("routes", indent, block)?;
+    let list = lines.list_below(key, indent);
+    let own = list.clone().find_map(|line| lines.indent(line))?;
+    let is_start =
+        |line: &usize| lines.indent(*line) == Some(own) && lines.0[*line].trim_start().starts_with('-');
+    let starts: Vec<usize> = list.clone().filter(is_start).collect();
+    let start = *starts.get(number)?;
+    let end = lines.end(start..starts.get(number + 1).copied().unwrap_or(list.end));
+    let offset = text.len() - text.trim_start_matches('\u{feff}').len();
+    let [key_start, start_at, end_at] = [key, start, end].map(|line| offset + lines.start(line));
+    let new = route.map(|route| items(std::slice::from_ref(route), own, newline)).unwrap_or_default();
+    let (head, tail) = (&text[..start_at], &text[end_at..]);
+    if route.is_none() && starts.len() == 1 {
+        // A key without a value is not valid.
+        let head =
+            format!("{}{}", &head[..key_start], head[key_start..].replacen("routes:", "routes: []", 1));
+        return Some(format!("{head}{tail}"));
+    }
+    Some(format!("{head}{new}{tail}"))
+}
+
 /// Inserts the routes after the last route in the text. Returns none if no position is found.
-fn insert_lines(text: &str, routes: &Proposal) -> Option<String> {
+fn insert_lines(text: &str, routes: &[Route]) -> Option<String> {
     let yaml = frontmatter::split(text).ok()?.yaml?;
     let newline = if yaml.contains("\r\n") { "\r\n" } else { "\n" };
     let lines = Lines::new(yaml);
@@ -96,8 +174,8 @@ fn insert_lines(text: &str, routes: &Proposal) -> Option<String> {
 }
 
 /// Renders the routes as list items, indented by `indent` columns.
-fn items(routes: &Proposal, indent: usize, newline: &str) -> String {
-    let text = routes.render();
+fn items(routes: &[Route], indent: usize, newline: &str) -> String {
+    let text = render_list(routes);
     let lines = text.lines().skip_while(|line| !line.trim_start().starts_with('-'));
     let drop = lines.clone().next().map_or(0, |line| line.len() - line.trim_start().len());
     lines.map(|line| format!("{:indent$}{}{newline}", "", line.get(drop..).unwrap_or_default())).collect()
@@ -196,7 +274,7 @@ mod tests {
     }
 
     fn append_yaml(text: &str, routes: &str) -> Result<String, AppendError> {
-        let routes = proposal::parse(routes).expect(routes);
+        let routes = proposal::parse(routes).expect(routes).to_routes();
         append(&"one".parse().expect("name"), &source(), text, &routes)
     }
 
@@ -253,8 +331,54 @@ mod tests {
     }
 
     #[test]
+    fn an_edit_changes_only_the_lines_of_its_routes() {
+        use bottle_contract::route::edit::Action;
+        let text = "---\negress:\n  routes:  # all\n  # first\n  - host: a.example  # one\n    matches:\n    - methods: [GET]\n\n  # second\n  - host: b.example\n  log: 1\n---\nwords\n";
+        let change = |text: &str, action, host: &str, method: Option<&str>| {
+            let edit = RouteEdit {
+                methods: method.map(str::to_owned).into_iter().collect(),
+                ..RouteEdit::new(action, host)
+            };
+            apply(&"one".parse().expect("name"), &source(), text, &edit)
+        };
+        for (action, host, method, old, new) in [
+            (
+                Action::Allow,
+                "a.example",
+                Some("POST"),
+                "  - host: a.example  # one\n    matches:\n    - methods: [GET]\n",
+                "  - host: a.example\n    matches:\n    - methods:\n      - GET\n    - methods:\n      - POST\n",
+            ),
+            (Action::Deny, "b.example", None, "  - host: b.example\n", ""),
+            (
+                Action::Deny,
+                "b.example",
+                Some("PUT"),
+                "  - host: b.example\n",
+                "  - host: b.example\n    except:\n    - methods:\n      - PUT\n",
+            ),
+            (
+                Action::Allow,
+                "c.example",
+                None,
+                "  - host: b.example\n",
+                "  - host: b.example\n  - host: c.example\n",
+            ),
+        ] {
+            let changed = change(text, action, host, method).expect(host);
+            assert_eq!(changed, text.replace(old, new), "{action:?} {host}");
+        }
+        let one = change(text, Action::Deny, "a.example", None).expect("one left");
+        let none = change(&one, Action::Deny, "b.example", None).expect("none left");
+        assert!(none.contains("  routes: []  # all\n") && none.contains("  # second\n"), "{none}");
+        assert_eq!(change(text, Action::Deny, "x.example", None), Err(AppendError::Unchanged));
+        let flow = "---\negress:\n  routes: [{host: a.example}]\n---\n";
+        assert_eq!(change(flow, Action::Deny, "a.example", None), Err(AppendError::Shape));
+    }
+
+    #[test]
     fn a_generated_file_is_a_valid_bottle() {
-        let routes = proposal::parse(NEW).expect("routes");
+        let routes = proposal::parse(NEW).expect("routes").to_routes();
         let layer = BottleLayer::parse("one".parse().expect("name"), source(), &from_routes(&routes));
         assert_eq!(layer.expect("a bottle").egress.routes.len(), 1);
     }

@@ -149,6 +149,69 @@ fn asks_before_a_change_that_weakens_the_protection() -> Result<()> {
     Ok(())
 }
 
+/// `--save` makes the same change in the user's bottle file, and prints the routes where that is not possible.
+#[test]
+fn saves_a_change_to_the_bottle_file() -> Result<()> {
+    let Some(home) = running_bottle("allow and save", "linux", &[])? else { return Ok(()) };
+    let file = home.bottle_home().join("bottles/asks.md");
+    let before = std::fs::read_to_string(&file)?;
+    let saved = run(&home, &["allow", "one", "docs.example/api", "--save"])?.expect_code(0);
+    ensure!(saved.stderr.contains("  +   - host: docs.example\n"), "{}", saved.stderr);
+    ensure!(
+        saved.stderr.contains("saved to ") && saved.stderr.contains("bottles/asks.md"),
+        "{}",
+        saved.stderr
+    );
+    let _ = change(&home, &["deny", "one", "docs.example/api/admin", "--save=asks"])?;
+    let after = std::fs::read_to_string(&file)?;
+    let added = "  - host: docs.example\n    matches:\n    - paths:\n      - type: prefix\n        value: /api\n    \
+                 except:\n    - paths:\n      - type: prefix\n        value: /api/admin\n---\n";
+    ensure!(after == before.replacen("\n---\n", &format!("\n{added}"), 1), "{after}");
+    let removed = change(&home, &["deny", "one", "docs.example", "--save"])?;
+    ensure!(removed["saved"].as_str().is_some_and(|path| path.ends_with("bottles/asks.md")), "{removed}");
+    ensure!(std::fs::read_to_string(&file)? == before);
+    // The file has no such route.
+    let none = change(&home, &["deny", "one", "docs.example", "--save"])?;
+    ensure!(none["unsaved"]["why"].as_str().is_some_and(|why| why.contains("need no change")), "{none}");
+    // A new file gets the route; a shipped one is not changed, and neither are the live routes.
+    let _ = change(&home, &["allow", "one", "new.example", "--save=mine"])?;
+    let mine = std::fs::read_to_string(home.bottle_home().join("bottles/mine.md"))?;
+    ensure!(mine == "---\negress:\n  routes:\n    - host: new.example\n---\n", "{mine}");
+    let shipped = run(&home, &["allow", "one", "other.example", "--save=dev"])?.expect_code(2);
+    ensure!(shipped.stderr.contains("it is not yours"), "{}", shipped.stderr);
+    let routes = inside(&home, &["bottle-ask", "routes"])?.expect_code(0).stdout;
+    ensure!(routes.contains("new.example") && !routes.contains("other.example"), "{routes}");
+    Ok(())
+}
+
+/// The user changes routes on the screen of `bottle supervise`.
+#[test]
+fn a_key_on_the_screen_changes_routes() -> Result<()> {
+    let Some(home) = running_bottle("allow on the screen", "linux", &[])? else { return Ok(()) };
+    let mut pty = home.on_terminal(&["supervise"], 24, 100)?;
+    pty.wait_for("No pending proposals")?;
+    pty.type_keys("+")?;
+    pty.wait_for("Allow: _")?;
+    pty.type_keys("one api.site.example/new\r")?;
+    pty.wait_for("one is live with + api.site.example: every method of /new/*")?;
+    ensure!(status(&home)? == "200");
+    pty.type_keys("+")?;
+    pty.type_keys("one api.site.example --outbound-detectors false\r")?;
+    pty.wait_for("Change the routes nevertheless? [y/N]")?;
+    pty.type_keys("n")?;
+    pty.wait_for("nothing was changed")?;
+    pty.type_keys("-")?;
+    pty.type_keys("one api.site.example\r")?;
+    pty.wait_for("one is live with - api.site.example")?;
+    ensure!(status(&home)? == "403");
+    pty.type_keys("-")?;
+    pty.type_keys("nine api.site.example\r")?;
+    pty.wait_for("there is no bottle named nine")?;
+    pty.type_keys("q")?;
+    ensure!(pty.wait_exit()? == 0, "{}", pty.screen());
+    Ok(())
+}
+
 #[test]
 fn refuses_what_no_route_can_say() -> Result<()> {
     let empty = home()?;

@@ -88,7 +88,12 @@ pub(crate) fn question(number: u8, tool: Tool, why: &str) -> Question {
 #[test]
 fn lists_shows_and_answers_proposals() -> Result<()> {
     let home = home()?;
-    let held = question(0xa1, Tool::EgressTokenAllow, "POST api.example.com/v1 holds what may be a secret");
+    let held = Question {
+        excerpt: ["POST https://api.example.com/v1", "the body:", "  use [redacted] \u{1b}[2J to log in"]
+            .map(str::to_owned)
+            .into(),
+        ..question(0xa1, Tool::EgressTokenAllow, "POST api.example.com/v1 holds what may be a secret")
+    };
     let push = question(0xb2, Tool::GitleaksAllow, "a push to work holds 1 thing that may be a secret");
     let held = Asking::begin(&home, "one", held)?;
     let push = Asking::begin(&home, "two", push)?;

@@ -89,6 +89,10 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     lines.push(foreign(justification));
     lines.push(if tool.reports() { "\n  Findings:" } else { "\n  Request:" }.to_owned());
     lines.push(foreign(&proposed_text(&pending.proposal)));
+    if !pending.proposal.excerpt.is_empty() {
+        lines.push("\n  Excerpt, with the values redacted:".to_owned());
+        lines.extend(pending.proposal.excerpt.iter().map(|line| foreign(line)));
+    }
     match route_change {
         None => {}
         Some(Ok(route_change)) if route_change.gains.is_empty() => {
@@ -144,7 +148,7 @@ pub(super) fn approve(
     answer(host, output, &pending, Decision::Approve { reason, routes, grant })
 }
 
-/// Shows the lines that will be added to a manifest. `when` is the beginning of the heading.
+/// Shows the lines that will be changed in a manifest. `when` is the beginning of the heading.
 ///
 /// # Errors
 /// Returns an error if the manifest cannot be extended.
@@ -157,10 +161,14 @@ pub(in crate::cli) fn show_addition(
     if output.json || output.quiet {
         return Ok(());
     }
-    output.note(format!("{when}these lines are added to {}", addition.path.display()));
+    let removes = diff.iter().any(|changed| matches!(changed, Changed::Removed(_)));
+    let what = if removes { "these lines are changed in" } else { "these lines are added to" };
+    output.note(format!("{when}{what} {}", addition.path.display()));
     for changed in diff {
-        if let Changed::Added(line) = changed {
-            output.write_error_lines(&format!("  + {}", one_line(&line)));
+        match changed {
+            Changed::Added(line) => output.write_error_lines(&format!("  + {}", one_line(&line))),
+            Changed::Removed(line) => output.write_error_lines(&format!("  - {}", one_line(&line))),
+            Changed::Same(_) | Changed::Gap => {}
         }
     }
     Ok(())

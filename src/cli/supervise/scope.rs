@@ -8,15 +8,17 @@ use std::str::FromStr;
 use bottle_contract::names::{BadName, Name, Slug};
 use bottle_contract::proposal::{self, Proposal as Routes};
 use bottle_contract::queue::{Proposal, Scope};
+use bottle_contract::route::edit::RouteEdit;
+use bottle_contract::route::{RouteTable, render_list};
 
 use super::route_change::{Changed, changed};
 use crate::cli::choice::manifests;
 use crate::cli::error::CliError;
 use crate::host::Host;
 use crate::instance::{State, Store};
-use crate::manifest::append::{AppendError, append, from_routes};
+use crate::manifest::append::{AppendError, append, apply, from_routes};
 use crate::manifest::write_manifest::{path_of, write_manifest, write_new_manifest};
-use crate::manifest::{Kind as ManifestKind, Manifests, Place};
+use crate::manifest::{Kind as ManifestKind, Manifests, Place, Source};
 use crate::resolve::ResolveError;
 
 /// The scope that the user requested.
@@ -102,7 +104,8 @@ impl GrantScope {
 pub(in crate::cli) struct Addition {
     name: Name,
     pub(in crate::cli) path: PathBuf,
-    routes: Routes,
+    /// The routes for the user to add by hand.
+    paste: String,
     /// The manifest's current text; none for a new manifest.
     before: Option<String>,
     /// The manifest's new text, or why it cannot be extended.
@@ -142,6 +145,43 @@ impl Addition {
         wanted: Option<&Name>,
         routes: Routes,
     ) -> Result<Self, CliError> {
+        let list = routes.to_routes();
+        let new = || Ok(from_routes(&list));
+        let extended = |name: &Name, source: &Source, text: &str| append(name, source, text, &list);
+        Self::prepared(host, slug, wanted, routes.render(), new, extended)
+    }
+
+    /// Prepares the same change of this bottle manifest as the user makes to the running bottle; otherwise like
+    /// [`Addition::new`].
+    ///
+    /// # Errors
+    /// Returns an error if it is unclear which manifest to change, or if the manifest does not belong to the
+    /// user.
+    pub(in crate::cli) fn of_edit(
+        host: &Host,
+        slug: &Slug,
+        wanted: Option<&Name>,
+        edit: &RouteEdit,
+    ) -> Result<Self, CliError> {
+        let alone = edit.apply(&RouteTable::default()).map_err(AppendError::from);
+        let paste = alone.as_ref().map_or_else(|_| String::new(), |table| render_list(table.routes()));
+        let new = || match alone {
+            Ok(table) if table.routes().is_empty() => Err(AppendError::Unchanged),
+            Ok(table) => Ok(from_routes(table.routes())),
+            Err(error) => Err(error),
+        };
+        let changed = |name: &Name, source: &Source, text: &str| apply(name, source, text, edit);
+        Self::prepared(host, slug, wanted, paste, new, changed)
+    }
+
+    fn prepared(
+        host: &Host,
+        slug: &Slug,
+        wanted: Option<&Name>,
+        paste: String,
+        new: impl FnOnce() -> Result<String, AppendError>,
+        changed: impl FnOnce(&Name, &Source, &str) -> Result<String, AppendError>,
+    ) -> Result<Self, CliError> {
         let all = manifests(host);
         let name = match wanted {
             Some(name) => name.clone(),
@@ -150,10 +190,10 @@ impl Addition {
         let path = path_of(&host.home, ManifestKind::Bottle, &name);
         let before = text_of(&all, &name)?;
         let after = match &before {
-            None => Ok(from_routes(&routes)),
-            Some((source, text)) => append(&name, source, text, &routes),
+            None => new(),
+            Some((source, text)) => changed(&name, source, text),
         };
-        Ok(Self { name, path, routes, before: before.map(|(_, text)| text), after })
+        Ok(Self { name, path, paste, before: before.map(|(_, text)| text), after })
     }
 
     /// Returns the change of the manifest line by line, or why it cannot be extended.
@@ -180,7 +220,7 @@ impl Addition {
 
     /// Renders the routes for the user to add by hand.
     pub(in crate::cli) fn to_paste(&self) -> String {
-        self.routes.render()
+        self.paste.clone()
     }
 }
 
@@ -217,7 +257,7 @@ fn only(names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
 }
 
 /// Returns the text of the user's bottle manifest with this name; none for a new one.
-fn text_of(all: &Manifests, name: &Name) -> Result<Option<(crate::manifest::Source, String)>, CliError> {
+fn text_of(all: &Manifests, name: &Name) -> Result<Option<(Source, String)>, CliError> {
     let found = all.find(ManifestKind::Bottle, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };
     if entry.source.place != Place::Home {

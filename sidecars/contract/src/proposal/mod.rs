@@ -91,7 +91,7 @@ impl Proposal {
     /// Renders the proposal in canonical form. [`parse`] accepts this form.
     #[must_use]
     pub fn render(&self) -> String {
-        render_list(&self.routes.iter().map(ProposedRoute::to_route).collect::<Vec<_>>())
+        render_list(&self.to_routes())
     }
 
     /// Returns the proposed hosts with non-ASCII letters, in wire form (`xn--…`, RFC 5891). Such a name may
@@ -100,6 +100,12 @@ impl Proposal {
     pub fn international_hosts(&self) -> Vec<String> {
         let names = self.routes.iter().map(|route| route.host.to_string());
         names.filter(|name| name.split('.').any(|label| label.starts_with("xn--"))).collect()
+    }
+
+    /// The routes for hosts that have no route yet.
+    #[must_use]
+    pub fn to_routes(&self) -> Vec<Route> {
+        self.routes.iter().map(ProposedRoute::to_route).collect()
     }
 
     /// The proposed routes.

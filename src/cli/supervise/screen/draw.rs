@@ -36,6 +36,7 @@ const HELP: &[(&str, &str)] = &[
     ("u", "drop your edit"),
     ("o", "scope of routes: this run, one request, or saved to a file"),
     ("r", "reject with a reason; dismiss when no process waits"),
+    ("+ -", "allow or deny a bottle requests, without a proposal"),
     ("q, Ctrl-C", "quit; proposals stay pending"),
 ];
 

@@ -3,6 +3,7 @@
 //! Text is wrapped again only when the text or the width changes, because an agent's text may be long.
 
 use bottle_contract::queue::Id;
+use bottle_contract::route::edit::Action;
 use jiff::Timestamp;
 use ratatui::text::Line;
 
@@ -126,7 +127,10 @@ pub(super) fn prompt(overlay: Option<&Overlay>) -> Option<(&'static str, &str)> 
     match overlay {
         Some(Overlay::Reason { yes: true, line, .. }) => Some(("Reason to approve: ", line.text())),
         Some(Overlay::Reason { yes: false, line, .. }) => Some(("Reason to reject: ", line.text())),
-        _ => None,
+        Some(Overlay::Routes { action: Action::Allow, line }) => Some(("Allow: ", line.text())),
+        Some(Overlay::Routes { action: Action::Deny, line }) => Some(("Deny: ", line.text())),
+        Some(Overlay::Weaken { .. }) => Some(("Change the routes nevertheless? [y/N] ", "")),
+        Some(Overlay::Help) | None => None,
     }
 }
 

@@ -43,10 +43,12 @@ use super::scope::files;
 use crate::cli::editor::Draft;
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
+use crate::cli::routes::TypedChange;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::style::Styles;
 use crate::cli::terminal::{FullScreen, Typed};
 use crate::host::Host;
+use crate::keeper::protocol::{Consent, RouteReport};
 
 /// The poll interval of the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -135,6 +137,7 @@ enum Event {
     Polled(Listing),
     PollFailed(String),
     Answered { id: Id, outcome: Result<AnswerOutcome, String> },
+    Changed { change: TypedChange, outcome: Result<RouteReport, String> },
 }
 
 fn on_terminal(
@@ -216,6 +219,7 @@ impl Screen {
                     Effect::Nothing => {}
                     Effect::Leave => return Ok(self.state.into_unsaved()),
                     Effect::Answer { pending, decision } => self.answer(*pending, decision),
+                    Effect::Change { change, weaken } => self.change(change, weaken),
                     Effect::Edit { id, text } => full = self.edit(full, &id, text)?,
                 }
             }
@@ -237,6 +241,7 @@ impl Screen {
             Event::Polled(listing) => self.state.poll_succeeded(listing, now),
             Event::PollFailed(why) => self.state.poll_failed(why),
             Event::Answered { id, outcome } => self.state.answered(&id, outcome, now),
+            Event::Changed { change, outcome } => self.state.routes_changed(change, outcome),
         }
     }
 
@@ -258,6 +263,15 @@ impl Screen {
             let outcome = answer::answer(&host, &pending, decision).map_err(|error| error.message);
             // The receiver is dropped when the user closes the screen. The result is in the audit log too.
             let _ = sender.send(Event::Answered { id: pending.proposal.id, outcome });
+        });
+    }
+
+    fn change(&self, change: TypedChange, weaken: Consent) {
+        let (host, sender) = (self.host.clone(), self.sender.clone());
+        std::thread::spawn(move || {
+            let outcome = change.send(&host, weaken).map_err(|error| error.message);
+            // The receiver is dropped when the user closes the screen. The result is in the audit log too.
+            let _ = sender.send(Event::Changed { change, outcome });
         });
     }
 

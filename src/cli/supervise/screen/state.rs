@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use bottle_contract::names::Name;
 use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::{Id, Proposal};
+use bottle_contract::route::edit::Action;
 use bottle_queue::{Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::Timestamp;
@@ -14,11 +15,13 @@ use jiff::Timestamp;
 use super::layout::ScreenLayout;
 use super::line::{self, TypedLine};
 use super::rows::Rows;
+use crate::cli::routes::{TypedChange, undo_command};
 use crate::cli::style::Styles;
 use crate::cli::supervise::answer::{AnswerOutcome, Decision, Unsaved, canonical_routes};
 use crate::cli::supervise::pending::{skipped_file, span, state_text};
 use crate::cli::supervise::route_change::RouteChange;
 use crate::cli::supervise::scope::{GrantScope, RequestedScope};
+use crate::keeper::protocol::{Consent, RouteReport};
 
 /// The number of lines that a page key moves in the list.
 const PAGE: usize = 10;
@@ -37,6 +40,8 @@ pub(super) struct State {
     scopes: BTreeMap<Id, RequestedScope>,
     /// Answers in progress.
     in_progress: BTreeMap<Id, InProgress>,
+    /// Whether a change of routes is in progress.
+    changing: bool,
     damaged: Vec<String>,
     /// Routes that could not be saved, by file.
     unsaved: Vec<(PathBuf, Unsaved)>,
@@ -70,6 +75,14 @@ pub(super) enum Overlay {
         /// Whether the answer approves; otherwise it rejects.
         yes: bool,
         line: TypedLine,
+    },
+    /// The input line for a change of a bottle's routes, as arguments of `bottle allow` or `bottle deny`.
+    Routes { action: Action, line: TypedLine },
+    /// The question whether a change may weaken the protection.
+    Weaken {
+        change: TypedChange,
+        /// The revision of the routes that the effect was computed for.
+        revision: u64,
     },
 }
 
@@ -140,6 +153,11 @@ pub(super) enum Effect {
         pending: Box<Pending>,
         decision: Decision,
     },
+    /// Change routes, and pass the result to [`State::routes_changed`].
+    Change {
+        change: TypedChange,
+        weaken: Consent,
+    },
     /// Open this text in the user's editor, and pass the result to [`State::edited`].
     Edit {
         id: Id,
@@ -205,7 +223,7 @@ impl State {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        !self.in_progress.is_empty()
+        self.changing || !self.in_progress.is_empty()
     }
 
     /// Returns the input for computing the effect of the selected proposal.
@@ -330,6 +348,36 @@ impl State {
         self.layout.forget();
     }
 
+    /// Handles the result of a change of routes.
+    pub(super) fn routes_changed(&mut self, change: TypedChange, outcome: Result<RouteReport, String>) {
+        self.changing = false;
+        self.leaving = false;
+        let slug = &change.slug;
+        match outcome {
+            Err(why) => drop(self.set_message(Tone::Bad, format!("{slug}: {why}"))),
+            Ok(report) if !report.live => {
+                let words = format!("{slug}: this weakens the protection: {}", report.weakenings.join("; "));
+                self.set_message(Tone::Bad, words);
+                // Another window is not replaced: its keys are meant for its own question.
+                if self.overlay.is_none() {
+                    self.overlay = Some(Overlay::Weaken { change, revision: report.revision });
+                }
+            }
+            Ok(report) => {
+                let undo = undo_command(slug, &report).map(|undo| format!("; `{undo}` undoes it"));
+                let signed =
+                    |sign, words: Vec<String>| words.into_iter().map(move |words| format!("{sign} {words}"));
+                let effects = signed('+', report.gains).chain(signed('-', report.losses)).collect::<Vec<_>>();
+                let words = match undo {
+                    Some(undo) => format!("{slug} is live with {}{undo}", effects.join("; ")),
+                    None => format!("{slug}: no change, its routes decide so already"),
+                };
+                self.set_message(Tone::Good, words);
+            }
+        }
+        self.layout.forget();
+    }
+
     /// Handles the end of the editor. `given` is the text that was opened in it.
     pub(super) fn edited(&mut self, id: &Id, given: &str, edited: Edited) {
         self.layout.forget();
@@ -371,6 +419,13 @@ impl State {
         match self.overlay.take() {
             Some(Overlay::Help) => return Effect::Nothing,
             Some(Overlay::Reason { id, yes, line }) => return self.type_reason(id, yes, line, key, now),
+            Some(Overlay::Routes { action, line }) => return self.type_routes(action, line, key),
+            Some(Overlay::Weaken { change, revision }) => {
+                if matches!(key.code, KeyCode::Char('y')) && !control {
+                    return self.change(change, Consent::At(revision));
+                }
+                return self.set_message(Tone::Plain, "nothing was changed");
+            }
             None => {}
         }
         let leaves =
@@ -390,6 +445,8 @@ impl State {
             KeyCode::Char('r') => self.reject(now),
             KeyCode::Char('o') => self.choose_scope(),
             KeyCode::Char('u') => self.drop_draft(),
+            KeyCode::Char('+') => self.ask_for_routes(Action::Allow),
+            KeyCode::Char('-') => self.ask_for_routes(Action::Deny),
             code => {
                 match self.view {
                     View::List => self.move_in_list(code),
@@ -403,7 +460,7 @@ impl State {
     /// Inserts pasted text into the input line. Pasted text is never handled as keys.
     pub(super) fn paste(&mut self, text: &str) {
         match &mut self.overlay {
-            Some(Overlay::Reason { line, .. }) => line.paste(text),
+            Some(Overlay::Reason { line, .. } | Overlay::Routes { line, .. }) => line.paste(text),
             _ => drop(self.set_message(Tone::Plain, "pasted text decides nothing")),
         }
     }
@@ -638,6 +695,44 @@ impl State {
                 Effect::Nothing
             }
         }
+    }
+
+    /// Opens the input line for a change of routes, which begins with the bottle of the selected proposal.
+    fn ask_for_routes(&mut self, action: Action) -> Effect {
+        if self.changing {
+            return self.set_message(Tone::Plain, "another change of routes is in progress");
+        }
+        let mut line = TypedLine::default();
+        if let Some(row) = self.rows.current() {
+            line.paste(&format!("{} ", row.pending.proposal.bottle_slug));
+        }
+        self.overlay = Some(Overlay::Routes { action, line });
+        self.set_message(
+            Tone::Plain,
+            "type BOTTLE HOST[/PATH], and flags such as `--method GET`; Esc cancels",
+        )
+    }
+
+    fn type_routes(&mut self, action: Action, mut line: TypedLine, key: KeyEvent) -> Effect {
+        match line.press(key) {
+            line::InputResult::Cancelled => Effect::Nothing,
+            line::InputResult::Open => {
+                self.overlay = Some(Overlay::Routes { action, line });
+                Effect::Nothing
+            }
+            line::InputResult::Done => match TypedChange::parse(action, line.text()) {
+                Ok(change) => self.change(change, Consent::Unasked),
+                Err(why) => {
+                    self.overlay = Some(Overlay::Routes { action, line });
+                    self.set_message(Tone::Bad, why)
+                }
+            },
+        }
+    }
+
+    fn change(&mut self, change: TypedChange, weaken: Consent) -> Effect {
+        self.changing = true;
+        Effect::Change { change, weaken }
     }
 
     fn answer(&mut self, pending: Pending, decision: Decision, what: &'static str, now: Timestamp) -> Effect {

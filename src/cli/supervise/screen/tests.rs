@@ -1,6 +1,7 @@
 //! Tests of the screen without a terminal: keys, events and drawing.
 
 use bottle_contract::queue::{Id, Proposal, Tool};
+use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::session::bundle::Routes;
 use bottle_queue::{Damaged, Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -19,6 +20,7 @@ use crate::cli::style::Styles;
 use crate::cli::supervise::answer::{AnswerOutcome, Decision};
 use crate::cli::supervise::route_change::RouteChange;
 use crate::cli::supervise::scope::{GrantScope, RequestedScope};
+use crate::keeper::protocol::{RouteChange as RoutesChange, RouteReport};
 
 const USUAL: (u16, u16) = (80, 24);
 
@@ -178,6 +180,15 @@ fn given(effect: &Effect) -> String {
         }
         Effect::Nothing => "nothing".to_owned(),
         Effect::Leave => "leave".to_owned(),
+        Effect::Change { change, weaken } => {
+            let what = match &change.change {
+                RoutesChange::Edit(RouteEdit { action, host, path, methods, .. }) => {
+                    format!("{action:?} {host}{} {methods:?}", path.as_deref().unwrap_or_default())
+                }
+                RoutesChange::Undo { host } => format!("undo {host}"),
+            };
+            format!("{}: {what}, {weaken:?}", change.slug)
+        }
         Effect::Edit { id, .. } => format!("edit {}", &id.as_str()[..2]),
     }
 }
@@ -219,6 +230,16 @@ fn each_key_has_its_effect() {
         ("aq", "nothing", "an answer is in progress; press `q` again to quit, and `bottle audit show` shows"),
         ("aqq", "leave", "approving"),
         ("aqjq", "nothing", "an answer is in progress"),
+        ("+", "nothing", "type BOTTLE HOST[/PATH], and flags"),
+        ("+\x1b", "nothing", ""),
+        ("+a.example\n", "claude-demo: Allow a.example [], Unasked", ""),
+        ("\n-a.example/x --method put\n", "claude-demo: Deny a.example/x [\"put\"], Unasked", ""),
+        ("j+a.example --undo\n", "work: undo a.example, Unasked", ""),
+        ("+\n", "nothing", "the following required arguments were not provided:"),
+        ("+a.example:1\n", "nothing", "a.example:1: write the host alone; ports go into `ports`"),
+        ("-a.example --save\n", "nothing", "`--save` needs the command line"),
+        ("+a.example\n+", "nothing", "another change of routes is in progress"),
+        ("+a.example\nq", "nothing", "an answer is in progress"),
     ] {
         let mut state = state(vec![hosts(1), secret(2), push(3), stale()]);
         let outcome = press(&mut state, keys);
@@ -226,6 +247,58 @@ fn each_key_has_its_effect() {
         assert!(message(&state).starts_with(words), "{keys:?}: {}", message(&state));
         assert_eq!(words.is_empty(), message(&state).is_empty(), "{keys:?}: {}", message(&state));
     }
+}
+
+/// A change that weakens the protection is sent again only after the key `y`.
+#[test]
+fn a_weaker_change_needs_the_users_agreement() {
+    let report = |live| RouteReport {
+        host: "a.example".to_owned(),
+        live,
+        revision: 7,
+        changed: true,
+        routes: Vec::new(),
+        gains: vec!["a.example: every request".to_owned()],
+        losses: Vec::new(),
+        weakenings: vec!["a.example: requests are not scanned".to_owned()],
+    };
+    for (keys, effect, words) in [
+        ("n", "nothing", "nothing was changed"),
+        ("\n", "nothing", "nothing was changed"),
+        ("y", "claude-demo: Allow a.example [], At(7)", ""),
+    ] {
+        let mut state = state(vec![hosts(1)]);
+        let Effect::Change { change, .. } = press(&mut state, "+a.example\n") else { panic!("a change") };
+        assert!(state.is_busy());
+        state.routes_changed(change.clone(), Ok(report(false)));
+        show(&mut state, USUAL);
+        let drawn = screen(&mut state, USUAL);
+        assert!(
+            drawn.contains("this weakens the protection: a.example: requests are not scanned"),
+            "{drawn}"
+        );
+        assert!(drawn.contains("Change the routes nevertheless? [y/N]"), "{drawn}");
+        let outcome = press(&mut state, keys);
+        assert_eq!((given(&outcome).as_str(), message(&state).as_str()), (effect, words), "{keys:?}");
+        if let Effect::Change { change, .. } = outcome {
+            state.routes_changed(change, Ok(report(true)));
+            assert!(message(&state).ends_with("`bottle allow claude-demo a.example --undo` undoes it"));
+        }
+    }
+}
+
+#[test]
+fn shows_the_excerpt_of_a_finding_escaped() {
+    let mut held = secret(1);
+    held.proposal.excerpt = ["POST https://api.example.com/v1", "the body:", "  a\u{1b}[2Jb [redacted] c"]
+        .map(str::to_owned)
+        .into();
+    let mut state = state(vec![held]);
+    press(&mut state, "\n");
+    let drawn = screen(&mut state, USUAL);
+    assert!(drawn.contains("Excerpt, with the values redacted"), "{drawn}");
+    assert!(drawn.contains("| POST https://api.example.com/v1"), "{drawn}");
+    assert!(drawn.contains("b [redacted] c") && !drawn.contains('\u{1b}'), "{drawn}");
 }
 
 #[test]

@@ -109,6 +109,17 @@ impl Lines {
         self.put("  | ", "  | ", text.trim_end(), Style::new(), most)
     }
 
+    /// Appends the text around a finding, if the proposal has it.
+    fn excerpt(&mut self, excerpt: &[String]) {
+        if !excerpt.is_empty() {
+            self.blank();
+            self.plain("Excerpt, with the values redacted", bold());
+            for line in excerpt {
+                self.untrusted(line, usize::MAX);
+            }
+        }
+    }
+
     /// Appends a note on how many times the agent made the same proposal before.
     fn before(&mut self, count: u32) {
         if count > 0 {
@@ -248,6 +259,7 @@ pub(super) fn page(
         _ if proposal.tool.reports() => {
             lines.plain("Findings", bold());
             lines.untrusted(&report(&proposed_text(proposal)), usize::MAX);
+            lines.excerpt(&proposal.excerpt);
         }
         _ => {
             lines.plain("Request", bold());
