@@ -160,7 +160,9 @@ impl Target {
             let addition = match (&save, &change) {
                 (Some(name), RouteChange::Edit(edit)) => {
                     let addition = Addition::of_edit(host, &slug, name.as_ref(), edit);
-                    Some(addition.map_err(|error| error.about("--save"))?)
+                    let hint =
+                        "`--save=NAME` names a bottle file of yours, or creates one; nothing was changed";
+                    Some(addition.map_err(|error| error.about("--save").hint(hint))?)
                 }
                 _ => None,
             };

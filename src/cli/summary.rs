@@ -179,6 +179,12 @@ fn sentence(route: &Route) -> String {
     if route.git_fetch {
         parts.push("git clone and fetch".to_owned());
     }
+    if route.denies_all() {
+        return "nothing".to_owned();
+    }
+    if !route.except.is_empty() {
+        parts.push(format!("except {}", route.except.iter().map(request).collect::<Vec<_>>().join("; ")));
+    }
     if route.auth.is_some() {
         parts.push("with a credential that the proxy adds".to_owned());
     }

@@ -35,6 +35,10 @@ fn opened_and_closed(backend: &str) -> Result<()> {
     );
     ensure!(allowed.stdout.starts_with("- host: api.site.example\n  ports:\n"), "{}", allowed.stdout);
     ensure!(status(&home)? == "200");
+    // `policy check` decides by the current routes too.
+    let checked =
+        run(&home, &["policy", "check", "--slug", "one", "GET", "http://api.site.example/new", "--json"])?;
+    ensure!(checked.expect_code(0).json()?["verdict"] == "allow");
 
     let again = change(&home, &["allow", "one", "api.site.example/new", "--method", "GET"])?;
     ensure!(again["changed"] == false && again["undo"].is_null() && again["revision"] == 2, "{again}");
@@ -179,6 +183,7 @@ fn saves_a_change_to_the_bottle_file() -> Result<()> {
     ensure!(mine == "---\negress:\n  routes:\n    - host: new.example\n---\n", "{mine}");
     let shipped = run(&home, &["allow", "one", "other.example", "--save=dev"])?.expect_code(2);
     ensure!(shipped.stderr.contains("it is not yours"), "{}", shipped.stderr);
+    ensure!(shipped.stderr.contains("`--save=NAME` names a bottle file of yours"), "{}", shipped.stderr);
     let routes = inside(&home, &["bottle-ask", "routes"])?.expect_code(0).stdout;
     ensure!(routes.contains("new.example") && !routes.contains("other.example"), "{routes}");
     Ok(())

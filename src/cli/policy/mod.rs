@@ -1,7 +1,7 @@
 //! `bottle policy`: shows what the proxy would allow, and why.
 //!
 //! The decision comes from the function that the proxy itself uses, and from the proxy's scanner. The
-//! decision uses the routes that the bottle was started with, or would be started with. Checks that need a
+//! decision uses the current routes of a running bottle, or the routes that a bottle would be started with. Checks that need a
 //! connection or a secret's value (addresses, certificates, known values) are not included.
 
 mod check_request;
@@ -23,11 +23,12 @@ use super::connect::no_such_bottle;
 use super::error::CliError;
 use super::json_schema::PolicyAnswer;
 use super::output::Output;
+use super::select_bottle::is_running;
 use super::style::Styles;
 use crate::cli::own_rules;
 use crate::host::Host;
 use crate::instance::record::Record;
-use crate::instance::{State, Store};
+use crate::instance::{State, Store, routes};
 use crate::manifest::origin::Traced;
 use crate::plan::{self, Flags, Plan};
 use crate::resolve::ResolvedManifest;
@@ -79,14 +80,16 @@ impl PolicySource {
         let (agent, bottles, record) = self.select(host)?;
         let resolved = resolved(&manifests(host), agent, bottles)?;
         let plan = plan_of(host, &resolved.manifest)?;
-        if let Some(record) = record.filter(|record| record.manifest_hash != plan.manifest_hash) {
+        let live = record.as_ref().and_then(|record| live_routes(host, record));
+        let is_other = |record: &Record| live.is_none() && record.manifest_hash != plan.manifest_hash;
+        if let Some(record) = record.filter(is_other) {
             output.warn(format!(
                 "the manifests of {} changed since it was started; the answer uses the current ones",
                 record.slug
             ));
         }
         let rules = Arc::new(own_rules::load(host, output)?.rules);
-        Ok(Decider { table: plan.egress.routes, manifest: resolved.manifest, rules })
+        Ok(Decider { table: live.unwrap_or(plan.egress.routes), manifest: resolved.manifest, rules })
     }
 
     /// Returns the agent, its bottles, and, if the flags select an existing bottle, its record.
@@ -109,6 +112,14 @@ impl PolicySource {
         };
         Ok((record.agent.clone(), record.bottles.clone(), Some(record)))
     }
+}
+
+/// Returns the current routes of a running bottle, with the user's approvals and changes. `None` if the bottle does not
+/// run, or its routes are unknown.
+fn live_routes(host: &Host, record: &Record) -> Option<RouteTable> {
+    let store = Store::of(host);
+    store.state(&record.slug).filter(is_running)?;
+    routes::read(&store.folder(&record.slug)).ok().flatten().map(|routes| routes.table)
 }
 
 /// Returns the running bottle if exactly one bottle runs.

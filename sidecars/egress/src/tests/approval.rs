@@ -127,8 +127,8 @@ async fn an_approval_covers_one_value_and_host() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_has_an_excerpt_without_the_value() {
     let proxy = proxy(|provision| provision.ask_seconds = Some(60)).await;
-    let (sender, mut excerpts) = tokio::sync::mpsc::unbounded_channel();
-    user_who_sees(&proxy, Status::Rejected, move |question| drop(sender.send(question.excerpt.clone())))
+    let (sender, mut excerpts) = tokio::sync::mpsc::channel(8);
+    user_who_sees(&proxy, Status::Rejected, move |question| drop(sender.try_send(question.excerpt.clone())))
         .await;
     let note = format!("X-Note: see {TOKEN} here");
     for (arguments, expected) in [
