@@ -59,19 +59,22 @@ fn receive_and_run() -> io::Result<ExitCode> {
             // Without folders of a bottle, the sandbox is only a trial of the setup. It exits after the setup
             // succeeded.
             Entered::Inner(_) if spec.own.is_none() => Ok(ExitCode::SUCCESS),
-            Entered::Inner(changed) => Ok(bottle_guest::run(GuestConfig {
-                transport: transport(fds)?,
-                root: "/".into(),
-                proxy: Some(ForwardConfig {
-                    sockets: names::LISTENER_DIR.into(),
-                    address: names::PROXY_LOOPBACK,
-                    ports: names::LISTENER_PORTS.to_vec(),
-                }),
-                resolver: true,
-                programs: Programs::Any,
-                limits: spec.limits,
-                changed,
-            })),
+            Entered::Inner(changed) => {
+                let has_proxy = spec.own.as_ref().is_some_and(|own| own.proxy.is_some());
+                Ok(bottle_guest::run(GuestConfig {
+                    transport: transport(fds)?,
+                    root: "/".into(),
+                    proxy: has_proxy.then(|| ForwardConfig {
+                        sockets: names::LISTENER_DIR.into(),
+                        address: names::PROXY_LOOPBACK,
+                        ports: names::LISTENER_PORTS.to_vec(),
+                    }),
+                    resolver: has_proxy,
+                    programs: Programs::Any,
+                    limits: spec.limits,
+                    changed,
+                }))
+            }
         },
     }
 }

@@ -6,7 +6,8 @@
 //!                                    remove undoes any of it, in any order, repeatedly
 //! ```
 //! `freeze` creates a [`Snapshot`] of a bottle that runs or whose files were preserved. A later launch starts from that
-//! snapshot, from the bottle's preserved files, or from empty folders, as [`Launch::origin`] says.
+//! snapshot, from the bottle's preserved files, or from empty folders, as [`Launch::origin`] says. `open_kept` starts only
+//! pid 1 on preserved files, to read or change them.
 //!
 //! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
 //! decisions: [`crate::launch`] runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
@@ -40,7 +41,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub use self::error::{BackendError, BackendErrorKind};
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, Origin, Snapshot};
-use crate::plan::Plan;
+use crate::plan::{Plan, Resources};
 
 /// A backend that isolates bottles.
 #[async_trait]
@@ -127,6 +128,16 @@ pub trait Lifecycle: Send + Sync {
     /// # Errors
     /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
+
+    /// Starts pid 1 on the files of a bottle that ended and was preserved, without network, proxy and sidecars, and with
+    /// the same restrictions and limits as [`Lifecycle::start_guest`]. With [`Access::Read`], no program in it can change
+    /// the bottle's files on a backend that isolates bottles. With [`Access::Write`], its changes are part of the
+    /// preserved files. [`Lifecycle::connect_guest`] opens the channel to it. The removal of its resources except
+    /// [`LAYERS`] ends it.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::make_network`]. Also when the preserved files no longer exist.
+    async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError>;
 
     /// Opens the channel to the bundle. After the channel closed, another process may open it again.
     ///
@@ -281,6 +292,40 @@ pub struct Launch<'a> {
     pub ledger: &'a dyn Ledger,
     /// Where the bottle's initial files come from.
     pub origin: &'a Origin,
+}
+
+/// The inputs of the backend to open the files of a preserved bottle.
+pub struct KeptFiles<'a> {
+    /// The bottle's slug.
+    pub slug: &'a Slug,
+    /// As [`Launch::state`].
+    pub state: &'a Path,
+    /// As [`Launch::ledger`].
+    pub ledger: &'a dyn Ledger,
+    /// The inputs of the launch that made the files.
+    pub sandbox: &'a Sandbox,
+    /// Whether the files may be changed.
+    pub access: Access,
+}
+
+/// The inputs of a launch that determine how its sandbox is set up. A bottle's record contains them, so that its
+/// preserved files can be opened without its manifest. Contains no secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// The inputs that the backend prepared.
+    pub prepared: Prepared,
+    /// The resource limits.
+    pub limits: Resources,
+}
+
+/// What programs may do with the files of a preserved bottle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Only read the files.
+    Read,
+    /// Read and change the files.
+    Write,
 }
 
 /// Records the resources of a launch in the bottle's metadata.

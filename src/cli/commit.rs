@@ -91,7 +91,7 @@ async fn commit_kept(
             .hint(format!("`bottle resume {slug}` starts from it")));
     }
     let backend = backend_of(host, record)?;
-    let claim = Store::of(host).adopt(slug).map_err(claim_failed)?;
+    let claim = Store::of(host).adopt_idle(slug).map_err(claim_failed)?;
     warn_omissions(&*backend, slug, output).await;
     let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
     let commit = progress::with_progress("saving a snapshot", left, output, async |progress| {

@@ -86,6 +86,14 @@ pub(crate) fn running() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(super::select_bottle::is_running))
 }
 
+/// Completes slugs of bottles whose files a command can use.
+pub(crate) fn with_files() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let preserved = |state: &State| matches!(state, State::Preserved(record) if record.kept);
+        slugs(|state| super::select_bottle::is_running(state) || preserved(state))
+    })
+}
+
 /// Completes slugs of preserved bottles.
 pub(crate) fn preserved() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(|state| matches!(state, State::Preserved(_))))

@@ -10,6 +10,7 @@ use bottle_contract::session::guest::{Failure, FailureKind, GuestRequest};
 use super::error::{CliError, Kind};
 use super::exit;
 use crate::archive::ReceiveError;
+use crate::backend::Access;
 use crate::host::Host;
 use crate::host::files::FileError;
 use crate::instance::Store;
@@ -20,6 +21,27 @@ use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliError> {
     host.open_runtime()?;
     client::connect(host, slug).await.map_err(|error| unreachable(error).about(slug))
+}
+
+/// Connects to the keeper of this bottle. If the bottle ended, opens its preserved files. Only file and program requests
+/// work in both cases.
+pub(crate) async fn connect_or_open_files(
+    host: &Host,
+    slug: &Slug,
+    access: Access,
+) -> Result<Channel, CliError> {
+    host.open_runtime()?;
+    let connected = client::connect_or_open_files(host, slug, access).await;
+    connected.map_err(|error| {
+        let only_snapshot = matches!(error, ClientError::NotRunning { preserved: true, .. });
+        let error = unreachable(error).about(slug);
+        if only_snapshot {
+            return error.hint(format!(
+                "`bottle resume {slug} --detach` starts it from the snapshot; then run this command again"
+            ));
+        }
+        error
+    })
 }
 
 /// Returns the error for a bottle that has no keeper, as [`connect`] reports it.
@@ -107,6 +129,11 @@ fn unreachable(error: ClientError) -> CliError {
             failed(Kind::State).hint(format!("`bottle resume {slug}` starts it again"))
         }
         ClientError::NotRunning { .. } => failed(Kind::State),
+        ClientError::NotOpened(failure) => {
+            let exit = failure.exit;
+            CliError::from_failure(Kind::Failed, (**failure).clone()).exit(exit)
+        }
+        ClientError::Locked(_) => failed(Kind::State).hint("try again when the other command is done"),
         ClientError::Orphaned { slug } => CliError::new(
             Kind::State,
             format!("{slug} has lost its keeper, and the client that started it is gone"),

@@ -6,18 +6,21 @@ use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 
 use super::completions;
-use super::connect::connect;
+use super::connect::connect_or_open_files;
 use super::error::CliError;
 use super::exit;
 use super::git::{BottleGit, Compared, LeftOut, ObjectId, Repository, Scratch};
 use super::json_schema;
 use super::output::{Output, Styles, counted, inert, one_line};
 use super::progress;
-use super::pull::running_record;
+use super::pull::record;
+use crate::backend::Access;
 use crate::host::Host;
 use crate::instance::record::Record;
 
 /// Show all changes in a bottle's workspace: committed, uncommitted and new files
+///
+/// Also works after the bottle ended, if its files are preserved.
 ///
 /// Compares with the last commit that the bottle shares with your repository. If there is none, compares with
 /// your `HEAD` if the workspace was copied from it, otherwise with the bottle's last commit. Your own git
@@ -25,7 +28,7 @@ use crate::instance::record::Record;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Diff {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::running())]
+    #[arg(add = completions::with_files())]
     slug: Slug,
 }
 
@@ -35,8 +38,8 @@ impl Diff {
     }
 
     async fn show(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let record = running_record(host, &self.slug).await?;
-        let channel = connect(host, &self.slug).await?;
+        let record = record(host, &self.slug).await?;
+        let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
         let comparing = async |_| self.compare(host, &record, &channel, output).await;
         let compared = progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
         let Compared { base, diff, committed, left_out } = compared;

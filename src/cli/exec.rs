@@ -7,22 +7,25 @@ use bottle_contract::session::guest::{GuestRequest, Process};
 use bottle_contract::terminal::Pass;
 
 use super::completions;
-use super::connect::{connect, guest_failure, keeper_lost, open_guest};
+use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, output_failed};
 use super::session::{self, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
+use crate::backend::Access;
 use crate::host::{Host, Settings};
 
-/// Run a command in a running bottle, next to its agent
+/// Run a command in a bottle, next to its agent
+///
+/// In a bottle that ended and whose files are preserved, the command runs alone, and without a network.
 ///
 /// Exits with the command's exit code; 125 if bottle failed, 126 if the command cannot run, 127 if it was not
 /// found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Exec {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::running())]
+    #[arg(add = completions::with_files())]
     slug: Slug,
     /// Allocate a terminal
     #[arg(short, long)]
@@ -70,7 +73,7 @@ impl Exec {
         pass: Pass,
         output: &Output,
     ) -> Result<u8, CliError> {
-        let channel = connect(host, &self.slug).await?;
+        let channel = connect_or_open_files(host, &self.slug, Access::Write).await?;
         let process = Process {
             argv: self.command,
             env,

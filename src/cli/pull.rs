@@ -5,13 +5,14 @@ use bottle_contract::names::Slug;
 use bottle_guest::file_clock::before_any_change;
 
 use super::completions;
-use super::connect::{connect, keeper_lost, unavailable};
+use super::connect::{connect_or_open_files, keeper_lost, unavailable};
 use super::error::CliError;
 use super::exit;
 use super::git::{BottleGit, Fetched, Repository, Scratch, copy_out_hint};
 use super::json_schema;
 use super::output::{Output, counted};
 use super::progress;
+use crate::backend::Access;
 use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
@@ -21,11 +22,11 @@ use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 ///
 /// Uses the repository that the bottle was started in with `--cwd`, otherwise the repository that contains
 /// the working directory. In this repository, the command changes only the branch `bottle/SLUG`, and no tag,
-/// submodule, configuration or checked-out file.
+/// submodule, configuration or checked-out file. It also works after the bottle ended, if its files are preserved.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pull {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::running())]
+    #[arg(add = completions::with_files())]
     slug: Slug,
     /// Fetch this branch instead of the bottle's HEAD
     #[arg(long, value_name = "BRANCH")]
@@ -51,8 +52,8 @@ impl Pulled {
 impl Pull {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         super::block_on(async {
-            let record = running_record(host, &self.slug).await?;
-            let channel = connect(host, &self.slug).await?;
+            let record = record(host, &self.slug).await?;
+            let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
             let branch = self.branch.as_deref();
             let left = "the local branch is either unchanged or complete";
             let pulling = async |_| pull(host, &record, &channel, branch).await;
@@ -64,14 +65,10 @@ impl Pull {
     }
 }
 
-/// Returns the record of a running bottle, in which git can run.
-pub(crate) async fn running_record(host: &Host, slug: &Slug) -> Result<Record, CliError> {
+/// Returns the record of a bottle that runs or is preserved.
+pub(crate) async fn record(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     match Store::of(host).state(slug) {
-        Some(State::Preserved(_)) => Err(CliError::state(format!("cannot run git in {slug}: it is stopped"))
-            .hint(format!(
-                "`bottle resume {slug} --detach` starts it; then run this command again, or `bottle cp`"
-            ))),
-        Some(State::Alive(record) | State::Dead(record)) => Ok(*record),
+        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => Ok(*record),
         _ => Err(unavailable(host, slug).await),
     }
 }

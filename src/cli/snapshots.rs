@@ -138,7 +138,7 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
         }
         Some(State::Dead(_) | State::Preserved(_)) => {}
     }
-    let claim = store.adopt(slug).map_err(claim_failed)?;
+    let claim = store.adopt_idle(slug).map_err(claim_failed)?;
     let record = claim.record();
     if !claim.has_snapshot() {
         return Err(no_snapshot(slug));

@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::deploy_keys::{self, Tokens};
 use super::record::{DeployKey, Record, Status};
 use super::snapshots;
-use super::store::{ClaimError, State, Store};
+use super::store::{Claim, ClaimError, State, Store};
 use super::{transcripts, usage};
 use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
 use crate::causes;
@@ -121,6 +121,8 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
         match listed.state {
             State::Alive(_) => {}
             State::Preserved(record) => {
+                // The resources of a command that uses the preserved files are not left behind.
+                let Ok(_claim) = store.adopt(&listed.slug) else { continue };
                 let keeps = Keeps::from_flags(record.kept || !has_snapshot(&store, &record), true);
                 let left = of_backend.get(record.backend.as_str()).cloned().unwrap_or_default();
                 let left: Vec<_> =
@@ -320,7 +322,8 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
                 // The bottle's keeper may be creating the snapshot, or be about to record it.
                 Some(State::Alive(_) | State::Damaged(_) | State::Newer(_)) => {}
                 Some(State::Dead(_) | State::Preserved(_)) => {
-                    if is_unnamed(store, &snapshot) {
+                    // A command that holds the lock may be about to record the snapshot.
+                    if is_unnamed(store, &snapshot) && store.adopt(&snapshot.slug).is_ok() {
                         found.snapshots.push(Unnamed { backend: backend.name().to_owned(), snapshot });
                     }
                 }
@@ -349,7 +352,7 @@ async fn remove_unnamed(
 ) -> anyhow::Result<()> {
     // The claim is held until the removal ends, because a bottle that is resumed in the meantime could commit a
     // snapshot.
-    let _claim = store.adopt(&unnamed.snapshot.slug)?;
+    let _claim = store.adopt_idle(&unnamed.snapshot.slug)?;
     if is_unnamed(store, &unnamed.snapshot) {
         named(backends, &unnamed.backend)?.remove_snapshot(&unnamed.snapshot).await?;
     }
@@ -379,8 +382,18 @@ async fn remove_orphan(
     backend: &dyn Backend,
     orphan: &Orphan,
 ) -> anyhow::Result<()> {
-    // The claim is held until the removal ends, so that no adoption and no other cleanup touches the bottle.
-    let claim = if orphan.has_state { Some(store.adopt(&orphan.slug)?) } else { None };
+    let claim = if orphan.has_state { Some(store.adopt_idle(&orphan.slug)?) } else { None };
+    remove_claimed(host, claim, backend, orphan).await
+}
+
+/// Removes an orphan. The claim is held until the removal ends, so that no adoption and no other cleanup touches the
+/// bottle.
+async fn remove_claimed(
+    host: &Host,
+    claim: Option<Claim>,
+    backend: &dyn Backend,
+    orphan: &Orphan,
+) -> anyhow::Result<()> {
     let keep_layers = orphan.keeps == Keeps::Work;
     let resources: Vec<Resource> =
         orphan.resources.iter().filter(|r| !keep_layers || r.kind != LAYERS).rev().cloned().collect();
@@ -410,11 +423,12 @@ async fn remove_orphan(
 /// When a resource cannot be removed or a key cannot be revoked. The bottle then stays, and a retry continues.
 pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<bool> {
     let store = Store::of(host);
+    let claim = store.adopt_idle(&record.slug)?;
     let snapshot = has_snapshot(&store, record);
     let found = backend.enumerate().await?;
     let own = found.into_iter().filter(|resource| resource.slug == record.slug).collect();
     let orphan = orphan(record, "was discarded", Keeps::from_flags(false, snapshot), own);
-    remove_orphan(host, &store, backend, &orphan).await?;
+    remove_claimed(host, Some(claim), backend, &orphan).await?;
     Ok(snapshot)
 }
 
@@ -449,6 +463,8 @@ fn stale_sockets(host: &Host, store: &Store) -> Vec<PathBuf> {
             slug.is_some_and(|slug| match store.state(&slug) {
                 Some(State::Alive(_)) => false,
                 Some(State::Dead(record)) => !record.is_adoptable(),
+                // A command that uses the preserved files holds the lock.
+                Some(State::Preserved(_)) => store.adopt(&slug).is_ok(),
                 _ => true,
             })
         })

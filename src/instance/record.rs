@@ -8,7 +8,7 @@ use bottle_contract::session::guest::Exit;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::Resource;
+use crate::backend::{Resource, Sandbox};
 use crate::forge::{Keys, Named};
 use crate::host::clock;
 use crate::plan::SecretSource;
@@ -87,6 +87,9 @@ pub struct Record {
     /// The exit of the agent, once it exited.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
+    /// The inputs of the bottle's sandbox, with which its preserved files are opened. Absent in records of older versions.
+    #[serde(default)]
+    pub sandbox: Option<Sandbox>,
     /// The SHA-256 of the resolved manifest, in hexadecimal.
     pub manifest_hash: String,
 }

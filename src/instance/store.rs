@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use bottle_contract::names::Slug;
 use rustix::io::Errno;
@@ -28,6 +29,10 @@ const MANIFEST: &str = "manifest.yml";
 /// The maximum number of bytes read of a resolved manifest. Each of its source files may have at most 1 MiB; the rest
 /// of a larger manifest is ignored.
 const MANIFEST_MAX: u64 = 16 << 20;
+
+/// How long a command waits for another one that uses the files of a preserved bottle. The removal of a container takes
+/// a few seconds on a busy engine.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The file that marks a bottle's folder as preserved. While the record's status is also [`Status::Preserved`], no
 /// cleanup removes the folder.
@@ -55,7 +60,8 @@ pub enum State {
     Alive(Box<Record>),
     /// The bottle has no keeper and is not preserved.
     Dead(Box<Record>),
-    /// The bottle ended and has unsaved work or a snapshot.
+    /// The bottle ended and has unsaved work or a snapshot. A process may hold its lock: the keeper of a command that
+    /// reads or changes its files, or another command for a moment.
     Preserved(Box<Record>),
     /// The record cannot be read. The string is the cause, as a sentence fragment.
     Damaged(String),
@@ -108,6 +114,9 @@ pub enum Holder {
     /// The bottle's keeper, or another process that holds its lock.
     #[error("it runs")]
     Process,
+    /// A command that works with the files of a preserved bottle.
+    #[error("another command uses its files")]
+    Command,
 }
 
 impl Store {
@@ -153,10 +162,10 @@ impl Store {
         };
         // The marker file of a resumed bottle stays, so the status in its record decides.
         let preserved = folder.join(PRESERVED).exists() && record.status == Status::Preserved;
-        Some(if lock_is_held(&folder) {
-            State::Alive(record)
-        } else if preserved {
+        Some(if preserved {
             State::Preserved(record)
+        } else if lock_is_held(&folder) {
+            State::Alive(record)
         } else {
             State::Dead(record)
         })
@@ -217,7 +226,7 @@ impl Store {
         }
     }
 
-    /// Claims a bottle whose keeper died.
+    /// Claims a bottle whose keeper died, or that is preserved.
     ///
     /// # Errors
     /// [`ClaimError::Taken`] when another process holds the lock. [`ClaimError::File`] when the record cannot be read.
@@ -226,10 +235,35 @@ impl Store {
         let io = |source| FileError::write(&folder, source);
         let lock = open_lock(&folder).map_err(io)?;
         if !try_lock(&lock).map_err(io)? {
-            return Err(ClaimError::Taken { slug: slug.clone(), by: Holder::Process });
+            let preserved = matches!(self.state(slug), Some(State::Preserved(_)));
+            let by = if preserved { Holder::Command } else { Holder::Process };
+            return Err(ClaimError::Taken { slug: slug.clone(), by });
         }
         let record = read_record(&folder).map_err(|error| io(io::Error::other(causes::one_line(&error))))?;
         Ok(Claim { folder, lock, new: false, record: Mutex::new(record) })
+    }
+
+    /// Whether a process holds the bottle's lock.
+    #[must_use]
+    pub fn is_locked(&self, slug: &Slug) -> bool {
+        lock_is_held(&self.folder(slug))
+    }
+
+    /// Claims a bottle as [`Store::adopt`]. Waits for a command that uses the files of a preserved bottle, at most
+    /// [`COMMAND_TIMEOUT`]: such a command has often just printed its result, and its keeper is about to exit.
+    ///
+    /// # Errors
+    /// As [`Store::adopt`].
+    pub fn adopt_idle(&self, slug: &Slug) -> Result<Claim, ClaimError> {
+        let end = Instant::now() + COMMAND_TIMEOUT;
+        loop {
+            match self.adopt(slug) {
+                Err(ClaimError::Taken { by: Holder::Command, .. }) if Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                claimed => return claimed,
+            }
+        }
     }
 
     /// Lists the temporary folders that a killed process left. Omits those whose lock is held.
@@ -544,6 +578,7 @@ mod tests {
             services: Vec::new(),
             locked: None,
             agent_exit: None,
+            sandbox: None,
             manifest_hash: String::new(),
         }
     }

@@ -1,5 +1,5 @@
-//! Connects a command to a bottle's keeper process. Starts a keeper for a new bottle, finds the running one, or starts
-//! one that adopts the bottle.
+//! Connects a command to a bottle's keeper process. Starts a keeper for a new bottle, finds the running one, starts one
+//! that adopts the bottle, or starts one that opens the files of a preserved bottle.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,8 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::{Hello, Role};
 use tokio::net::UnixStream;
 
-use super::protocol::{KeeperEvent, KeeperRequest};
+use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure};
+use crate::backend::Access;
 use crate::host::Host;
 use crate::host::process::ProcessId;
 use crate::instance::deploy_keys::Tokens;
@@ -121,6 +122,9 @@ pub enum ClientError {
     /// Another process holds the bottle's lock.
     #[error("{0}")]
     Locked(String),
+    /// The files of a preserved bottle could not be opened.
+    #[error("{}", .0.message)]
+    NotOpened(Box<LaunchFailure>),
     /// The keeper sent a message that does not answer the request.
     #[error("the keeper sent an unexpected message")]
     Unexpected,
@@ -151,6 +155,20 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
 /// # Errors
 /// [`ClientError`]. Each state without a reachable keeper has its own variant.
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
+    connect_or_open(host, slug, None).await
+}
+
+/// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are preserved, opens these files
+/// instead: starts a keeper that ends with its last client, or shares the one of another command. If that one only reads
+/// and `access` is [`Access::Write`], waits until it has ended.
+///
+/// # Errors
+/// [`ClientError`]. Each state without files has its own variant.
+pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> Result<Channel, ClientError> {
+    connect_or_open(host, slug, Some(access)).await
+}
+
+async fn connect_or_open(host: &Host, slug: &Slug, files: Option<Access>) -> Result<Channel, ClientError> {
     let store = Store::of(host);
     let end = tokio::time::Instant::now() + SOCKET_TIMEOUT;
     // The state is read again on each attempt, because it can change: a killed keeper closes its socket before it
@@ -172,6 +190,12 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
                 Adoption::Connected(channel) => return Ok(channel),
                 Adoption::Locked(why) => ClientError::Locked(why),
             },
+            Some(State::Preserved(record)) if record.kept && files.is_some() => {
+                match open(host, slug, files.unwrap_or(Access::Read)).await? {
+                    Adoption::Connected(channel) => return Ok(channel),
+                    Adoption::Locked(why) => ClientError::Locked(why),
+                }
+            }
             Some(State::Preserved(record)) => {
                 let why = if record.kept {
                     "it ended, and its work is preserved"
@@ -207,7 +231,7 @@ fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
     (keeper.is_alive() && canonical(there) != canonical(&host.runtime)).then(|| there.clone())
 }
 
-/// The result of an adoption.
+/// The result of an adoption, or of opening preserved files.
 enum Adoption {
     Connected(Channel),
     /// Another process holds the lock: a keeper that another command started, or a cleanup.
@@ -235,6 +259,30 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, Cl
         }
         _ => Err(ClientError::Unexpected),
     }
+}
+
+/// Tries once to open the files of a preserved bottle, through the keeper of another command or a new one.
+async fn open(host: &Host, slug: &Slug, access: Access) -> Result<Adoption, ClientError> {
+    let request = KeeperRequest::Open { slug: slug.clone(), access };
+    let ask = async |channel: Channel| {
+        let mut stream = channel.open(&request).await?;
+        match stream.receive().await? {
+            KeeperEvent::Opened => Ok(Adoption::Connected(channel)),
+            KeeperEvent::Refused(why) => Ok(Adoption::Locked(why)),
+            KeeperEvent::Failed(failure) => Err(ClientError::NotOpened(Box::new(failure))),
+            _ => Err(ClientError::Unexpected),
+        }
+    };
+    // A keeper that is about to exit may not answer any more. A new one then finds the lock taken, or takes over.
+    if let Ok(channel) = dial(host, slug).await
+        && let Ok(opened) = ask(channel).await
+    {
+        return Ok(opened);
+    }
+    if Store::of(host).is_locked(slug) {
+        return Ok(Adoption::Locked(format!("another command uses the files of {slug}")));
+    }
+    ask(spawn(host, slug).await?).await
 }
 
 /// Tries once to connect to a keeper that holds its bottle's lock.

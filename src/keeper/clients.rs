@@ -84,8 +84,27 @@ pub(super) struct Attached {
     pub(super) ever: bool,
 }
 
+/// Answers the requests of clients. The keeper of a running bottle does so, and the keeper that opens preserved files.
+pub(super) trait Service: Send + Sync + 'static {
+    /// The number of open connections.
+    fn connected(&self) -> &watch::Sender<usize>;
+
+    /// Answers one request.
+    fn answer(self: Arc<Self>, request: Request) -> impl Future<Output = ()> + Send;
+}
+
+impl Service for Shared {
+    fn connected(&self) -> &watch::Sender<usize> {
+        &self.connected
+    }
+
+    fn answer(self: Arc<Self>, request: Request) -> impl Future<Output = ()> + Send {
+        answer(request, self)
+    }
+}
+
 /// Accepts clients until the listener is dropped together with the keeper.
-pub(super) async fn accept(listener: UnixListener, shared: Arc<Shared>) {
+pub(super) async fn accept(listener: UnixListener, service: Arc<impl Service>) {
     let own = rustix::process::getuid().as_raw();
     loop {
         let Ok((socket, _)) = listener.accept().await else {
@@ -94,26 +113,26 @@ pub(super) async fn accept(listener: UnixListener, shared: Arc<Shared>) {
             continue;
         };
         if socket.peer_cred().is_ok_and(|peer| peer.uid() == own) {
-            tokio::spawn(greet(socket, shared.clone()).in_current_span());
+            tokio::spawn(greet(socket, service.clone()).in_current_span());
         }
     }
 }
 
-async fn greet(socket: UnixStream, shared: Arc<Shared>) {
+async fn greet(socket: UnixStream, service: Arc<impl Service>) {
     match Channel::establish(socket, Side::Accepted, Hello::of(Role::Keeper)).await {
-        Ok((channel, incoming, _)) => serve(channel, incoming, shared).await,
+        Ok((channel, incoming, _)) => serve(channel, incoming, service).await,
         Err(error) => tracing::warn!("a client did not complete the handshake: {error}"),
     }
 }
 
 /// Serves one connection until it closes.
-pub(super) async fn serve(channel: Channel, mut incoming: Incoming, shared: Arc<Shared>) {
-    shared.connected.send_modify(|connected| *connected += 1);
+pub(super) async fn serve(channel: Channel, mut incoming: Incoming, service: Arc<impl Service>) {
+    service.connected().send_modify(|connected| *connected += 1);
     while let Some(request) = incoming.next().await {
-        tokio::spawn(answer(request, shared.clone()).in_current_span());
+        tokio::spawn(service.clone().answer(request).in_current_span());
     }
     drop(channel);
-    shared.connected.send_modify(|connected| *connected -= 1);
+    service.connected().send_modify(|connected| *connected -= 1);
 }
 
 async fn answer(request: Request, shared: Arc<Shared>) {
@@ -162,7 +181,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         Ok(KeeperRequest::Offer) => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
         }
-        Ok(KeeperRequest::Launch(_) | KeeperRequest::Adopt { .. }) => {
+        Ok(KeeperRequest::Launch(_) | KeeperRequest::Adopt { .. } | KeeperRequest::Open { .. }) => {
             request.refuse("this keeper has a bottle already").await;
         }
         Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
@@ -206,15 +225,16 @@ async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
         }
         GuestRequest::Attach(_) => {
             shared.attached.send_modify(|a| *a = Attached { now: a.now + 1, ever: true });
-            connect(request, inner, shared).await;
+            connect(request, inner, &shared.guest).await;
             shared.attached.send_modify(|a| a.now -= 1);
         }
-        _ => connect(request, inner, shared).await,
+        _ => connect(request, inner, &shared.guest).await,
     }
 }
 
-async fn connect(request: Request, inner: &GuestRequest, shared: &Shared) {
-    match shared.guest.open(inner).await {
+/// Forwards a request to the guest.
+pub(super) async fn connect(request: Request, inner: &GuestRequest, guest: &Channel) {
+    match guest.open(inner).await {
         Ok(stream) => splice(request.accept(), stream).await,
         Err(error) => request.refuse(&format!("cannot reach the bottle's guest: {error}")).await,
     }

@@ -13,6 +13,7 @@
 //! - `protocol`: the messages on the keeper's socket
 //! - `clients`: serves client connections and their streams
 //! - `owner`: handles the events of a running bottle until it ends
+//! - `opened`: opens the files of a preserved bottle for commands, and closes them after the last command
 //! - `jobs`: snapshot jobs that run while the bottle runs
 //! - `teardown`: tears the bottle down and preserves work · `transcript`: copies the agent's conversations out
 //! - `failure`: reports failures to the client · `log`: the keeper's log
@@ -28,6 +29,7 @@ mod jobs;
 mod log;
 mod notices;
 mod notify;
+mod opened;
 mod owner;
 pub mod protocol;
 mod questions;
@@ -49,7 +51,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Prepared, Sandbox};
 use crate::causes;
 use crate::host::Host;
 use crate::host::files::FileError;
@@ -123,8 +125,13 @@ async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()>
             let first = First { channel, incoming };
             keep_adopted(host, backends, &slug, tokens, first, request).instrument(span).await
         }
+        KeeperRequest::Open { slug, access } => {
+            let span = tracing::debug_span!("keeper", %slug);
+            let first = First { channel, incoming };
+            opened::run(host, backends, &slug, access, first, request).instrument(span).await
+        }
         _ => {
-            request.refuse("a keeper's first request must be launch or adopt").await;
+            request.refuse("a keeper's first request must be launch, adopt or open").await;
             channel.flush().await;
             Ok(())
         }
@@ -154,6 +161,10 @@ async fn keep_new(
         Err(error) => return refuse(&first, &report, (&error).into()).await,
     };
     log::open(&claim);
+    if order.resumed.is_some() {
+        // A killed keeper can have left a guest on the preserved files.
+        launch::remove_launch(backend, &claim).await;
+    }
     let tokens = Tokens::of(&order.plan, &order.secrets);
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
@@ -186,11 +197,11 @@ async fn keep_new(
 /// Claims the bottle's folder. Creates the folder of a new bottle; resets the record of a preserved bottle.
 fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     let store = Store::of(host);
-    let new = record_of(&order.plan, host);
+    let new = record_of(order, host);
     if order.resumed.is_none() {
         return store.claim(new);
     }
-    let claim = store.adopt(&new.slug)?;
+    let claim = store.adopt_idle(&new.slug)?;
     claim.reset(new, &order.origin).map_err(|error| FileError::write(claim.folder(), error))?;
     Ok(claim)
 }
@@ -373,7 +384,8 @@ fn find<'a>(backends: &'a [Box<dyn Backend>], name: &str) -> anyhow::Result<&'a 
     found.map(AsRef::as_ref).ok_or_else(|| anyhow::anyhow!("there is no backend named {name}"))
 }
 
-fn record_of(plan: &Plan, host: &Host) -> Record {
+fn record_of(order: &LaunchOrder, host: &Host) -> Record {
+    let plan = &order.plan;
     let identity = plan.identity.clone();
     Record {
         schema: SCHEMA,
@@ -403,6 +415,10 @@ fn record_of(plan: &Plan, host: &Host) -> Record {
         services: Vec::new(),
         locked: None,
         agent_exit: None,
+        sandbox: Some(Sandbox {
+            prepared: Prepared { notes: Vec::new(), ..order.prepared.clone() },
+            limits: plan.resources.clone(),
+        }),
         manifest_hash: plan.manifest_hash.clone(),
     }
 }

@@ -3,6 +3,8 @@
 //! The first client is the command that started the keeper. It sends the [`LaunchOrder`] on a connection that the
 //! keeper inherited. Later clients connect to the bottle's socket. Clients attach, run commands and copy files with the
 //! guest's messages, because the keeper forwards requests for the guest unchanged.
+//!
+//! For the files of a preserved bottle, a command starts a keeper that only opens these files ([`KeeperRequest::Open`]).
 
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Id, Question, Response, Tool};
@@ -12,7 +14,7 @@ use bottle_contract::session::guest::{Exit, GuestRequest, Overrun};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Copied, Snapshot};
+use crate::backend::{Access, Copied, Snapshot};
 use crate::instance::deploy_keys::Tokens;
 use crate::launch::order::LaunchOrder;
 
@@ -31,6 +33,16 @@ pub enum KeeperRequest {
         slug: Slug,
         /// Forge tokens to revoke the bottle's deploy keys when it ends; only those that this machine has at present.
         tokens: Tokens,
+    },
+    /// Opens the files of a preserved bottle. Allowed once on the inherited connection, and on every connection to a
+    /// keeper that has opened the files. Answered with [`KeeperEvent::Opened`], after which the connection accepts
+    /// requests for the guest that work with files and programs; with `Refused`, if another command uses the files; or
+    /// with `Failed`.
+    Open {
+        /// The bottle's slug.
+        slug: Slug,
+        /// Whether the files may be changed.
+        access: Access,
     },
     /// A request for the guest, which the keeper forwards. It refuses the requests that only the keeper may send: to
     /// provision the bottle, to start the agent and to stop it.
@@ -80,6 +92,8 @@ pub enum KeeperEvent {
         /// The bottle's slug.
         slug: Slug,
     },
+    /// The files of the preserved bottle are open.
+    Opened,
     /// The launch, the commit or the removal of a snapshot failed. Everything that it created is removed, except the
     /// resources in [`LaunchFailure::left`].
     Failed(LaunchFailure),

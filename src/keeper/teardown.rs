@@ -85,9 +85,8 @@ impl Teardown<'_> {
         };
         let failed = exit != Some(Exit::Code(0));
         let keep_logs = !end.attached || (failed && end.cause == EndCause::AgentExited);
-        if keep_logs {
-            self.save_output().await;
-        }
+        // If nothing of the bottle is preserved, its folder is removed with the output.
+        self.save_output().await;
         let overrun = self.overrun().await;
         let conversation = self.save_conversations(exit).await;
         // Pid 1 searches for unsaved work after all other processes ended. A process that still ran could write files

@@ -1,12 +1,15 @@
-//! Builds the environment of a bottle's processes from the common variables and the plan's variables.
+//! Builds the environment of a bottle's processes from the common variables and the plan's variables. Without a launch,
+//! processes on the preserved files of a bottle have only the common variables.
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names;
+use bottle_contract::names::{self, Slug};
 use bottle_contract::session::guest::SecretText;
 
 use super::context::LaunchContext;
 use super::error::LaunchError;
+use crate::backend::Prepared;
+use crate::host::Host;
 use crate::plan::Value;
 
 /// Variables that contain the path of the trusted root certificates. Each one is the only such variable that at least
@@ -31,26 +34,12 @@ const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 /// Builds the complete environment. It inherits no variable of the host except `TERM`.
 pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, SecretText>, LaunchError> {
     let plan = &context.order.plan;
-    let inside = context.order.prepared.inside.as_ref();
-    // The image's variables come first, so that the common variables override them.
-    let mut env: BTreeMap<String, SecretText> = inside
-        .into_iter()
-        .flat_map(|inside| &inside.env)
-        .map(|(name, value)| (name.clone(), value.as_str().into()))
-        .collect();
-    let user = inside.map_or(names::AGENT_USER, |inside| inside.user.as_str());
-    let mut set = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.into()));
-    set("HOME", &home(context));
-    set("USER", user);
-    set("LOGNAME", user);
-    set("SHELL", "/bin/sh");
-    set("LANG", "C.UTF-8");
-    set("PATH", &path(context));
+    let prepared = &context.order.prepared;
+    let mut env = common(&plan.identity.slug, prepared);
     if plan.agent.terminal.is_some() {
-        set("TERM", context.host.var("TERM").unwrap_or("xterm-256color"));
-        set("COLORTERM", "truecolor");
+        env.extend(terminal(context.host));
     }
-    set("BOTTLE", plan.identity.slug.as_str());
+    let mut set = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.into()));
     set("BOTTLE_PROMPT_FILE", names::PROMPT_FILE);
     if plan.agent.task.is_some() {
         set("BOTTLE_TASK_FILE", names::TASK_FILE);
@@ -60,7 +49,7 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
         set(&name.to_lowercase(), &value);
     }
     set("NODE_USE_ENV_PROXY", "1");
-    if inside.is_none() {
+    if prepared.inside.is_none() {
         // Lets pip install packages outside a virtual environment. They go to the bottle's writable `/usr/local`; the
         // host's system folders are read-only in the bottle.
         set("PIP_BREAK_SYSTEM_PACKAGES", "1");
@@ -85,6 +74,41 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
     Ok(env)
 }
 
+/// Builds the environment of processes on the preserved files of a bottle. It contains no secret, and neither the plan's
+/// variables nor those of the proxy.
+pub(super) fn of_kept(host: &Host, slug: &Slug, prepared: &Prepared) -> BTreeMap<String, SecretText> {
+    let mut env = common(slug, prepared);
+    env.extend(terminal(host));
+    env
+}
+
+/// The variables that every process of a bottle has.
+fn common(slug: &Slug, prepared: &Prepared) -> BTreeMap<String, SecretText> {
+    let inside = prepared.inside.as_ref();
+    // The image's variables come first, so that the common variables override them.
+    let mut env: BTreeMap<String, SecretText> = inside
+        .into_iter()
+        .flat_map(|inside| &inside.env)
+        .map(|(name, value)| (name.clone(), value.as_str().into()))
+        .collect();
+    let user = inside.map_or(names::AGENT_USER, |inside| inside.user.as_str());
+    let mut set = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.into()));
+    set("HOME", &home(prepared));
+    set("USER", user);
+    set("LOGNAME", user);
+    set("SHELL", "/bin/sh");
+    set("LANG", "C.UTF-8");
+    set("PATH", &path(prepared));
+    set("BOTTLE", slug.as_str());
+    env
+}
+
+/// The variables that describe the user's terminal.
+fn terminal(host: &Host) -> [(String, SecretText); 2] {
+    [("TERM", host.var("TERM").unwrap_or("xterm-256color")), ("COLORTERM", "truecolor")]
+        .map(|(name, value)| (name.to_owned(), value.into()))
+}
+
 fn proxies() -> [(&'static str, String); 4] {
     let proxy = format!("http://{}:{}", names::EGRESS_HOST, names::EGRESS_PORT);
     // Programs connect to the sidecars directly, because the proxy would refuse requests to them.
@@ -98,9 +122,8 @@ fn proxies() -> [(&'static str, String); 4] {
     ]
 }
 
-fn path(context: &LaunchContext<'_>) -> String {
-    let own = format!("{}/.local/bin", home(context));
-    let prepared = &context.order.prepared;
+fn path(prepared: &Prepared) -> String {
+    let own = format!("{}/.local/bin", home(prepared));
     let folders = prepared.path.iter().map(|folder| folder.to_string_lossy().into_owned());
     // If the bottle runs from an image, the image's `PATH` replaces the system folders.
     let of_image = prepared.inside.as_ref().and_then(|inside| inside.env.get("PATH"));
@@ -112,7 +135,9 @@ fn path(context: &LaunchContext<'_>) -> String {
 }
 
 /// The agent's home directory.
-fn home(context: &LaunchContext<'_>) -> String {
-    let inside = context.order.prepared.inside.as_ref();
-    inside.map_or_else(|| format!("/home/{}", names::AGENT_USER), |inside| inside.home.clone())
+fn home(prepared: &Prepared) -> String {
+    prepared
+        .inside
+        .as_ref()
+        .map_or_else(|| format!("/home/{}", names::AGENT_USER), |inside| inside.home.clone())
 }

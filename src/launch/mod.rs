@@ -5,6 +5,8 @@
 //!                                   │ bundle started, provisioned, healthy
 //!                                   │ pid 1 started (in parallel; only the guest runs in it)
 //! ```
+//! [`open_kept`] instead opens the files of a preserved bottle: only pid 1 runs, with neither network nor secrets.
+//!
 //! Only a [`Provisioned`] value can start an agent, and it exists only if every sidecar is ready. Each phase records a
 //! resource in the ledger before creating it, or immediately afterwards if the engine assigns its id. After a failure,
 //! an interrupt or a crash, [`undo`] finds every resource in the ledger or by its label.
@@ -17,6 +19,7 @@ mod environment;
 mod error;
 mod guest;
 pub mod isolation;
+mod kept;
 pub mod order;
 mod sidecars;
 mod workspace;
@@ -26,6 +29,7 @@ pub use connection::connect;
 pub use context::LaunchContext;
 pub use error::{LaunchError, Peer};
 pub use guest::agent_end;
+pub use kept::open_kept;
 
 use bottle_channel::{Channel, Stream};
 use tokio::task::JoinHandle;
@@ -158,12 +162,14 @@ impl Provisioned<'_> {
 /// failures.
 pub async fn undo(host: &Host, backend: &dyn Backend, claim: &Claim, tokens: &Tokens) -> Vec<String> {
     // Revoking and removing run in parallel, so that a forge that does not respond does not delay the removal.
-    let (mut left, keys) = tokio::join!(remove(backend, claim), deploy_keys::revoke(host, claim, tokens));
+    let (mut left, keys) =
+        tokio::join!(remove_launch(backend, claim), deploy_keys::revoke(host, claim, tokens));
     left.extend(keys);
     left
 }
 
-async fn remove(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
+/// Removes every resource of a launch, as [`undo`] does, and no deploy key. Returns the failures.
+pub async fn remove_launch(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     let record = claim.record();
     let kept = record.kept;
     let mut resources = record.resources;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bottle::backend::{
-    Backend, BackendError, BackendErrorKind, ByteStream, LAYERS, Launch, Ledger, Origin, Prepared,
-    ProgressSink, Resource, Snapshot, registry,
+    Access, Backend, BackendError, BackendErrorKind, ByteStream, KeptFiles, LAYERS, Launch, Ledger, Origin,
+    Prepared, ProgressSink, Resource, Sandbox, Snapshot, registry,
 };
 use bottle::host::Host;
 use bottle::host::process::ProcessId;
@@ -270,6 +270,18 @@ impl Bottle<'_> {
 
     pub(crate) fn launch(&self) -> Launch<'_> {
         Launch { plan: &self.plan, state: &self.state, ledger: &self.ledger, origin: &self.origin }
+    }
+
+    /// Opens the kept files of the bottle.
+    pub(crate) async fn open(&self, access: Access) {
+        self.try_open(access).await.unwrap_or_else(|error| panic!("{}: {error}", self.fixture.name()));
+    }
+
+    /// Opens the kept files of the bottle, if there are any.
+    pub(crate) async fn try_open(&self, access: Access) -> Result<(), BackendError> {
+        let sandbox = Sandbox { prepared: self.prepared.clone(), limits: self.plan.resources.clone() };
+        let (slug, state, ledger) = (self.slug(), self.state.as_path(), &self.ledger);
+        self.fixture.backend.open_kept(&KeptFiles { slug, state, ledger, sandbox: &sandbox, access }).await
     }
 
     pub(crate) fn slug(&self) -> &Slug {

@@ -10,6 +10,7 @@
 //! installing  software installation beside the host's system
 //! programs    agents that are installed on the host run in a bottle
 //! snapshots   freezing, resuming, removing
+//! opened      reading and changing the files of ended bottles
 //! images      bottles of the linux backend on an image
 //! hostile     snapshots of hostile files
 //! failure     a failed setup leaves nothing running
@@ -26,6 +27,7 @@ mod installing;
 mod isolation;
 mod life;
 mod listeners;
+mod opened;
 mod ordinary;
 mod programs;
 mod snapshots;

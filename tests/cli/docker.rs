@@ -184,3 +184,63 @@ fn resumes_from_preserved_files_and_from_a_snapshot() -> Result<()> {
     assert_eq!(engine::docker(&["images", "--quiet", "--filter", &label]).as_deref(), Some(""));
     Ok(())
 }
+
+#[test]
+fn an_ended_bottle_shows_and_takes_files() -> Result<()> {
+    let Some(mut home) = docker_home("the files of an ended bottle on docker")? else { return Ok(()) };
+    let script = serde_json::to_string(&[
+        "sh",
+        "-ec",
+        &format!("echo two >>code; {GIT} commit -qam more; echo new >file"),
+    ])?;
+    let provider = format!("{{template: command, command: {script}}}");
+    home.bottle("work", &format!("---\nbackend: docker\nagent_provider: {provider}\n---\n"))?;
+    home.agent("work", "---\nbottle: work\n---\n")?;
+    succeeds(&home, &["start", "work", "-p", "go", "--cwd", "--yes", "--label", "one", "-q"])?;
+    let is_closed = || left_on_the_engine(&home) == is_preserved(&home);
+    assert!(is_closed());
+
+    assert!(succeeds(&home, &["diff", "one"])?.contains("+two"));
+    succeeds(&home, &["pull", "one"])?;
+    assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
+    succeeds(&home, &["cp", "one:file", "file"])?;
+    home.write("project/note", "beside\n")?;
+    succeeds(&home, &["cp", "note", "one:note"])?;
+    assert_eq!(
+        inside(&home, "cat note file; echo later >>file; grep -c : /proc/net/dev")?,
+        "beside\nnew\n1\n"
+    );
+    assert_eq!(inside(&home, "cat file")?, "new\nlater\n");
+    assert!(succeeds(&home, &["diff", "one"])?.contains("+later"));
+    wait_until("every command has closed the files", is_closed)?;
+
+    // The guest ends with its client.
+    let label = format!("label=bottle.home={}", home_hash(&home.bottle_home()));
+    let runs = || engine::docker(&["ps", "--quiet", "--filter", &label]).is_some_and(|ids| !ids.is_empty());
+    for arguments in [&["exec", "one", "--", "sleep", "600"][..], &["pull", "one"]] {
+        let mut client = home.program(arguments.iter().copied())?.command().spawn()?;
+        let started =
+            wait_until("the guest runs", || runs() || client.try_wait().is_ok_and(|end| end.is_some()));
+        client.kill()?;
+        client.wait()?;
+        started?;
+        wait_until("the guest ended with its client", || !runs() && is_closed())?;
+    }
+
+    succeeds(&home, &["cleanup", "--yes"])?;
+    assert!(is_closed());
+    succeeds(&home, &["resume", "one", "--yes", "-q"])?;
+    assert_eq!(inside(&home, "cat file")?, "new\n", "the agent worked again");
+    succeeds(&home, &["discard", "one", "--yes"])?;
+    assert_eq!(left_on_the_engine(&home), [] as [String; 0]);
+    Ok(())
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
+    let end = std::time::Instant::now() + PATIENCE;
+    while !holds() {
+        anyhow::ensure!(std::time::Instant::now() < end, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}

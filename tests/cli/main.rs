@@ -23,6 +23,7 @@
 //! - `freezing`: snapshots saved, listed and removed
 //! - `resuming`: preserved and committed bottles started again
 //! - `pulling`: `pull` and `diff`
+//! - `kept`: commands on the files of ended bottles
 //! - `newcomer`: a user's first session, as they see it
 //! - `notices`: the proxy's denials while a full-screen agent draws
 //! - `logs`: the access log of a bottle's proxy, and readers that close their pipe
@@ -58,6 +59,7 @@ mod homes;
 mod host_keys;
 mod image_files;
 mod images;
+mod kept;
 mod lock_out;
 mod logs;
 mod looking;

@@ -16,7 +16,7 @@ use bottle_contract::names::{
 
 use super::container_entry::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
 use super::hardened::{container, host_config};
-use super::names::{Names, Part};
+use super::names::{Names, OPENED, Part};
 use super::network::Transport;
 use super::subnets;
 use crate::backend::memory;
@@ -29,13 +29,18 @@ const RUN_SIZE: u64 = 64 << 20;
 pub(super) struct Agent<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
+    /// The part that the container has in its bottle.
+    pub(super) part: Part,
     /// The id of the agent's image.
     pub(super) image: &'a str,
     /// The user id and group id in the container. Never 0.
     pub(super) user: (u32, u32),
     /// The volume that contains the `bottle` program, which runs as pid 1.
     pub(super) program: &'a str,
-    pub(super) transport: &'a Transport,
+    /// `None` for a container that only works on preserved files. It has no network and no proxy.
+    pub(super) transport: Option<&'a Transport>,
+    /// Whether nothing may change the files of the container.
+    pub(super) read_only: bool,
     pub(super) limits: &'a Resources,
     /// The container runtime, if it is not the engine's default.
     pub(super) runtime: Option<&'a str>,
@@ -46,13 +51,19 @@ pub(super) struct Agent<'a> {
 impl Agent<'_> {
     /// The body of the create request.
     pub(super) fn body(&self) -> ContainerCreateBody {
-        let by_socket = matches!(self.transport, Transport::Socket(_));
+        let by_socket = matches!(self.transport, Some(Transport::Socket(_)));
         let command = [PROGRAM_FILE, GUEST_FLAG, &to_argument(&GuestSpec { by_socket })];
+        let common = container(self.names, self.part, self.slug, self.image, self.user, command);
+        let mut labels = common.labels.unwrap_or_default();
+        if self.transport.is_none() {
+            labels.insert(OPENED.to_owned(), self.program.to_owned());
+        }
         ContainerCreateBody {
             working_dir: Some(WORKSPACE.to_owned()),
             networking_config: Some(self.networking()),
             host_config: Some(self.host_config()),
-            ..container(self.names, Part::Agent, self.slug, self.image, self.user, command)
+            labels: Some(labels),
+            ..common
         }
     }
 
@@ -60,11 +71,13 @@ impl Agent<'_> {
         let common = host_config();
         let mut mounts = vec![program_mount(self.program)];
         let (network, proxy) = match self.transport {
-            Transport::Network(net) => (net.id.clone(), subnets::bundle(net.subnet)),
-            Transport::Socket(volume) => {
+            Some(Transport::Network(net)) => (net.id.clone(), subnets::bundle(net.subnet)),
+            Some(Transport::Socket(volume)) => {
                 mounts.push(volume_mount(volume, LISTENER_DIR, true));
                 ("none".to_owned(), PROXY_LOOPBACK)
             }
+            // Nothing listens at this address.
+            None => ("none".to_owned(), PROXY_LOOPBACK),
         };
         let memory = self.limits.memory.and_then(|bytes| i64::try_from(bytes).ok());
         let mut sysctls = common.sysctls.unwrap_or_default();
@@ -85,6 +98,7 @@ impl Agent<'_> {
             memory_swap: memory,
             nano_cpus: self.limits.cpus.map(|thousandths| i64::from(thousandths) * 1_000_000),
             runtime: self.runtime.map(str::to_owned),
+            readonly_rootfs: self.read_only.then_some(true),
             ..common
         }
     }
@@ -109,7 +123,7 @@ impl Agent<'_> {
     }
 
     fn networking(&self) -> NetworkingConfig {
-        let Transport::Network(net) = self.transport else { return NetworkingConfig::default() };
+        let Some(Transport::Network(net)) = self.transport else { return NetworkingConfig::default() };
         let endpoint =
             EndpointSettings { driver_opts: self.neighbour_options(), ..fixed(subnets::agent(net.subnet)) };
         NetworkingConfig { endpoints_config: Some(HashMap::from([(net.id.clone(), endpoint)])) }
@@ -119,7 +133,7 @@ impl Agent<'_> {
     /// network, an engine before 28 adds a route through a gateway that does not exist; with these settings the lookup
     /// of that gateway fails after 30 ms instead of 3 s. `None` if the engine adds no such route.
     fn neighbour(&self, interface: &str) -> Option<[(String, &'static str); 2]> {
-        let needed = matches!(self.transport, Transport::Network(_)) && self.api < 48;
+        let needed = matches!(self.transport, Some(Transport::Network(_))) && self.api < 48;
         let name = |what: &str| format!("net.ipv4.neigh.{interface}.{what}");
         needed.then(|| [(name("mcast_solicit"), "2"), (name("retrans_time_ms"), "10")])
     }
@@ -172,7 +186,7 @@ mod tests {
     use super::*;
     use crate::backend::docker::network::Net;
 
-    fn json(transport: &Transport, api: u32) -> serde_json::Value {
+    fn json(transport: Option<&Transport>, api: u32) -> serde_json::Value {
         let names = Names::new("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
         let limits = Resources {
@@ -186,10 +200,12 @@ mod tests {
         let agent = Agent {
             names: &names,
             slug: &slug,
+            part: if transport.is_none() { Part::Reader } else { Part::Agent },
             image: "sha256:abc",
             user: (1000, 1001),
             program: "bottle-program",
             transport,
+            read_only: transport.is_none(),
             limits: &limits,
             runtime: None,
             api,
@@ -204,12 +220,17 @@ mod tests {
 
     #[test]
     fn the_whole_request_by_network() {
-        insta::assert_json_snapshot!(json(&transports()[0], 41));
+        insta::assert_json_snapshot!(json(Some(&transports()[0]), 41));
     }
 
     #[test]
     fn the_whole_request_by_socket() {
-        insta::assert_json_snapshot!(json(&transports()[1], 41));
+        insta::assert_json_snapshot!(json(Some(&transports()[1]), 41));
+    }
+
+    #[test]
+    fn the_whole_request_of_a_reader() {
+        insta::assert_json_snapshot!(json(None, 41));
     }
 
     #[test]
@@ -222,17 +243,18 @@ mod tests {
         for (api, old, middle) in
             [(41, true, false), (45, true, false), (46, false, true), (48, false, false)]
         {
-            let asked = json(&net, api);
+            let asked = json(Some(&net), api);
             assert_eq!(sysctls(&asked).contains("neigh.eth0"), old, "1.{api}");
             assert_eq!(options(&asked).contains("neigh.IFNAME"), middle, "1.{api}");
-            assert!(!sysctls(&json(&socket, api)).contains("neigh"), "1.{api}");
+            assert!(!sysctls(&json(Some(&socket), api)).contains("neigh"), "1.{api}");
         }
     }
 
     #[test]
     fn the_agent_is_not_root_and_gains_no_privileges() {
-        for transport in transports() {
-            let asked = json(&transport, 48);
+        let [net, socket] = transports();
+        for transport in [Some(&net), Some(&socket), None] {
+            let asked = json(transport, 48);
             assert_eq!(asked["User"], "1000:1001");
             assert_eq!(asked["HostConfig"]["CapDrop"], serde_json::json!(["ALL"]));
             assert_eq!(asked["HostConfig"]["SecurityOpt"], serde_json::json!(["no-new-privileges:true"]));

@@ -31,10 +31,11 @@ pub(super) const KEPT_SLUG: &str = "bottle.kept.of";
 
 /// The labels that identify a bottle's containers and images. A commit copies a container's labels unless the request
 /// overwrites them.
-const OWN_LABELS: [&str; 8] = [
+const OWN_LABELS: [&str; 9] = [
     names::HOME,
     names::SLUG,
     names::ROLE,
+    names::OPENED,
     SNAPSHOT_HOME,
     SNAPSHOT_SLUG,
     SNAPSHOT_MADE_AT,

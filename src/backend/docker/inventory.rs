@@ -21,6 +21,8 @@ use crate::backend::{BackendError, LAYERS, Resource};
 pub(super) const GUEST: &str = "guest-process";
 /// The [`Resource::kind`] of a bundle's container, whether it runs or not.
 pub(super) const BUNDLE: &str = "bundle-process";
+/// The [`Resource::kind`] of a container that reads preserved files, whether it runs or not.
+pub(super) const READER: &str = "reader-process";
 /// The [`Resource::kind`] of a network.
 pub(super) const NETWORK: &str = "network";
 /// The [`Resource::kind`] of a volume.
@@ -78,6 +80,7 @@ async fn containers(engine: &Engine, names: &Names) -> Result<Containers, Engine
         all.used.extend(container.image_id);
         match part {
             Part::Bundle => all.found.push(Resource::new(&slug, BUNDLE, id)),
+            Part::Reader => all.found.push(Resource::new(&slug, READER, id)),
             Part::Agent | Part::Kept => {
                 if is_alive(container.state) {
                     all.found.push(Resource::new(&slug, GUEST, id.clone()));
@@ -126,8 +129,9 @@ pub(super) async fn remove(
     names: &Names,
     resources: &[Resource],
 ) -> Result<(), BackendError> {
+    let of_container = [GUEST, BUNDLE, READER, LAYERS];
     let (containers, used): (Vec<_>, Vec<_>) =
-        resources.iter().partition(|resource| [GUEST, BUNDLE, LAYERS].contains(&resource.kind.as_str()));
+        resources.iter().partition(|resource| of_container.contains(&resource.kind.as_str()));
     let mut failures = Vec::new();
     for round in [containers, used] {
         let removed = join_all(round.iter().map(|resource| remove_one(engine, names, resource))).await;
@@ -208,6 +212,7 @@ fn kind_fits(part: Part, kind: &str) -> bool {
     match part {
         Part::Agent | Part::Kept => kind == GUEST || kind == LAYERS,
         Part::Bundle => kind == BUNDLE,
+        Part::Reader => kind == READER,
         Part::Inner | Part::Outer => kind == NETWORK,
         Part::Sockets => kind == VOLUME,
     }
@@ -298,7 +303,7 @@ fn is_id(resource: &Resource, names: &Names) -> bool {
     }
     let (known, id) = match resource.kind.as_str() {
         IMAGE => (true, resource.id.strip_prefix("sha256:").unwrap_or_default()),
-        GUEST | BUNDLE | LAYERS | NETWORK => (true, resource.id.as_str()),
+        GUEST | BUNDLE | READER | LAYERS | NETWORK => (true, resource.id.as_str()),
         _ => (false, ""),
     };
     known && id.len() == ID_LENGTH && id.bytes().all(|byte| byte.is_ascii_hexdigit())

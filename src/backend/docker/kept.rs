@@ -1,4 +1,4 @@
-//! Resumes a kept container.
+//! Resumes a kept container, or opens its files.
 //!
 //! The container's network and addresses no longer exist. A new container with the same files therefore replaces it:
 //!
@@ -12,11 +12,14 @@ use bollard::query_parameters::{
 };
 use bottle_contract::names::Slug;
 
+use super::agent::Agent;
 use super::commit::{KEPT_HOME, KEPT_SLUG, commit, inspect, list_labelled};
-use super::container::{find, find_agent};
+use super::container::{Found, create, find, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
-use super::names::{Names, Part};
-use crate::backend::{BackendError, Launch, Resource};
+use super::inventory::{GUEST, READER};
+use super::launch::for_another;
+use super::names::{Names, OPENED, Part};
+use crate::backend::{Access, BackendError, KeptFiles, LAYERS, Launch, Resource};
 
 /// The repository name of kept containers' images.
 const REPOSITORY: &str = "bottle-kept";
@@ -34,18 +37,100 @@ pub(super) async fn commit_kept(
 ) -> Result<String, BackendError> {
     let slug = &launch.plan.identity.slug;
     let failed = |error: EngineError| error.during(&format!("resume the kept container of {slug}"));
-    let kept = find_agent(engine, names, slug).await.map_err(failed)?;
+    let kept = find_kept(engine, names, slug, "resume").await?;
+    set_aside(engine, names, slug).await.map_err(failed)?;
+    commit_files(engine, names, slug, &kept.id, "").await.map_err(failed)
+}
+
+/// Finds the kept container of a bottle.
+///
+/// # Errors
+/// [`BackendError`] when there is none, or the engine fails. `verb` says what it is needed for.
+async fn find_kept(engine: &Engine, names: &Names, slug: &Slug, verb: &str) -> Result<Found, BackendError> {
+    let failed = |error: EngineError| error.during(&format!("{verb} the kept container of {slug}"));
     let gone = || {
-        BackendError::failed(format!("cannot resume {slug}: it has no kept container"))
+        BackendError::failed(format!("cannot {verb} {slug}: it has no kept container"))
             .with_hint(PART_REMOVED_HINT)
     };
-    let kept = kept.ok_or_else(gone)?;
-    set_aside(engine, names, slug).await.map_err(failed)?;
-    let tag = format!("{}-{slug}", names.home());
+    find_agent(engine, names, slug).await.map_err(failed)?.ok_or_else(gone)
+}
+
+/// Commits the files of a kept container, and returns the id of the image. Until a container uses the image, cleanup
+/// finds it by its label. Afterwards the image is removed with that container.
+async fn commit_files(
+    engine: &Engine,
+    names: &Names,
+    slug: &Slug,
+    container: &str,
+    suffix: &str,
+) -> Result<String, EngineError> {
+    let tag = format!("{}-{slug}{suffix}", names.home());
     let labels = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
-    // Until a container uses the image, cleanup finds it by its label. Afterwards the image is removed with that
-    // container.
-    commit(engine, &kept.id, (REPOSITORY, &tag), &labels).await.map_err(failed)
+    commit(engine, container, (REPOSITORY, &tag), &labels).await
+}
+
+/// Creates and records the container in which the preserved files are opened, without a network. Returns its id. Does
+/// not start it.
+///
+/// The kept container itself cannot be started again, because its network no longer exists. To change the files, a new
+/// container replaces it as for a resume. That container can be started again any number of times, so that not every
+/// command adds a layer to the image. To read the files, the container runs read-only on a copy, and the kept container
+/// stays.
+///
+/// # Errors
+/// [`BackendError`] when there is no kept container, or the engine fails.
+pub(super) async fn open(
+    engine: &Engine,
+    names: &Names,
+    kept: &KeptFiles<'_>,
+    program: &str,
+    runtime: Option<&str>,
+) -> Result<String, BackendError> {
+    let slug = kept.slug;
+    let failed = |error: EngineError| error.during(&format!("open the files of {slug}"));
+    let found = find_kept(engine, names, slug, "open").await?;
+    let inside = kept.sandbox.prepared.inside.as_ref().ok_or_else(for_another)?;
+    let (part, image) = match kept.access {
+        Access::Write if is_opened(engine, &found.id, program).await.map_err(failed)? => {
+            kept.ledger.record(Resource::new(slug, GUEST, found.id.clone()))?;
+            return Ok(found.id);
+        }
+        Access::Write => {
+            set_aside(engine, names, slug).await.map_err(failed)?;
+            (Part::Agent, commit_files(engine, names, slug, &found.id, "").await.map_err(failed)?)
+        }
+        Access::Read => {
+            (Part::Reader, commit_files(engine, names, slug, &found.id, "-read").await.map_err(failed)?)
+        }
+    };
+    let agent = Agent {
+        names,
+        slug,
+        part,
+        image: &image,
+        user: (inside.uid, inside.gid),
+        program,
+        transport: None,
+        read_only: kept.access == Access::Read,
+        limits: &kept.sandbox.limits,
+        runtime,
+        api: engine.pong.api,
+    };
+    let container = create(engine, &names.name(part, slug), agent.body()).await.map_err(failed)?;
+    if part == Part::Reader {
+        kept.ledger.record(Resource::new(slug, READER, container.clone()))?;
+        return Ok(container);
+    }
+    kept.ledger.record_all(&[LAYERS, GUEST].map(|kind| Resource::new(slug, kind, container.clone())))?;
+    remove_set_aside(engine, names, slug).await.map_err(failed)?;
+    Ok(container)
+}
+
+/// Whether the container was created to open the files, with this program volume.
+async fn is_opened(engine: &Engine, container: &str, program: &str) -> Result<bool, EngineError> {
+    let asked = engine.docker().inspect_container(container, None::<InspectContainerOptions>);
+    let labels = engine.call(asked).await?.config.and_then(|config| config.labels).unwrap_or_default();
+    Ok(labels.get(OPENED).is_some_and(|volume| volume == program))
 }
 
 /// Renames the agent's container to free its name. Does nothing if an interrupted launch already renamed it.

@@ -22,8 +22,8 @@ use super::names::{self, Names, Part};
 use super::network::{self, Net, Transport};
 use super::{bundle, kept, snapshot_images, subnets};
 use crate::backend::{
-    BackendError, BackendErrorKind, ByteStream, ContainerImages, GATE_FOLDER, ImageInfo, LAYERS, Launch,
-    Origin, Prepared, Resource, SIDECAR_LOGS,
+    BackendError, BackendErrorKind, ByteStream, ContainerImages, GATE_FOLDER, ImageInfo, KeptFiles, LAYERS,
+    Launch, Origin, Prepared, Resource, SIDECAR_LOGS,
 };
 use crate::host::docker_settings::{DockerSettings, DockerTransport};
 
@@ -149,10 +149,12 @@ impl Launches {
         let agent = Agent {
             names,
             slug,
+            part: Part::Agent,
             image: &image,
             user: (inside.uid, inside.gid),
             program: &contained.program,
-            transport: &transport,
+            transport: Some(&transport),
+            read_only: false,
             limits: &launch.plan.resources,
             runtime,
             api: engine.pong.api,
@@ -166,6 +168,23 @@ impl Launches {
         launch.ledger.record(Resource::new(slug, GUEST, id.clone()))?;
         start(engine, &id).await.map_err(failed)?;
         locked(&self.opened).insert((slug.clone(), Part::Agent), attached);
+        Ok(())
+    }
+
+    /// Implements [`crate::backend::Lifecycle::open_kept`].
+    pub(super) async fn open_kept(
+        &self,
+        engine: &Engine,
+        names: &Names,
+        files: &KeptFiles<'_>,
+        program: &str,
+        runtime: Option<&str>,
+    ) -> Result<(), BackendError> {
+        let failed = |error: EngineError| error.during(&format!("open the files of {}", files.slug));
+        let id = kept::open(engine, names, files, program, runtime).await?;
+        let attached = attach(engine, &id, Some(&log_of(files.state, "guest"))).await.map_err(failed)?;
+        start(engine, &id).await.map_err(failed)?;
+        locked(&self.opened).insert((files.slug.clone(), Part::Agent), attached);
         Ok(())
     }
 
@@ -276,7 +295,8 @@ fn inside(prepared: &Prepared) -> Result<&ImageInfo, BackendError> {
     prepared.inside.as_ref().ok_or_else(for_another)
 }
 
-fn for_another() -> BackendError {
+/// The error when the inputs of a launch come from another backend.
+pub(super) fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }
 

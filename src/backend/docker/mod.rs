@@ -15,7 +15,7 @@
 //! - `container`, `attach`: create, start, find and attach to containers
 //! - `prepare`, `images`: the images and the program volume of a bottle · `launch`: the state of a launch between its
 //!   phases
-//! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers
+//! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers and opens their files
 //! - `changed_work`: detects changes in a bottle's workspace
 //! - `inventory`: lists and removes resources · `listing`: lists an engine's images
 //! - `check`: the findings of `bottle doctor`
@@ -60,8 +60,8 @@ use self::images::Images;
 use self::launch::Launches;
 use self::names::{Names, Part};
 use super::{
-    Backend, BackendError, ByteStream, Capabilities, Check, Frozen, Launch, Lifecycle, Prepared, Preview,
-    ProgressSink, Resource, Snapshot, Snapshots, Step, Unused,
+    Backend, BackendError, ByteStream, Capabilities, Check, Frozen, KeptFiles, Launch, Lifecycle, Prepared,
+    Preview, ProgressSink, Resource, Snapshot, Snapshots, Step, Unused,
 };
 use crate::causes;
 use crate::host::Host;
@@ -189,6 +189,13 @@ impl Lifecycle for DockerBackend {
         let engine = self.engine("start the bottle").await?;
         let runtime = self.settings()?.runtime;
         self.launches.start_guest(engine, &self.names, launch, prepared, runtime.as_deref()).await
+    }
+
+    async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
+        let engine = self.engine("open the bottle's files").await?;
+        let program = self.images().await?.program().await?;
+        let runtime = self.settings()?.runtime;
+        self.launches.open_kept(engine, &self.names, kept, &program, runtime.as_deref()).await
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {

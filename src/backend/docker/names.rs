@@ -17,6 +17,10 @@ pub(super) const SLUG: &str = "bottle.slug";
 /// The label that contains the object's part.
 pub(super) const ROLE: &str = "bottle.role";
 
+/// The label, on an agent's container that has no network and no proxy, with the name of its program volume. Such a
+/// container can be started again to change the preserved files.
+pub(super) const OPENED: &str = "bottle.opened";
+
 /// The part that an object has in its bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
@@ -30,12 +34,15 @@ pub(super) enum Part {
     Outer,
     /// The volume of the proxy's sockets.
     Sockets,
+    /// A container on a copy of the preserved files, which only reads them. It is removed when it ends.
+    Reader,
     /// An agent's container that was set aside while another one replaces it. Its labels still name the part `Agent`.
     Kept,
 }
 
 impl Part {
-    const ALL: [Self; 6] = [Self::Agent, Self::Bundle, Self::Inner, Self::Outer, Self::Sockets, Self::Kept];
+    const ALL: [Self; 7] =
+        [Self::Agent, Self::Bundle, Self::Inner, Self::Outer, Self::Sockets, Self::Reader, Self::Kept];
 
     /// The word for the part in names and labels. It contains no dash, so that names are unambiguous.
     pub(super) fn word(self) -> &'static str {
@@ -45,6 +52,7 @@ impl Part {
             Self::Inner => "inner",
             Self::Outer => "outer",
             Self::Sockets => "proxy",
+            Self::Reader => "reader",
             Self::Kept => "kept",
         }
     }

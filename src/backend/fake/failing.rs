@@ -22,6 +22,8 @@ pub(super) enum Step {
     StartBundle,
     /// `start_guest`
     StartGuest,
+    /// `open_kept`
+    OpenKept,
     /// `connect_bundle`
     ConnectBundle,
     /// `connect_guest`
@@ -43,12 +45,13 @@ pub(super) enum Step {
 }
 
 impl Step {
-    const ALL: [(&'static str, Self); 14] = [
+    const ALL: [(&'static str, Self); 15] = [
         ("check", Self::Check),
         ("prepare", Self::Prepare),
         ("make_network", Self::MakeNetwork),
         ("start_bundle", Self::StartBundle),
         ("start_guest", Self::StartGuest),
+        ("open_kept", Self::OpenKept),
         ("connect_bundle", Self::ConnectBundle),
         ("connect_guest", Self::ConnectGuest),
         ("remove", Self::Remove),

@@ -9,7 +9,7 @@ mod failing;
 pub(crate) mod guest;
 pub mod programs;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bottle_contract::names::{AGENT_USER, Slug};
@@ -23,8 +23,8 @@ use super::local::labels::Role;
 use super::local::layers::Kind;
 use super::local::roles::{self, PlainSetup, listen, socket_fds};
 use super::{
-    Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, Images, Launch, Lifecycle,
-    Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots,
+    Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, Images, KeptFiles, Launch,
+    Ledger, Lifecycle, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots,
 };
 use crate::host::Host;
 use crate::plan::Plan;
@@ -41,6 +41,16 @@ impl FakeBackend {
     #[must_use]
     pub fn new(host: &Host) -> Self {
         Self { scope: Scope::fake(host), failing: Failing::from_environment(host) }
+    }
+}
+
+impl FakeBackend {
+    async fn start(&self, slug: &Slug, state: &Path, ledger: &dyn Ledger) -> Result<(), BackendError> {
+        let listener = listen(&self.scope.runtime_folder(slug).guest_socket())?;
+        let spec = GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(state).folder().to_owned() });
+        let fds = socket_fds(&listener);
+        let started = roles::start(&self.scope, Role::Guest, slug, Some(state), &spec, &fds)?;
+        started.wait_until_ready(&PlainSetup, ledger).await.map(drop)
     }
 }
 
@@ -113,13 +123,13 @@ impl Lifecycle for FakeBackend {
         self.scope
             .fill_layers(launch, None, self.failing.while_copying(Step::Thawing, ProgressSink::discard()))
             .await?;
-        let slug = &launch.plan.identity.slug;
-        let listener = listen(&self.scope.runtime_folder(slug).guest_socket())?;
-        let spec =
-            GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(launch.state).folder().to_owned() });
-        let fds = socket_fds(&listener);
-        let started = roles::start(&self.scope, Role::Guest, slug, Some(launch.state), &spec, &fds)?;
-        started.wait_until_ready(&PlainSetup, launch.ledger).await.map(drop)
+        self.start(&launch.plan.identity.slug, launch.state, launch.ledger).await
+    }
+
+    async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
+        self.failing.at(Step::OpenKept).await?;
+        self.scope.make_runtime_folder(kept)?;
+        self.start(kept.slug, kept.state, kept.ledger).await
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {

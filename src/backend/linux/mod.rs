@@ -66,8 +66,9 @@ use super::local::spawn_ipc::{SetupFailure, SetupPart};
 use super::local::{Scope, tree_into};
 use super::memory::{self, PROCESSES, scratch};
 use super::{
-    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Launch,
-    Ledger, Lifecycle, Origin, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots, Step, Unused,
+    Access, Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen,
+    KeptFiles, Launch, Ledger, Lifecycle, Origin, Prepared, Preview, ProgressSink, Resource, Sandbox,
+    Snapshot, Snapshots, Step, Unused,
 };
 use crate::causes;
 use crate::host::Host;
@@ -128,30 +129,27 @@ impl LinuxBackend {
         started.wait_until_ready(&setup, ledger).await.map(drop)
     }
 
-    async fn start(&self, launch: &Launch<'_>, spec: SandboxSpec) -> Result<(), BackendError> {
-        let slug = &launch.plan.identity.slug;
-        let listener = listen(&self.scope.runtime_folder(slug).guest_socket())?;
-        self.spawn_guest(slug, Some(launch.state), spec, &socket_fds(&listener), launch.ledger).await
+    /// Starts the sandbox of a bottle.
+    async fn start(&self, bottle: &BottleSandbox<'_>, image: Option<&Image>) -> Result<(), BackendError> {
+        let spec = self.spec(bottle, image)?;
+        let listener = listen(&self.scope.runtime_folder(bottle.slug).guest_socket())?;
+        self.spawn_guest(bottle.slug, Some(bottle.state), spec, &socket_fds(&listener), bottle.ledger).await
     }
 
-    fn spec(
-        &self,
-        launch: &Launch<'_>,
-        layers: &Layers,
-        image: Option<&Image>,
-        prepared: &Prepared,
-    ) -> Result<SandboxSpec, BackendError> {
-        let slug = &launch.plan.identity.slug;
-        let asked = &launch.plan.resources;
+    fn spec(&self, bottle: &BottleSandbox<'_>, image: Option<&Image>) -> Result<SandboxSpec, BackendError> {
+        let BottleSandbox { slug, state, ledger, limits: asked, prepared, access } = *bottle;
+        let layers = self.scope.layers_in(state);
         let groups = Groups::current().make(&self.scope.group(slug), asked, |path| {
-            launch.ledger.record(Resource::new(slug, cgroups::GROUP, text(path)))
+            ledger.record(Resource::new(slug, cgroups::GROUP, text(path)))
         })?;
         let copied = layers.kind() == Some(Kind::Copy);
         let limits = guest_limits(asked, groups.limits(Controller::Memory), image, copied);
         let own = OwnFolders {
             home: image.is_none().then(|| layers.home()),
             workspace: layers.workspace(),
-            proxy: self.scope.runtime_folder(slug).proxy(),
+            // A bottle that is only opened has no proxy.
+            proxy: access.is_none().then(|| self.scope.runtime_folder(slug).proxy()),
+            read_only: access == Some(Access::Read),
         };
         let image = image.map(|image| ImageSpec {
             root: (!copied).then(|| image.root.clone()),
@@ -180,9 +178,7 @@ impl LinuxBackend {
         prepared: &Prepared,
     ) -> Result<Option<Image>, BackendError> {
         let slug = &launch.plan.identity.slug;
-        let failed = |error: io::Error| {
-            BackendError::failed(format!("cannot read the image of {slug}")).because(error)
-        };
+        let failed = |error: io::Error| image_failed(slug, error);
         if let (Origin::New, Some(inside)) = (launch.origin, &prepared.inside) {
             layers.set_image(&inside.image).map_err(failed)?;
         }
@@ -194,8 +190,13 @@ impl LinuxBackend {
             );
             return Err(BackendError::failed(message).with_hint("put `agent_provider.image` back as it was"));
         }
+        self.open_image(slug, name)
+    }
+
+    /// Opens the image on which the files of a bottle are based, if there is one.
+    fn open_image(&self, slug: &Slug, name: Option<String>) -> Result<Option<Image>, BackendError> {
         let Some(name) = name else { return Ok(None) };
-        match self.images.open_shared(&name).map_err(failed)? {
+        match self.images.open_shared(&name).map_err(|error| image_failed(slug, error))? {
             Some(image) => Ok(Some(image)),
             None => Err(BackendError::failed(format!(
                 "cannot use the files of {slug}: the image that they are based on was removed"
@@ -247,6 +248,21 @@ impl LinuxBackend {
             Slug::from_label("trial").map_err(|error| BackendError::failed(causes::one_line(&error)))?;
         self.spawn_guest(&slug, None, self.base_spec(&slug)?, &[], &Unrecorded).await
     }
+}
+
+fn image_failed(slug: &Slug, error: io::Error) -> BackendError {
+    BackendError::failed(format!("cannot read the image of {slug}")).because(error)
+}
+
+/// The sandbox of a bottle, either for its launch or to open its preserved files.
+struct BottleSandbox<'a> {
+    slug: &'a Slug,
+    state: &'a Path,
+    ledger: &'a dyn Ledger,
+    limits: &'a Resources,
+    prepared: &'a Prepared,
+    /// `None` for a launch. A launch has a proxy and writable files.
+    access: Option<Access>,
 }
 
 /// The manifest setting that needs a container engine, as the end of a sentence.
@@ -419,19 +435,36 @@ impl Lifecycle for LinuxBackend {
         self.scope.fill_layers(launch, self.outside_id(slug, Who::Agent)?, ProgressSink::discard()).await?;
         let layers = self.scope.layers_in(launch.state);
         let image = self.image_under(launch, &layers, prepared)?;
-        let spec = self.spec(launch, &layers, image.as_ref(), prepared)?;
-        let started = match (self.start(launch, spec).await, &image) {
+        let bottle = BottleSandbox {
+            slug,
+            state: launch.state,
+            ledger: launch.ledger,
+            limits: &launch.plan.resources,
+            prepared,
+            access: None,
+        };
+        let started = match (self.start(&bottle, image.as_ref()).await, &image) {
             (Err(error), Some(image))
                 if error.kind == BackendErrorKind::Unsupported && *launch.origin == Origin::New =>
             {
                 // This machine does not support the overlay. A copy of the image works on every kernel and disk.
                 self.copy_image(image, &layers, self.outside_id(slug, Who::Agent)?).await?;
-                self.start(launch, self.spec(launch, &layers, Some(image), prepared)?).await
+                self.start(&bottle, Some(image)).await
             }
             (started, _) => started,
         };
         self.update_check_cache(started.is_ok());
         started
+    }
+
+    async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
+        let KeptFiles { slug, state, ledger, sandbox, access } = *kept;
+        self.scope.make_runtime_folder(kept)?;
+        let name = self.scope.layers_in(state).image().map_err(|error| image_failed(slug, error))?;
+        let image = self.open_image(slug, name)?;
+        let Sandbox { prepared, limits } = sandbox;
+        let bottle = BottleSandbox { slug, state, ledger, limits, prepared, access: Some(access) };
+        self.start(&bottle, image.as_ref()).await
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {

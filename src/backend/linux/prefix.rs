@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat};
 
 use super::mounts::{READ_ONLY, Tree, WRITABLE, folder};
+use super::sys::restrict_mount;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
@@ -56,8 +57,8 @@ const REPLACEMENT_SCRIPT: &str = "#!/bin/sh\n\
     echo 'pip, npm -g, cargo install --root /usr/local and make install work; or start it with an image.' >&2\n\
     exit 100\n";
 
-/// Mounts both prefixes. The home must already be mounted.
-pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>) -> Result<(), SetupFailure> {
+/// Mounts both prefixes. The home must already be mounted, and writable.
+pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>, read_only: bool) -> Result<(), SetupFailure> {
     let folder_fd = folder(home, Path::new(PREFIX_FOLDER)).step("make the folder of its prefix")?;
     for name in ["local", "opt", "work"] {
         folder(&folder_fd, Path::new(name)).step_at("make the folder of its prefix", Path::new(name))?;
@@ -66,8 +67,12 @@ pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>) -> Result<(), Se
     if let Some(local) = overlay(&folder_fd, &below) {
         let over = openat(root, "usr/local", FOLDER, Mode::empty()).step("open /usr/local")?;
         local.attach(over).step("mount /usr/local")?;
+        if read_only {
+            restrict_mount(local.root(), READ_ONLY, false).step("make /usr/local read-only")?;
+        }
     }
-    let opt = Tree::clone_at(&folder_fd, c"opt", WRITABLE).step("take /opt")?;
+    let opt = if read_only { READ_ONLY } else { WRITABLE };
+    let opt = Tree::clone_at(&folder_fd, c"opt", opt).step("take /opt")?;
     opt.attach(below).step("mount /opt")?;
     // The folders of a mounted overlay must not be changed directly, so the agent sees them read-only.
     let read_only = Tree::clone_at(home, c".prefix", READ_ONLY).step("shut the folder of its prefix")?;

@@ -62,7 +62,11 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     scratch(root, spec)?;
     own_folders(root, sources)?;
     if let Some(home) = sources.own.as_ref().and_then(|own| own.home.as_ref()) {
-        prefix::build(root, home.root())?;
+        prefix::build(root, home.root(), spec.is_read_only())?;
+        if spec.is_read_only() {
+            // The home is writable until here, because the setup creates the folders of the prefixes in it.
+            restrict_mount(home.root(), READ_ONLY, false).step("make the home read-only")?;
+        }
     }
     for (path, source) in &sources.exposed {
         if !is_system(path) {
@@ -110,7 +114,8 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
     let home = format!("/home/{}", names::AGENT_USER);
     let Some(own) = &sources.own else { return Ok(()) };
     let home = own.home.iter().map(|tree| (home.as_str(), tree));
-    for (path, tree) in home.chain([(names::WORKSPACE, &own.workspace), (names::LISTENER_DIR, &own.proxy)]) {
+    let proxy = own.proxy.iter().map(|tree| (names::LISTENER_DIR, tree));
+    for (path, tree) in home.chain([(names::WORKSPACE, &own.workspace)]).chain(proxy) {
         let path = Path::new(path);
         tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
     }

@@ -36,8 +36,8 @@ pub(super) struct Own {
     pub(super) home: Option<Tree>,
     /// The mount of the workspace.
     pub(super) workspace: Tree,
-    /// The folder of the proxy's sockets.
-    pub(super) proxy: Tree,
+    /// The folder of the proxy's sockets, if there is a proxy.
+    pub(super) proxy: Option<Tree>,
 }
 
 /// An opened host path.
@@ -106,11 +106,15 @@ impl Sources {
                     .as_deref()
                     .map(|home| Tree::clone_host(home, WRITABLE).step_at("mount the home", home))
                     .transpose()?,
-                workspace: Tree::clone_host(&own.workspace, WRITABLE)
+                workspace: Tree::clone_host(&own.workspace, if own.read_only { READ_ONLY } else { WRITABLE })
                     .step_at("mount the workspace", &own.workspace)?,
                 // The folder is mounted read-only: connecting to a socket needs no write access, and no program can
                 // remove a socket.
-                proxy: Tree::clone_host(&own.proxy, READ_ONLY).step_at("mount the proxy", &own.proxy)?,
+                proxy: own
+                    .proxy
+                    .as_deref()
+                    .map(|proxy| Tree::clone_host(proxy, READ_ONLY).step_at("mount the proxy", proxy))
+                    .transpose()?,
             }),
         };
         let image = spec.image.as_ref().map(|image| Files::open(image, spec.outside_id)).transpose()?;

@@ -54,6 +54,11 @@ pub(crate) struct ImageSpec {
 }
 
 impl SandboxSpec {
+    /// Whether the bottle's files are read-only.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.read_only)
+    }
+
     /// The agent's ids in the sandbox.
     pub(crate) fn inside(&self) -> AgentIds {
         self.image.as_ref().map_or(AgentIds { uid: AGENT_UID, gid: AGENT_UID }, |image| image.inside)
@@ -67,6 +72,8 @@ pub(crate) struct OwnFolders {
     pub(crate) home: Option<PathBuf>,
     /// The folder of the workspace.
     pub(crate) workspace: PathBuf,
-    /// The folder of the proxy's sockets.
-    pub(crate) proxy: PathBuf,
+    /// The folder of the proxy's sockets. `None` if the sandbox has no proxy.
+    pub(crate) proxy: Option<PathBuf>,
+    /// Whether the bottle's files are read-only, including those of an image.
+    pub(crate) read_only: bool,
 }

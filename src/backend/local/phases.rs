@@ -1,16 +1,16 @@
 //! Implements the backend methods that are the same for all backends whose bottles are processes of this machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
 use super::inventory::{self, text};
-use super::layers::Kind;
+use super::layers::{Kind, Layers};
 use super::runtime_folder::RUNTIME_FOLDER;
 use super::{Scope, connect, roles};
 use crate::backend::{
-    BackendError, ByteStream, LAYERS, Launch, Origin, ProgressSink, Resource, run_blocking,
+    BackendError, ByteStream, KeptFiles, LAYERS, Launch, Origin, ProgressSink, Resource, run_blocking,
 };
 
 impl Scope {
@@ -23,27 +23,28 @@ impl Scope {
         owner: Option<u32>,
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
-        let failed = |path: &std::path::Path, error: std::io::Error| {
-            BackendError::failed(format!("cannot make {}", path.display())).because(error)
-        };
         roles::prespawn(self, slug, launch.state)?;
         let runtime_folder = self.runtime_folder(slug);
         let layers = self.layers_in(launch.state);
-        if *launch.origin == Origin::Kept && !layers.workspace().is_dir() {
-            let message = format!(
-                "cannot resume {slug}: its kept files are not in {} any more",
-                layers.folder().display()
-            );
-            return Err(BackendError::failed(message));
+        if *launch.origin == Origin::Kept {
+            require_kept("resume", slug, &layers)?;
         }
         launch.ledger.record_all(&[
             Resource::new(slug, RUNTIME_FOLDER, text(runtime_folder.folder())),
             Resource::new(slug, LAYERS, text(layers.folder())),
         ])?;
-        runtime_folder.make().map_err(|error| failed(runtime_folder.folder(), error))?;
+        runtime_folder.make().map_err(|error| cannot_make(runtime_folder.folder(), error))?;
         // Layers that exist determine the kind. For a snapshot, the restore determines the kind.
         let kind = if *launch.origin == Origin::New { Some(kind) } else { layers.kind() };
-        layers.make(kind.unwrap_or(Kind::Home), owner).map_err(|error| failed(layers.folder(), error))
+        layers.make(kind.unwrap_or(Kind::Home), owner).map_err(|error| cannot_make(layers.folder(), error))
+    }
+
+    /// Records and creates only the runtime folder, for a bottle whose kept files are opened.
+    pub(crate) fn make_runtime_folder(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
+        let runtime_folder = self.runtime_folder(kept.slug);
+        require_kept("open", kept.slug, &self.layers_in(kept.state))?;
+        kept.ledger.record(Resource::new(kept.slug, RUNTIME_FOLDER, text(runtime_folder.folder())))?;
+        runtime_folder.make().map_err(|error| cannot_make(runtime_folder.folder(), error))
     }
 
     /// Fills the layers from the launch's origin. The files get the same owner as the layers.
@@ -111,4 +112,17 @@ impl Scope {
         let scope = self.clone();
         run_blocking(move || work(&scope)).await?
     }
+}
+
+/// Checks that the kept files exist.
+fn require_kept(verb: &str, slug: &Slug, layers: &Layers) -> Result<(), BackendError> {
+    if layers.workspace().is_dir() {
+        return Ok(());
+    }
+    let folder = layers.folder().display();
+    Err(BackendError::failed(format!("cannot {verb} {slug}: its kept files are not in {folder} any more")))
+}
+
+fn cannot_make(path: &Path, error: std::io::Error) -> BackendError {
+    BackendError::failed(format!("cannot make {}", path.display())).because(error)
 }

@@ -19,12 +19,15 @@ use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest}
 use tokio::sync::oneshot;
 
 use self::endpoint::Endpoint;
-use super::connect::{connect, guest_failure, keeper_lost, open_guest, receive_failed, unexpected_answer};
+use super::connect::{
+    connect_or_open_files, guest_failure, keeper_lost, open_guest, receive_failed, unexpected_answer,
+};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
 use super::progress::{self, Progress};
 use crate::archive::{self, SendError};
+use crate::backend::Access;
 use crate::host::Host;
 
 /// How long an interrupted copy may take to remove the files that it unpacked. After that, the command ends and
@@ -34,7 +37,7 @@ const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Copy files into or out of a bottle
 ///
 /// One of the two paths is `SLUG:PATH`. A relative PATH starts in the workspace. If the destination ends in
-/// `/`, the copy is placed inside that folder.
+/// `/`, the copy is placed inside that folder. Also works after the bottle ended, if its files are preserved.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cp {
     /// The source: a local path or `SLUG:PATH`
@@ -75,7 +78,7 @@ async fn copy_in(
     let own_name = from.canonicalize().map_err(unreadable)?;
     let own_name = own_name.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (folder, name) = endpoint::destination(to, &own_name);
-    let channel = connect(host, slug).await?;
+    let channel = connect_or_open_files(host, slug, Access::Write).await?;
     let mut stream = open_guest(&channel, GuestRequest::CopyIn(CopyIn { path: folder })).await?;
     let path = from.to_owned();
     let of = path.metadata().ok().filter(Metadata::is_file).map(|file| file.len());
@@ -163,7 +166,7 @@ async fn copy_out(
 ) -> Result<u8, CliError> {
     let target = target::Target::choose(to, from)
         .map_err(|error| CliError::failed(format!("cannot write {}: {error}", to.display())))?;
-    let channel = connect(host, slug).await?;
+    let channel = connect_or_open_files(host, slug, Access::Read).await?;
     let stream = open_guest(&channel, GuestRequest::CopyOut(CopyOut { path: from.to_owned() })).await?;
     let unpack = move |archive: &mut dyn Read| {
         // Dropped with the thread, which signals that the thread has ended.

@@ -132,7 +132,7 @@ impl<'a> BottleGit<'a> {
 
 /// The hint that a workspace can be copied out if git cannot export it.
 pub(crate) fn copy_out_hint(slug: &Slug) -> String {
-    format!("`bottle cp {slug}:. FOLDER` copies the workspace out while the bottle runs")
+    format!("`bottle cp {slug}:. FOLDER` copies the workspace out")
 }
 
 impl Workspace<'_> {

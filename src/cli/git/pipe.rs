@@ -12,7 +12,8 @@ use bottle_contract::names::{Slug, WORKSPACE};
 use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::cli::connect::{connect, open_guest};
+use crate::backend::Access;
+use crate::cli::connect::{connect_or_open_files, open_guest};
 use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::host::Host;
@@ -49,7 +50,7 @@ async fn forward() -> Result<u8, CliError> {
         .var(SLUG)
         .and_then(|slug| slug.parse().ok())
         .ok_or_else(|| CliError::usage("only `bottle pull` runs this command"))?;
-    let channel = connect(&host, &slug).await?;
+    let channel = connect_or_open_files(&host, &slug, Access::Read).await?;
     let words = ["git", "upload-pack", WORKSPACE];
     let process = Process {
         argv: words.map(str::to_owned).to_vec(),

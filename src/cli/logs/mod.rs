@@ -108,9 +108,9 @@ impl Logs {
         match std::fs::File::open(&path) {
             Ok(file) => file.take(SAVED_MAX).read_to_end(&mut bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(CliError::state("the agent's output was not saved: a client received it")
+                return Err(CliError::state("the agent's output was not saved")
                     .about(&self.slug)
-                    .hint("bottle saves the output of an agent that ends with no client attached"));
+                    .hint("bottle saves the output when a bottle ends in an orderly way"));
             }
             Err(error) => Err(error),
         }

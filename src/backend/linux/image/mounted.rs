@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
 
 use super::files::{Files, OVERLAY};
-use crate::backend::linux::mounts::{Tree, WRITABLE, folder};
+use crate::backend::linux::mounts::{READ_ONLY, Tree, WRITABLE, folder};
 use crate::backend::linux::sources::Sources;
 use crate::backend::linux::spec::SandboxSpec;
 use crate::backend::linux::sys::{Forbid, restrict_mount};
@@ -62,6 +62,9 @@ pub(in crate::backend::linux) fn build(
     cover_sys(root)?;
     root::in_memory(root, spec)?;
     root::own_folders(root, sources)?;
+    if spec.is_read_only() {
+        restrict_mount(root, READ_ONLY, false).step("make the root read-only")?;
+    }
     root::enter(root)?;
     Ok(changed)
 }

@@ -1,0 +1,230 @@
+//! The keeper that opens the files of a preserved bottle for commands.
+//!
+//! `diff`, `pull`, `cp` and `exec` talk to a guest through a keeper. If the bottle has ended and its files are preserved,
+//! the command starts a keeper for itself:
+//!
+//! ```text
+//!   lock ─► leftovers removed ─► pid 1 on the preserved files ─► requests ─► last client gone ─► pid 1 ended ─► lock free
+//! ```
+//! There is no agent, no sidecar, no network and no secret, and neither a manifest nor the user is consulted: the bottle's
+//! record contains what the sandbox needs. The sandbox has the restrictions and limits of a running bottle. A command that
+//! only reads gets the files read-only. Commands that fit share the guest; another one waits until it is gone. The bottle
+//! stays preserved all the time, so a crash at any point leaves a preserved bottle, and the next command or `bottle cleanup`
+//! removes the processes that a killed keeper leaves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_channel::{Channel, Request, Stream};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{GuestRequest, Stop};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::Instrument as _;
+
+use super::clients::{self, First, Service, send_last};
+use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure};
+use super::{answer_only, find, log, refuse};
+use crate::backend::{Access, Backend, LAYERS};
+use crate::host::Host;
+use crate::host::process::ProcessId;
+use crate::instance::record::{Record, Status};
+use crate::instance::{Claim, ClaimError, Store};
+use crate::launch;
+
+/// Time limit for pid 1 to end its processes. After it, the backend kills pid 1.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// State that client connections share.
+struct Opened {
+    guest: Channel,
+    claim: Claim,
+    access: Access,
+    connected: watch::Sender<usize>,
+}
+
+/// Opens the files and serves clients until the last one is gone.
+pub(super) async fn run(
+    host: &Host,
+    backends: &[Box<dyn Backend>],
+    slug: &Slug,
+    access: Access,
+    first: First,
+    request: Request,
+) -> anyhow::Result<()> {
+    let report = request.accept();
+    let claim = match Store::of(host).adopt(slug) {
+        Ok(claim) => claim,
+        // The client tries again.
+        Err(error @ ClaimError::Taken { .. }) => {
+            return answer_only(&first, &report, KeeperEvent::Refused(error.to_string())).await;
+        }
+        Err(error) => return refuse(&first, &report, (&error).into()).await,
+    };
+    let record = claim.record();
+    if record.status != Status::Preserved || !record.kept {
+        // The bottle was resumed or discarded in the meantime. The client tries again and finds its new state.
+        let why = format!("{slug} has no preserved files any more");
+        return answer_only(&first, &report, KeeperEvent::Refused(why)).await;
+    }
+    log::open(&claim);
+    let backend = find(backends, &record.backend)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let opened = tokio::select! {
+        opened = open(host, backend, &claim, &record, access) => opened,
+        _ = first.channel.closed() => Err(failure(slug, "its client is gone", None)),
+        _ = terminate.recv() => Err(failure(slug, "it was interrupted", None)),
+    };
+    let guest = match opened {
+        Ok(guest) => guest,
+        Err(mut failure) => {
+            failure.left.extend(close(backend, &claim).await);
+            return refuse(&first, &report, failure).await;
+        }
+    };
+    let socket = super::client::socket(host, slug);
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket);
+    let opened = Arc::new(Opened { guest, claim, access, connected: watch::Sender::default() });
+    let served = async {
+        tokio::spawn(clients::accept(listener?, opened.clone()).in_current_span());
+        serve(&report, first, &opened, &mut terminate).await;
+        anyhow::Ok(())
+    };
+    let served = served.await;
+    // A client that connects from here on finds no socket, and starts its own keeper after this one.
+    let _ = std::fs::remove_file(&socket);
+    let stopped = async {
+        let stop = GuestRequest::Stop(Stop { grace_ms: 0, work_since: None });
+        let mut stream = opened.guest.open(&stop).await.ok()?;
+        stream.next().await
+    };
+    let _ = tokio::time::timeout(STOP_TIMEOUT, stopped).await;
+    for left in close(backend, &opened.claim).await {
+        tracing::warn!("not removed: {left}");
+    }
+    served
+}
+
+/// Starts pid 1 on the files. Removes first what a killed keeper left.
+async fn open(
+    host: &Host,
+    backend: &dyn Backend,
+    claim: &Claim,
+    record: &Record,
+    access: Access,
+) -> Result<Channel, LaunchFailure> {
+    let slug = &record.slug;
+    let Some(sandbox) = &record.sandbox else {
+        let hint = format!("`bottle resume {slug} --detach` starts it; then run this command again");
+        return Err(failure(slug, "an earlier version of bottle preserved them", Some(hint)));
+    };
+    let left = launch::remove_launch(backend, claim).await;
+    if !left.is_empty() {
+        let hint = "`bottle cleanup` ends it; then run this command again".to_owned();
+        return Err(LaunchFailure { left, ..failure(slug, "another guest still uses them", Some(hint)) });
+    }
+    let own = ProcessId::own().ok().map(|id| id.to_string());
+    let recorded = claim.update(|record| {
+        record.keeper = own;
+        record.runtime = Some(host.runtime.clone());
+    });
+    recorded.map_err(|error| failure(slug, &error.to_string(), None))?;
+    let opened = launch::open_kept(host, backend, claim, sandbox, access).await;
+    opened.map_err(|error| (&error).into())
+}
+
+fn failure(slug: &Slug, why: &str, hint: Option<String>) -> LaunchFailure {
+    let message = format!("cannot open the files of {slug}: {why}");
+    LaunchFailure { exit: 1, message, causes: Vec::new(), hint, left: Vec::new() }
+}
+
+/// Serves clients until the last one is gone, the guest ends, or a signal arrives.
+async fn serve(
+    report: &Stream,
+    first: First,
+    opened: &Arc<Opened>,
+    terminate: &mut tokio::signal::unix::Signal,
+) {
+    send_last(report, &KeeperEvent::Opened).await;
+    let clients = async {
+        clients::serve(first.channel, first.incoming, opened.clone()).await;
+        let _ = opened.connected.subscribe().wait_for(|connected| *connected == 0).await;
+    };
+    tokio::select! {
+        () = clients => {}
+        _ = opened.guest.closed() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Removes everything except the preserved files. Returns the failures.
+async fn close(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
+    let mut left = launch::remove_launch(backend, claim).await;
+    let cleared = left.is_empty();
+    let recorded = claim.update(|record| {
+        record.keeper = None;
+        if cleared {
+            record.resources.retain(|resource| resource.kind == LAYERS);
+        }
+    });
+    left.extend(recorded.err().map(|error| error.to_string()));
+    left
+}
+
+impl Service for Opened {
+    fn connected(&self) -> &watch::Sender<usize> {
+        &self.connected
+    }
+
+    async fn answer(self: Arc<Self>, request: Request) {
+        match request.parse() {
+            Ok(KeeperRequest::Open { access, .. }) => {
+                let event = if access <= self.access {
+                    KeeperEvent::Opened
+                } else {
+                    KeeperEvent::Refused(format!(
+                        "another command uses the files of {}",
+                        self.claim.record().slug
+                    ))
+                };
+                send_last(&request.accept(), &event).await;
+            }
+            Ok(KeeperRequest::Guest(inner)) if self.allows(&inner) => {
+                clients::connect(request, &inner, &self.guest).await;
+            }
+            Ok(KeeperRequest::Pulled { at }) => {
+                let pulled = self.claim.update(|record| record.pulled_at = record.pulled_at.max(Some(at)));
+                let event = match pulled {
+                    Ok(()) => KeeperEvent::Done,
+                    Err(error) => KeeperEvent::Refused(format!("cannot write the bottle's record: {error}")),
+                };
+                send_last(&request.accept(), &event).await;
+            }
+            Ok(_) => request.refuse("the bottle ended; only its files can be used").await,
+            Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
+        }
+    }
+}
+
+impl Opened {
+    /// Whether a client may send this request to the guest.
+    fn allows(&self, request: &GuestRequest) -> bool {
+        match request {
+            GuestRequest::Exec(_)
+            | GuestRequest::CopyOut(_)
+            | GuestRequest::Changed(_)
+            | GuestRequest::Status
+            | GuestRequest::Moment
+            | GuestRequest::Now => true,
+            GuestRequest::CopyIn(_) => self.access == Access::Write,
+            GuestRequest::Provision(_)
+            | GuestRequest::StartAgent(_)
+            | GuestRequest::Attach(_)
+            | GuestRequest::Logs(_)
+            | GuestRequest::Probe(_)
+            | GuestRequest::Stop(_) => false,
+        }
+    }
+}
