@@ -1,19 +1,17 @@
-//! Types every command of the README's examples at a terminal, and answers the questions.
+//! Types every command of the README's examples in their order, at a terminal and without one, and answers the questions.
 //!
 //! The agents are test doubles on the user's search path that print that they ran. `tests/agents` tests the
 //! real agents. Lines that need a container engine, or that run these tests, are skipped with a message.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use bottle_test_support::skip;
-
-use crate::home::run;
 
 const README: &str = include_str!("../../README.md");
 
@@ -23,8 +21,6 @@ const ANSWERS: &[(&str, &str)] = &[
     ("to be read from now on:", "a-key-for-this-test\r"),
     ("[keep/pull/discard]", "keep\r"),
     ("$", "exit\r"),
-    // The agent's output is answered with the keys that detach from the session.
-    ("at work", "\x1dd"),
 ];
 
 /// Returns the lines of the README's `sh` blocks, without comments at their ends.
@@ -35,8 +31,18 @@ fn lines() -> Vec<String> {
 }
 
 #[test]
-fn every_readme_command_works() -> Result<()> {
-    let test = "README's commands";
+fn the_readme_works_as_written_on_a_terminal() -> Result<()> {
+    works_as_written("README's commands on a terminal", answer_questions)
+}
+
+#[test]
+fn the_readme_works_as_written_without_a_terminal() -> Result<()> {
+    works_as_written("README's commands without a terminal", run_on_pipes)
+}
+
+/// Runs the README's commands in their order. The placeholder NAME is the bottle that the first `start … --cwd` left: its
+/// agent made a commit and ended, so its files are kept.
+fn works_as_written(test: &str, type_line: fn(&TestHome, &str) -> Result<(i32, String)>) -> Result<()> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {
         return Ok(());
@@ -45,45 +51,63 @@ fn every_readme_command_works() -> Result<()> {
     let ours = program.parent().context("a folder")?.display().to_string();
     let theirs = home.home().join("bin");
     for agent in ["claude", "codex", "mini"] {
-        let file = home.write(&format!("home/bin/{agent}"), &format!("#!/bin/sh\necho {agent} ran\n"))?;
+        let file = home.write(&format!("home/bin/{agent}"), &double(agent))?;
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
     }
     home.env("PATH", format!("{ours}:{}:/usr/bin:/bin", theirs.display()));
+    if !std::ptr::fn_addr_eq(type_line, answer_questions as fn(&TestHome, &str) -> Result<(i32, String)>) {
+        // Nobody can type the keys.
+        home.env("ANTHROPIC_API_KEY", "a-key").env("CODEX_API_KEY", "a-key");
+    }
+    home.write("home/.gitconfig", "[user]\n\tname = Ada\n\temail = ada@example.com\n")?;
     home.write("project/README", "A project.\n")?;
-    shell(
-        &home,
-        "git init -q && git add -A && git -c user.name=A -c user.email=a@example.com commit -qm begin",
-    )?;
-    // The bottle to which lines with the placeholder NAME refer.
-    home.bottle(
-        "worker",
-        "---\nagent_provider: {template: command, command: [sh, -c, 'echo at work; sleep 600']}\n---\n",
-    )?;
-    home.agent("worker", "---\nbottle: worker\n---\n")?;
-    let named = run(&home, &["start", "worker", "--label", "name", "--detach", "--yes", "--cwd"])?;
-    assert_eq!(named.code, 0, "{}", named.transcript());
+    shell(&home, "git init -q && git add -A && git commit -qm begin")?;
     let all = lines();
     assert!(all.len() >= 12, "{all:?}");
+    let mut kept: Option<String> = None;
     for line in all {
         if line.starts_with("cargo test") || line.contains("--backend docker") {
             let why = "this is what runs it, or `tests/agents` does, in the agent's own image";
             skip::aloud(test, &format!("{line}: {why}"));
             continue;
         }
-        let typed = line.replace("NAME", "name").replace("cargo run --", "bottle").replace('…', "a-key");
-        if typed.starts_with("bottle resume") {
-            let stopped = run(&home, &["stop", "name"])?;
-            assert_eq!(stopped.code, 0, "{}", stopped.transcript());
+        let mut typed = line.replace("cargo run --", "bottle").replace('…', "a-key");
+        if typed.contains("NAME") {
+            typed = typed
+                .replace("NAME", kept.as_ref().with_context(|| format!("no bottle is kept for {line}"))?);
         }
-        let (code, screen) = answer_questions(&home, &typed)?;
+        let (code, screen) = type_line(&home, &typed)?;
         assert_eq!(code, 0, "{line}:\n{screen}");
         for agent in ["claude", "codex", "mini"] {
             if typed.contains(&format!("start {agent}")) {
                 assert!(screen.contains(&format!("{agent} ran")), "{line}:\n{screen}");
             }
         }
+        if kept.is_none() && typed.contains("--cwd") {
+            let after = screen.split("`bottle resume ").nth(1).and_then(|rest| rest.split('`').next());
+            kept = Some(after.with_context(|| format!("{line} kept nothing:\n{screen}"))?.to_owned());
+        }
     }
+    let branch = format!("bottle/{}", kept.context("a kept bottle")?);
+    // The agent worked at its start and at its resume.
+    let log = home.git(&["log", "--format=%an %s", &branch])?;
+    assert_eq!(log, "Ada codex worked\nAda codex worked\nAda begin\n");
     Ok(())
+}
+
+/// An agent's test double. In a repository, it changes a file and commits the change.
+fn double(agent: &str) -> String {
+    format!(
+        "#!/bin/sh\necho {agent} ran\n\
+         if [ -d .git ]; then echo {agent} >>work; git add -A; git commit -qm '{agent} worked'; fi\n"
+    )
+}
+
+/// Runs a line in a shell on pipes.
+fn run_on_pipes(home: &TestHome, line: &str) -> Result<(i32, String)> {
+    let output = shell_command(home, line)?.stdin(Stdio::null()).output()?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok((output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned()))
 }
 
 /// Types a line in a shell on a terminal, and answers questions until the shell exits.
