@@ -17,6 +17,7 @@ use super::completions;
 use super::connect::unavailable;
 use super::error::CliError;
 use super::exit;
+use super::git::identity;
 use super::output::{Output, Styles};
 use super::select_bottle::Question;
 use super::session::Signals;
@@ -29,7 +30,7 @@ use crate::host::{Host, Settings};
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
 use crate::launch::order::Resumed;
-use crate::plan::{self, Flags, Plan, Workspace};
+use crate::plan::{self, Flags, HostGitUser, Plan, Workspace};
 use crate::resolve::Resolved;
 
 /// Start a preserved bottle again
@@ -180,6 +181,7 @@ impl Resume {
             workspace,
             backend: record.backend.clone(),
             resumed,
+            git_user: if record.copied_cwd { identity(host, &record.cwd) } else { HostGitUser::default() },
             ..self.launch.flags(settings)
         };
         // The slug is given, so no random bytes are needed.

@@ -60,6 +60,10 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
     }
     // Node adds these certificates to its built-in roots, so a file with only the bottle's CA is sufficient.
     set("NODE_EXTRA_CA_CERTS", names::CA_FILE);
+    set("GIT_CONFIG_SYSTEM", names::GIT_CONFIG_FILE);
+    for (name, value) in plan.git_identity.variables() {
+        set(&name, &value);
+    }
     env.insert(context.canary.name.clone(), context.canary.value.clone());
     for (name, value) in &plan.env {
         let value = match value {

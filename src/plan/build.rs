@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
-    AgentProcess, CodexPart, DockerfileError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource,
-    Unsettled, Value, Workspace, gate, image, slug,
+    AgentProcess, CodexPart, DockerfileError, Egress, GitField, GitFieldSource, GitIdentity, HostGitUser,
+    Identity, Plan, PlannedFile, Resources, SecretSource, Unsettled, Value, Workspace, gate, image, slug,
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
@@ -63,6 +63,8 @@ pub struct Flags {
     pub unsupervised: bool,
     /// Whether `--learn` was given.
     pub learn: bool,
+    /// The user's git identity for the copied working directory. Empty if none is copied.
+    pub git_user: HostGitUser,
 }
 
 /// Why a plan cannot be built.
@@ -138,6 +140,7 @@ pub fn build(
         },
         env,
         files,
+        git_identity: git_identity(manifest, flags),
         transcript: provider.transcript().iter().map(|path| in_home(path)).collect(),
         egress,
         repos,
@@ -344,6 +347,27 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
         mode: 0o644,
         content: text.into_bytes(),
     })
+}
+
+/// For each field, the value of the manifest; otherwise that of the copied working directory; otherwise a default, so that
+/// every agent can commit.
+fn git_identity(manifest: &ResolvedManifest, flags: &Flags) -> GitIdentity {
+    let agent = &manifest.agent.name;
+    let field = |own: &Option<Traced<String>>, copied: &Option<String>, default: String| {
+        let is_plain = |value: &&String| !value.is_empty() && !value.chars().any(char::is_control);
+        let (value, source) = match (own, copied.as_ref().filter(is_plain)) {
+            (Some(own), _) => (own.value.clone(), GitFieldSource::Manifest),
+            (None, Some(copied)) => (copied.clone(), GitFieldSource::Copied),
+            (None, None) => (default, GitFieldSource::Default),
+        };
+        GitField { value, source }
+    };
+    let (own, copied) = (&manifest.git_user, &flags.git_user);
+    GitIdentity {
+        name: field(&own.name, &copied.name, agent.to_string()),
+        // RFC 2606 reserves `.invalid`, so that nobody receives mail for this address.
+        email: field(&own.email, &copied.email, format!("{agent}@bottle.invalid")),
+    }
 }
 
 /// Quotes a value for a git configuration file. The manifest parser has refused control characters.

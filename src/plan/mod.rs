@@ -48,6 +48,8 @@ pub struct Plan {
     pub env: BTreeMap<String, Value>,
     /// The bottle's files, in addition to those that every bottle has. The files contain no secrets.
     pub files: Vec<PlannedFile>,
+    /// The author of the agent's commits.
+    pub git_identity: GitIdentity,
     /// The paths in the bottle that contain the agent's conversations
     /// ([`crate::provider::Provider::transcript`]).
     pub transcript: Vec<String>,
@@ -193,6 +195,72 @@ pub struct Egress {
     pub ca_bundle: Option<PathBuf>,
     /// `egress.upstream_proxy`. The value is a secret if the URL may contain a password.
     pub upstream_proxy: Option<Value>,
+}
+
+/// The author of the agent's commits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitIdentity {
+    /// `user.name`.
+    pub name: GitField,
+    /// `user.email`.
+    pub email: GitField,
+}
+
+/// One field of a [`GitIdentity`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitField {
+    /// The value, without control characters.
+    pub value: String,
+    /// Where the value comes from.
+    pub source: GitFieldSource,
+}
+
+/// Where a field of a [`GitIdentity`] comes from. An earlier variant takes precedence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GitFieldSource {
+    /// `git-gate.user` of a manifest.
+    Manifest,
+    /// The user's git configuration for the copied working directory.
+    Copied,
+    /// The default, made of the agent's name.
+    Default,
+}
+
+impl GitIdentity {
+    /// The git configuration of the bottle's system. The agent's own configuration and that of a repository take
+    /// precedence, as does `/etc/gitconfig` of an image.
+    #[must_use]
+    pub fn system_config(&self) -> String {
+        let (name, email) = (build::quoted(&self.name.value), build::quoted(&self.email.value));
+        format!("[user]\n\tname = {name}\n\temail = {email}\n[include]\n\tpath = /etc/gitconfig\n")
+    }
+
+    /// The variables that make the fields of a manifest take precedence over the configuration of a repository, which
+    /// can be a copy of the user's.
+    #[must_use]
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let fields = [("user.name", &self.name), ("user.email", &self.email)];
+        let fixed = fields.into_iter().filter(|(_, field)| field.source == GitFieldSource::Manifest);
+        let mut variables = Vec::new();
+        for (number, (key, field)) in fixed.enumerate() {
+            variables.push((format!("GIT_CONFIG_KEY_{number}"), key.to_owned()));
+            variables.push((format!("GIT_CONFIG_VALUE_{number}"), field.value.clone()));
+        }
+        if !variables.is_empty() {
+            variables.push(("GIT_CONFIG_COUNT".to_owned(), (variables.len() / 2).to_string()));
+        }
+        variables
+    }
+}
+
+/// The user's `user.name` and `user.email` for a folder, as git reports them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostGitUser {
+    /// `user.name`.
+    pub name: Option<String>,
+    /// `user.email`.
+    pub email: Option<String>,
 }
 
 /// A secret that the launch needs.

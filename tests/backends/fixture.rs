@@ -12,7 +12,10 @@ use bottle::backend::{
 use bottle::host::Host;
 use bottle::host::process::ProcessId;
 use bottle::manifest::provider::Template;
-use bottle::plan::{AgentProcess, Egress, Identity, ImageSource, Plan, Resources, Workspace};
+use bottle::plan::{
+    AgentProcess, Egress, GitField, GitFieldSource, GitIdentity, Identity, ImageSource, Plan, Resources,
+    Workspace,
+};
 use bottle_channel::{Channel, Event, Side};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{
@@ -437,6 +440,10 @@ impl Ledger for Recorded {
     }
 }
 
+fn git_field(value: &str) -> GitField {
+    GitField { value: value.to_owned(), source: GitFieldSource::Default }
+}
+
 fn plan(slug: &str, backend: &str) -> Plan {
     Plan {
         identity: Identity {
@@ -459,6 +466,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         },
         env: BTreeMap::new(),
         files: Vec::new(),
+        git_identity: GitIdentity { name: git_field("tester"), email: git_field("tester@example.com") },
         transcript: Vec::new(),
         egress: Egress {
             routes: Default::default(),

@@ -23,6 +23,7 @@
 //! - `freezing`: snapshots saved, listed and removed
 //! - `resuming`: preserved and committed bottles started again
 //! - `pulling`: `pull` and `diff`
+//! - `committing`: the author of an agent's commits
 //! - `kept`: commands on the files of ended bottles
 //! - `newcomer`: a user's first session, as they see it
 //! - `notices`: the proxy's denials while a full-screen agent draws
@@ -44,6 +45,7 @@
 mod asking;
 mod clock;
 mod clones;
+mod committing;
 mod conversations;
 mod deciding;
 mod deploy_keys;

@@ -129,6 +129,7 @@ impl Fixture {
             learn: false,
             unsupervised: false,
             waits: Default::default(),
+            git_user: Default::default(),
         };
         plan::build(&self.host, &resolved.manifest, &flags, &mut |bytes| bytes.fill(1)).expect("a plan")
     }

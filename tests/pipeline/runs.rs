@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use bottle::host::Host;
-use bottle::plan::{self, Flags, Plan, Value, Workspace};
+use bottle::plan::{self, Flags, HostGitUser, Plan, Value, Workspace};
 use bottle::resolve::Resolved;
 use bottle_contract::route::render_routes;
 use bottle_contract::session::guest::{SecretText, Size};
@@ -99,6 +99,7 @@ fn flags(line: &str) -> Flags {
         waits: Default::default(),
         unsupervised: false,
         learn: false,
+        git_user: HostGitUser::default(),
     };
     while let Some(word) = words.next() {
         match word {

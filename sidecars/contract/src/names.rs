@@ -64,6 +64,8 @@ pub const GUEST_PROGRAM: &str = "/run/bottle/bottle";
 pub const COMMANDS_DIR: &str = "/run/bottle/commands";
 /// The command in [`COMMANDS_DIR`] that asks the user to allow hosts.
 pub const ASK_COMMAND: &str = "bottle-ask";
+/// The git configuration of a bottle, which has a lower precedence than that of its user and its repositories.
+pub const GIT_CONFIG_FILE: &str = "/run/bottle/gitconfig";
 /// The bundle's CA certificate inside a bottle, PEM.
 pub const CA_FILE: &str = "/run/bottle/ca.pem";
 /// The system's root certificates and the bundle's CA certificate in one PEM file inside a bottle.

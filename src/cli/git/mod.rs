@@ -9,6 +9,7 @@
 //! changes the user sees.
 //!
 //! - `host`: the host's git, which uses only the repository's own configuration and one transport
+//! - `identity`: the user's name and address for commits
 //! - `bottle_git`: git commands in the bottle, whose output is limited
 //! - `pipe`: the transport between the host's git and the bottle
 //! - `scratch`: a temporary repository in which a bottle's history and workspace are compared with the user's
@@ -18,6 +19,7 @@
 
 mod bottle_git;
 mod host;
+mod identity;
 mod ignored;
 mod pipe;
 mod scratch;
@@ -25,6 +27,7 @@ mod workspace;
 
 pub(crate) use bottle_git::{BottleGit, copy_out_hint};
 pub(crate) use host::{Fetched, Repository};
+pub(crate) use identity::identity;
 pub(crate) use pipe::run as pipe;
 pub(crate) use scratch::{Compared, Scratch};
 pub(crate) use workspace::LeftOut;

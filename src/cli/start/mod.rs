@@ -21,6 +21,7 @@ use super::attach::{Client, on_terminal};
 use super::choice::{manifests, named, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
+use super::git::identity;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::style::label_color_parser;
@@ -209,9 +210,12 @@ impl Start {
     }
 
     fn plan(&self, host: &Host, settings: &Settings, resolved: &Resolved) -> Result<Plan, CliError> {
+        // Only a bottle with a copy of the working directory works in the user's repository.
+        let git_user = self.cwd.map(|_| identity(host, &host.cwd)).unwrap_or_default();
         let flags = Flags {
             label: self.label.clone(),
             color: self.color_label.clone(),
+            git_user,
             workspace: match self.cwd {
                 None => Workspace::Empty,
                 Some(CopyIn::Tracked) => Workspace::Copy,

@@ -14,7 +14,7 @@ use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
-use crate::plan::{Plan, Workspace};
+use crate::plan::{GitField, GitFieldSource, GitIdentity, Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 use crate::secrets::describe;
 
@@ -136,6 +136,7 @@ fn summary(view: &View<'_>) -> Summary {
     let mut summary = Summary::new(view.resolved, home);
     summary.row("runs", Tone::Plain, started_as(view.plan));
     summary.row("workspace", Tone::Plain, vec![works_in(view.plan, home)]);
+    summary.row("commits", Tone::Plain, commits_as(view.plan));
     summary.reach(&view.resolved.manifest, home, unisolated(view));
     summary.row("secrets", Tone::Plain, secrets(view.plan));
     let seen = exposed(view.preview).into_iter().map(|line| from_home(&line, home));
@@ -159,6 +160,22 @@ fn works_in(plan: &Plan, home: &Path) -> String {
     }
 }
 
+/// The author of the commits in a copy of the user's directory, and which part of it is only a default.
+fn commits_as(plan: &Plan) -> Vec<String> {
+    if plan.workspace == Workspace::Empty {
+        return Vec::new();
+    }
+    let GitIdentity { name, email } = &plan.git_identity;
+    let is_default = |field: &GitField| field.source == GitFieldSource::Default;
+    let default = match (is_default(name), is_default(email)) {
+        (true, true) => " (default: your git has no `user.name` and `user.email` here)",
+        (true, false) => " (default name: your git has no `user.name` here)",
+        (false, true) => " (default address: your git has no `user.email` here)",
+        (false, false) => "",
+    };
+    vec![format!("as {} <{}>{default}", name.value, email.value)]
+}
+
 fn page(view: &View<'_>, styles: Styles) -> String {
     let mut text = explain(&view.resolved.manifest);
     let mut section = |heading: &str, lines: Vec<String>| {
@@ -170,6 +187,7 @@ fn page(view: &View<'_>, styles: Styles) -> String {
         }
     };
     section(&styles.bold("command"), started_as(view.plan));
+    section(&styles.bold("author of its commits"), commits_as(view.plan));
     section(&styles.bold("secrets"), secrets(view.plan));
     section(&styles.bold("host paths it can read"), exposed(view.preview));
     section(&styles.bold("built or pulled before the start"), view.preview.makes.clone());
