@@ -223,7 +223,12 @@ async fn call_tool(server: SocketAddr, tool: &str, arguments: &Value) -> anyhow:
     if let Some(message) = answer["error"]["message"].as_str() {
         return Ok(Reply::Invalid(message.to_owned()));
     }
-    match &answer["result"]["structuredContent"] {
+    let result = &answer["result"];
+    if result["isError"] == true {
+        let sentence = result["content"][0]["text"].as_str().unwrap_or("the call is invalid");
+        return Ok(Reply::Invalid(sentence.to_owned()));
+    }
+    match &result["structuredContent"] {
         Value::Null => bail!("the response has no content: {answer}"),
         result => Ok(Reply::Result(result.clone())),
     }

@@ -7,8 +7,8 @@ use bottle_contract::lock_out;
 use bottle_contract::queue::{Answer, Id, Scope, Status, Tool};
 use bottle_contract::route::display_value;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, Implementation, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::proposals::{Proposals, Proposed};
-use crate::tools::{self, Call};
+use crate::tools::{self, BadCall, Call};
 
 /// How long a call waits for a decision if the client requests progress notifications. After that, the call
 /// returns `pending`.
@@ -48,7 +48,8 @@ impl Server {
         json!({"revision": current.revision, "routes": routes})
     }
 
-    fn propose(&self, tool: Tool, call: &Proposing) -> Result<Result<Id, Value>, ErrorData> {
+    /// Makes a proposal, and returns its id; or the result if there is nothing to decide.
+    fn propose(&self, tool: Tool, call: &Proposing) -> Result<Result<Id, Value>, Mistake> {
         let Proposing { proposal, why, revision } = call;
         match self.proposals.propose(tool, proposal, why.clone(), *revision) {
             Ok(Proposed::Pending(id)) => Ok(Ok(id)),
@@ -57,14 +58,30 @@ impl Server {
                 let message = "all of it is allowed already; make your request";
                 Ok(Err(json!({"status": "approved", "revision": revision, "message": message})))
             }
-            Err(error) => Err(ErrorData::invalid_params(error.to_string(), None)),
+            Err(error) => Err(Mistake(error.to_string())),
+        }
+    }
+
+    /// Runs a call and returns the content of its result.
+    async fn run(&self, call: Call, context: &RequestContext<RoleServer>) -> Result<Value, Mistake> {
+        match call {
+            _ if self.proposals.is_locked() => {
+                Ok(json!({"status": "refused", "message": lock_out::SENTENCE}))
+            }
+            Call::List => Ok(self.routes()),
+            Call::Check(id) => self.decision(&id, context).await,
+            Call::Propose { tool, proposal, why, revision } => {
+                match self.propose(tool, &Proposing { proposal, why, revision })? {
+                    Ok(id) => self.decision(&id, context).await,
+                    Err(result) => Ok(result),
+                }
+            }
         }
     }
 
     /// Waits for a decision and sends progress notifications if the client requested them.
-    async fn decision(&self, id: &Id, context: &RequestContext<RoleServer>) -> Result<Value, ErrorData> {
-        let unknown =
-            || ErrorData::invalid_params(format!("unknown proposal {id}, or its decision is too old"), None);
+    async fn decision(&self, id: &Id, context: &RequestContext<RoleServer>) -> Result<Value, Mistake> {
+        let unknown = || Mistake(format!("unknown proposal {id}, or its decision is too old"));
         let mut answer = self.proposals.answer(id).ok_or_else(unknown)?;
         let token = context.meta.get_progress_token();
         let within = if token.is_some() { WAIT_WITH_PROGRESS } else { self.call_timeout };
@@ -138,6 +155,11 @@ impl Server {
     }
 }
 
+/// A call that the agent has to correct, as a sentence for it. The call's result has `isError: true` and
+/// contains this sentence. A JSON-RPC error would reach the client, but with many clients not the model
+/// (Model Context Protocol 2025-11-25, "Tools", "Error Handling").
+struct Mistake(String);
+
 /// The arguments of a call that proposes routes.
 struct Proposing {
     proposal: bottle_contract::proposal::Proposal,
@@ -172,19 +194,17 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let call = Call::parse(&request.name, request.arguments)
-            .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
-        let result = match call {
-            _ if self.proposals.is_locked() => json!({"status": "refused", "message": lock_out::SENTENCE}),
-            Call::List => self.routes(),
-            Call::Check(id) => self.decision(&id, &context).await?,
-            Call::Propose { tool, proposal, why, revision } => {
-                match self.propose(tool, &Proposing { proposal, why, revision })? {
-                    Ok(id) => self.decision(&id, &context).await?,
-                    Err(result) => result,
-                }
+        let result = match Call::parse(&request.name, request.arguments) {
+            Err(error @ BadCall::Unknown(_)) => {
+                return Err(ErrorData::invalid_params(error.to_string(), None));
             }
+            Err(error) => Err(Mistake(error.to_string())),
+            Ok(call) => self.run(call, &context).await,
         };
-        Ok(CallToolResult::structured(result).into())
+        let result = match result {
+            Ok(result) => CallToolResult::structured(result),
+            Err(Mistake(sentence)) => CallToolResult::error(vec![ContentBlock::text(sentence)]),
+        };
+        Ok(result.into())
     }
 }

@@ -204,8 +204,27 @@ async fn waiting() -> Result<()> {
 async fn invalid() -> Result<()> {
     let scene = Scene::start(|_| Answer::Expired).await?;
     let why = "x";
+    let answer = scene.tool("egress-deny", json!({}))?.json()?;
+    ensure!(answer["error"]["code"] == -32602, "{answer}");
+    ensure!(
+        answer["error"]["message"].as_str().is_some_and(|text| text.contains("unknown tool")),
+        "{answer}"
+    );
     for (tool, arguments, words) in [
-        ("egress-deny", json!({}), "unknown tool"),
+        ("list-egress-routes", json!({"x": 1}), "unknown field `x`"),
+        ("egress-allow", json!({"justification": why}), "missing field `routes`"),
+        ("egress-allow", json!({"routes": [{"host": "a.example"}], "justification": 7}), "invalid type"),
+        (
+            "egress-allow",
+            json!({"routes": [{"host": "a.example"}], "justification": why, "revision": "2"}),
+            "invalid type",
+        ),
+        (
+            "egress-block",
+            json!({"routes": [{"host": "a.example"}], "justification": why, "refusal_id": "a b"}),
+            "`refusal_id`",
+        ),
+        ("check-proposal", json!({"id": "../x"}), "`id`"),
         (
             "egress-allow",
             json!({"routes": [{"host": "a.example", "auth": {"scheme": "Bearer", "token_ref": "S"}}], "justification": why}),
@@ -223,8 +242,9 @@ async fn invalid() -> Result<()> {
         ("check-proposal", json!({"id": "00000000-0000-4000-8000-000000000000"}), "unknown proposal"),
     ] {
         let answer = scene.tool(tool, arguments.clone())?.json()?;
-        ensure!(answer["error"]["code"] == -32602, "{tool} {arguments}: {answer}");
-        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        ensure!(answer["result"]["isError"] == true, "{tool} {arguments}: {answer}");
+        ensure!(answer["result"]["content"][0]["type"] == "text", "{tool} {arguments}: {answer}");
+        let message = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
         ensure!(message.contains(words), "{tool} {arguments}: {message}");
     }
     ensure!(scene.asked().is_empty(), "{:?}", scene.asked());

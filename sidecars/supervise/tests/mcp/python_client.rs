@@ -33,8 +33,11 @@ async def main(url, mode):
             print("said", said["status"], said["notes"])
             again = await client.call_tool("check-proposal", {"id": said["id"]})
             print("again", again.structured_content["status"], len(progress) > 0)
-            try: await client.call_tool("egress-allow", {"routes": [{"host": "http://x/"}], "justification": "x"})
-            except Exception as error: print("error", error)
+            bad = {"routes": [{"host": "http://x/"}], "justification": "x"}
+            bad = await client.call_tool("egress-allow", bad)
+            print("error", bad.is_error, bad.content[0].text)
+            try: await client.call_tool("egress-deny", {})
+            except Exception as error: print("unknown", error)
 
 asyncio.run(main(*sys.argv[1:]))
 "#;
@@ -65,7 +68,8 @@ pub(crate) async fn serves() -> Result<()> {
             "revision 1\n",
             "said approved because\n",
             "again approved True\n",
-            "error ",
+            "error True routes: ",
+            "unknown ",
         ] {
             ensure!(output.contains(words), "{mode}: no {words:?} in {output}{errors}");
         }
