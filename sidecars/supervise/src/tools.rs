@@ -210,10 +210,10 @@ fn routes() -> Value {
                             "items": {
                                 "type": "object",
                                 "properties": {
-                                    "type": {"type": "string", "enum": ["exact", "prefix", "regex"], "description": "`prefix` ends at a slash: `/v1` is `/v1` and all below `/v1/`."},
+                                    "type": {"type": "string", "enum": ["exact", "prefix", "regex"], "default": "prefix", "description": "`prefix` ends at a slash: `/v1` is `/v1` and all below `/v1/`."},
                                     "value": text("Starts with `/`; without a query."),
                                 },
-                                "required": ["type", "value"],
+                                "required": ["value"],
                                 "additionalProperties": false,
                             },
                         },
@@ -330,6 +330,7 @@ mod tests {
                 "paths": [
                     {"type": "exact", "value": "/x"},
                     {"type": "prefix", "value": "/v1"},
+                    {"value": "/v2"},
                     {"type": "regex", "value": "/v[0-9]+"},
                 ],
                 "headers": [

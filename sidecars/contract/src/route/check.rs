@@ -213,9 +213,10 @@ impl Narrowing {
         let mut narrowed = route.clone();
         if let Some(matches) = &self.matches {
             narrowed.matches = checker.matches(matches)?;
-            let within =
-                |entry| route.matches.is_empty() || route.matches.iter().any(|own| own.includes(entry));
-            if !narrowed.matches.iter().all(within) {
+            // Empty `matches` are every request, which only a provider route without `matches` includes.
+            let within = |entry| route.matches.iter().any(|own| own.includes(entry));
+            let narrower = !narrowed.matches.is_empty() && narrowed.matches.iter().all(within);
+            if !route.matches.is_empty() && !narrower {
                 let problem = "this allows more than the provider's own route; it can only be narrowed";
                 return Err(checker.error("matches", matches, problem));
             }

@@ -138,7 +138,7 @@ fn passthrough(route: &Route, plain: bool) -> Result<(), Violation> {
 fn entry(entry: &RequestMatch) -> Result<(), Violation> {
     let count = entry.paths.len() + entry.methods.len() + entry.headers.len();
     if count == 0 {
-        return violation("matches", "an entry names at least one of `paths`, `methods`, `headers`");
+        return violation("matches", "an entry without conditions is every request; leave `matches` empty");
     }
     conditions(entry)
 }

@@ -83,14 +83,16 @@ pub(super) struct MatchSpec {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PathSpec {
-    #[serde(rename = "type")]
+    /// The default is prefix.
+    #[serde(rename = "type", default)]
     pub(super) kind: PathKind,
     pub(super) value: Spanned<String>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum PathKind {
+    #[default]
     Prefix,
     Exact,
     Regex,

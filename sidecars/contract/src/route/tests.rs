@@ -52,6 +52,20 @@ fn defaults_are_as_documented_and_not_rendered() {
     assert_eq!(one(spelled).expect("route"), route);
 }
 
+#[test]
+fn a_path_is_a_prefix_unless_it_says_otherwise() {
+    let short = one("host: a.example\nmatches: [{paths: [{value: /v1}]}]").expect("route");
+    assert_eq!(short.matches[0].paths, [PathMatch::Prefix("/v1".to_owned())]);
+}
+
+#[test]
+fn an_empty_entry_is_every_request() {
+    let every = one("host: a.example").expect("route");
+    for text in ["[{}]", "[{methods: [GET]}, {}]", "[{}, {}]"] {
+        assert_eq!(one(&format!("host: a.example\nmatches: {text}")).expect(text), every, "{text}");
+    }
+}
+
 /// Each line contains the route, the key in the error, its position, and a part of the message.
 #[test]
 fn rule_violations_name_the_correction() {
@@ -104,7 +118,6 @@ fn rule_violations_name_the_correction() {
             "choose one",
         ),
         ("host: a.example\nmatches: []", "matches", "2:10", "leave the key out"),
-        ("host: a.example\nmatches: [{}]", "matches", "2:11", "at least one"),
         ("host: a.example\nmatches: [{paths: []}]", "matches.paths", "2:19", "leave the key out"),
         (
             "host: a.example\nmatches: [{paths: [{type: exact, value: v1}]}]",
@@ -282,6 +295,8 @@ fn a_narrowing_only_narrows() {
         "matches: [{paths: [{type: prefix, value: /}], methods: [POST]}]",
         "matches: [{paths: [{type: exact, value: /v1/x}]}]",
         "matches: [{methods: [POST]}]",
+        "matches: [{}]",
+        "matches: [{paths: [{value: /v1/messages}], methods: [POST]}, {}]",
     ] {
         let error = narrow(wider).expect_err(wider);
         assert!(error.problem.contains("narrowed"), "{error}");

@@ -95,6 +95,8 @@ impl Checker<'_> {
         }
     }
 
+    /// Reads `matches`. An entry without conditions (`{}`) matches every request, so the other entries have no
+    /// effect, and the result is the empty list, the canonical form of "every request".
     pub(super) fn matches(
         &self,
         written: &Spanned<Vec<Spanned<MatchSpec>>>,
@@ -104,7 +106,10 @@ impl Checker<'_> {
             return Err(self.error("matches", written, problem));
         }
         self.validate("matches", written, rules::length(written.value.len()))?;
-        written.value.iter().map(|entry| self.entry(entry)).collect()
+        let entries: Vec<RequestMatch> =
+            written.value.iter().map(|entry| self.entry(entry)).collect::<Result<_, _>>()?;
+        let every_request = entries.contains(&RequestMatch::default());
+        Ok(if every_request { Vec::new() } else { entries })
     }
 
     pub(super) fn except(
@@ -135,10 +140,6 @@ impl Checker<'_> {
 
     fn entry(&self, written: &Spanned<MatchSpec>) -> Result<RequestMatch, RouteError> {
         let MatchSpec { paths, methods, headers } = &written.value;
-        if paths.is_none() && methods.is_none() && headers.is_none() {
-            let problem = "an entry names at least one of `paths`, `methods`, `headers`";
-            return Err(self.error("matches", written, problem));
-        }
         Ok(RequestMatch {
             paths: self.list("matches.paths", paths.as_ref(), |path| self.path(path))?,
             methods: self.list("matches.methods", methods.as_ref(), |method| self.method(method))?,
