@@ -205,7 +205,7 @@ fn only_for(key: &str, at: Position, owner: Template, template: Template) -> Fau
 impl SettingsLayer {
     fn checked(mut self) -> Result<Self, Fault> {
         let key = "agent_provider.settings.startup_args";
-        self.startup_args = self.startup_args.map(|args| arguments(key, args)).transpose()?;
+        self.startup_args = self.startup_args.map(|args| startup_arguments(key, args)).transpose()?;
         Ok(self)
     }
 
@@ -281,6 +281,18 @@ fn argument_list(key: &str, argv: Spanned<Vec<String>>) -> Result<Spanned<Vec<St
     match argv.value.first() {
         Some(program) if !program.is_empty() => arguments(key, argv),
         _ => Err(Fault::new(argv.at, format!("`{key}` must begin with a program"))),
+    }
+}
+
+/// Refuses an empty argument, which an agent takes as an empty task. It often comes from an empty variable or a
+/// forgotten value.
+fn startup_arguments(key: &str, args: Spanned<Vec<String>>) -> Result<Spanned<Vec<String>>, Fault> {
+    match args.value.iter().position(String::is_empty) {
+        Some(index) => {
+            Err(Fault::new(args.at, format!("`{key}[{index}]` is empty"))
+                .hint("remove it, or leave the key out"))
+        }
+        None => arguments(key, args),
     }
 }
 
