@@ -61,6 +61,8 @@ fn summary(resolved: &Resolved, host: &Host, styles: Styles) -> String {
     if !skills.is_empty() {
         summary.row("skills", Tone::Plain, vec![skills.join(", ")]);
     }
+    summary.inside(manifest);
+    summary.author(manifest);
     summary.reach(manifest, home, Vec::new());
     summary.project(resolved);
     summary.text(styles, None)

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use bottle_contract::names::Name;
-use bottle_contract::route::{PathMatch, RequestMatch, Route};
+use bottle_contract::route::{Dlp, OnMatch, OutboundDetector, PathMatch, RequestMatch, Route};
 use dialoguer::console::measure_text_width;
 
 use super::output::{Styles, inert};
 use crate::manifest::Place;
-use crate::resolve::{BottleChoice, Resolved, ResolvedManifest, weakening_settings};
+use crate::manifest::git_gate::RefRules;
+use crate::resolve::{BottleChoice, GitUser, Resolved, ResolvedManifest, weakening_settings};
 
 /// The width of the key column.
 const KEYS: usize = 9;
@@ -29,6 +30,13 @@ const HOSTS: usize = 28;
 
 /// The maximum number of paths listed for one entry of a route's `matches`. Further paths are only counted.
 const PATHS: usize = 3;
+
+/// The maximum number of characters of the prompt that are shown.
+const PROMPT: usize = 60;
+
+/// The detectors that run on a route without `dlp.outbound_detectors`.
+const DEFAULT_DETECTORS: [OutboundDetector; 2] =
+    [OutboundDetector::TokenPatterns, OutboundDetector::KnownSecrets];
 
 /// The importance of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +89,25 @@ impl Summary {
         if !lines.is_empty() {
             self.rows.push(Row { key, tone, lines, indent });
         }
+    }
+
+    /// Adds what the agent gets in the bottle: its prompt, the names of its environment variables, and
+    /// its repositories behind the git gate.
+    pub(crate) fn inside(&mut self, manifest: &ResolvedManifest) {
+        self.row("prompt", Tone::Plain, prompt(&manifest.agent.prompt).into_iter().collect());
+        let variables: Vec<&str> = manifest.env.keys().map(String::as_str).collect();
+        if !variables.is_empty() {
+            self.row("env", Tone::Plain, vec![variables.join(", ")]);
+        }
+        let git = manifest.repos.iter().map(|(name, repo)| {
+            format!("{name} \u{2192} {}: fetch; push {}", repo.url.value.as_str(), pushes(&repo.refs.value))
+        });
+        self.row("git", Tone::Plain, git.collect());
+    }
+
+    /// Adds the author of the agent's commits, if the manifests name one.
+    pub(crate) fn author(&mut self, manifest: &ResolvedManifest) {
+        self.row("commits", Tone::Plain, author(&manifest.git_user).into_iter().collect());
     }
 
     /// Adds the reachable hosts and the weakening settings. `else_weaker` lists weaknesses that do not come
@@ -168,9 +195,44 @@ fn host(route: &Route) -> String {
     if route.ports == [443] { route.host.to_string() } else { format!("{}:{ports}", route.host) }
 }
 
-/// Describes the requests that a route allows, as part of a sentence.
+/// Describes the prompt by its length and its first line; none if there is no prompt.
+fn prompt(text: &str) -> Option<String> {
+    let text = text.trim();
+    let first = text.lines().next().filter(|line| !line.is_empty())?;
+    let begin: String = first.chars().take(PROMPT).collect();
+    let rest = if begin.len() < text.len() { "…" } else { "" };
+    Some(format!("{begin}{rest}  ({} characters)", text.chars().count()))
+}
+
+/// Describes the identity of the agent's commits; none if the manifests set none.
+fn author(user: &GitUser) -> Option<String> {
+    let name = user.name.as_ref().map(|name| name.value.as_str());
+    let email = user.email.as_ref().map(|email| format!("<{}>", email.value));
+    let words: Vec<&str> = name.into_iter().chain(email.as_deref()).collect();
+    (!words.is_empty()).then(|| format!("as {}", words.join(" ")))
+}
+
+/// Describes the refs that a push may change.
+fn pushes(refs: &RefRules) -> String {
+    let mut text = match refs.allow.as_deref() {
+        None => "any branch but the default".to_owned(),
+        Some([]) => return "nothing".to_owned(),
+        Some(allowed) => allowed.join(", "),
+    };
+    for (set, extra) in [(refs.tags, "tags"), (refs.force, "with force"), (refs.delete, "delete")] {
+        if set {
+            let _ = write!(text, ", {extra}");
+        }
+    }
+    if !refs.deny.is_empty() {
+        let _ = write!(text, "; never {}", refs.deny.join(", "));
+    }
+    text
+}
+
+/// Describes the requests that a route allows, and how the scanner treats them, as part of a sentence.
 fn sentence(route: &Route) -> String {
-    let mut parts = if route.matches.is_empty() && !route.git_fetch {
+    let mut parts = if route.matches.is_empty() {
         vec!["any request".to_owned()]
     } else {
         route.matches.iter().map(request).collect()
@@ -188,7 +250,41 @@ fn sentence(route: &Route) -> String {
     if route.auth.is_some() {
         parts.push("with a credential that the proxy adds".to_owned());
     }
+    parts.extend(scanning(route));
     parts.join("; ")
+}
+
+/// Describes how the scanner treats the route's requests, where it differs from the default. The row of weakening
+/// settings lists the routes on which no detector runs.
+fn scanning(route: &Route) -> Vec<String> {
+    let Dlp { outbound_detectors, .. } = &route.dlp;
+    let mut parts = Vec::new();
+    let detectors = outbound_detectors.as_deref().unwrap_or(&DEFAULT_DETECTORS);
+    if !detectors.is_empty() {
+        let missing = DEFAULT_DETECTORS.iter().filter(|detector| !detectors.contains(detector));
+        parts.extend(missing.map(|detector| format!("not scanned for {}", detected(*detector))));
+        if detectors.contains(&OutboundDetector::Entropy) {
+            parts.push(format!("also scanned for {}", detected(OutboundDetector::Entropy)));
+        }
+        let usual = Route { dlp: Dlp::default(), ..route.clone() }.on_match();
+        parts.extend((route.on_match() != usual).then(|| {
+            match route.on_match() {
+                OnMatch::Supervise => "asks you about a found secret",
+                OnMatch::Redact => "found secrets are redacted",
+                OnMatch::Block => "a found secret denies the request",
+            }
+            .to_owned()
+        }));
+    }
+    parts
+}
+
+fn detected(detector: OutboundDetector) -> &'static str {
+    match detector {
+        OutboundDetector::TokenPatterns => "token patterns",
+        OutboundDetector::KnownSecrets => "known secrets",
+        OutboundDetector::Entropy => "random text (entropy)",
+    }
 }
 
 fn request(request: &RequestMatch) -> String {
@@ -234,6 +330,8 @@ pub(crate) fn of_project(resolved: &Resolved) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use bottle_contract::route::{Form, parse_route};
+
     use super::*;
 
     #[test]
@@ -242,6 +340,68 @@ mod tests {
         assert_eq!(from_home("/home/ann/.bottle/a.md:3", home), "~/.bottle/a.md:3");
         assert_eq!(from_home("/home/anna/a.md", home), "/home/anna/a.md");
         assert_eq!(from_home("/a.md", Path::new("/")), "/a.md");
+    }
+
+    #[test]
+    fn a_route_names_the_scanning_that_differs_from_the_default() {
+        for (keys, expected) in [
+            ("", "any request"),
+            ("dlp: {}", "any request"),
+            ("dlp: {outbound_detectors: [known_secrets, token_patterns]}", "any request"),
+            ("dlp: {outbound_on_match: supervise}", "any request"),
+            // The row of weakening settings has this one.
+            ("dlp: {outbound_detectors: false}", "any request"),
+            ("dlp: {outbound_on_match: block}", "any request; a found secret denies the request"),
+            ("dlp: {outbound_on_match: redact}", "any request; found secrets are redacted"),
+            ("dlp: {outbound_detectors: [known_secrets]}", "any request; not scanned for token patterns"),
+            (
+                "dlp: {outbound_detectors: [token_patterns, known_secrets, entropy]}",
+                "any request; also scanned for random text (entropy)",
+            ),
+            // The route allows every request, not only git's.
+            ("git: {fetch: true}", "any request; git clone and fetch"),
+        ] {
+            let text = format!("host: a.example\n{keys}\n");
+            let route = parse_route(&text, Form::Manifest).expect(keys);
+            assert_eq!(sentence(&route), expected, "{keys}");
+        }
+        let provider =
+            Route { provider: true, ..parse_route("host: a.example", Form::Manifest).expect("route") };
+        assert_eq!(sentence(&provider), "any request");
+        let asks = Dlp { outbound_on_match: Some(OnMatch::Supervise), ..Dlp::default() };
+        let provider = Route { dlp: asks, ..provider };
+        assert_eq!(sentence(&provider), "any request; asks you about a found secret");
+    }
+
+    #[test]
+    fn describes_what_a_push_may_change() {
+        let rules = |allow: Option<&[&str]>| RefRules {
+            allow: allow.map(|refs| refs.iter().map(|name| (*name).to_owned()).collect()),
+            ..RefRules::default()
+        };
+        assert_eq!(pushes(&rules(None)), "any branch but the default");
+        assert_eq!(pushes(&rules(Some(&[]))), "nothing");
+        let all = RefRules {
+            deny: vec!["refs/heads/main".to_owned()],
+            force: true,
+            delete: true,
+            tags: true,
+            ..rules(Some(&["refs/heads/a", "refs/heads/b/*"]))
+        };
+        assert_eq!(
+            pushes(&all),
+            "refs/heads/a, refs/heads/b/*, tags, with force, delete; never refs/heads/main"
+        );
+    }
+
+    #[test]
+    fn shows_the_begin_and_length_of_a_prompt() {
+        assert_eq!(prompt(" \n"), None);
+        assert_eq!(prompt("Do it.\n").as_deref(), Some("Do it.  (6 characters)"));
+        assert_eq!(prompt("Do it.\nNow.").as_deref(), Some("Do it.…  (11 characters)"));
+        let long = "ü".repeat(100);
+        let shown = prompt(&long).expect("a prompt");
+        assert_eq!(shown, format!("{}…  (100 characters)", "ü".repeat(60)));
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub use context::LaunchContext;
 pub use error::{LaunchError, Peer};
 pub use guest::agent_end;
 pub use kept::open_kept;
+pub(crate) use workspace::workspace_files;
 
 use bottle_channel::{Channel, Stream};
 use tokio::task::JoinHandle;

@@ -121,18 +121,23 @@ pub(super) fn planned_files_archive(
     }
 }
 
-/// Archives `folder`. If `everything` is false, skips the files that the `.gitignore` files in it exclude.
-fn archive_folder(folder: &Path, everything: bool, out: &mut dyn Write) -> io::Result<()> {
-    let mut archive = tar::Builder::new(out);
-    archive.follow_symlinks(false);
-    let walk = ignore::WalkBuilder::new(folder)
+/// Walks the files of `folder` that `--cwd` copies. If `everything` is false, skips the files that the `.gitignore`
+/// files in it exclude. The folder itself comes first.
+pub(crate) fn workspace_files(folder: &Path, everything: bool) -> ignore::Walk {
+    ignore::WalkBuilder::new(folder)
         .standard_filters(!everything)
         .hidden(false)
         .ignore(false)
         .git_global(false)
         .require_git(false)
-        .build();
-    for entry in walk {
+        .build()
+}
+
+/// Archives `folder`. If `everything` is false, skips the files that the `.gitignore` files in it exclude.
+fn archive_folder(folder: &Path, everything: bool, out: &mut dyn Write) -> io::Result<()> {
+    let mut archive = tar::Builder::new(out);
+    archive.follow_symlinks(false);
+    for entry in workspace_files(folder, everything) {
         let entry = entry.map_err(io::Error::other)?;
         let Ok(inside) = entry.path().strip_prefix(folder) else { continue };
         if inside.as_os_str().is_empty() {

@@ -37,6 +37,69 @@ fn info_shows_agent_bottles_and_reachable_hosts() -> Result<()> {
     Ok(())
 }
 
+/// A bottle manifest with a git identity, repositories and scanning settings.
+const GATED: &str = "\
+---
+backend: fake
+agent_provider: {template: command, command: [echo, hi]}
+env: {PLAIN: text, TOKEN: $THE_TOKEN}
+git-gate:
+  user: {name: Coder, email: coder@example.com}
+  repos:
+    proj: {url: 'ssh://git@git.example.com/team/proj.git', key: {provider: static, path: ~/.ssh/id}}
+    tool:
+      url: ssh://git@git.example.com/team/tool.git
+      key: {provider: static, path: ~/.ssh/id}
+      refs: {allow: [refs/heads/bot/*], tags: true}
+egress:
+  routes:
+    - host: plain.example.com
+      ports: [80, 443]
+    - host: strict.example.com
+      matches: [{methods: [GET], paths: [{value: /v1}]}]
+      dlp: {outbound_on_match: block}
+    - host: every.example.com
+      matches: [{}]
+---
+";
+
+#[test]
+fn info_shows_what_the_agent_gets_in_the_bottle() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("gated", GATED)?.agent("coder", "---\nbottle: gated\n---\nFix one bug.\nThen stop.\n")?;
+    let info = run(&home, &["info", "coder"])?.expect_code(0).stdout;
+    for line in [
+        "  prompt    Fix one bug.…  (23 characters)",
+        "  env       PLAIN, TOKEN",
+        "  git       commits by Coder <coder@example.com>",
+        "proj → ssh://git@git.example.com/team/proj.git: fetch; push any branch but the default",
+        "tool → ssh://git@git.example.com/team/tool.git: fetch; push refs/heads/bot/*, tags",
+        "plain.example.com:80,443  any request  (",
+        "GET /v1/…; a found secret denies the request  (",
+        "every.example.com         any request  (",
+    ] {
+        assert!(info.contains(line), "{line:?} is missing:\n{info}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_preview_counts_what_is_copied() -> Result<()> {
+    let home = home()?;
+    for (path, text) in
+        [("a.txt", "12345"), ("b/c.txt", "123"), ("ignored.log", "1"), (".gitignore", "*.log\n")]
+    {
+        home.write(&format!("project/{path}"), text)?;
+    }
+    for (flag, words) in
+        [("--cwd", "without ignored files: 3 files, 14 B"), ("--cwd=all", "with all files: 4 files, 15 B")]
+    {
+        let preview = run(&home, &["start", "hi", flag, "--dry-run"])?.expect_code(0).stdout;
+        assert!(preview.contains(words), "{preview}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_dry_run_shows_the_whole_preview_and_starts_nothing() -> Result<()> {
     let mut home = home()?;

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use bottle_contract::route::render_routes;
+use indicatif::HumanBytes;
 use serde::Serialize;
 
 use crate::backend::{Backend, Exposed, Preview};
@@ -14,6 +15,7 @@ use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
+use crate::launch::workspace_files;
 use crate::plan::{GitField, GitFieldSource, GitIdentity, Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 use crate::secrets::describe;
@@ -27,6 +29,9 @@ pub(crate) struct View<'a> {
     /// The user's home folder, used to shorten paths.
     pub(crate) home: &'a Path,
 }
+
+/// The maximum number of files of the working directory that are counted.
+const COUNTED_FILES: usize = 50_000;
 
 /// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
 const MOST: usize = 7;
@@ -137,6 +142,7 @@ fn summary(view: &View<'_>) -> Summary {
     summary.row("runs", Tone::Plain, started_as(view.plan));
     summary.row("workspace", Tone::Plain, vec![works_in(view.plan, home)]);
     summary.row("commits", Tone::Plain, commits_as(view.plan));
+    summary.inside(&view.resolved.manifest);
     summary.reach(&view.resolved.manifest, home, unisolated(view));
     summary.row("secrets", Tone::Plain, secrets(view.plan));
     let seen = exposed(view.preview).into_iter().map(|line| from_home(&line, home));
@@ -146,27 +152,30 @@ fn summary(view: &View<'_>) -> Summary {
     summary.row("image", Tone::Notice, view.preview.notes.clone());
     summary.row("limits", Tone::Notice, view.preview.limits.clone());
     summary.project(view.resolved);
-    summary.row("missing", Tone::Notice, missing(view));
     summary.row("warnings", Tone::Notice, view.resolved.warnings.clone());
     summary
 }
 
 fn works_in(plan: &Plan, home: &Path) -> String {
     let here = || from_home(&plan.identity.cwd.display().to_string(), home);
+    let copy = |files: &str, everything| {
+        let size = copied_size(&plan.identity.cwd, everything);
+        format!("a copy of {} {files}: {size}", here())
+    };
     match plan.workspace {
         Workspace::Empty => "an empty folder; `--cwd` copies this directory in".to_owned(),
-        Workspace::Copy => format!("a copy of {} without ignored files", here()),
-        Workspace::CopyAll => format!("a copy of {} with all files", here()),
+        Workspace::Copy => copy("without ignored files", false),
+        Workspace::CopyAll => copy("with all files", true),
     }
 }
 
 /// The author of the commits in a copy of the user's directory, and which part of it is only a default.
 fn commits_as(plan: &Plan) -> Vec<String> {
-    if plan.workspace == Workspace::Empty {
-        return Vec::new();
-    }
     let GitIdentity { name, email } = &plan.git_identity;
     let is_default = |field: &GitField| field.source == GitFieldSource::Default;
+    if plan.workspace == Workspace::Empty && is_default(name) && is_default(email) {
+        return Vec::new();
+    }
     let default = match (is_default(name), is_default(email)) {
         (true, true) => " (default: your git has no `user.name` and `user.email` here)",
         (true, false) => " (default name: your git has no `user.name` here)",
@@ -174,6 +183,26 @@ fn commits_as(plan: &Plan) -> Vec<String> {
         (false, false) => "",
     };
     vec![format!("as {} <{}>{default}", name.value, email.value)]
+}
+
+/// Describes how much `--cwd` copies. Counts at most [`COUNTED_FILES`] files, so that the question does not wait
+/// for a large directory.
+fn copied_size(folder: &Path, everything: bool) -> String {
+    let (mut files, mut bytes, mut more) = (0_usize, 0_u64, "");
+    for entry in workspace_files(folder, everything).flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        if !metadata.is_file() {
+            continue;
+        }
+        if files == COUNTED_FILES {
+            more = "more than ";
+            break;
+        }
+        files += 1;
+        bytes = bytes.saturating_add(metadata.len());
+    }
+    let plural = if files == 1 { "" } else { "s" };
+    format!("{more}{files} file{plural}, {more}{}", HumanBytes(bytes))
 }
 
 fn page(view: &View<'_>, styles: Styles) -> String {
@@ -188,6 +217,7 @@ fn page(view: &View<'_>, styles: Styles) -> String {
     };
     section(&styles.bold("command"), started_as(view.plan));
     section(&styles.bold("author of its commits"), commits_as(view.plan));
+    section(&styles.bold("workspace"), vec![works_in(view.plan, view.home)]);
     section(&styles.bold("secrets"), secrets(view.plan));
     section(&styles.bold("host paths it can read"), exposed(view.preview));
     section(&styles.bold("built or pulled before the start"), view.preview.makes.clone());
@@ -196,16 +226,8 @@ fn page(view: &View<'_>, styles: Styles) -> String {
     section(&styles.yellow("limits"), view.preview.limits.clone());
     section(&styles.yellow("from this project"), of_project(view.resolved));
     section(&styles.red("weaker than usual"), weaker(view));
-    section(&styles.yellow("missing in this version"), missing(view));
     section(&styles.yellow("warnings"), view.resolved.warnings.clone());
     text
-}
-
-/// Lists features that the manifest seems to use but that this version does not have.
-fn missing(view: &View<'_>) -> Vec<String> {
-    let unread = "requests to these hosts are not scanned for secrets: this version has no scanner";
-    let routes = !view.resolved.manifest.egress.routes.is_empty();
-    routes.then(|| unread.to_owned()).into_iter().collect()
 }
 
 /// Returns the warnings that are printed even if no question is asked.
