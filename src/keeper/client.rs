@@ -19,6 +19,7 @@ use crate::host::process::ProcessId;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
+use crate::launch::TERMINAL_HINTS;
 use crate::launch::order::LaunchOrder;
 use bottle_contract::suggest::suggest;
 
@@ -29,7 +30,7 @@ const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two attempts to connect.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Environment variables that a keeper inherits, besides `BOTTLE_*`.
+/// Environment variables that a keeper inherits, besides `BOTTLE_*` and [`TERMINAL_HINTS`].
 const INHERITED: [&str; 12] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
@@ -311,7 +312,10 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
         .stderr(Stdio::null());
     for (name, value) in &host.env {
         let Some(text) = name.to_str() else { continue };
-        if INHERITED.contains(&text) || (text.starts_with("BOTTLE_") && text != "BOTTLE_HOME") {
+        if INHERITED.contains(&text)
+            || TERMINAL_HINTS.contains(&text)
+            || (text.starts_with("BOTTLE_") && text != "BOTTLE_HOME")
+        {
             command.env(name, value);
         }
     }

@@ -31,7 +31,38 @@ const CA_VARIABLES: [&str; 10] = [
 /// [`names::COMMANDS_DIR`] comes after them.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Builds the complete environment. It inherits no variable of the host except `TERM`.
+/// Variables with which terminals describe themselves. Agents choose colours, keys, images and links by them. A
+/// variable that contains a path is not in the list, because the path does not exist in the bottle.
+pub(crate) const TERMINAL_HINTS: [&str; 16] = [
+    "COLORFGBG",
+    "COLORTERM",
+    "ITERM_SESSION_ID",
+    "KITTY_WINDOW_ID",
+    "KONSOLE_VERSION",
+    "LC_TERMINAL",
+    "LC_TERMINAL_VERSION",
+    "NO_COLOR",
+    "TERMINAL_EMULATOR",
+    "TERM_PROGRAM",
+    "TERM_PROGRAM_VERSION",
+    "VTE_VERSION",
+    "WEZTERM_PANE",
+    "WT_SESSION",
+    "XTERM_VERSION",
+    "ZED_TERM",
+];
+
+/// The maximum length in bytes of a terminal's variable. A longer value is not passed on.
+const HINT_MAX: usize = 64;
+
+/// Returns the host's value of a variable that describes the terminal, if it is short and printable ASCII.
+fn terminal_hint<'a>(host: &'a Host, name: &str) -> Option<&'a str> {
+    let printable = |value: &&str| value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    host.var(name).filter(|value| value.len() <= HINT_MAX).filter(printable)
+}
+
+/// Builds the complete environment. It inherits no variable of the host except `TERM` and [`TERMINAL_HINTS`], and
+/// these only if the agent has a terminal.
 pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, SecretText>, LaunchError> {
     let plan = &context.order.plan;
     let prepared = &context.order.prepared;
@@ -108,9 +139,13 @@ fn common(slug: &Slug, prepared: &Prepared) -> BTreeMap<String, SecretText> {
 }
 
 /// The variables that describe the user's terminal.
-fn terminal(host: &Host) -> [(String, SecretText); 2] {
-    [("TERM", host.var("TERM").unwrap_or("xterm-256color")), ("COLORTERM", "truecolor")]
+fn terminal(host: &Host) -> BTreeMap<String, SecretText> {
+    let hints = TERMINAL_HINTS.into_iter().filter_map(|name| Some((name, terminal_hint(host, name)?)));
+    [("TERM", terminal_hint(host, "TERM").unwrap_or("xterm-256color")), ("COLORTERM", "truecolor")]
+        .into_iter()
+        .chain(hints)
         .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect()
 }
 
 fn proxies() -> [(&'static str, String); 4] {
@@ -144,4 +179,39 @@ fn home(prepared: &Prepared) -> String {
         .inside
         .as_ref()
         .map_or_else(|| format!("/home/{}", names::AGENT_USER), |inside| inside.home.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn passes_only_short_printable_hints() {
+        for (value, passed) in [
+            ("iTerm.app", true),
+            ("15;0", true),
+            ("a b", true),
+            (&"x".repeat(HINT_MAX), true),
+            (&"x".repeat(HINT_MAX + 1), false),
+            ("", false),
+            ("a\nb", false),
+            ("\u{1b}[2J", false),
+            ("a\u{7f}", false),
+            ("é", false),
+        ] {
+            let host = Host {
+                env: [("TERM_PROGRAM".into(), value.into())].into(),
+                cwd: PathBuf::new(),
+                home: PathBuf::new(),
+                user_home: PathBuf::new(),
+                runtime: PathBuf::new(),
+                program: PathBuf::new(),
+            };
+            let expected = passed.then_some(value);
+            assert_eq!(terminal_hint(&host, "TERM_PROGRAM"), expected, "{value:?}");
+            assert_eq!(terminal_hint(&host, "KITTY_WINDOW_ID"), None);
+        }
+    }
 }

@@ -27,6 +27,7 @@ mod workspace;
 pub use canary::Canary;
 pub use connection::connect;
 pub use context::LaunchContext;
+pub(crate) use environment::TERMINAL_HINTS;
 pub use error::{LaunchError, Peer};
 pub use guest::agent_end;
 pub use kept::open_kept;

@@ -268,3 +268,25 @@ fn a_hang_up_at_the_question_preserves_the_work() -> Result<()> {
     }
     Ok(())
 }
+
+/// An agent on a terminal gets the variables with which the terminal describes itself; an agent on pipes gets
+/// none of them, and no bottle gets a value that could draw on the terminal.
+#[test]
+fn the_terminals_variables_reach_an_agent_on_a_terminal() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("env", &bottle("[env]"))?.agent("env", "---\nbottle: env\n---\n")?;
+    home.env("TERM_PROGRAM", "WezTerm").env("WEZTERM_PANE", "7").env("COLORTERM", "24bit");
+    home.env("VTE_VERSION", "1\x1b[2J").env("SSH_CONNECTION", "192.0.2.1 4000 192.0.2.2 22");
+    let mut pty = home.on_terminal(&["start", "env", "--yes"], 100, 100)?;
+    pty.wait_exit()?;
+    let screen = pty.last_screen()?;
+    for shown in ["TERM_PROGRAM=WezTerm", "WEZTERM_PANE=7", "COLORTERM=24bit"] {
+        assert!(screen.contains(shown), "{shown} is missing:\n{screen}");
+    }
+    for hidden in ["VTE_VERSION", "SSH_CONNECTION"] {
+        assert!(!screen.contains(hidden), "{screen}");
+    }
+    let piped = run(&home, &["start", "env", "--yes"])?.expect_code(0);
+    assert!(!piped.stdout.contains("WEZTERM_PANE"), "{}", piped.stdout);
+    Ok(())
+}
