@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
+use bottle_contract::names::{Name, Slug};
 use bottle_contract::session::guest::{
     AgentState, Attach as AttachRequest, Exit, GuestEvent, GuestRequest, Limited, Overrun,
 };
@@ -21,7 +21,6 @@ use super::terminal::{self, Detach};
 use super::unsaved_work;
 use crate::host::byte_size::ByteSize;
 use crate::host::{Host, Settings};
-use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resumable};
 
@@ -61,7 +60,11 @@ impl Attach {
         super::block_on(async {
             let channel = connect(host, &slug).await?;
             let (terminal, title, color) = match Store::of(host).state(&slug) {
-                Some(State::Alive(record)) => (record.terminal, title_of(&record), record.color),
+                Some(State::Alive(record)) => (
+                    record.terminal,
+                    title(record.label.as_deref(), &record.slug, &record.agent),
+                    record.color,
+                ),
                 _ => (false, slug.to_string(), None),
             };
             if terminal && !terminal::is_terminal() && !self.read_only {
@@ -92,9 +95,10 @@ pub(crate) fn on_terminal(
     Style::Terminal { detach: Detach::new(keys), title: Some(title), color, watch_only }
 }
 
-/// Returns the window title: the bottle's label, or its slug if it has no label.
-pub(crate) fn title_of(record: &Record) -> String {
-    record.label.clone().unwrap_or_else(|| record.slug.to_string())
+/// Returns the window title: the bottle's label and agent, or its slug if it has no label. Such a slug begins with
+/// the agent's name.
+pub(crate) fn title(label: Option<&str>, slug: &Slug, agent: &Name) -> String {
+    label.map_or_else(|| slug.to_string(), |label| format!("{label} ({agent})"))
 }
 
 /// A client connected to a running bottle.

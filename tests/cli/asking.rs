@@ -416,21 +416,22 @@ fn wait_for_raw(pty: &Pty, wanted: &str) -> Result<()> {
 fn a_proposal_rings_the_bell_and_shows_in_the_title_until_answered() -> Result<()> {
     let Some(home) = running_bottle("asking beside a session", "linux", &[])? else { return Ok(()) };
     for (settings, before, after) in [
-        ("", "", "\x1b]0;two\x07"),
+        ("", "", "\x1b]0;two (asks)\x07"),
         // The agent's own title is restored afterwards.
         ("terminal: {pass: [title]}\n", "\x1b[22;0t", "\x1b[23;0t"),
     ] {
         home.write("home/.bottle/settings.yml", settings)?;
         let mut pty = home.on_terminal(&["start", "asks", "--label", "two", "--yes"], 24, 80)?;
-        wait_for_raw(&pty, "\x1b]0;two\x07")?;
+        wait_for_raw(&pty, "\x1b]0;two (asks)\x07")?;
         let (asks, id) = propose_in_two(&home, "api.site.example")?;
-        wait_for_raw(&pty, &format!("\x07{before}\x1b]0;two - 1 proposal\x07"))?;
+        wait_for_raw(&pty, &format!("\x07{before}\x1b]0;two (asks) - 1 proposal\x07"))?;
         let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
-        wait_for_raw(&pty, &format!("\x1b]0;two - 1 proposal\x07{after}"))?;
+        wait_for_raw(&pty, &format!("\x1b]0;two (asks) - 1 proposal\x07{after}"))?;
         let _ = answer(asks)?.expect_code(1);
         // Another proposal is pending when the session ends. The titles are restored in order.
         let (asks, _) = propose_in_two(&home, "[{host: other.example}]")?;
-        let marks = |pty: &Pty| String::from_utf8_lossy(&pty.raw()).matches("two - 1 proposal").count();
+        let marks =
+            |pty: &Pty| String::from_utf8_lossy(&pty.raw()).matches("two (asks) - 1 proposal").count();
         let end = Instant::now() + PATIENCE;
         while marks(&pty) < 2 {
             ensure!(Instant::now() < end, "{:?}", String::from_utf8_lossy(&pty.raw()));

@@ -17,7 +17,7 @@ use std::io::IsTerminal;
 use bottle_contract::names::Name;
 use rand::RngExt as _;
 
-use super::attach::{Client, on_terminal};
+use super::attach::{Client, on_terminal, title};
 use super::choice::{manifests, named, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -338,7 +338,8 @@ fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), CliError> {
 }
 
 fn style(plan: &Plan, settings: &Settings) -> Style {
-    let title = plan.identity.label.clone().unwrap_or_else(|| plan.identity.slug.to_string());
+    let identity = &plan.identity;
+    let title = title(identity.label.as_deref(), &identity.slug, &identity.agent);
     match plan.agent.terminal {
         Some(_) => on_terminal(settings, title, plan.identity.color.clone(), false),
         None => Style::Pipes { stdin: plan.agent.stdin, pass_signals: true },
