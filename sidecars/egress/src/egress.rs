@@ -21,6 +21,7 @@ use crate::live::{Live, RoutesRejected};
 use crate::report::backlog::Backlog;
 use crate::report::{LogConfig, ReportError, Reporter};
 use crate::request::approval::Approvals;
+use crate::request::issued_links::IssuedLinks;
 use crate::tls::leaf::{LeafError, Leaves};
 use crate::upstream::corporate_proxy::{BadProxyUrl, CorporateProxy};
 use crate::upstream::dial::Dialer;
@@ -38,6 +39,7 @@ pub(crate) struct Egress {
     pub(crate) inspector: Inspector,
     pub(crate) spools: Spools,
     pub(crate) approvals: Approvals,
+    pub(crate) issued_links: IssuedLinks,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
@@ -141,6 +143,7 @@ impl Egress {
             inspector,
             spools,
             approvals,
+            issued_links: IssuedLinks::default(),
             outbox,
             reporter,
             lockout,

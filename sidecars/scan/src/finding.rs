@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bottle_contract::credential::exempt::Exempt;
+
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
@@ -46,6 +48,19 @@ pub struct Finding {
     pub secret: Option<usize>,
     /// A description for the user: the kind of credential, its public part and its length.
     pub preview: String,
+}
+
+impl Finding {
+    /// Whether `exempt`, which applies to the place of this finding, exempts it. A caller that knows secrets which the
+    /// agent must not send has to check these first.
+    #[must_use]
+    pub fn is_exempt(&self, exempt: Exempt) -> bool {
+        match exempt {
+            Exempt::OwnCredential => self.detector != Detector::Structure,
+            Exempt::IssuedLink => self.detector == Detector::TokenPatterns,
+            Exempt::Rules(rules) => self.detector == Detector::TokenPatterns && rules.contains(&&*self.rule),
+        }
+    }
 }
 
 /// A range of `u64` offsets that implements `Copy` and `Ord`, with `start <= end`.

@@ -2,8 +2,9 @@
 //!
 //! The launch fixes the slot, host, scheme and header of each credential. Routes can change at run time, and
 //! an agent can propose changes; [`check_moves`] prevents any change from moving a slot to another host.
-//! [`strip`] removes the agent's own credentials from requests.
+//! [`strip`] removes the agent's own credentials from requests. [`exempt`] says where credentials are no findings.
 
+pub mod exempt;
 mod header;
 pub mod strip;
 

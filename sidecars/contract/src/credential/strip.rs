@@ -301,7 +301,8 @@ pub fn query(query: &str) -> Cow<'_, str> {
     Cow::Owned(kept.trim_end_matches(['&', ';']).to_owned())
 }
 
-fn is_credential_pair(pair: &str) -> bool {
+/// Whether a pair of a query's key and value holds a credential.
+pub(super) fn is_credential_pair(pair: &str) -> bool {
     let Some((key, value)) = crate::canonical::decoded_pairs(pair).next() else { return false };
     let name = key.trim().to_ascii_lowercase().replace(['-', '.'], "_");
     // Google's API keys use the query key `key`, which other APIs use for other things. The value's prefix

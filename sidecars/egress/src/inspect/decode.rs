@@ -8,6 +8,7 @@ use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, Sta
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use ruzstd::decoding::FrameDecoder;
 
+use super::aws_chunked::AwsChunked;
 use super::unreadable::Unreadable;
 
 /// Size of a decoder's output buffer, in bytes.
@@ -32,6 +33,8 @@ pub(crate) enum Coding {
     Deflate,
     Brotli,
     Zstd,
+    /// The framing of signed uploads to S3, which is outside all other codings. See [`AwsChunked`].
+    AwsChunked,
 }
 
 impl Coding {
@@ -65,6 +68,7 @@ enum Inner {
     Deflate { first: Vec<u8>, stream: Option<Box<Decompress>>, ended: bool },
     Brotli { state: Box<Brotli>, ended: bool },
     Zstd(Box<Zstd>),
+    AwsChunked(Box<AwsChunked>),
 }
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
@@ -83,6 +87,7 @@ impl Decoder {
                 ended: false,
             },
             Coding::Zstd => Inner::Zstd(Box::default()),
+            Coding::AwsChunked => Inner::AwsChunked(Box::default()),
         };
         Self { inner, input_bytes: 0, output_bytes: 0, out: vec![0; OUTPUT_CHUNK] }
     }
@@ -136,6 +141,7 @@ impl Decoder {
                 Ok(())
             }
             Inner::Zstd(zstd) => zstd.feed(input, &mut self.out, &mut counted),
+            Inner::AwsChunked(chunked) => chunked.feed(input, &mut counted),
         }
     }
 
@@ -177,6 +183,7 @@ impl Decoder {
             Inner::Deflate { first, stream, ended } => *ended || (stream.is_none() && first.is_empty()),
             Inner::Brotli { ended, .. } => *ended || self.input_bytes == 0,
             Inner::Zstd(zstd) => zstd.is_whole(),
+            Inner::AwsChunked(chunked) => chunked.is_whole(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bottle_contract::credential::exempt::{self, Exempt};
 use bottle_scan::{Finding, HeadPart, Range64, Scanner, Severity, Shape, head_injection, rewrite};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -109,6 +110,35 @@ impl Head {
         let at = finding.span.within(self.text.len()).start;
         let part = self.parts.iter().find(|part| at < part.range.end);
         part.is_some_and(|part| matches!(part.location, Location::Name(_) | Location::Value(_)))
+    }
+
+    /// Returns the findings that are exempt at the place of `finding`; `None` if the finding covers more than one part.
+    /// `link` says whether an allowed host sent the path and query.
+    pub(crate) fn exemption(
+        &self,
+        finding: &Finding,
+        headers: &HeaderMap,
+        passes_credentials: bool,
+        link: bool,
+    ) -> Option<Exempt> {
+        let span = finding.span.within(self.text.len());
+        let part = self.parts.iter().find(|part| span.start < part.range.end)?;
+        if span.start < part.range.start || span.end > part.range.end {
+            return None;
+        }
+        match part.location {
+            Location::Path | Location::Query if link => Some(Exempt::IssuedLink),
+            Location::Query => {
+                let query = std::str::from_utf8(&self.text[part.range.clone()]).ok()?;
+                let at = span.start - part.range.start..span.end - part.range.start;
+                exempt::in_query(query, &at, passes_credentials)
+            }
+            Location::Value(number) => {
+                let (name, _) = headers.iter().nth(number)?;
+                exempt::in_header(name.as_str(), passes_credentials)
+            }
+            Location::Method | Location::Host | Location::Path | Location::Name(_) => None,
+        }
     }
 
     /// Returns the text that a finding matched.

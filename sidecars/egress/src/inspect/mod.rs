@@ -8,6 +8,7 @@
 //! ```
 //! The scanners are built once, when the proxy receives the secrets. Routes only select from these scanners.
 
+mod aws_chunked;
 mod decode;
 pub(crate) mod head;
 mod nested;
@@ -19,6 +20,7 @@ mod unreadable;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bottle_contract::credential::exempt::Exempt;
 use bottle_contract::credential::{Binding, binding};
 use bottle_contract::decide;
 use bottle_contract::route::{Dlp, InboundDetector, OutboundDetector, Route};
@@ -27,7 +29,7 @@ use bottle_scan::{Detector, Finding, KnownSecret, KnownSecrets, RuleFiles, Scann
 pub(crate) use decode::Coding;
 pub(crate) use rewritten::decoded;
 pub(crate) use rewritten::{MAX_REWRITTEN, rewritten};
-pub(crate) use text::{BodyFindings, BodyScan, Decoding, codings};
+pub(crate) use text::{BodyFindings, BodyScan, Decoding, codings, request_codings};
 pub(crate) use unreadable::Unreadable;
 
 /// All scanners that a route can select.
@@ -136,6 +138,12 @@ impl Inspector {
         }
     }
 
+    /// Whether `exempt`, which applies to the place of `finding`, exempts it. A credential that the proxy adds and the
+    /// canary are never exempt.
+    pub(crate) fn is_exempt(&self, finding: &Finding, exempt: Exempt) -> bool {
+        finding.is_exempt(exempt) && finding.secret.is_none_or(|secret| secret >= self.unapprovable)
+    }
+
     /// Converts the blocking findings to the findings that the policy knows.
     pub(crate) fn policy_findings<'f>(
         &self,
@@ -156,18 +164,28 @@ impl Inspector {
     }
 }
 
-/// Describes the findings for the user: the first finding and the number of further ones.
+/// Describes the blocking findings for the user: the first finding and the number of further ones.
 ///
 /// For a known secret, the text says only that the request contains one. An agent that sends several guesses in one
 /// request could otherwise learn from the position or the number of matches which of them are right.
 pub(crate) fn describe<'f>(found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
     let blocks: Vec<_> = found.filter(|(finding, _)| finding.severity == Severity::Block).collect();
-    if let Some((known, _)) = blocks.iter().find(|(finding, _)| finding.secret.is_some()) {
-        return format!("{} in the request", known.preview);
+    match blocks.iter().find(|(finding, _)| finding.secret.is_some()) {
+        Some((known, _)) => format!("{} in the request", known.preview),
+        None => summary(blocks.into_iter()),
     }
-    let mut blocks = blocks.into_iter();
-    let Some((first, location)) = blocks.next() else { return String::new() };
-    match blocks.count() {
+}
+
+/// Describes the warnings for the log, or returns `None` if there are none.
+pub(crate) fn describe_warnings<'f>(found: impl Iterator<Item = (&'f Finding, &'f str)>) -> Option<String> {
+    let words = summary(found.filter(|(finding, _)| finding.severity == Severity::Warn));
+    (!words.is_empty()).then_some(words)
+}
+
+/// The first finding with its location, and the number of further ones. Empty without findings.
+fn summary<'f>(mut found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
+    let Some((first, location)) = found.next() else { return String::new() };
+    match found.count() {
         0 => format!("{} in {location}", first.preview),
         more => format!("{} in {location}, and {more} more", first.preview),
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bottle_scan::{Finding, Scanner, Severity, Stream};
-use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
 
 use super::decode::{Coding, Decoder, Sink};
 use super::nested::NestedFiles;
@@ -13,7 +13,27 @@ use super::unreadable::Unreadable;
 /// The most codings that may be applied to one body. A body with more is [`Unreadable`]. Servers apply a single coding.
 const MAX_CODINGS: usize = 3;
 
-/// Returns the codings that `headers` list, outermost first.
+/// The name of [`Coding::AwsChunked`]. Some stores return it with a download, to which it does not apply.
+const AWS_CHUNKED: &str = "aws-chunked";
+
+/// Returns the codings of a request's body, outermost first: those of [`codings`], and the framing of a signed upload.
+///
+/// # Errors
+/// The errors of [`codings`].
+pub(crate) fn request_codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
+    let mut codings = codings(headers)?;
+    let names = headers.get_all(CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let is_listed =
+        names.flat_map(|value| value.split(',')).any(|name| name.trim().eq_ignore_ascii_case(AWS_CHUNKED));
+    // Some clients declare the framing only in the header that they sign.
+    let payload = headers.get("x-amz-content-sha256").map(HeaderValue::as_bytes).unwrap_or_default();
+    if is_listed || payload.starts_with(b"STREAMING-") {
+        codings.insert(0, Coding::AwsChunked);
+    }
+    Ok(codings)
+}
+
+/// Returns the codings that `headers` list, outermost first, except the framing of a signed upload.
 ///
 /// # Errors
 /// [`Unreadable::Coding`] if a coding is not supported, or there are too many.
@@ -22,7 +42,9 @@ pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
     for value in headers.get_all(CONTENT_ENCODING) {
         let value = value.to_str().map_err(|_| Unreadable::Coding)?;
         let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
-        for name in names.filter(|name| !name.eq_ignore_ascii_case("identity")) {
+        for name in
+            names.filter(|name| !["identity", AWS_CHUNKED].iter().any(|own| name.eq_ignore_ascii_case(own)))
+        {
             codings.push(Coding::from_name(name).ok_or(Unreadable::Coding)?);
         }
     }

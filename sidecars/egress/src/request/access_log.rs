@@ -13,6 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::body::{Body, Observe, Observed};
 use super::credentials::InjectedHead;
 use crate::egress::Egress;
+use crate::report::record::RequestInfo;
 use crate::report::{CapturedMessage, ForwardedRequest};
 
 /// Logs a request when its response has been read or abandoned.
@@ -38,6 +39,11 @@ impl AccessLog {
             response: Capture::default(),
             _slot: slot,
         }
+    }
+
+    /// The facts about the request.
+    pub(super) fn info(&self) -> &RequestInfo {
+        &self.record.info
     }
 
     /// Captures the request's headers and body at log level `full`.

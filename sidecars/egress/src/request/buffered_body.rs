@@ -17,7 +17,7 @@ use super::credentials::CredentialRewrite;
 use super::request_body::RequestBody;
 use crate::inspect::head::{Head, OutgoingHead};
 use crate::inspect::spool::{Spool, SpoolError, SpoolReader, Spools};
-use crate::inspect::{BodyFindings, BodyScan, Coding, MAX_REWRITTEN, Unreadable, codings, decoded};
+use crate::inspect::{BodyFindings, BodyScan, Coding, MAX_REWRITTEN, Unreadable, decoded, request_codings};
 
 /// A request body as received.
 pub(super) struct BufferedBody {
@@ -61,7 +61,7 @@ impl BufferedBody {
         {
             spools.check_length(length)?;
         }
-        let codings = codings(headers)?;
+        let codings = request_codings(headers)?;
         let mut scan = BodyScan::new(scanner, &codings, headers);
         let mut spool = spools.spool();
         let mut trailers = None;

@@ -1,5 +1,6 @@
 //! The findings in one request, and their description for the user.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bottle_contract::decide::Refusal;
@@ -14,7 +15,7 @@ use super::head::{Denied, DeniedRequest, RequestHead};
 use super::permit::Permit;
 use crate::egress::Egress;
 use crate::inspect::head::{Head, RedactedHead};
-use crate::inspect::{BodyFindings, describe};
+use crate::inspect::{BodyFindings, describe, describe_warnings};
 use crate::report::record::RequestInfo;
 
 /// The findings in a request.
@@ -29,8 +30,16 @@ impl RequestFindings {
     pub(super) fn in_head(egress: &Egress, permit: &Permit<'_>, head: &RequestHead) -> Self {
         let method = head.method().as_str();
         let text = permit.with_outgoing_head(head.headers(), |outgoing| Head::with_method(method, outgoing));
-        let in_head = text.scan(egress.inspector.outbound(&permit.route.dlp));
+        let mut in_head = text.scan(egress.inspector.outbound(&permit.route.dlp));
         egress.count_in_head(&text, &in_head, permit.host());
+        if !in_head.is_empty() {
+            let passes = permit.route.pass_credentials;
+            let link = egress.issued_links.contains(permit);
+            in_head.retain(|finding| {
+                let exempt = text.exemption(finding, head.headers(), passes, link);
+                !exempt.is_some_and(|exempt| egress.inspector.is_exempt(finding, exempt))
+            });
+        }
         Self { head: text, in_head, in_body: BodyFindings::default() }
     }
 
@@ -39,14 +48,28 @@ impl RequestFindings {
         self.in_head.iter().chain(self.in_body.all())
     }
 
-    /// Describes the findings and their locations for the user.
+    /// Describes the blocking findings and their locations for the user.
     pub(super) fn describe(&self, headers: &HeaderMap) -> String {
-        let location = |finding| (finding, self.head.location(finding, headers));
-        let in_head: Vec<(&Finding, String)> = self.in_head.iter().map(location).collect();
-        let in_head = in_head.iter().map(|(finding, location)| (*finding, location.as_str()));
-        let plain = self.in_body.plain.iter().map(|finding| (finding, "the body"));
-        let packed = self.in_body.packed.iter().map(|finding| (finding, "a file in the body"));
-        describe(in_head.chain(plain).chain(packed))
+        let located = self.located(headers);
+        describe(located.iter().map(|(finding, location)| (*finding, &**location)))
+    }
+
+    /// Describes the warnings and their locations for the log, or returns `None` if there are none.
+    pub(super) fn describe_warnings(&self, headers: &HeaderMap) -> Option<String> {
+        if self.all().all(|finding| finding.severity == Severity::Block) {
+            return None;
+        }
+        let located = self.located(headers);
+        describe_warnings(located.iter().map(|(finding, location)| (*finding, &**location)))
+    }
+
+    /// Returns all findings with their locations.
+    fn located(&self, headers: &HeaderMap) -> Vec<(&Finding, Cow<'static, str>)> {
+        let in_head =
+            self.in_head.iter().map(|finding| (finding, self.head.location(finding, headers).into()));
+        let plain = self.in_body.plain.iter().map(|finding| (finding, "the body".into()));
+        let packed = self.in_body.packed.iter().map(|finding| (finding, "a file in the body".into()));
+        in_head.chain(plain).chain(packed).collect()
     }
 
     /// Returns the request line and the text around the blocking findings, without the values that were found.

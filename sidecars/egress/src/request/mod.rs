@@ -22,6 +22,7 @@ mod head;
 mod headers;
 mod hits;
 mod inbound;
+pub(crate) mod issued_links;
 pub(crate) mod local_response;
 mod one_time_grant;
 mod outbound;
@@ -151,6 +152,7 @@ async fn forward(
         forward::send(&egress.upstream, outgoing).await
     };
     let mut response = sent.map_err(|error| error.refusal())?;
+    egress.issued_links.remember(log.info(), &response);
     tracing::debug!(status = response.status().as_u16(), "upstream responded");
     if let Some(tracker) = tracker {
         response = tracker.observe(egress, response);

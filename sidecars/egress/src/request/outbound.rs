@@ -27,7 +27,7 @@ use super::head::{Denied, DeniedRequest, ReceivedRequest, RequestHead};
 use super::permit::Permit;
 use super::request_body::RequestBody;
 use crate::egress::Egress;
-use crate::inspect::rewritten;
+use crate::inspect::{Coding, rewritten};
 use crate::report::record::RequestInfo;
 use crate::upstream::chain;
 
@@ -281,7 +281,12 @@ impl<'t> Evaluation<'t> {
         &self,
         mut request: AllowedRequest<'t, Scanned>,
     ) -> Result<AllowedRequest<'t, Cleared>, Denied> {
-        let blocking = self.egress.inspector.policy_findings(request.scan.findings.all());
+        let findings = &request.scan.findings;
+        if let Some(words) = findings.describe_warnings(request.head.headers()) {
+            let info = findings.redacted_info(&request.permit, &request.head);
+            self.egress.reporter.report_finding(&info, "noticed", &words);
+        }
+        let blocking = self.egress.inspector.policy_findings(findings.all());
         if blocking.is_empty() {
             return Ok(request.cleared());
         }
@@ -351,14 +356,15 @@ impl<'t> Evaluation<'t> {
         Ok(AllowedRequest { head, permit, upgrade, scan: Cleared(body) })
     }
 
-    /// Returns the body without its findings, or `None` if they cannot be redacted.
+    /// Returns the body without its findings, or `None` if they cannot be redacted: without its framing, the signatures
+    /// of an upload to S3 are wrong.
     async fn redact_body(
         &self,
         permit: &Permit<'_>,
         headers: &HeaderMap,
         body: &OutboundBody,
     ) -> Option<Vec<u8>> {
-        let buffered = body.buffered()?;
+        let buffered = body.buffered().filter(|body| !body.codings().contains(&Coding::AwsChunked))?;
         let scanner = self.egress.inspector.outbound(&permit.route.dlp)?;
         let text = buffered.whole().await?;
         rewritten(scanner, &text, buffered.codings(), headers).ok().flatten()

@@ -13,6 +13,7 @@ mod hostile;
 mod lock_out;
 mod network;
 mod one_time_grant;
+mod ordinary_traffic;
 mod outbound_secrets;
 mod partial_responses;
 mod pooling;
