@@ -332,4 +332,7 @@ pub(crate) struct PolicyAnswer {
     pub(crate) route: Option<String>,
     /// The file and line of the manifest that defines this route.
     pub(crate) origin: Option<String>,
+    /// What the scanner found without blocking the request, as it is logged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<String>,
 }

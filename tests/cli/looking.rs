@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
-use crate::home::{home, run, snapshot, transcripts};
+use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
 
 /// A bottle manifest that has content for every section of the output.
 const WIDE: &str = "\
@@ -210,6 +210,46 @@ fn json_output_is_one_document() -> Result<()> {
     ] {
         run(&home, arguments)?.json()?;
     }
+    Ok(())
+}
+
+#[test]
+fn policy_check_shows_warnings_and_accepts_what_the_proxy_accepts() -> Result<()> {
+    let mut home = home()?;
+    let routes = "egress:\n  routes:\n  - {host: plain.example.com}\n  - {host: pass.example.com, pass_credentials: true}\n  \
+                  - {host: random.example.com, dlp: {outbound_detectors: [entropy]}}\n";
+    let plain = bottle("[echo, hi]");
+    home.bottle("wide", &format!("{}{routes}---\n", plain.strip_suffix("---\n").unwrap_or_default()))?;
+    let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
+    let (bearer, note) = (format!("Authorization: Bearer {token}"), format!("X-Note: {token}"));
+    let key = ["AKIA", "Q7ZXW3RTYPLMNB5C"].concat();
+    let hex = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let link = format!(
+        "https://plain.example.com/x?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={key}%2F20261124%2Fus-east-1\
+         %2Fs3%2Faws4_request&X-Amz-Signature={hex}"
+    );
+    let wrong = "X-Note: ghp_Q7zXw3RtYpLmNb5cVk9Hs2Jd8Fg4As000000";
+    let random = "X-Note: Zk3Vw9QzR7tYp2LmNb5cHs2Jd8Fg4AsX1uTe6BvMoCiGqKxSyDfWaUhPjErLnQ0Zk3Vw9QzR7tYp2LmNb5cHs2Jd8Fg4AsX1uTe6B";
+    let mut text = String::new();
+    for (url, header) in [
+        (link.as_str(), "X-Note: nothing"),
+        (&format!("https://plain.example.com/x?a={key}"), "X-Note: nothing"),
+        (&format!("https://plain.example.com/x?access_token={token}"), "X-Note: nothing"),
+        ("https://pass.example.com/x", &bearer),
+        ("https://pass.example.com/x", &note),
+        (&format!("https://pass.example.com/x?access_token={token}"), "X-Note: nothing"),
+        ("https://plain.example.com/x", wrong),
+        ("https://random.example.com/x", random),
+    ] {
+        text += &transcript(
+            &home,
+            &["policy", "check", "GET", url, "--agent", "hi", "--bottle", "wide", "-H", header],
+        )?;
+    }
+    snapshot!(text);
+    let ask = ["policy", "check", "GET", "https://plain.example.com/x", "--agent", "hi", "--bottle", "wide"];
+    let answer = run(&home, &[&ask[..], &["--json", "-H", wrong]].concat())?.json()?;
+    assert!(answer["warnings"][0].as_str().is_some_and(|words| words.contains("checksum")), "{answer}");
     Ok(())
 }
 

@@ -41,6 +41,9 @@ fn text(answer: &PolicyAnswer, output: &Output) -> String {
     if let (Some(route), Some(origin)) = (&answer.route, &answer.origin) {
         lines.push(format!("  {} {route}  {}", styles.dim("route"), styles.dim(&inert(origin))));
     }
+    let warnings =
+        answer.warnings.iter().map(|words| format!("  {} {}", styles.yellow("warning"), inert(words)));
+    lines.extend(warnings);
     lines.join("\n")
 }
 

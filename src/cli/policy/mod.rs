@@ -9,11 +9,12 @@ mod replay;
 
 use std::sync::Arc;
 
-use bottle_contract::credential::strip::StrippedHeaders;
+use bottle_contract::credential::exempt::{self, Exempt};
+use bottle_contract::credential::strip::{self, StrippedHeaders};
 use bottle_contract::decide::{self, Allowed, BadUrl, Findings, Verdict, decide_url_with};
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::{OutboundDetector, Route, RouteTable};
-use bottle_scan::{Detector, HeadPart, KnownSecrets, RuleFiles, Scanner, Severity, head_injection};
+use bottle_scan::{Detector, Finding, HeadPart, KnownSecrets, RuleFiles, Scanner, Severity, head_injection};
 use clap::{ArgGroup, Subcommand};
 use http::HeaderMap;
 
@@ -161,11 +162,13 @@ impl Decider {
             decide_url_with(&self.table, method, url, headers, &|_| true, findings).map_err(bad)
         };
         let mut verdict = decide(&Findings::none())?;
+        let mut warnings = Vec::new();
         if let Verdict::Allow(allowed) = &verdict {
             let found = found(allowed, method, headers, body, &self.rules)?;
-            verdict = decide(&found)?;
+            warnings = found.warnings;
+            verdict = decide(&found.blocking)?;
         }
-        Ok(answer(&verdict, &self.table, &self.manifest))
+        Ok(PolicyAnswer { warnings, ..answer(&verdict, &self.table, &self.manifest) })
     }
 }
 
@@ -187,6 +190,7 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
             sentence,
             route: route.map(|route| route.host.to_string()),
             origin: written.map(|traced| traced.origin.to_string()),
+            warnings: Vec::new(),
         }
     };
     match verdict {
@@ -207,6 +211,14 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
     }
 }
 
+/// The result of the scan of a request.
+#[derive(Default)]
+struct Found {
+    blocking: Findings,
+    /// Descriptions of the findings that do not block.
+    warnings: Vec<String>,
+}
+
 /// Scans the parts of a request that the proxy would send: method, host, path, query, headers, and the body
 /// if it is known. Values of secrets are not known here, so they are not found.
 fn found(
@@ -215,35 +227,77 @@ fn found(
     headers: &HeaderMap,
     body: Option<&[u8]>,
     rules: &Arc<RuleFiles>,
-) -> Result<Findings, CliError> {
+) -> Result<Found, CliError> {
     let route = allowed.route;
     if !route.inspect {
-        return Ok(Findings::none());
+        return Ok(Found::default());
     }
     let own = |name: &str| route.auth.as_ref().is_some_and(|auth| auth.header == name);
     let taken = StrippedHeaders::for_route(route);
     let leaves = |name: &http::HeaderName| !own(name.as_str()) && !taken.strips(name.as_str());
-    let mut text = format!("{method}\n{}", allowed.target.to_forward());
-    for (name, value) in headers.iter().filter(|(name, _)| leaves(name)) {
+    let sent: Vec<_> = headers.iter().filter(|(name, _)| leaves(name)).collect();
+    let target = sent_target(allowed);
+    let mut text = format!("{method}\n{target}");
+    for (name, value) in &sent {
         text.push_str(&format!("\n{name}: {}", String::from_utf8_lossy(value.as_bytes())));
     }
     let list = route.dlp.outbound_detectors.as_ref();
     let tokens = list.is_none_or(|list| list.contains(&OutboundDetector::TokenPatterns));
+    let entropy = list.is_some_and(|list| list.contains(&OutboundDetector::Entropy));
     let known = KnownSecrets::new([]).map_err(|error| CliError::state(error.to_string()))?;
-    let scanner = Scanner::outbound(known.into()).with_tokens(tokens);
+    let scanner = Scanner::outbound(known.into()).with_tokens(tokens).with_entropy(entropy);
     let scanner = if tokens { scanner.with_rules(Arc::clone(rules)) } else { scanner };
     let path = head_injection(HeadPart::Line, allowed.target.path.text.as_bytes());
     let query = allowed.target.query.as_ref();
     let query = query.and_then(|query| head_injection(HeadPart::Query, query.as_bytes()));
     let body = body.map(|body| scanner.scan(body).findings).unwrap_or_default();
-    let all = scanner.scan(text.as_bytes()).findings.into_iter().chain(body).chain(path).chain(query);
-    let blocks: Vec<_> = all.filter(|finding| finding.severity == Severity::Block).collect();
+    let names: Vec<&str> = sent.iter().map(|(name, _)| name.as_str()).collect();
+    let mut head = scanner.scan(text.as_bytes()).findings;
+    head.retain(|finding| {
+        let exempt = exemption(&text, finding, &names, route.pass_credentials);
+        !exempt.is_some_and(|exempt| finding.is_exempt(exempt))
+    });
+    let all = head.into_iter().chain(body).chain(path).chain(query);
+    let (blocks, warnings): (Vec<_>, Vec<_>) = all.partition(|finding| finding.severity == Severity::Block);
     let words = blocks.first().map(|finding| finding.preview.clone()).unwrap_or_default();
     let weighed = blocks.iter().map(|finding| match finding.detector {
         Detector::Structure => decide::Finding::Structure,
         _ => decide::Finding::Secret,
     });
-    Ok(Findings::new(weighed.collect()).described(words))
+    let mut warnings: Vec<String> = warnings.into_iter().map(|finding| finding.preview).collect();
+    warnings.dedup();
+    Ok(Found { blocking: Findings::new(weighed.collect()).described(words), warnings })
+}
+
+/// Path and query as the proxy sends them.
+fn sent_target(allowed: &Allowed<'_, '_>) -> String {
+    match &allowed.target.query {
+        Some(query) if !allowed.route.pass_credentials => {
+            format!("{}?{}", allowed.target.path.text, strip::query(query))
+        }
+        _ => allowed.target.to_forward(),
+    }
+}
+
+/// Returns the findings that are exempt at the place of `finding` in `text`, whose lines are the method, the target and
+/// one header for each of `names`.
+fn exemption(text: &str, finding: &Finding, names: &[&str], passes_credentials: bool) -> Option<Exempt> {
+    let span = finding.span.within(text.len());
+    let before = text.get(..span.start)?;
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    let line = text[start..].split('\n').next().unwrap_or_default();
+    if span.end > start + line.len() {
+        return None;
+    }
+    match before.matches('\n').count() {
+        0 => None,
+        1 => {
+            let query = line.find('?')? + 1;
+            let at = span.start.checked_sub(start + query)?..span.end.checked_sub(start + query)?;
+            exempt::in_query(&line[query..], &at, passes_credentials)
+        }
+        header => exempt::in_header(names.get(header - 2)?, passes_credentials),
+    }
 }
 
 /// Describes what the proxy does with an allowed request, in words.

@@ -23,6 +23,7 @@ pub(crate) mod row;
 mod services;
 mod standard_formats;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -77,7 +78,7 @@ struct Rule {
 pub(crate) struct Match {
     pub(crate) span: Range<usize>,
     pub(crate) id: Arc<str>,
-    pub(crate) words: &'static str,
+    pub(crate) words: Cow<'static, str>,
     pub(crate) severity: Severity,
     /// For a private key that may continue after the text: the row of its rule.
     pub(crate) open: Option<&'static Row>,
@@ -196,11 +197,15 @@ impl Rule {
             let goes_on = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-+/=".contains(byte);
             span.end += text[span.end..].iter().take(MAX_TAIL).take_while(goes_on).count();
         }
-        Some(self.matched(span, severity, None))
+        let mut found = self.matched(span, severity, None);
+        if !fits {
+            found.words = format!("{} with a wrong checksum", row.words).into();
+        }
+        Some(found)
     }
 
     fn matched(&self, span: Range<usize>, severity: Severity, open: Option<&'static Row>) -> Match {
-        Match { span, id: self.id.clone(), words: self.row.words, severity, open }
+        Match { span, id: self.id.clone(), words: self.row.words.into(), severity, open }
     }
 }
 
