@@ -104,11 +104,13 @@ fn dlp() -> impl Strategy<Value = Dlp> {
         0..3,
     );
     let on_match = prop_oneof![Just(OnMatch::Supervise), Just(OnMatch::Redact), Just(OnMatch::Block)];
-    (option::of(outbound), option::of(inbound), option::of(on_match)).prop_map(
-        |(outbound, inbound, on_match)| Dlp {
+    let inbound_on_match = prop_oneof![Just(InboundOnMatch::Warn), Just(InboundOnMatch::Block)];
+    (option::of(outbound), option::of(inbound), option::of(on_match), option::of(inbound_on_match)).prop_map(
+        |(outbound, inbound, on_match, inbound_on_match)| Dlp {
             outbound_detectors: outbound,
             inbound_detectors: inbound,
             outbound_on_match: on_match,
+            inbound_on_match,
         },
     )
 }

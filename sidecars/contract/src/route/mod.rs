@@ -171,6 +171,8 @@ pub struct Dlp {
     /// `outbound_on_match`. If absent, the action is `supervise` on a manifest's route and `redact` on a
     /// provider route.
     pub outbound_on_match: Option<OnMatch>,
+    /// `inbound_on_match`. If absent, the action is `warn` for pages and `block` for all other responses.
+    pub inbound_on_match: Option<InboundOnMatch>,
 }
 
 /// An entry of `dlp.outbound_detectors`.
@@ -204,6 +206,16 @@ pub enum OnMatch {
     /// Redact the match and decide again.
     Redact,
     /// Block the request.
+    Block,
+}
+
+/// `dlp.inbound_on_match`: the action on an injected instruction in a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InboundOnMatch {
+    /// Forward the response, with a marked frame around its content if the content is text.
+    Warn,
+    /// Deny the response, or cut it if a part was already forwarded.
     Block,
 }
 

@@ -151,6 +151,7 @@ impl From<&Dlp> for DlpSpec {
             outbound_detectors: dlp.outbound_detectors.clone().map(Detectors),
             inbound_detectors: dlp.inbound_detectors.clone().map(Detectors),
             outbound_on_match: dlp.outbound_on_match,
+            inbound_on_match: dlp.inbound_on_match,
         }
     }
 }

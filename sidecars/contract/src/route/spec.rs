@@ -6,7 +6,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{InboundDetector, OnMatch, OutboundDetector, WebSocket};
+use super::{InboundDetector, InboundOnMatch, OnMatch, OutboundDetector, WebSocket};
 use crate::credential::Scheme;
 use crate::yaml::Spanned;
 
@@ -131,6 +131,8 @@ pub(super) struct DlpSpec {
     pub(super) inbound_detectors: Option<Detectors<InboundDetector>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outbound_on_match: Option<OnMatch>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inbound_on_match: Option<InboundOnMatch>,
 }
 
 /// `false`, or a list of detectors. An empty list means the same as `false`.

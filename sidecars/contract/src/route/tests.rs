@@ -21,7 +21,7 @@ git: {fetch: true}
 private: true
 connect_to: host:11434
 websocket: refuse
-dlp: {outbound_detectors: [token_patterns, known_secrets], inbound_detectors: false, outbound_on_match: block}
+dlp: {outbound_detectors: [token_patterns, known_secrets], inbound_detectors: false, outbound_on_match: block, inbound_on_match: warn}
 ")
     .expect("route");
     assert_eq!(route.host, HostPattern::Exact("api.example.com".to_owned()));
@@ -40,6 +40,7 @@ dlp: {outbound_detectors: [token_patterns, known_secrets], inbound_detectors: fa
     assert_eq!(route.websocket, WebSocket::Refuse);
     assert_eq!(route.dlp.inbound_detectors, Some(Vec::new()));
     assert_eq!(route.dlp.outbound_on_match, Some(OnMatch::Block));
+    assert_eq!(route.dlp.inbound_on_match, Some(InboundOnMatch::Warn));
 }
 
 #[test]
@@ -203,6 +204,7 @@ fn unknown_words_list_the_accepted_ones() {
             "`token_patterns`, `known_secrets` or `entropy`",
         ),
         ("host: a.example\ndlp: {outbound_detectors: true}", "`false` or a list"),
+        ("host: a.example\ndlp: {inbound_on_match: redact}", "expected `warn` or `block`"),
         ("host: a.example\nmatches:", "`matches` has no value"),
         ("host: a.example\nports: 443", "a list"),
         ("host: a.example\ninspect: no", "must be true or false"),

@@ -228,6 +228,7 @@ impl DlpSpec {
             outbound_detectors: self.outbound_detectors.as_ref().map(|choice| choice.0.clone()),
             inbound_detectors: self.inbound_detectors.as_ref().map(|choice| choice.0.clone()),
             outbound_on_match: self.outbound_on_match,
+            inbound_on_match: self.inbound_on_match,
         }
     }
 }

@@ -9,28 +9,31 @@
 //! for no other secret: a host that never received a secret cannot echo it, but could learn it from the proxy's
 //! reaction.
 //!
-//! If the response contains a prompt injection, the proxy denies the response, or cuts it if a part was already
-//! forwarded. On a provider route the proxy only logs the injection, because a client would retry an interrupted model
-//! response and pay for it twice.
+//! If a page contains a prompt injection, the proxy forwards the page in a marked frame, because articles quote
+//! injections. The proxy denies every other response with an injection, such as the result of a tool, or cuts it if a
+//! part was already forwarded. A route can choose one of both for all responses. On a provider route the proxy only
+//! logs the injection, because a client would retry an interrupted model response and pay for it twice.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::decide::{Reason, Refusal};
+use bottle_contract::route::InboundOnMatch;
 use bottle_scan::{Finding, Severity};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use tokio::time::timeout;
 
 use super::body::{self, Body};
+use super::marking::{Markup, OnInjection};
 use super::permit::Permit;
 use super::streaming_scan::{Rest, ScanContext, StreamingScan};
 use crate::egress::Egress;
-use crate::inspect::{Coding, Decoding, ResponseScanners, Unreadable, codings, rewritten};
+use crate::inspect::{Coding, Decoding, ResponseScanners, Unreadable, codings, decoded, rewritten};
 
 /// A response with a declared length up to this many bytes is read completely before any of it is forwarded.
 const MAX_WHOLE: u64 = 1 << 20;
@@ -54,39 +57,58 @@ const STREAMS: [&str; 9] = [
     "multipart/x-mixed-replace",
 ];
 
+/// Headers with a checksum of the content. The proxy removes them when it changes the content.
+const CHECKSUMS: [&str; 4] = ["content-digest", "content-md5", "digest", "repr-digest"];
+
+/// The header that says that the response contains a prompt injection.
+const WARNING: HeaderName = HeaderName::from_static("x-bottle-warning");
+
 /// The scan of one response.
-pub(super) struct Inbound(ScanContext);
+pub(super) struct Inbound {
+    context: ScanContext,
+    /// `dlp.inbound_on_match`.
+    on_match: Option<InboundOnMatch>,
+    provider: bool,
+}
 
 impl Inbound {
     /// Returns `None` if the route disables all scans of responses.
     pub(super) fn for_permit(egress: &Egress, permit: &Permit<'_>) -> Option<Self> {
         let ResponseScanners { scanner, credential } = egress.inspector.inbound(permit.route)?;
-        Some(Self(ScanContext {
+        let context = ScanContext {
             info: Arc::clone(&permit.info),
             scanner,
             credential,
-            provider: permit.route.provider,
+            on_injection: OnInjection::Block,
             reporter: Arc::clone(&egress.reporter),
             reported: 0,
-        }))
+        };
+        let route = permit.route;
+        Some(Self { context, on_match: route.dlp.inbound_on_match, provider: route.provider })
     }
 
     /// Scans a response.
     ///
     /// # Errors
     /// The denial that replaces the response.
-    pub(super) async fn scan(self, response: Response<Body>) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn scan(mut self, response: Response<Body>) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = response.into_parts();
         self.redact_headers(&mut parts.headers);
         if body.is_end_stream() {
             return Ok(Response::from_parts(parts, body));
         }
         let codings = self.codings(&parts)?;
+        self.context.on_injection = self.on_injection(&parts);
         let (beginning, rest) = self.beginning(&parts, body).await?;
         match rest {
             None => self.whole(parts, beginning, &codings),
             Some(rest) => {
-                let scan = StreamingScan::new(self.0, beginning, rest, &codings);
+                let fixed = !codings.is_empty() || parts.headers.contains_key(CONTENT_LENGTH);
+                if fixed && matches!(self.context.on_injection, OnInjection::Mark(_)) {
+                    // No note can be added to this stream.
+                    self.context.on_injection = OnInjection::Block;
+                }
+                let scan = StreamingScan::new(self.context, beginning, rest, &codings);
                 Ok(Response::from_parts(parts, scan.boxed_unsync()))
             }
         }
@@ -101,8 +123,19 @@ impl Inbound {
         codings(&parts.headers).map_err(|error| self.unreadable(error))
     }
 
+    fn on_injection(&self, parts: &Parts) -> OnInjection {
+        // A frame around a part would end up inside the complete content.
+        let markup = Markup::of(&parts.headers).filter(|_| parts.status != StatusCode::PARTIAL_CONTENT);
+        match (self.on_match, markup) {
+            _ if self.provider => OnInjection::Log,
+            (Some(InboundOnMatch::Block), _) | (None, None) => OnInjection::Block,
+            (Some(InboundOnMatch::Warn) | None, Some(markup)) => OnInjection::Mark(markup),
+            (Some(InboundOnMatch::Warn), None) => OnInjection::Log,
+        }
+    }
+
     fn host(&self) -> &str {
-        &self.0.info.host
+        &self.context.info.host
     }
 
     fn unreadable(&self, error: Unreadable) -> Refusal {
@@ -110,9 +143,9 @@ impl Inbound {
     }
 
     fn redact_headers(&self, headers: &mut HeaderMap) {
-        if let Some(redacted) = self.0.redact_headers(headers) {
+        if let Some(redacted) = self.context.redact_headers(headers) {
             *headers = redacted;
-            self.0.report_redacted("the route's credential in the answer's headers");
+            self.context.report_redacted("the route's credential in the answer's headers");
         }
     }
 
@@ -158,19 +191,44 @@ impl Inbound {
 
     fn whole(mut self, mut parts: Parts, text: Bytes, codings: &[Coding]) -> Result<Response<Body>, Refusal> {
         let found = self.findings(&text, codings).map_err(|error| self.unreadable(error))?;
-        self.0.report(&found);
-        if let Some(finding) = self.0.denying(&found) {
+        self.context.report(&found);
+        let injection = self.context.injection(&found);
+        if let (Some(finding), OnInjection::Block) = (injection, self.context.on_injection) {
             return Err(Refusal::later(Reason::InjectionFound, self.host(), &finding.preview));
         }
-        let Some(credential) = self.0.credential.as_ref().filter(|_| found.iter().any(is_echo)) else {
-            return Ok(Response::from_parts(parts, body::full(text)));
+        let mut changed = self.redacted(&parts, &text, codings, &found)?;
+        if let Some(finding) = injection.filter(|_| !self.provider) {
+            parts.headers.insert(WARNING, HeaderValue::from_static(Reason::InjectionFound.as_str()));
+            if let OnInjection::Mark(markup) = self.context.on_injection {
+                let content = match changed {
+                    Some(redacted) => redacted,
+                    None => decoded(&text, codings).map_err(|error| self.unreadable(error))?,
+                };
+                changed = Some(markup.frame(&content, &finding.preview));
+            }
+        }
+        let Some(changed) = changed else { return Ok(Response::from_parts(parts, body::full(text))) };
+        parts.headers.remove(CONTENT_ENCODING);
+        CHECKSUMS.iter().for_each(|name| drop(parts.headers.remove(*name)));
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(changed.len()));
+        Ok(Response::from_parts(parts, body::full(changed)))
+    }
+
+    /// Returns the decoded text without the route's credential, or `None` if the text does not contain it.
+    fn redacted(
+        &self,
+        parts: &Parts,
+        text: &Bytes,
+        codings: &[Coding],
+        found: &[Finding],
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let Some(credential) = self.context.credential.as_ref().filter(|_| found.iter().any(is_echo)) else {
+            return Ok(None);
         };
-        match rewritten(credential, &text, codings, &parts.headers) {
+        match rewritten(credential, text, codings, &parts.headers) {
             Ok(Some(redacted)) => {
-                self.0.report_redacted("the route's credential in the answer");
-                parts.headers.remove(CONTENT_ENCODING);
-                parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(redacted.len()));
-                Ok(Response::from_parts(parts, body::full(redacted)))
+                self.context.report_redacted("the route's credential in the answer");
+                Ok(Some(redacted))
             }
             Ok(None) => Err(Refusal::secret_in_answer(self.host(), "it cannot be redacted")),
             Err(error) => Err(self.unreadable(error)),
@@ -179,10 +237,10 @@ impl Inbound {
 
     fn findings(&self, text: &[u8], codings: &[Coding]) -> Result<Vec<Finding>, Unreadable> {
         if codings.is_empty() {
-            return Ok(self.0.scanner.scan(text).findings);
+            return Ok(self.context.scanner.scan(text).findings);
         }
         let mut decoding = Decoding::new(codings);
-        let mut stream = self.0.scanner.stream();
+        let mut stream = self.context.scanner.stream();
         decoding.feed(text, &mut |text| {
             stream.feed(text);
             true

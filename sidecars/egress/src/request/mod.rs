@@ -24,6 +24,7 @@ mod hits;
 mod inbound;
 pub(crate) mod issued_links;
 pub(crate) mod local_response;
+mod marking;
 mod one_time_grant;
 mod outbound;
 mod permit;

@@ -28,6 +28,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::body::{Body, BodyError, BrokenBody, FrameResult, PollFrame};
 use super::inbound::is_echo;
+use super::marking::OnInjection;
 use crate::inspect::head::{Head, OutgoingHead};
 use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
@@ -58,7 +59,7 @@ pub(super) struct ScanContext {
     pub(super) scanner: Arc<Scanner>,
     /// Finds the injected credential. `None` if no credential was injected, or the route disables this detector.
     pub(super) credential: Option<Arc<Scanner>>,
-    pub(super) provider: bool,
+    pub(super) on_injection: OnInjection,
     pub(super) reporter: Arc<Reporter>,
     pub(super) reported: usize,
 }
@@ -89,15 +90,15 @@ impl ScanContext {
         (!found.is_empty()).then(|| head.redact(&found, &outgoing).headers)
     }
 
-    /// Returns the first finding, other than a secret, that denies the response.
-    pub(super) fn denying<'f>(&self, found: &'f [Finding]) -> Option<&'f Finding> {
+    /// Returns the first prompt injection that is more than a warning.
+    pub(super) fn injection<'f>(&self, found: &'f [Finding]) -> Option<&'f Finding> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block && finding.secret.is_none();
-        found.iter().find(blocks).filter(|_| !self.provider)
+        found.iter().find(blocks)
     }
 
     /// Whether a scan may lead to text that the bottle must not receive.
     fn may_withhold(&self) -> bool {
-        self.credential.is_some() || !self.provider
+        self.credential.is_some() || self.on_injection != OnInjection::Log
     }
 
     fn cut(&self, preview: &str) -> BodyError {
@@ -126,6 +127,10 @@ struct Window {
     scanned: u64,
     /// Offset after the last released byte.
     released: u64,
+    /// A note about an injection, which precedes the text that is released next.
+    note: Option<Bytes>,
+    /// Whether the text has a note. A text has only one.
+    noted: bool,
 }
 
 impl Window {
@@ -140,6 +145,8 @@ impl Window {
             line: 0,
             scanned: 0,
             released: 0,
+            note: None,
+            noted: false,
         }
     }
 
@@ -180,8 +187,15 @@ impl Window {
         found.retain(|finding| finding.span.end > seen);
         self.scanned = self.end();
         self.context.report(&found);
-        if let Some(finding) = self.context.denying(&found) {
-            return Err(self.context.cut(&finding.preview));
+        if let Some(finding) = self.context.injection(&found) {
+            match self.context.on_injection {
+                OnInjection::Block => return Err(self.context.cut(&finding.preview)),
+                OnInjection::Mark(markup) if !self.noted => {
+                    self.note = Some(markup.note(&finding.preview));
+                    self.noted = true;
+                }
+                OnInjection::Mark(_) | OnInjection::Log => {}
+            }
         }
         found.retain(is_echo);
         for finding in &found {
@@ -231,6 +245,7 @@ impl Window {
         if offset > self.scanned && self.context.may_withhold() {
             self.scan()?;
         }
+        ready.extend(self.note.take());
         let length = self.index(offset).saturating_sub(self.index(self.released));
         take_front(&mut self.output, length, ready);
         self.released = self.released.max(offset);
@@ -540,7 +555,7 @@ mod tests {
             info: Arc::default(),
             scanner: Arc::new(Scanner::inbound(Arc::new(KnownSecrets::new([]).expect("no secrets")))),
             credential: None,
-            provider: false,
+            on_injection: OnInjection::Block,
             reporter: Arc::new(reporter),
             reported: 0,
         };

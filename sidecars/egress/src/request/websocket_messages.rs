@@ -10,6 +10,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bottle_contract::decide::{Reason, Refusal};
+use bottle_contract::route::InboundOnMatch;
 use bottle_scan::{Finding, Scanner, Severity};
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -43,7 +44,8 @@ const GOING_AWAY: u16 = 1001;
 pub(super) struct MessageRelay {
     egress: Arc<Egress>,
     info: Arc<RequestInfo>,
-    provider: bool,
+    /// Whether prompt injections are only logged.
+    only_logs: bool,
     outbound: Option<Arc<Scanner>>,
     inbound: Option<Arc<Scanner>>,
     /// Whether messages may be compressed.
@@ -117,7 +119,8 @@ impl MessageRelay {
         (outbound.is_some() || inbound.is_some()).then(|| Self {
             egress: Arc::clone(egress),
             info: Arc::clone(&permit.info),
-            provider: permit.route.provider,
+            only_logs: permit.route.provider
+                || permit.route.dlp.inbound_on_match == Some(InboundOnMatch::Warn),
             outbound,
             inbound,
             deflate: false,
@@ -265,7 +268,7 @@ impl MessageRelay {
     fn denial(&self, direction: Direction, finding: &Finding) -> Option<Close> {
         let words = format!("{} in a WebSocket message", finding.preview);
         let is_injection = direction == Direction::Inbound && finding.secret.is_none();
-        if finding.severity == Severity::Warn || (is_injection && self.provider) {
+        if finding.severity == Severity::Warn || (is_injection && self.only_logs) {
             self.egress.reporter.report_finding(&self.info, "noticed", &words);
             return None;
         }
