@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
-use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
+use crate::home::{bottle, home, run, snapshot, transcripts};
 
 /// A bottle manifest that has content for every section of the output.
 const WIDE: &str = "\
@@ -230,26 +230,32 @@ fn policy_check_shows_warnings_and_accepts_what_the_proxy_accepts() -> Result<()
     );
     let wrong = "X-Note: ghp_Q7zXw3RtYpLmNb5cVk9Hs2Jd8Fg4As000000";
     let random = "X-Note: Zk3Vw9QzR7tYp2LmNb5cHs2Jd8Fg4AsX1uTe6BvMoCiGqKxSyDfWaUhPjErLnQ0Zk3Vw9QzR7tYp2LmNb5cHs2Jd8Fg4AsX1uTe6B";
-    let mut text = String::new();
-    for (url, header) in [
-        (link.as_str(), "X-Note: nothing"),
-        (&format!("https://plain.example.com/x?a={key}"), "X-Note: nothing"),
-        (&format!("https://plain.example.com/x?access_token={token}"), "X-Note: nothing"),
-        ("https://pass.example.com/x", &bearer),
-        ("https://pass.example.com/x", &note),
-        (&format!("https://pass.example.com/x?access_token={token}"), "X-Note: nothing"),
-        ("https://plain.example.com/x", wrong),
-        ("https://random.example.com/x", random),
+    let token_in_query = |host: &str| format!("https://{host}.example.com/x?access_token={token}");
+    let (plain, pass) = ("https://plain.example.com/x", "https://pass.example.com/x");
+    for (url, header, verdict, warning) in [
+        (link.as_str(), "X-Note: nothing", "allow", None),
+        (&format!("{plain}?a={key}"), "X-Note: nothing", "ask", None),
+        (&token_in_query("plain"), "X-Note: nothing", "allow", None),
+        (&token_in_query("pass"), "X-Note: nothing", "allow", None),
+        (pass, &bearer, "allow", None),
+        (pass, &note, "ask", None),
+        (plain, wrong, "allow", Some("with a wrong checksum")),
+        ("https://random.example.com/x", random, "allow", Some("as random as a key")),
     ] {
-        text += &transcript(
-            &home,
-            &["policy", "check", "GET", url, "--agent", "hi", "--bottle", "wide", "-H", header],
-        )?;
+        let ask = ["policy", "check", "GET", url, "--agent", "hi", "--bottle", "wide", "-H", header];
+        let answer = run(&home, &[&ask[..], &["--json"]].concat())?.json()?;
+        assert_eq!(answer["verdict"], verdict, "{url} {header}: {answer}");
+        let shown = run(&home, &ask)?.stdout;
+        match warning {
+            None => {
+                assert!(answer.get("warnings").is_none() && !shown.contains("warning"), "{answer}\n{shown}")
+            }
+            Some(words) => {
+                assert!(answer["warnings"][0].as_str().is_some_and(|text| text.contains(words)), "{answer}");
+                assert!(shown.contains("  warning ") && shown.contains(words), "{shown}");
+            }
+        }
     }
-    snapshot!(text);
-    let ask = ["policy", "check", "GET", "https://plain.example.com/x", "--agent", "hi", "--bottle", "wide"];
-    let answer = run(&home, &[&ask[..], &["--json", "-H", wrong]].concat())?.json()?;
-    assert!(answer["warnings"][0].as_str().is_some_and(|words| words.contains("checksum")), "{answer}");
     Ok(())
 }
 

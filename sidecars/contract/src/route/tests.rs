@@ -204,7 +204,7 @@ fn unknown_words_list_the_accepted_ones() {
             "`token_patterns`, `known_secrets` or `entropy`",
         ),
         ("host: a.example\ndlp: {outbound_detectors: true}", "`false` or a list"),
-        ("host: a.example\ndlp: {inbound_on_match: redact}", "expected `warn` or `block`"),
+        ("host: a.example\ndlp: {inbound_on_match: redact}", "must be `warn` or `block`"),
         ("host: a.example\nmatches:", "`matches` has no value"),
         ("host: a.example\nports: 443", "a list"),
         ("host: a.example\ninspect: no", "must be true or false"),

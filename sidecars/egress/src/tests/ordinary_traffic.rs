@@ -50,7 +50,7 @@ fn checksum(body: &str) -> String {
 
 fn jwt() -> String {
     let payload = "eyJpc3MiOiJnaXRodWIuY29tIiwiYXVkIjoiYXNzZXRzLmV4YW1wbGUuY29tIiwia2V5Ijoia2V5MSJ9";
-    ["eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", payload, "Qm7Xk2Vw9Tz4Lp8Rb3YcdWs6Hg5Jf1Na0"].join(".")
+    ["eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", payload, "aB3dE6gH9jK2mN5pQ8sT1vW4xY7zC0fR"].join(".")
 }
 
 fn sas() -> String {
@@ -101,6 +101,8 @@ async fn answer(
     let location = match parts.uri.path() {
         "/release" => format!("https://{ASSETS}/x.tgz?{}&jwt={}", sas(), jwt()),
         "/leak" => format!("https://{ASSETS}/x.tgz?a={REAL}&b={OWN}"),
+        // boto3 expects no content after an upload.
+        _ if parts.method == "PUT" => return Some(Response::new(whole(""))),
         _ => return Some(Response::new(whole("content\n"))),
     };
     let mut response = Response::new(whole("moved\n"));
