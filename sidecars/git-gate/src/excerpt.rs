@@ -99,7 +99,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn never_panics_on_any_line(line: Vec<u8>, start in 0_usize..99, length in 0_usize..99) {
-            let _ = excerpt(&line, start..start + length, [start..start + 1], &scanner());
+            let _ = excerpt(&line, start..start + length, Some(start..start + 1), &scanner());
         }
     }
 }

@@ -33,6 +33,7 @@ macro_rules! gate_modules {
 gate_modules!(
     archives = "../../src/archives.rs",
     blob_scan = "../../src/blob_scan.rs",
+    excerpt = "../../src/excerpt.rs",
     tree_index = "../../src/tree_index.rs",
     findings = "../../src/findings.rs",
     new_objects = "../../src/new_objects.rs",
