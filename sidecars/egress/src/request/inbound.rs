@@ -209,7 +209,9 @@ impl Inbound {
         }
         let Some(changed) = changed else { return Ok(Response::from_parts(parts, body::full(text))) };
         parts.headers.remove(CONTENT_ENCODING);
-        CHECKSUMS.iter().for_each(|name| drop(parts.headers.remove(*name)));
+        for name in CHECKSUMS {
+            parts.headers.remove(name);
+        }
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(changed.len()));
         Ok(Response::from_parts(parts, body::full(changed)))
     }
