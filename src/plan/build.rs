@@ -449,6 +449,7 @@ pub(super) mod tests {
             waits: Waits::default(),
             unsupervised: false,
             learn: false,
+            git_user: HostGitUser::default(),
         };
         change(&mut flags);
         build(&host, &resolved.manifest, &flags, &mut |buffer| buffer.fill(1))
