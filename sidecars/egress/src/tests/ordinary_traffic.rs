@@ -1,6 +1,6 @@
 //! Ordinary traffic that resembles a leak: pre-signed links, signed uploads, and credentials that the user allowed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bottle_contract::session::bundle::{LogLevel, Provision};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
@@ -11,7 +11,6 @@ use bottle_test_support::upstream::Site;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use std::sync::{Mutex, PoisonError};
 
 use super::fixture::{FixtureOptions, ProxyFixture, REAL, SITE};
 
@@ -88,10 +87,7 @@ async fn links(route: &str, change: fn(&mut Provision)) -> Links {
     Links { proxy, received, _site: site }
 }
 
-async fn answer(
-    received: Arc<Mutex<Vec<(String, String, Vec<u8>)>>>,
-    request: Request<Incoming>,
-) -> Option<Response<Body>> {
+async fn answer(received: Received, request: Request<Incoming>) -> Option<Response<Body>> {
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
     let credential =
