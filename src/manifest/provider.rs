@@ -55,7 +55,7 @@ pub struct ProviderLayer {
     pub auth_token: Option<Spanned<SecretRef>>,
     /// `forward_host_credentials`.
     pub forward_host_credentials: Option<Spanned<bool>>,
-    /// `route`: narrows the requests of the provider route, and sets its `connect_to` and `dlp`.
+    /// `route`: narrows or extends the requests of the provider route, and sets its `connect_to` and `dlp`.
     pub route: Option<Spanned<Narrowing>>,
     /// `settings`.
     pub settings: SettingsLayer,

@@ -37,6 +37,8 @@ pub enum Weakening {
     /// The route allows requests that write to the forge of a repository of the git gate, or to this forge's
     /// API.
     ForgeWrite,
+    /// `agent_provider.route` adds requests to the provider route.
+    Extended,
     /// `resources.nested: true`.
     Nested,
 }
@@ -61,6 +63,10 @@ impl Weakening {
                 "allows writes to the forge of a repository of the git gate: its API requests are not checked like \
                  pushes, and only `matches` restricts their content (restrict it to GET)"
             }
+            Self::Extended => {
+                "allows more requests with the agent's login than the agent's conversations need \
+                 (`agent_provider.route.extend`)"
+            }
             Self::Nested => {
                 "lets the agent create namespaces and mounts, which exposes more of the kernel (`nested: true`)"
             }
@@ -77,6 +83,14 @@ pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> 
     let from_routes = routes.flat_map(|route| {
         weakenings(route, narrowing.filter(|_| route.value.provider).unwrap_or(&route.origin))
     });
+    let extended = manifest.provider.route.as_ref().filter(|route| route.value.extends());
+    let provider_routes = manifest.egress.routes.iter().filter(|route| route.value.provider);
+    let extended_routes =
+        extended.into_iter().zip(provider_routes).map(|(extended, route)| WeakeningSetting {
+            host: route.value.host.to_string(),
+            what: Weakening::Extended,
+            origin: extended.origin.clone(),
+        });
     let nested = &manifest.resources.nested;
     let from_resources = nested.value.then(|| WeakeningSetting {
         host: "resources.nested".to_owned(),
@@ -91,7 +105,7 @@ pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> 
                 origin: route.origin.clone(),
             }
         });
-    from_resources.into_iter().chain(from_routes).chain(forge_write_routes).collect()
+    from_resources.into_iter().chain(from_routes).chain(extended_routes).chain(forge_write_routes).collect()
 }
 
 /// Whether this route allows writing to a repository that the git gate protects.

@@ -141,7 +141,7 @@ fn refuses_what_the_provider_route_does_not_allow() {
       remove the route; restrict the built-in one with `agent_provider.route`, set its credential with `agent_provider.auth_token`
     a second route for a template: home/bottles/mine.md:3:19: `api.openai.com` is the host of the template `codex`, which has a built-in route
       remove the route; restrict the built-in one with `agent_provider.route`, set its credential with `agent_provider.auth_token`
-    more requests: home/bottles/mine.md:3:20: `agent_provider.route`: route `api.anthropic.com`, `matches`: this allows more than the provider's own route; it can only be narrowed
+    more requests: home/bottles/mine.md:3:20: `agent_provider.route`: route `api.anthropic.com`, `matches`: this allows more than the provider's own route; `extend: true` beside `matches` adds it
     an address without a port: home/bottles/mine.md:3:23: `agent_provider.route`: route `api.anthropic.com`, `connect_to`: write `host:PORT`, `name:PORT` or an address with its port
     a setting of the provider: home/bottles/mine.md:2:53: `agent_provider.settings.base_url` is missing: this model provider has no default URL
       for example `base_url: https://models.example.com/v1`, or `http://localhost:11434/v1` for a server on this machine

@@ -201,9 +201,16 @@ impl Narrowing {
         self.dlp.as_ref().map(|dlp| dlp.value.read())
     }
 
-    /// Applies the narrowing to the provider route. Each entry of `matches` must be included in an entry of
-    /// the provider route, so that `matches` can only narrow it. `connect_to` and `dlp` are the user's
-    /// choice. The server at `connect_to` must still present a valid certificate for the host.
+    /// Whether `matches` adds to the requests of the provider route instead of restricting them.
+    #[must_use]
+    pub fn extends(&self) -> bool {
+        self.extend.as_ref().is_some_and(|extend| extend.value)
+    }
+
+    /// Applies the change to the provider route. Each entry of `matches` must be included in an entry of the
+    /// provider route, so that `matches` can only narrow it. With `extend: true`, the entries of `matches` are
+    /// added to those of the provider route instead. `connect_to` and `dlp` are the user's choice. The server
+    /// at `connect_to` must still present a valid certificate for the host.
     ///
     /// # Errors
     /// [`RouteError`], with the key and the correction.
@@ -212,14 +219,25 @@ impl Narrowing {
         let checker = Checker { host: &host };
         let mut narrowed = route.clone();
         if let Some(matches) = &self.matches {
-            narrowed.matches = checker.matches(matches)?;
+            let declared = checker.matches(matches)?;
+            let within = |entry: &_| route.matches.iter().any(|own| own.includes(entry));
             // Empty `matches` are every request, which only a provider route without `matches` includes.
-            let within = |entry| route.matches.iter().any(|own| own.includes(entry));
-            let narrower = !narrowed.matches.is_empty() && narrowed.matches.iter().all(within);
-            if !route.matches.is_empty() && !narrower {
-                let problem = "this allows more than the provider's own route; it can only be narrowed";
-                return Err(checker.error("matches", matches, problem));
+            let narrower = route.matches.is_empty() || (!declared.is_empty() && declared.iter().all(within));
+            match (self.extends(), route.matches.is_empty() || declared.is_empty()) {
+                (true, true) => narrowed.matches = Vec::new(),
+                (true, false) => {
+                    narrowed.matches.extend(declared.into_iter().filter(|entry| !within(entry)));
+                }
+                (false, _) if narrower => narrowed.matches = declared,
+                (false, _) => {
+                    let problem = "this allows more than the provider's own route; \
+                                   `extend: true` beside `matches` adds it";
+                    return Err(checker.error("matches", matches, problem));
+                }
             }
+        } else if let Some(extend) = self.extend.as_ref().filter(|extend| extend.value) {
+            let problem = "`matches` is missing: it lists the requests to add";
+            return Err(checker.error("extend", extend, problem));
         }
         if let Some(to) = &self.connect_to {
             narrowed.connect_to = Some(checker.connect_to(to)?);

@@ -44,11 +44,13 @@ pub struct RouteSpec {
     pub(super) role: Option<Spanned<IgnoredAny>>,
 }
 
-/// `agent_provider.route`: how a bottle manifest narrows the provider route. Sets which requests are allowed,
-/// how they are scanned, and where they are sent.
+/// `agent_provider.route`: how a bottle manifest narrows or extends the provider route. Sets which requests are
+/// allowed, how they are scanned, and where they are sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowing {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) extend: Option<Spanned<bool>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) matches: Option<Spanned<Vec<Spanned<MatchSpec>>>>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -301,7 +301,29 @@ fn a_narrowing_only_narrows() {
         "matches: [{paths: [{value: /v1/messages}], methods: [POST]}, {}]",
     ] {
         let error = narrow(wider).expect_err(wider);
-        assert!(error.problem.contains("narrowed"), "{error}");
+        assert!(error.problem.contains("`extend: true`"), "{error}");
+    }
+}
+
+#[test]
+fn an_extension_adds_requests_to_the_provider_route() {
+    let own = one("host: a.example\nmatches: [{paths: [{value: /v1}], methods: [POST]}]").expect("route");
+    let apply = |text: &str| crate::yaml::from_str::<Narrowing>(text).expect("words").apply(&own);
+    let wider =
+        apply("extend: true\nmatches: [{paths: [{value: /v2}]}, {paths: [{value: /v1/x}], methods: [POST]}]")
+            .expect("wider");
+    // The second entry is allowed anyway.
+    assert_eq!(wider.matches.len(), 2);
+    assert_eq!(wider.matches[0], own.matches[0]);
+    assert_eq!(wider.matches[1].paths, [PathMatch::Prefix("/v2".to_owned())]);
+    assert!(apply("{extend: true, matches: [{}]}").expect("every request").matches.is_empty());
+    for (text, words) in [
+        ("{extend: false, matches: [{}]}", "`extend: true`"),
+        ("matches: [{}]", "`extend: true`"),
+        ("extend: true", "`matches` is missing"),
+    ] {
+        let error = apply(text).expect_err(text).to_string();
+        assert!(error.contains(words), "{error}");
     }
 }
 
