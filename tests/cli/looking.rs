@@ -71,8 +71,8 @@ fn info_shows_what_the_agent_gets_in_the_bottle() -> Result<()> {
     for line in [
         "  prompt    Fix one bug.…  (23 characters)",
         "  env       PLAIN, TOKEN",
-        "  git       commits by Coder <coder@example.com>",
-        "proj → ssh://git@git.example.com/team/proj.git: fetch; push any branch but the default",
+        "  commits   as Coder <coder@example.com>",
+        "  git       proj → ssh://git@git.example.com/team/proj.git: fetch; push any branch but the default",
         "tool → ssh://git@git.example.com/team/tool.git: fetch; push refs/heads/bot/*, tags",
         "plain.example.com:80,443  any request  (",
         "GET /v1/…; a found secret denies the request  (",
