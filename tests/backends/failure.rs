@@ -90,7 +90,8 @@ fn is_sleeping() -> bool {
     })
 }
 
-/// Whether the process runs as this user. A bottle that root starts runs as another user.
+/// Whether the process may belong to this run of the suite: it has our user id or, if we are root, any user id except
+/// that of the run as a non-root user (64242). A bottle that root starts runs as another user.
 fn belongs_to(process: &std::path::Path, own: u32) -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(process).is_ok_and(|found| own == 0 && found.uid() != 64_242 || found.uid() == own)

@@ -2,7 +2,8 @@
 
 use crate::fixture::{every_isolating_backend, run};
 
-/// The writable mounts of a bottle: its folders, its tmpfs folders, and the settings of its processes.
+/// The mounts that a bottle may write: its own folders, its tmpfs mounts, and the virtual file systems `/proc` and
+/// `/dev/pts`.
 const OWN: [&str; 9] =
     ["/home/agent", "/workspace", "/usr/local", "/opt", "/tmp", "/run", "/proc", "/dev/shm", "/dev/pts"];
 

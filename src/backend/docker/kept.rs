@@ -1,6 +1,6 @@
 //! Resumes a kept container, or opens its files.
 //!
-//! The container's network and addresses no longer exist. A new container with the same files therefore replaces it:
+//! The network or the socket volume of the container's launch no longer exists. A new container with the same files therefore replaces it:
 //!
 //! ```text
 //!   agent (stopped) ─commit─► image ─rename─► agent, set aside ─create─► agent (new) ─remove─► only the new one
@@ -72,9 +72,9 @@ async fn commit_files(
 /// Creates and records the container in which the preserved files are opened, without a network. Returns its id. Does
 /// not start it.
 ///
-/// The kept container itself cannot be started again, because its network no longer exists. To change the files, a new
-/// container replaces it as for a resume. That container can be started again any number of times, so that not every
-/// command adds a layer to the image. To read the files, the container runs read-only on a copy, and the kept container
+/// The kept container itself cannot be started again, because the network or the socket volume of its launch no longer
+/// exists. To change the files, a new container replaces it as for a resume. The new container can be started again any
+/// number of times, so that not every command adds a layer to the image. To read the files, the container runs read-only on a copy, and the kept container
 /// stays.
 ///
 /// # Errors

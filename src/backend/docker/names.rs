@@ -97,7 +97,7 @@ impl Names {
         [self.home.clone(), slug.to_string()]
     }
 
-    /// The filter that selects all objects of this home in a list request.
+    /// The filter, for a list request, that selects the containers, networks and volumes of this `$BOTTLE_HOME`.
     pub(super) fn filter(&self) -> HashMap<String, Vec<String>> {
         HashMap::from([("label".to_owned(), vec![format!("{HOME}={}", self.home)])])
     }

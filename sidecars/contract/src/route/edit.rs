@@ -1,9 +1,9 @@
 //! The user's own changes of a running bottle's routes: `bottle allow` and `bottle deny`.
 //!
 //! After [`Action::Allow`], the routes allow every request that the edit names; hosts below a named wildcard that
-//! have a route of their own keep it. After [`Action::Deny`], the routes allow none of the requests. Neither changes the decision on any other request, except that a deny ignores the case
-//! of paths. An edit never adds, moves or changes a credential: a route keeps its `auth` only as long as it
-//! keeps its host.
+//! have a route of their own keep it. After [`Action::Deny`], the routes allow none of the requests. Neither changes
+//! the decision on any other request, except that a deny ignores the case of paths. An edit never adds, moves or
+//! changes a credential: a route keeps its `auth` only as long as it keeps its host.
 
 use serde::{Deserialize, Serialize};
 

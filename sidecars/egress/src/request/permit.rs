@@ -30,8 +30,8 @@ pub(super) struct Permit<'t> {
 }
 
 impl<'t> Permit<'t> {
-    /// Returns `None` if the route requires a credential that has no value for exactly this destination. The policy has
-    /// checked only that some binding of the slot has a value.
+    /// Returns `None` if the route's credential has no value for exactly this host, scheme and header. The policy has
+    /// checked less: that the credential has a value for at least one destination.
     pub(super) fn new(
         allowed: Allowed<'t, '_>,
         head: &RequestHead,
