@@ -78,7 +78,7 @@ async fn reading_an_ended_bottle_changes_nothing_in_it() {
         let channel = bottle.provisioned().await;
         let places = format!("{WORKSPACE}/new $HOME/new /usr/local/new /opt/new /etc/new");
         let script = format!(
-            "for new in {places}; do (echo x >$new) 2>/dev/null; done; rm -rf {WORKSPACE}/work; \
+            "exec 2>&1; for new in {places}; do (echo x >$new) 2>/dev/null; done; rm -rf {WORKSPACE}/work; \
              (echo x >>{WORKSPACE}/work) 2>/dev/null; chmod 777 {WORKSPACE}/work; echo x >/tmp/new && cat /tmp/new"
         );
         let script = script.replace("$HOME", &home_of(&bottle.prepared));
