@@ -230,15 +230,7 @@ async fn keep_adopted(
     request: Request,
 ) -> anyhow::Result<()> {
     let report = request.accept();
-    let claim = match Store::of(host).adopt(slug) {
-        Ok(claim) => claim,
-        // The client tries again. The process that holds the lock is a keeper that serves the bottle, or it releases
-        // the lock.
-        Err(error @ ClaimError::Taken { .. }) => {
-            return answer_only(&first, &report, KeeperEvent::Refused(error.to_string())).await;
-        }
-        Err(error) => return refuse(&first, &report, (&error).into()).await,
-    };
+    let Some(claim) = adopt(host, slug, &first, &report).await? else { return Ok(()) };
     log::open(&claim);
     let backend = find(backends, &claim.record().backend)?;
     match connect_both(backend, slug).await {
@@ -366,6 +358,19 @@ async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
     let refused = |source| LaunchError::Handshake(Peer::Guest, source);
     let agent = guest.open(&watch).await.map_err(refused)?;
     Ok(Running { bundle, guest, agent })
+}
+
+/// Takes the lock of an existing bottle. If that fails, answers the client with the reason and returns `None`. If another process
+/// holds the lock, the client tries again: that process is a keeper that serves the bottle, or it releases the lock.
+async fn adopt(host: &Host, slug: &Slug, first: &First, report: &Stream) -> anyhow::Result<Option<Claim>> {
+    match Store::of(host).adopt(slug) {
+        Ok(claim) => return Ok(Some(claim)),
+        Err(error @ ClaimError::Taken { .. }) => {
+            answer_only(first, report, KeeperEvent::Refused(error.to_string())).await?;
+        }
+        Err(error) => refuse(first, report, (&error).into()).await?,
+    }
+    Ok(None)
 }
 
 async fn refuse(first: &First, report: &Stream, failure: LaunchFailure) -> anyhow::Result<()> {

@@ -25,12 +25,12 @@ use tracing::Instrument as _;
 
 use super::clients::{self, First, Service, send_last};
 use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure};
-use super::{answer_only, find, log, refuse};
+use super::{adopt, answer_only, find, log, refuse};
 use crate::backend::{Access, Backend, LAYERS};
 use crate::host::Host;
 use crate::host::process::ProcessId;
+use crate::instance::Claim;
 use crate::instance::record::{Record, Status};
-use crate::instance::{Claim, ClaimError, Store};
 use crate::launch;
 
 /// Time limit for pid 1 to end its processes. After it, the backend kills pid 1.
@@ -54,14 +54,7 @@ pub(super) async fn run(
     request: Request,
 ) -> anyhow::Result<()> {
     let report = request.accept();
-    let claim = match Store::of(host).adopt(slug) {
-        Ok(claim) => claim,
-        // The client tries again.
-        Err(error @ ClaimError::Taken { .. }) => {
-            return answer_only(&first, &report, KeeperEvent::Refused(error.to_string())).await;
-        }
-        Err(error) => return refuse(&first, &report, (&error).into()).await,
-    };
+    let Some(claim) = adopt(host, slug, &first, &report).await? else { return Ok(()) };
     let record = claim.record();
     if record.status != Status::Preserved || !record.kept {
         // The bottle was resumed or discarded in the meantime. The client tries again and finds its new state.
