@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bottle_test_support::authority::Alpn;
+use bottle_test_support::skip;
 use flate2::{Compress, Compression, FlushCompress};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -389,9 +390,10 @@ async fn renaming(to: SocketAddr, host: String) -> SocketAddr {
 /// `BOTTLE_WSTEST` is the program `wstest` of Autobahn's test suite, `BOTTLE_WSTEST_CASES` a list such as `1.*,7.*`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(clippy::print_stderr, reason = "the figures are for who runs it with --nocapture")]
-#[ignore = "needs Autobahn's test suite: BOTTLE_WSTEST"]
 async fn autobahns_cases_have_the_same_outcome_as_without_the_proxy() {
-    let Some(wstest) = std::env::var_os("BOTTLE_WSTEST") else { return };
+    let Some(wstest) = std::env::var_os("BOTTLE_WSTEST") else {
+        return skip::aloud("Autobahn's cases", &"BOTTLE_WSTEST does not name Autobahn's program `wstest`");
+    };
     let cases = std::env::var("BOTTLE_WSTEST_CASES").unwrap_or_else(|_| "*".to_owned());
     let mut worse = Vec::new();
     for (mode, dlp) in [("scanned", ""), ("unscanned", UNSCANNED)] {
