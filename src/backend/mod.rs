@@ -266,6 +266,11 @@ pub(crate) const ROOT_FILES: [&str; 4] = [
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 ];
 
+/// The paths at which Linux distributions keep the truststore that their packages of Java read. In a bottle on the
+/// host's system, each path is a link to the provisioned truststore.
+pub(crate) const JAVA_ROOT_FILES: [&str; 2] =
+    ["/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts"];
+
 /// An open byte stream to a guest or a bundle.
 pub type ByteStream = Box<dyn Stream>;
 

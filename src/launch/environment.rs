@@ -2,19 +2,20 @@
 //! processes on the preserved files of a bottle have only the common variables.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use bottle_contract::names::{self, Slug};
 use bottle_contract::session::guest::SecretText;
 
 use super::context::LaunchContext;
 use super::error::LaunchError;
-use crate::backend::Prepared;
+use crate::backend::{JAVA_ROOT_FILES, Prepared};
 use crate::host::Host;
 use crate::plan::Value;
 
 /// Variables that contain the path of the trusted root certificates. Each one is the only such variable that at least
 /// one agent or tool reads.
-const CA_VARIABLES: [&str; 10] = [
+const CA_VARIABLES: [&str; 11] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
@@ -24,8 +25,12 @@ const CA_VARIABLES: [&str; 10] = [
     "DENO_CERT",
     "AWS_CA_BUNDLE",
     "CODEX_CA_CERTIFICATE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
     "NIX_SSL_CERT_FILE",
 ];
+
+/// The variable from which every version of Java reads options.
+const JAVA_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 
 /// The system folders in the `PATH` of a bottle that runs on the host's system instead of an image. Only
 /// [`names::COMMANDS_DIR`] comes after them.
@@ -106,7 +111,23 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
         };
         env.insert(name.clone(), value);
     }
+    if needs_java_option(prepared) {
+        let option = format!("-Djavax.net.ssl.trustStore={}", names::TRUSTSTORE_FILE);
+        let value = match env.get(JAVA_OPTIONS) {
+            // The last one of two options that contradict each other applies.
+            Some(others) => format!("{option} {}", others.0.expose()),
+            None => option,
+        };
+        env.insert(JAVA_OPTIONS.to_owned(), value.as_str().into());
+    }
     Ok(env)
+}
+
+/// Whether Java programs find the truststore only with an option. Java prints a line on standard error when it reads
+/// [`JAVA_OPTIONS`]. So the variable is not set on a host's system whose packages of Java read [`JAVA_ROOT_FILES`].
+/// The Java of an image often has a truststore of its own.
+fn needs_java_option(prepared: &Prepared) -> bool {
+    prepared.inside.is_some() || !JAVA_ROOT_FILES.iter().any(|file| Path::new(file).exists())
 }
 
 /// Builds the environment of processes on the preserved files of a bottle. It contains no secret, and neither the plan's

@@ -12,7 +12,8 @@ use super::connection::{answer, connect, done, open, send};
 use super::context::{LaunchContext, Trust};
 use super::error::{LaunchError, Peer};
 use super::isolation::{self, Controls};
-use super::{conversation, environment, workspace};
+use super::{conversation, environment, truststore, workspace};
+use crate::plan::PlannedFile;
 
 /// Starts pid 1 and opens a channel to it.
 pub(super) async fn start(context: &LaunchContext<'_>) -> Result<Channel, LaunchError> {
@@ -40,11 +41,22 @@ pub(super) async fn provision(
     files.extend(plan.agent.task.as_ref().map(|text| own(names::TASK_FILE, text)));
     let request = GuestRequest::Provision(Provision { env: environment::build(context)?, files });
     done(&mut open(guest, &request).await?).await?;
+    let truststore = PlannedFile {
+        path: names::TRUSTSTORE_FILE.trim_start_matches(names::RUN_DIR).to_owned(),
+        mode: 0o644,
+        content: truststore::of_pem(&all).map_err(LaunchError::host("build Java's truststore"))?,
+    };
+    copy_in(guest, names::RUN_DIR, vec![truststore]).await?;
     if plan.files.is_empty() {
         return Ok(());
     }
-    let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: "/".to_owned() })).await?;
-    send(&mut stream, workspace::planned_files_archive(&plan.files)).await
+    copy_in(guest, "/", plan.files.clone()).await
+}
+
+/// Writes files, whose paths are relative to `folder`. Unlike the files of [`Provision`], they need not be text.
+async fn copy_in(guest: &Channel, folder: &str, files: Vec<PlannedFile>) -> Result<(), LaunchError> {
+    let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: folder.to_owned() })).await?;
+    send(&mut stream, workspace::planned_files_archive(files)).await
 }
 
 /// Runs the isolation probe on backends that isolate.

@@ -22,6 +22,7 @@ pub mod isolation;
 mod kept;
 pub mod order;
 mod sidecars;
+mod truststore;
 mod workspace;
 
 pub use canary::Canary;

@@ -104,11 +104,10 @@ impl Write for CountingWriter<'_> {
     }
 }
 
-/// Returns a function that writes the plan's files as one archive. The archive's paths are relative to the root.
+/// Returns a function that writes files as one archive, whose paths are relative.
 pub(super) fn planned_files_archive(
-    files: &[PlannedFile],
-) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + use<> {
-    let files = files.to_vec();
+    files: Vec<PlannedFile>,
+) -> impl FnOnce(&mut dyn Write) -> io::Result<()> {
     move |out| {
         let mut archive = tar::Builder::new(out);
         for file in &files {

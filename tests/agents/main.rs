@@ -12,7 +12,8 @@
 //! The same applies to all tests of agents in their images. Run them with
 //! `cargo test --test agents -- --ignored real_`.
 //!
-//! `packages` tests without an agent what all agents do: pip, npm and cargo with this machine's registries.
+//! `packages` tests without an agent what all agents do: pip, npm and cargo with this machine's registries; `java`
+//! tests Java with a fake site.
 //!
 //! Agents are tested on both paths to the proxy: with the proxy variables, and without them through the
 //! transparent proxy and the bottle's resolver.
@@ -22,6 +23,7 @@ mod asking;
 mod claude;
 mod codex;
 mod docker;
+mod java;
 mod mini;
 mod packages;
 mod pi;

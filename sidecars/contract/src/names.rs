@@ -70,6 +70,8 @@ pub const GIT_CONFIG_FILE: &str = "/run/bottle/gitconfig";
 pub const CA_FILE: &str = "/run/bottle/ca.pem";
 /// The system's root certificates and the bundle's CA certificate in one PEM file inside a bottle.
 pub const CA_BUNDLE_FILE: &str = "/run/bottle/ca-bundle.pem";
+/// The same certificates as in [`CA_BUNDLE_FILE`], as a truststore for Java.
+pub const TRUSTSTORE_FILE: &str = "/run/bottle/truststore.jks";
 /// The file inside a bottle with the agent's prompt, which is the body of the agent manifest.
 pub const PROMPT_FILE: &str = "/run/bottle/prompt.md";
 /// The file inside a bottle with the task that the user passed with `-p`.

@@ -6,9 +6,9 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use bottle_contract::names::{AGENT_UID, AGENT_USER, CA_BUNDLE_FILE, PROXY_LOOPBACK};
+use bottle_contract::names::{AGENT_UID, AGENT_USER, CA_BUNDLE_FILE, PROXY_LOOPBACK, TRUSTSTORE_FILE};
 use bottle_contract::names::{EGRESS_HOST, GIT_GATE_HOST, SUPERVISE_HOST};
 use rustix::fs::{CWD, Mode, OFlags, openat, symlinkat};
 use rustix::io::Errno;
@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use super::mounts::{READ_ONLY, folder, split};
 use super::sources::Source;
 use super::spec::SandboxSpec;
-use crate::backend::ROOT_FILES;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
+use crate::backend::{JAVA_ROOT_FILES, ROOT_FILES};
 
 /// Host files and links that do not identify the host. Existing ones are copied.
 const COPIED: [&str; 12] = [
@@ -37,11 +37,14 @@ const COPIED: [&str; 12] = [
 ];
 
 /// Host folders and large files that do not identify the host. They are mounted.
-const SHARED: [&str; 7] = [
+const SHARED: [&str; 9] = [
     "/etc/alternatives",
     "/etc/crypto-policies",
     "/etc/fonts",
     "/etc/ld.so.cache",
+    // Maven does not start without these. Its settings are not shared, because they may contain credentials.
+    "/etc/maven/logging",
+    "/etc/maven/m2.conf",
     "/etc/mime.types",
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
@@ -60,17 +63,34 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     for name in COPIED {
         copy(&etc, name).step_at("copy /etc", Path::new(name))?;
     }
-    for path in SHARED.map(Path::new) {
+    let java = java_settings().step("list /etc")?;
+    for path in SHARED.map(Path::new).into_iter().chain(java.iter().map(PathBuf::as_path)) {
         if let Some(source) = Source::at(path, READ_ONLY).step_at("open", path)? {
             source.mount_at(root, path)?;
         }
     }
-    for path in ROOT_FILES.map(Path::new) {
+    let roots = ROOT_FILES.map(|file| (Path::new(file), CA_BUNDLE_FILE));
+    let java_roots = JAVA_ROOT_FILES.map(|file| (Path::new(file), TRUSTSTORE_FILE));
+    for (path, provisioned) in roots.into_iter().chain(java_roots) {
         let (parent, name) = split(path).step_at("link", path)?;
         let parent = folder(root, parent).step_at("make the folder of", path)?;
-        symlinkat(CA_BUNDLE_FILE, parent, name).step_at("link", path)?;
+        symlinkat(provisioned, parent, name).step_at("link", path)?;
     }
     symlinkat("/proc/self/mounts", &etc, "mtab").step("link /etc/mtab")
+}
+
+/// The folders in which distributions keep the settings of their packages of Java (`/etc/java-17-openjdk`,
+/// `/etc/java`). Java does not start without them.
+fn java_settings() -> io::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir("/etc")? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if name == "java" || name.starts_with("java") && name.ends_with("-openjdk") {
+            folders.push(Path::new("/etc").join(&*name));
+        }
+    }
+    Ok(folders)
 }
 
 /// The files of `/etc` that are generated for the bottle.
