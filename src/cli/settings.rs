@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, inert};
+use crate::host::docker_settings::DockerTransport;
 use crate::host::{Host, Settings};
 
 /// Show every setting and its value
@@ -57,7 +58,9 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("detach_keys", "keys that detach from a session", |s| {
         s.detach_keys.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
     }),
-    ("docker.transport", "how containers reach their proxy", |s| s.docker.transport.word().to_owned()),
+    ("docker.transport", "how containers reach their proxy", |s| {
+        s.docker.transport.unwrap_or(DockerTransport::Socket).word().to_owned()
+    }),
     ("docker.subnets", "address pool of the containers' networks", |s| s.docker.subnets.to_string()),
     ("docker.runtime", "container runtime", |s| {
         s.docker.runtime.clone().unwrap_or_else(|| "the engine's default".to_owned())

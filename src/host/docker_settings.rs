@@ -9,8 +9,9 @@ use serde::Deserialize;
 /// The settings of the Docker backend, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DockerSettings {
-    /// `transport`: how a bottle is connected to its sidecars.
-    pub transport: DockerTransport,
+    /// `transport`: how a bottle is connected to its sidecars. With `None`, the backend chooses
+    /// [`DockerTransport::Socket`], or [`DockerTransport::Network`] if the runtime does not support sockets.
+    pub transport: Option<DockerTransport>,
     /// `subnets`: the address range for the networks of bottles.
     pub subnets: Ipv4Net,
     /// `runtime`: the OCI runtime for the agent's container, for example `runsc`. With `None`, the engine
@@ -47,7 +48,7 @@ const LONGEST_PREFIX: u8 = 27;
 
 impl Default for DockerSettings {
     fn default() -> Self {
-        Self { transport: DockerTransport::Network, subnets: SUBNETS, runtime: None }
+        Self { transport: None, subnets: SUBNETS, runtime: None }
     }
 }
 
@@ -77,7 +78,7 @@ impl Written {
     pub(super) fn settle(self) -> Result<DockerSettings, (Spanned<String>, &'static str)> {
         let default = DockerSettings::default();
         Ok(DockerSettings {
-            transport: self.transport.unwrap_or(default.transport),
+            transport: self.transport,
             subnets: self.subnets.map_or(Ok(default.subnets), subnets)?,
             runtime: self.runtime.map(runtime).transpose()?,
         })

@@ -468,7 +468,7 @@ mod tests {
                 notify: Some(["curl", "-d", "@-", "a b"].map(str::to_owned).to_vec()),
                 keep_days: 7,
                 docker: DockerSettings {
-                    transport: DockerTransport::Socket,
+                    transport: Some(DockerTransport::Socket),
                     subnets: "10.9.0.0/20".parse().expect("a network"),
                     runtime: Some("runsc".to_owned()),
                 },
@@ -536,7 +536,7 @@ mod tests {
     #[test]
     fn reads_a_key_by_its_old_name() {
         let settings = parse("docker: {door: socket}\n").expect("settings");
-        assert_eq!(settings.docker.transport, DockerTransport::Socket);
+        assert_eq!(settings.docker.transport, Some(DockerTransport::Socket));
         let (problem, _) = parse("docker: {door: socket, transport: socket}\n").expect_err("an error");
         assert_eq!(problem, "1:9: `docker`: the key `transport` appears twice");
         let (problem, hint) = parse("docker: {socket: x}\n").expect_err("an error");

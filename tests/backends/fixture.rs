@@ -39,7 +39,7 @@ pub(crate) struct Fixture {
 /// Every backend with each of its transports to the proxy, as the backend's name and the `settings.yml` that selects
 /// the transport.
 const ALL: [(&str, &str); 4] =
-    [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {transport: socket}\n")];
+    [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {transport: network}\n")];
 
 /// The name, in its home, of the small image that [`Fixture::in_image`] uses.
 const IMAGE: &str = "small";
@@ -167,7 +167,7 @@ impl Fixture {
     /// Whether the bottles connect to the proxy over a network.
     pub(crate) fn is_networked(&self) -> bool {
         let settings = std::fs::read_to_string(self.host.home.join("settings.yml")).unwrap_or_default();
-        self.name() == "docker" && !settings.contains("socket")
+        self.name() == "docker" && settings.contains("transport: network")
     }
 
     /// The backend's name, for messages.

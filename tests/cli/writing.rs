@@ -233,7 +233,7 @@ fn edit_needs_a_terminal() -> Result<()> {
 #[test]
 fn settings_shows_every_value_and_highlights_changes() -> Result<()> {
     let home = TestHome::new()?;
-    home.write("home/.bottle/settings.yml", "docker: {transport: socket}\nterminal: {pass: [title]}\n")?;
+    home.write("home/.bottle/settings.yml", "docker: {transport: network}\nterminal: {pass: [title]}\n")?;
     snapshot!(transcripts(&home, &[&["settings"], &["settings", "--json"]])?);
     let outcome = run(&home, &["settings", "--json"])?;
     let changed: Vec<_> = outcome

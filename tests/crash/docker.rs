@@ -276,7 +276,8 @@ fn launches_are_killed(world: World, from: usize, whoms: &[Whom]) {
 
 #[test]
 fn a_launch_by_network_is_killed_at_every_call() {
-    let Some(world) = World::new("a_launch_by_network_is_killed_at_every_call", "{}\n") else { return };
+    let test = "a_launch_by_network_is_killed_at_every_call";
+    let Some(world) = World::new(test, "docker: {transport: network}\n") else { return };
     // The command that the user typed is also killed while the keeper makes calls.
     launches_are_killed(world, 0, &[Whom::Caller, Whom::First]);
 }
@@ -284,7 +285,7 @@ fn a_launch_by_network_is_killed_at_every_call() {
 #[test]
 fn a_launch_by_socket_is_killed_at_every_call() {
     let test = "a_launch_by_socket_is_killed_at_every_call";
-    let Some(world) = World::new(test, "docker: {transport: socket}\n") else { return };
+    let Some(world) = World::new(test, "{}\n") else { return };
     // Up to the keeper's first call, the launch is the same as over a network.
     let from = first_of_keeper(&world, &world.start("counted", &["--detach"]));
     world.done(&["stop", "counted", "--time", "0"]);
@@ -391,8 +392,7 @@ fn a_cleanup_is_killed_at_every_call() {
 fn a_resume_is_killed_at_every_call() {
     let test = "a_resume_is_killed_at_every_call";
     // Each worker has its own home, because a cleanup locks every bottle that it inspects.
-    let worlds: Vec<World> =
-        (0..AT_ONCE).filter_map(|_| World::new(test, "docker: {transport: socket}\n")).collect();
+    let worlds: Vec<World> = (0..AT_ONCE).filter_map(|_| World::new(test, "{}\n")).collect();
     let Some(first) = worlds.first() else { return };
     let again = ["resume", "one", "--detach", "--yes", "-q"];
     for world in &worlds {

@@ -183,10 +183,10 @@ fn searched(settings: &str, test: &str) -> Option<()> {
 
 #[test]
 fn no_secret_is_exposed_during_a_launch_by_network() {
-    searched("{}\n", "no_secret_is_exposed_during_a_launch_by_network");
+    searched("docker: {transport: network}\n", "no_secret_is_exposed_during_a_launch_by_network");
 }
 
 #[test]
 fn no_secret_is_exposed_during_a_launch_by_socket() {
-    searched("docker: {transport: socket}\n", "no_secret_is_exposed_during_a_launch_by_socket");
+    searched("{}\n", "no_secret_is_exposed_during_a_launch_by_socket");
 }

@@ -3,15 +3,16 @@
 use bollard::models::SystemInfo;
 
 use super::engine::{Engine, EngineError};
+use super::runtime;
 use crate::backend::{BackendError, Check, Finding};
 use crate::host::Host;
-use crate::host::docker_settings::DockerSettings;
+use crate::host::docker_settings::{DockerSettings, DockerTransport};
 
 /// Queries the engine and returns the findings. Changes nothing.
 pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendError>) -> Check {
     let checked = async {
         let engine = Engine::connect(host).await?;
-        let info = engine.call(engine.docker().info()).await?;
+        let info = engine.info().await?.clone();
         Ok::<_, EngineError>((engine, info))
     };
     let (engine, info) = match checked.await {
@@ -22,7 +23,7 @@ pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendE
         Ok(settings) => settings,
         Err(error) => return settings_invalid(error),
     };
-    if let Some(finding) = missing_runtime(&settings, &info) {
+    if let Some(finding) = unusable_runtime(&settings, &info) {
         return Check { usable: false, findings: vec![finding] };
     }
     Check { usable: true, findings: weaknesses(&engine, &settings, &info) }
@@ -45,10 +46,10 @@ pub(super) async fn check_use(
     if settings.runtime.is_none() {
         return Check { usable: true, findings: Vec::new() };
     }
-    match engine.call(engine.docker().info()).await {
+    match engine.info().await {
         Ok(info) => {
-            let missing = missing_runtime(&settings, &info);
-            Check { usable: missing.is_none(), findings: missing.into_iter().collect() }
+            let found = unusable_runtime(&settings, info);
+            Check { usable: found.is_none(), findings: found.into_iter().collect() }
         }
         Err(error) => engine_unusable(&error),
     }
@@ -64,6 +65,24 @@ fn settings_invalid(error: BackendError) -> Check {
 
 fn unusable(what: String, fix: &str) -> Check {
     Check { usable: false, findings: vec![Finding { what, fix: fix.to_owned() }] }
+}
+
+/// Why no bottle can use the runtime in the settings, if so.
+fn unusable_runtime(settings: &DockerSettings, info: &SystemInfo) -> Option<Finding> {
+    missing_runtime(settings, info).or_else(|| unusable_transport(settings, info))
+}
+
+fn unusable_transport(settings: &DockerSettings, info: &SystemInfo) -> Option<Finding> {
+    let runtime = settings.runtime.as_deref();
+    let unusable =
+        settings.transport == Some(DockerTransport::Socket) && !runtime::shares_sockets(runtime, info);
+    let name = runtime.or(info.default_runtime.as_deref()).unwrap_or_default();
+    unusable.then(|| Finding {
+        what: format!("a container of the runtime {name:?} cannot connect to its sidecars by a socket"),
+        fix: "take `docker.transport` out of settings.yml; or, for runsc, add `--host-uds=open` to the engine's \
+              arguments for the runtime"
+            .to_owned(),
+    })
 }
 
 fn missing_runtime(settings: &DockerSettings, info: &SystemInfo) -> Option<Finding> {
@@ -97,15 +116,14 @@ fn weaknesses(engine: &Engine, settings: &DockerSettings, info: &SystemInfo) -> 
             "use an engine and a kernel with seccomp",
         );
     }
-    if settings.transport == crate::host::docker_settings::DockerTransport::Network
-        && !engine.isolates_gateways()
-    {
+    let transport = runtime::transport(settings, settings.runtime.as_deref(), info);
+    if transport == DockerTransport::Network && !engine.isolates_gateways() {
         found(
             format!(
                 "{} keeps an interface of the machine on a bottle's network, without an address",
                 engine.pong.server
             ),
-            "update the engine to 28 or later, or set `docker.transport: socket` in settings.yml",
+            "update the engine to 28 or later, or take `docker.transport` out of settings.yml",
         );
     }
     findings
@@ -133,5 +151,20 @@ mod tests {
         assert_eq!(missing_runtime(&settings(Some("runc")), &info), None);
         let finding = missing_runtime(&settings(Some("runsc")), &info).expect("a finding");
         assert!(finding.what.contains("runsc") && finding.what.contains("runc"), "{finding:?}");
+    }
+
+    #[test]
+    fn a_runtime_without_host_sockets_is_refused_with_the_transport_socket() {
+        let info = SystemInfo {
+            runtimes: Some(HashMap::from([("runsc".to_owned(), Runtime::default())])),
+            ..SystemInfo::default()
+        };
+        let found = |transport| {
+            let runtime = Some("runsc".to_owned());
+            unusable_runtime(&DockerSettings { transport, runtime, ..DockerSettings::default() }, &info)
+        };
+        assert!(found(Some(DockerTransport::Socket)).expect("a finding").what.contains("runsc"));
+        assert_eq!(found(Some(DockerTransport::Network)), None);
+        assert_eq!(found(None), None, "the transport is then network");
     }
 }

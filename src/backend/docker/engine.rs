@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bollard::errors::Error as Bollard;
+use bollard::models::SystemInfo;
 use bollard::{API_DEFAULT_VERSION, Docker};
+use tokio::sync::OnceCell;
 
 use super::ping::{Pong, ping};
 use crate::backend::{BackendError, BackendErrorKind};
@@ -38,6 +40,7 @@ pub(super) struct Engine {
     docker: Docker,
     /// The engine's answer to the ping.
     pub(super) pong: Pong,
+    info: OnceCell<SystemInfo>,
 }
 
 /// An error of a container engine.
@@ -90,12 +93,21 @@ impl Engine {
         let pong = check_version(pong)?;
         let path = socket.to_string_lossy();
         let docker = Docker::connect_with_unix(&path, ANSWERS_WITHIN.as_secs(), API_DEFAULT_VERSION)?;
-        Ok(Self { docker, pong })
+        Ok(Self { docker, pong, info: OnceCell::new() })
     }
 
     /// The API client, for calls inside [`Engine::call`].
     pub(super) fn docker(&self) -> &Docker {
         &self.docker
+    }
+
+    /// The engine's information about itself: its runtimes, limits and security options. It is requested once, because
+    /// the engine takes about ten milliseconds to collect it.
+    ///
+    /// # Errors
+    /// As [`Engine::call`].
+    pub(super) async fn info(&self) -> Result<&SystemInfo, EngineError> {
+        self.info.get_or_try_init(|| self.call(self.docker.info())).await
     }
 
     /// Whether the engine supports isolated gateways (since 28.0), which are internal networks without an address of

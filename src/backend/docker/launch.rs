@@ -11,6 +11,7 @@ use bollard::models::{NetworkConnectRequest, VolumeCreateRequest};
 use bottle_channel::rejoin;
 use bottle_contract::names::Slug;
 use bottle_contract::route::{OWN_MACHINE, RouteTable};
+use ipnet::Ipv4Net;
 
 use super::agent::Agent;
 use super::attach::{Attached, attach};
@@ -25,7 +26,7 @@ use crate::backend::{
     BackendError, BackendErrorKind, ByteStream, ContainerImages, GATE_FOLDER, ImageInfo, KeptFiles, LAYERS,
     Launch, Origin, Prepared, Resource, SIDECAR_LOGS,
 };
-use crate::host::docker_settings::{DockerSettings, DockerTransport};
+use crate::host::docker_settings::DockerTransport;
 
 /// The bundle's user id if root starts the bottle. The host has no such account.
 const BUNDLE_UID: u32 = 64_242;
@@ -49,13 +50,14 @@ impl Launches {
         &self,
         engine: &Engine,
         names: &Names,
-        settings: &DockerSettings,
+        transport: DockerTransport,
+        subnets: Ipv4Net,
         launch: &Launch<'_>,
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
-        let transport = match settings.transport {
+        let transport = match transport {
             DockerTransport::Network => {
-                let made = network::make(engine, names, settings.subnets, Part::Inner, slug, launch.ledger);
+                let made = network::make(engine, names, subnets, Part::Inner, slug, launch.ledger);
                 Transport::Network(made.await?)
             }
             DockerTransport::Socket => Transport::Socket(make_listener_dir(engine, names, launch).await?),
@@ -69,14 +71,14 @@ impl Launches {
         &self,
         engine: &Engine,
         names: &Names,
-        settings: &DockerSettings,
+        subnets: Ipv4Net,
         launch: &Launch<'_>,
         prepared: &Prepared,
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bundle");
         let (transport, contained) = (self.transport(slug)?, contained(prepared)?);
-        let outside = network::make(engine, names, settings.subnets, Part::Outer, slug, launch.ledger);
+        let outside = network::make(engine, names, subnets, Part::Outer, slug, launch.ledger);
         let user = bundle_user();
         let logs = make_logs(launch.state, user)?;
         let gate = if launch.plan.repos.is_empty() { None } else { Some(make_gate(launch.state, user)?) };

@@ -10,6 +10,7 @@
 //! - `engine`, `ping`: the connection and its errors
 //! - `names`: names and labels of a bottle's objects
 //! - `subnets`, `routes`, `network`: addresses and networks
+//! - `runtime`: the transport that the container runtime supports
 //! - `hardened`, `agent`, `bundle`: the create requests of the containers, without side effects
 //! - `container_entry`: the entry points of this program inside the containers
 //! - `container`, `attach`: create, start, find and attach to containers
@@ -44,6 +45,7 @@ mod network;
 mod ping;
 mod prepare;
 mod routes;
+mod runtime;
 mod snapshot_images;
 mod subnets;
 
@@ -158,7 +160,11 @@ impl super::Images for DockerBackend {
     }
 
     async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError> {
-        prepare::prepare(self.images().await?, plan, progress).await
+        let images = self.images().await?;
+        let engine = self.engine("find the bottle's images").await?;
+        // The next phases need the engine's information, so it is requested at the same time. They report a failure.
+        let (prepared, _) = tokio::join!(prepare::prepare(images, plan, progress), engine.info());
+        prepared
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
@@ -176,13 +182,16 @@ impl super::Images for DockerBackend {
 #[async_trait]
 impl Lifecycle for DockerBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
-        let engine = self.engine("make the bottle's network").await?;
-        self.launches.make_network(engine, &self.names, &self.settings()?, launch).await
+        let doing = "make the bottle's network";
+        let (engine, settings) = (self.engine(doing).await?, self.settings()?);
+        let info = engine.info().await.map_err(|error| error.during(doing))?;
+        let transport = runtime::transport(&settings, settings.runtime.as_deref(), info);
+        self.launches.make_network(engine, &self.names, transport, settings.subnets, launch).await
     }
 
     async fn start_bundle(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         let engine = self.engine("start the bundle").await?;
-        self.launches.start_bundle(engine, &self.names, &self.settings()?, launch, prepared).await
+        self.launches.start_bundle(engine, &self.names, self.settings()?.subnets, launch, prepared).await
     }
 
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {

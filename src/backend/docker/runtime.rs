@@ -1,0 +1,103 @@
+//! Chooses the transport between a bottle and its bundle, by what the container runtime supports. The module has no
+//! side effects.
+
+use bollard::models::{Runtime, SystemInfo};
+
+use crate::host::docker_settings::{DockerSettings, DockerTransport};
+
+/// Runtimes that give a container a kernel of its own. Such a kernel does not connect to a unix socket on which a
+/// process outside the container listens, unless [`HOST_SOCKETS`] says so.
+const OWN_KERNEL: [&str; 3] = ["runsc", "kata", "krun"];
+
+/// The arguments of runsc (gVisor) with which a container can connect to the sockets of other containers. The first one
+/// is from releases before 2023.
+const HOST_SOCKETS: [&str; 4] =
+    ["--fsgofer-host-uds", "--fsgofer-host-uds=true", "--host-uds=open", "--host-uds=all"];
+
+/// The transport of a bottle whose container uses this runtime: the one in the settings, or else `socket` if the runtime
+/// supports it. `None` as runtime means the engine's default.
+pub(super) fn transport(
+    settings: &DockerSettings,
+    runtime: Option<&str>,
+    info: &SystemInfo,
+) -> DockerTransport {
+    settings.transport.unwrap_or_else(|| match shares_sockets(runtime, info) {
+        true => DockerTransport::Socket,
+        false => DockerTransport::Network,
+    })
+}
+
+/// Whether a container of this runtime can connect to a socket of the bundle's container.
+pub(super) fn shares_sockets(runtime: Option<&str>, info: &SystemInfo) -> bool {
+    let Some(name) = runtime.or(info.default_runtime.as_deref()) else { return true };
+    let known = info.runtimes.as_ref().and_then(|runtimes| runtimes.get(name));
+    !has_own_kernel(name, known) || known.is_some_and(opens_host_sockets)
+}
+
+fn has_own_kernel(name: &str, runtime: Option<&Runtime>) -> bool {
+    let program = runtime.and_then(|runtime| runtime.path.as_deref()).unwrap_or_default();
+    OWN_KERNEL.iter().any(|own| name.contains(own) || program.contains(own))
+}
+
+fn opens_host_sockets(runtime: &Runtime) -> bool {
+    let arguments = runtime.runtime_args.iter().flatten();
+    arguments.map(|argument| argument.trim()).any(|argument| HOST_SOCKETS.contains(&argument))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn info(runtimes: &[(&str, &str, &[&str])]) -> SystemInfo {
+        let runtime = |path: &str, arguments: &[&str]| Runtime {
+            path: Some(path.to_owned()),
+            runtime_args: Some(arguments.iter().map(|argument| (*argument).to_owned()).collect()),
+            status: None,
+        };
+        let runtimes: HashMap<_, _> = runtimes
+            .iter()
+            .map(|(name, path, arguments)| ((*name).to_owned(), runtime(path, arguments)))
+            .collect();
+        SystemInfo {
+            default_runtime: runtimes.contains_key("default").then(|| "default".to_owned()),
+            runtimes: Some(runtimes),
+            ..SystemInfo::default()
+        }
+    }
+
+    #[test]
+    fn the_transport_is_socket_unless_the_runtime_shares_no_sockets() {
+        use DockerTransport::{Network, Socket};
+        let engine = info(&[
+            ("runc", "runc", &[]),
+            ("runsc", "/usr/bin/runsc", &[]),
+            ("gvisor", "/usr/bin/runsc", &["--platform=kvm"]),
+            ("runsc-uds", "/usr/bin/runsc", &["--host-uds=open"]),
+            ("runsc-old", "/usr/bin/runsc", &["--fsgofer-host-uds"]),
+            ("runsc-create", "/usr/bin/runsc", &["--host-uds=create"]),
+            ("kata-qemu", "", &[]),
+        ]);
+        let settings = |transport| DockerSettings { transport, ..DockerSettings::default() };
+        for (runtime, chosen) in [
+            (None, Socket),
+            (Some("runc"), Socket),
+            (Some("crun"), Socket),
+            (Some("runsc"), Network),
+            (Some("gvisor"), Network),
+            (Some("runsc-uds"), Socket),
+            (Some("runsc-old"), Socket),
+            (Some("runsc-create"), Network),
+            (Some("kata-qemu"), Network),
+            (Some("io.containerd.kata.v2"), Network),
+        ] {
+            assert_eq!(transport(&settings(None), runtime, &engine), chosen, "{runtime:?}");
+            for set in [Socket, Network] {
+                assert_eq!(transport(&settings(Some(set)), runtime, &engine), set, "{runtime:?}");
+            }
+        }
+        let by_default = info(&[("default", "/usr/bin/runsc", &[])]);
+        assert_eq!(transport(&settings(None), None, &by_default), Network, "the engine's default runtime");
+    }
+}
