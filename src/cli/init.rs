@@ -21,9 +21,10 @@ use crate::resolve;
 /// overwritten.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
-    /// Import the manifests of a bot-bottle home instead (usually `~/.bot-bottle`)
-    #[arg(long, value_name = "DIR")]
-    import: Option<PathBuf>,
+    /// Import the manifests of a bot-bottle home instead; without DIR, of `$BOT_BOTTLE_HOME`, else of
+    /// `~/.bot-bottle`
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    import: Option<Option<PathBuf>>,
 }
 
 /// A written manifest, for `--json`.
@@ -43,7 +44,12 @@ struct Written {
 impl Init {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let written = match &self.import {
-            Some(folder) => self::import(host, folder, output)?,
+            Some(folder) => {
+                host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
+                let folder =
+                    folder.as_ref().map_or_else(|| host.bot_bottle_home(), |named| host.cwd.join(named));
+                self::import(host, &folder, output)?
+            }
             None => shipped(host)?,
         };
         output.json_or(&written, || report(&written, host, output))?;
@@ -57,13 +63,15 @@ fn shipped(host: &Host) -> Result<Vec<Written>, CliError> {
 }
 
 fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, CliError> {
-    let folder = host.cwd.join(folder);
     if !folder.is_dir() {
-        return Err(
-            CliError::usage(format!("there is no folder {}", folder.display())).about(folder.display())
-        );
+        let theirs = host.bot_bottle_home();
+        let hint = (theirs != folder && theirs.is_dir())
+            .then(|| format!("`bottle init --import` without DIR reads {}", theirs.display()));
+        return Err(CliError::usage(format!("there is no folder {}", folder.display()))
+            .about(folder.display())
+            .hint_if(hint));
     }
-    let (found, warnings) = import::read(&folder, &Homes::from(host));
+    let (found, warnings) = import::read(folder, &Homes::from(host));
     for warning in &warnings {
         output.warn(warning);
     }

@@ -115,6 +115,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
     let host = || -> Result<Host, CliError> {
         let mut host = Host::of_this_process()?;
+        host.read_bot_bottle_variables().into_iter().for_each(|note| output.note(note));
         if output.verbose > 1 {
             // A keeper that this command starts inherits the variable and logs at the same level.
             host.env.entry("RUST_LOG".into()).or_insert_with(|| DEBUG.into());

@@ -2,6 +2,7 @@
 //! submodules read the machine's settings, files, processes and addresses.
 
 pub mod addresses;
+mod bot_bottle;
 pub mod byte_size;
 pub mod clock;
 pub mod disk;

@@ -4,6 +4,7 @@
 //! only programs built into `bottle` itself. Every test has a separate home. Values that differ between runs
 //! are replaced before an output is compared with a snapshot under `snapshots/`.
 //!
+//! - `bot_bottle`: manifests and variables of bot-bottle
 //! - `engines`, `images`: container engines and images with problems, on Docker
 //! - `image_files`: local images, on disks that are full or unusual
 //! - `clones`: snapshots on file systems with and without shared blocks
@@ -43,6 +44,7 @@
 //! - `writing`: manifests that the user writes or edits, and settings
 
 mod asking;
+mod bot_bottle;
 mod clock;
 mod clones;
 mod committing;

@@ -1,14 +1,10 @@
-//! Tests manifests that the user writes, imports from another tool, or edits.
+//! Tests manifests that the user writes or edits.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 
 use crate::home::{run, snapshot, transcript, transcripts};
-
-const OTHER: &str = "---\nextends: [base, tools]\negress:\n  routes: [{host: api.example.com, dlp: {outbound_detectors: [entropy]}}]\n\
-    git-gate: {repos: {app: {url: 'ssh://git@git.example.com/app.git', key: {provider: static, path: ~/.ssh/id}}}}\n\
-    agent_provider: {template: claude, dockerfile: agent.Dockerfile}\n---\n";
 
 #[test]
 fn init_writes_shipped_manifests_and_keeps_existing_ones() -> Result<()> {
@@ -23,99 +19,6 @@ fn init_writes_shipped_manifests_and_keeps_existing_ones() -> Result<()> {
         "---\nbottle: claude\n---\nmine\n"
     );
     snapshot!(text);
-    Ok(())
-}
-
-#[test]
-fn init_imports_another_tools_manifests_with_notes() -> Result<()> {
-    let home = TestHome::new()?;
-    home.write("home/.bot-bottle/bottles/base.md", "---\nenv: {A: b}\n---\n")?;
-    home.write("home/.bot-bottle/bottles/tools.md", "---\nsupervise: false\n---\n")?;
-    home.write("home/.bot-bottle/bottles/work.md", OTHER)?;
-    home.write(
-        "home/.bot-bottle/bottles/old.md",
-        "---\ngit-gate: {repos: {a: {url: 'ssh://git@a.example/a', identity: ~/.ssh/id}}}\n---\n",
-    )?;
-    home.write("home/.bot-bottle/bottles/Bad Name.md", "---\n---\n")?;
-    home.write("home/.bot-bottle/agents/worker.md", "---\nbottle: work\n---\nWork.\n")?;
-    home.write("home/.bot-bottle/agents/binary.md", "\u{0}")?;
-    let folder = home.home().join(".bot-bottle");
-    let folder = folder.to_str().expect("text");
-    let text = transcripts(
-        &home,
-        &[
-            &["init", "--import", folder],
-            &["init", "--import", folder, "--json"],
-            &["init", "--import", "nowhere"],
-            &["init", "--import", "."],
-        ],
-    )?;
-    snapshot!(text);
-    Ok(())
-}
-
-/// A bot-bottle home with one bottle for each difference that `docs/coming-from.md` lists: the name of the bottle,
-/// its frontmatter, and words of the note or error.
-const DIFFERENCES: [(&str, &str, &str); 12] = [
-    (
-        "both",
-        "agent_provider: {template: claude, auth_token: KEY}\ngit-gate: {user: {name: Coder, email: c@example.com}}",
-        "",
-    ),
-    (
-        "dockerfile",
-        "agent_provider: {template: claude, auth_token: KEY, dockerfile: agent.Dockerfile}",
-        "relative to the home",
-    ),
-    ("headers", "egress: {routes: [{host: api.example.com}]}", "pass_credentials: true"),
-    ("plain", "egress: {routes: [{host: api.example.com}]}", "lists port 80"),
-    (
-        "provider-host",
-        "agent_provider: {template: claude, auth_token: KEY}\negress: {routes: [{host: api.anthropic.com}]}",
-        "agent_provider.route",
-    ),
-    ("role", "egress: {routes: [{host: api.example.com, role: x}]}", "this key is reserved"),
-    ("repo", REPO, "needs `refs.allow`"),
-    ("folded", REPO, "field by field"),
-    (
-        "identity",
-        "git-gate: {repos: {app: {url: 'ssh://git@git.example.com/app.git', identity: ~/.ssh/id}}}",
-        "`identity`",
-    ),
-    ("parents", "extends: [both, headers]", "no longer resets"),
-    (
-        "entropy",
-        "egress: {routes: [{host: api.example.com, dlp: {outbound_detectors: [entropy]}}]}",
-        "entropy",
-    ),
-    (
-        "paths",
-        "egress: {routes: [{host: api.example.com, matches: [{paths: [{value: /v1}]}, {}]}]}",
-        "pass_credentials",
-    ),
-];
-
-const REPO: &str = "git-gate: {repos: {app: {url: 'ssh://git@git.example.com/app.git', key: {provider: static, path: ~/.ssh/id}, host_key: ssh-ed25519 AAAA}}}";
-
-/// Each manifest of an imported home resolves, or the import names the difference.
-#[test]
-fn every_manifest_of_an_imported_home_resolves_or_is_named() -> Result<()> {
-    let home = TestHome::new()?;
-    for (name, front, _) in DIFFERENCES {
-        home.write(&format!("home/.bot-bottle/bottles/{name}.md"), &format!("---\n{front}\n---\n"))?;
-        let agent = format!("---\nbottle: {name}\n---\nWork.\n");
-        home.write(&format!("home/.bot-bottle/agents/{name}.md"), &agent)?;
-    }
-    let folder = home.home().join(".bot-bottle");
-    let imported = transcript(&home, &["init", "--import", folder.to_str().expect("text")])?;
-    for (name, _, words) in DIFFERENCES {
-        let info = transcript(&home, &["info", name])?;
-        let named =
-            imported.lines().chain(info.lines()).any(|line| !words.is_empty() && line.contains(words));
-        anyhow::ensure!(words.is_empty() || named, "{name}: {words}\n{imported}\n{info}");
-        anyhow::ensure!(info.contains("exit 0") || named, "{name}\n{info}");
-    }
-    snapshot!(imported);
     Ok(())
 }
 

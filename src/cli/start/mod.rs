@@ -35,6 +35,9 @@ use crate::launch::order::{LaunchOrder, Resumed};
 use crate::plan::{self, Flags, Plan, PlanError, Workspace};
 use crate::resolve::{BottleChoice, Resolved};
 
+/// The environment variable that names the backend.
+const BACKEND_VARIABLE: &str = "BOTTLE_BACKEND";
+
 /// Start an agent in a new bottle
 ///
 /// On a terminal and without `--prompt`, the agent takes over the terminal. Otherwise the agent runs on plain
@@ -51,7 +54,7 @@ pub(crate) struct Start {
     bottles: Vec<Name>,
     /// Choose the isolation backend; by default the one in the manifest, else in the settings, else the first
     /// usable one
-    #[arg(long, env = "BOTTLE_BACKEND", hide_env_values = true)]
+    #[arg(long, env = BACKEND_VARIABLE, hide_env_values = true)]
     backend: Option<String>,
     /// Set the bottle's name; by default the agent's name and five random characters
     #[arg(long)]
@@ -129,6 +132,9 @@ impl Start {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
         own_rules::load(host, output)?;
+        host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
+        // The command line reads this variable too, but not the name that it has in bot-bottle.
+        self.backend = self.backend.or_else(|| host.var(BACKEND_VARIABLE).map(str::to_owned));
         super::block_on(async {
             let mut signals = Signals::catch()?;
             pick::ask_missing(&mut self, host, &mut signals, output).await?;

@@ -1,0 +1,132 @@
+//! Environment variables of bot-bottle: [`Host::read_bot_bottle_variables`] reads those that have a meaning here, and
+//! the other functions name those that have none.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use super::Host;
+
+/// The beginning of the names of bot-bottle's variables.
+const THEIRS: &str = "BOT_BOTTLE_";
+
+/// The beginning of the names of our variables.
+const OURS: &str = "BOTTLE_";
+
+/// The variables, without their prefix, that are read under both prefixes. `HOME` is not one of them: bot-bottle's
+/// home has another format.
+const SHARED: [&str; 3] = ["BACKEND", "RUNTIME", "SENSITIVE_PREFIXES"];
+
+/// The variable, without its prefix, that names the home of bot-bottle.
+const THEIR_HOME: &str = "HOME";
+
+/// The home of bot-bottle in the user's home folder, if no variable names another.
+const DEFAULT_HOME: &str = ".bot-bottle";
+
+impl Host {
+    /// Renames each variable of bot-bottle that has a meaning here, for example `BOT_BOTTLE_BACKEND` to
+    /// `BOTTLE_BACKEND`, unless a variable of the new name is set. Returns a note that names the renamed variables;
+    /// none if no variable was renamed.
+    pub fn read_bot_bottle_variables(&mut self) -> Option<String> {
+        let mut notes = Vec::new();
+        for name in SHARED {
+            let (theirs, ours) = (format!("{THEIRS}{name}"), format!("{OURS}{name}"));
+            if self.var(&theirs).is_none() || self.env.contains_key(OsStr::new(&ours)) {
+                continue;
+            }
+            if let Some(value) = self.env.remove(OsStr::new(&theirs)) {
+                notes.push(format!("{theirs} is read as {ours}"));
+                self.env.insert(ours.into(), value);
+            }
+        }
+        let them = if notes.len() == 1 { "it" } else { "them" };
+        (!notes.is_empty()).then(|| format!("{}; rename {them}", notes.join(", ")))
+    }
+
+    /// Returns a note for each kind of bot-bottle's variables that are set and have no effect here. The note names
+    /// the variables, and says where the setting is now.
+    #[must_use]
+    pub fn unused_bot_bottle_variables(&self) -> Vec<String> {
+        let set = self.env.iter().filter(|(_, value)| !value.is_empty());
+        let names = set.filter_map(|(name, _)| name.to_str()?.strip_prefix(THEIRS));
+        let unused = names.filter(|name| !SHARED.contains(name) && *name != THEIR_HOME);
+        let (waits, others): (Vec<_>, Vec<_>) =
+            unused.partition(|name| name.contains("TIMEOUT") || name.contains("WAIT"));
+        let note = |names: &[&str], instead: &str| {
+            let verb = if names.len() == 1 { "has" } else { "have" };
+            let names: Vec<_> = names.iter().map(|name| format!("{THEIRS}{name}")).collect();
+            (!names.is_empty()).then(|| format!("{} {verb} no effect: {instead}", names.join(", ")))
+        };
+        let waits = note(
+            &waits,
+            "`settings.yml` has the keys supervise.token_timeout, supervise.git_timeout and supervise.call_wait",
+        );
+        let others =
+            note(&others, "`bottle settings` lists the settings, and `bottle help commands` the variables");
+        waits.into_iter().chain(others).collect()
+    }
+
+    /// Returns the home of bot-bottle: the folder that `BOT_BOTTLE_HOME` names, otherwise `~/.bot-bottle`. The
+    /// folder may not exist.
+    #[must_use]
+    pub fn bot_bottle_home(&self) -> PathBuf {
+        let named = self.var(&format!("{THEIRS}{THEIR_HOME}"));
+        named.map_or_else(|| self.user_home.join(DEFAULT_HOME), |named| self.cwd.join(named))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(env: &[(&str, &str)]) -> Host {
+        Host {
+            env: env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            cwd: "/work".into(),
+            home: "/home/x/.bottle".into(),
+            user_home: "/home/x".into(),
+            runtime: "/run/x".into(),
+            program: "/bin/bottle".into(),
+        }
+    }
+
+    #[test]
+    fn renames_variables_that_have_a_meaning_here() {
+        let mut host = host(&[
+            ("BOT_BOTTLE_BACKEND", "docker"),
+            ("BOT_BOTTLE_RUNTIME", "runsc"),
+            ("BOTTLE_RUNTIME", "runc"),
+            ("BOT_BOTTLE_SENSITIVE_PREFIXES", ""),
+            ("BOT_BOTTLE_HOME", "/elsewhere"),
+        ]);
+        let note = host.read_bot_bottle_variables();
+        assert_eq!(note.as_deref(), Some("BOT_BOTTLE_BACKEND is read as BOTTLE_BACKEND; rename it"));
+        assert_eq!(host.var("BOTTLE_BACKEND"), Some("docker"));
+        assert_eq!(host.var("BOTTLE_RUNTIME"), Some("runc"), "our own name wins");
+        assert_eq!(host.var("BOTTLE_SENSITIVE_PREFIXES"), None);
+        assert_eq!(host.var("BOTTLE_HOME"), None, "its home has another format");
+        assert_eq!(host.read_bot_bottle_variables(), None, "the note appears once");
+        assert_eq!(host.unused_bot_bottle_variables(), [""; 0]);
+    }
+
+    #[test]
+    fn names_variables_that_have_no_effect() {
+        let host = host(&[
+            ("BOT_BOTTLE_TOKEN_TIMEOUT", "9"),
+            ("BOT_BOTTLE_DEBUG", "1"),
+            ("BOT_BOTTLE_LOG", "2"),
+            ("BOT_BOTTLE_EMPTY", ""),
+            ("BOT_BOTTLE_HOME", "/elsewhere"),
+            ("BOTTLE_HOME", "/home/x/.bottle"),
+        ]);
+        insta::assert_snapshot!(host.unused_bot_bottle_variables().join("\n"), @r"
+        BOT_BOTTLE_TOKEN_TIMEOUT has no effect: `settings.yml` has the keys supervise.token_timeout, supervise.git_timeout and supervise.call_wait
+        BOT_BOTTLE_DEBUG, BOT_BOTTLE_LOG have no effect: `bottle settings` lists the settings, and `bottle help commands` the variables
+        ");
+    }
+
+    #[test]
+    fn finds_the_home_of_bot_bottle() {
+        assert_eq!(host(&[]).bot_bottle_home(), PathBuf::from("/home/x/.bot-bottle"));
+        assert_eq!(host(&[("BOT_BOTTLE_HOME", "old")]).bot_bottle_home(), PathBuf::from("/work/old"));
+    }
+}
