@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::supervise::Unsaved;
 use crate::backend::{Check, Snapshot, Unused};
 use crate::instance::audit::Entry;
+use crate::instance::proxy_log::Warning;
 use crate::instance::record::Service;
 use crate::launch::isolation::{Control, JudgedAttempt};
 
@@ -176,6 +177,10 @@ pub(crate) struct Question {
     /// With `show`: requests that the proposed routes would newly allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gains: Option<Vec<String>>,
+    /// With `show`: the scanner's last warnings in the proxy's log of this bottle, newest first; untrusted text from
+    /// the bottle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warnings: Option<Vec<Warning>>,
     pub(crate) arrived_at: Timestamp,
     pub(crate) expires_at: Timestamp,
     /// How many times the agent made the same proposal after it was rejected.
@@ -196,6 +201,7 @@ impl From<&Pending> for Question {
             proposed_file: proposal.proposed_file.clone(),
             excerpt: proposal.excerpt.clone(),
             gains: None,
+            warnings: None,
             arrived_at: proposal.arrival_timestamp,
             expires_at: proposal.expires_at,
             asked_before: proposal.asked_before,

@@ -673,3 +673,44 @@ fn in_background(home: &TestHome, arguments: &[&str]) -> Result<thread::JoinHand
     program.deadline(PATIENCE);
     Ok(thread::spawn(move || program.run()))
 }
+
+/// The user who decides about a proposal sees what the scanner noticed in the bottle's earlier requests.
+#[test]
+fn a_proposal_shows_the_last_warnings_of_the_scanner() -> Result<()> {
+    let mut home = TestHome::new()?;
+    if !home.runs("the scanner's warnings beside a proposal", "linux")? {
+        return Ok(());
+    }
+    let site = server::says_yes(Ipv4Addr::LOCALHOST.into())?;
+    home.bottle(
+        "asks",
+        &format!(
+            "---\nbackend: linux\nagent_provider: {{template: command, command: [sleep, '600']}}\negress:\n  log: 1\n  routes:\n  \
+             - {{host: api.site.example, ports: [80], connect_to: \"{site}\", dlp: {{outbound_detectors: [entropy]}}}}\n---\n"
+        ),
+    )?;
+    home.agent("asks", "---\nbottle: asks\n---\n")?;
+    let start = ["start", "asks", "--detach", "--label", "one", "-q", "--yes"];
+    let _ = home.program(start)?.deadline(PATIENCE).run()?.expect_code(0);
+    let random = "q8Zr3vT1xWc7LmN0pKs4YdJh6GfB2aEuQ9oXiVtRnCzMbAwD5lHyUq8Zr3vT1xWc7LmN0pKs4YdJ";
+    let fetch = FETCH.replace("Connection: close", &format!("X-Text: {random}\\r\\nConnection: close"));
+    let fetched = inside(&home, &["bash", "-c", &fetch, "fetch", "1"])?.expect_code(0).stdout;
+    ensure!(fetched.contains("200"), "a warning stops no request: {fetched}");
+    let (asks, id) = propose(&home, "other.site.example")?;
+    let shown = run(&home, &["supervise", "show", &id])?.expect_code(0).stdout;
+    let lines =
+        shown.split("Last warnings of the scanner for this bottle:\n").nth(1).context(shown.clone())?;
+    ensure!(lines.starts_with("  | ") && lines.contains("GET api.site.example/new: "), "{shown}");
+    ensure!(lines.contains("as random as a key") && !lines.contains(random), "{shown}");
+    let json = run(&home, &["supervise", "show", &id, "--json"])?.expect_code(0).json()?;
+    ensure!(json["warnings"][0]["host"] == "api.site.example", "{json:#}");
+    let mut screen = home.on_terminal(&["supervise"], 40, 100)?;
+    screen.wait_for("one asks for hosts")?;
+    screen.type_keys("\r")?;
+    screen.wait_for("Last warnings of the scanner for this bottle")?;
+    screen.type_keys("q")?;
+    ensure!(screen.wait_exit()? == 0);
+    let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
+    let _ = answer(asks)?;
+    Ok(())
+}

@@ -6,12 +6,18 @@ use bottle_contract::names::Slug;
 use bottle_queue::{Damaged, Listing, Pending, State};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::backend::SIDECAR_LOGS;
 use crate::cli::error::CliError;
 use crate::cli::output::{Output, one_line};
 use crate::host::Host;
+use crate::instance::Store;
+use crate::instance::proxy_log::{self, Warning};
 
 /// The minimum number of an id's first characters with which a proposal can be named.
 const SHORTEST: usize = 4;
+
+/// The title of the scanner's warnings.
+pub(super) const WARNINGS_TITLE: &str = "Last warnings of the scanner for this bottle";
 
 /// Returns the number of this bottle's pending proposals.
 pub(crate) fn count_pending(home: &Path, slug: &Slug) -> u32 {
@@ -53,6 +59,20 @@ pub(super) fn find(host: &Host, output: &Output, begins: &str, now: Timestamp) -
             .about(begins)
             .hint("`bottle supervise list --json` shows full ids")),
     }
+}
+
+/// Returns the scanner's last warnings in the proxy's log of a bottle, newest first. A proposal does not show what the
+/// scanner only warned about.
+pub(super) fn scanner_warnings(host: &Host, slug: &Slug) -> Vec<Warning> {
+    proxy_log::warnings(&Store::of(host).folder(slug).join(SIDECAR_LOGS))
+}
+
+/// Formats a warning of the scanner on one line.
+pub(super) fn warning_line(warning: &Warning) -> String {
+    let Warning { time, host, method, path, found } = warning;
+    let time = time.strftime("%Y-%m-%d %H:%M:%SZ");
+    let request = format!("{method} {host}{path}");
+    one_line(&format!("{time} {}: {found}", request.trim_start()))
 }
 
 /// Creates the warning about an unreadable file in the queue.

@@ -8,7 +8,9 @@ use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
 use super::answer::{self, Decision, Saved};
-use super::pending::{all, find, first_line, span, state_text};
+use super::pending::{
+    WARNINGS_TITLE, all, find, first_line, scanner_warnings, span, state_text, warning_line,
+};
 use super::route_change::{Changed, lookalike_warning, proposed_text, route_change};
 use super::scope::{Addition, GrantScope, RequestedScope};
 use crate::cli::error::{CliError, Kind};
@@ -60,9 +62,11 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     let now = Timestamp::now();
     let pending = find(host, output, id, now)?;
     let route_change = route_change(host, &pending.proposal, &pending.proposal.proposed_file);
+    let warnings = scanner_warnings(host, &pending.proposal.bottle_slug);
     if output.json {
         let gains = route_change.and_then(Result::ok).map(|route_change| route_change.gains);
-        return output.print_json(&Question { gains, ..Question::from(&pending) });
+        let warnings = Some(warnings);
+        return output.print_json(&Question { gains, warnings, ..Question::from(&pending) });
     }
     let styles = output.styles();
     let Proposal { id, bottle_slug, tool, justification, arrival_timestamp, asked_before, .. } =
@@ -111,6 +115,10 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
             let why = one_line(&why.to_string());
             lines.push(format!("\n  It cannot be applied: {}", styles.hanging(&why, 2)));
         }
+    }
+    if !warnings.is_empty() {
+        lines.push(format!("\n  {WARNINGS_TITLE}:"));
+        lines.extend(warnings.iter().map(|warning| foreign(&warning_line(warning))));
     }
     output.print(&lines.join("\n"))?;
     if pending.state == State::Waiting {

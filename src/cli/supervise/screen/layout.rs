@@ -69,7 +69,7 @@ impl ScreenLayout {
         let lines = match row {
             None => text::nothing(width, styles),
             Some(row) if list => text::preview(row, known, draft.is_some(), width, styles),
-            Some(row) => text::page(row, known, draft, width, styles),
+            Some(row) => text::page(row, known, draft, state.warnings().unwrap_or_default(), width, styles),
         };
         let knows = row.is_some_and(|row| row.pending.proposal.tool.reports()) || known.is_some();
         let whole = list && knows && lines.len() <= usize::from(self.rows.preview);

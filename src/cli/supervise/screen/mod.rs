@@ -37,7 +37,7 @@ use jiff::Timestamp;
 
 use self::state::{Edited, Effect, EffectInput, KnownEffect, State};
 use super::answer::{self, AnswerOutcome, Decision, Unsaved};
-use super::pending::queue_error;
+use super::pending::{queue_error, scanner_warnings};
 use super::route_change::{RouteChange, live_between, route_change};
 use super::scope::files;
 use crate::cli::editor::Draft;
@@ -154,8 +154,17 @@ fn on_terminal(
     let poll_sender = sender.clone();
     std::thread::spawn(move || poll_queue(watcher, &poll_sender));
     let state = State::new(first, now);
-    let screen =
-        Screen { host, styles, flags, state, sender, receiver, effect_updated: None, edited_at: None };
+    let screen = Screen {
+        host,
+        styles,
+        flags,
+        state,
+        sender,
+        receiver,
+        effect_updated: None,
+        warnings_updated: None,
+        edited_at: None,
+    };
     screen.run(full).map(Some).map_err(|error| {
         CliError::cannot("show the screen", error).hint("`bottle supervise --plain` lists pending proposals")
     })
@@ -192,6 +201,8 @@ struct Screen {
     receiver: Receiver<Event>,
     /// When the effect of the selected proposal was last computed.
     effect_updated: Option<Instant>,
+    /// When the scanner's warnings were last read.
+    warnings_updated: Option<Instant>,
     /// When the editor ended; reset when later signals can no longer be meant for the editor.
     edited_at: Option<Instant>,
 }
@@ -200,6 +211,7 @@ impl Screen {
     fn run(mut self, mut full: FullScreen) -> io::Result<UnsavedRoutes> {
         loop {
             self.update_effect();
+            self.update_warnings();
             let now = Timestamp::now();
             self.state.lay_out(full.size()?, self.styles, now);
             full.draw(|frame| draw::draw(frame, &self.state, self.styles, now))?;
@@ -255,6 +267,18 @@ impl Screen {
         let known = compute_effect(&self.host, effect_input, before);
         self.effect_updated = Some(Instant::now());
         self.state.set_known(known);
+    }
+
+    /// Reads the scanner's warnings for the proposal that is shown in full, unless they were read recently.
+    fn update_warnings(&mut self) {
+        let Some(shown) = self.state.shown_in_full() else { return };
+        let recent = self.warnings_updated.is_some_and(|at| at.elapsed() < KNOWN_FOR);
+        if recent && self.state.warnings().is_some() {
+            return;
+        }
+        let (id, warnings) = (shown.id.clone(), scanner_warnings(&self.host, &shown.bottle_slug));
+        self.warnings_updated = Some(Instant::now());
+        self.state.set_warnings(id, warnings);
     }
 
     fn answer(&self, pending: Pending, decision: Decision) {

@@ -21,6 +21,7 @@ use crate::cli::supervise::answer::{AnswerOutcome, Decision, Unsaved, canonical_
 use crate::cli::supervise::pending::{skipped_file, span, state_text};
 use crate::cli::supervise::route_change::RouteChange;
 use crate::cli::supervise::scope::{GrantScope, RequestedScope};
+use crate::instance::proxy_log::Warning;
 use crate::keeper::protocol::{Consent, RouteReport};
 
 /// The number of lines that a page key moves in the list.
@@ -34,6 +35,8 @@ pub(super) struct State {
     overlay: Option<Overlay>,
     message: Option<Message>,
     known: Option<KnownEffect>,
+    /// The scanner's last warnings about a bottle, and the proposal for whose detail they were read.
+    warnings: Option<(Id, Vec<Warning>)>,
     /// Replacement routes that the user wrote, by proposal.
     drafts: BTreeMap<Id, Draft>,
     /// Scopes that the user chose, by proposal.
@@ -233,6 +236,25 @@ impl State {
         let text = edited.unwrap_or(&row.pending.proposal.proposed_file);
         let scope = self.scopes.get(row.id()).cloned().unwrap_or_default();
         Some(EffectInput { pending: &row.pending, text, scope })
+    }
+
+    /// Returns the proposal that is shown in full.
+    pub(super) fn shown_in_full(&self) -> Option<&Proposal> {
+        let row = self.rows.current().filter(|_| self.view != View::List)?;
+        Some(&row.pending.proposal)
+    }
+
+    /// Returns the scanner's last warnings about the bottle of the proposal that is shown in full, if they were read.
+    pub(super) fn warnings(&self) -> Option<&[Warning]> {
+        let shown = self.shown_in_full()?;
+        self.warnings.as_ref().filter(|(id, _)| *id == shown.id).map(|(_, warnings)| warnings.as_slice())
+    }
+
+    pub(super) fn set_warnings(&mut self, id: Id, warnings: Vec<Warning>) {
+        if self.warnings.as_ref().is_none_or(|(before, old)| *before != id || *old != warnings) {
+            self.warnings = Some((id, warnings));
+            self.layout.forget();
+        }
     }
 
     pub(super) fn set_known(&mut self, known: KnownEffect) {

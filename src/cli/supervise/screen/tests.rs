@@ -20,6 +20,7 @@ use crate::cli::style::Styles;
 use crate::cli::supervise::answer::{AnswerOutcome, Decision};
 use crate::cli::supervise::route_change::RouteChange;
 use crate::cli::supervise::scope::{GrantScope, RequestedScope};
+use crate::instance::proxy_log::Warning;
 use crate::keeper::protocol::{RouteChange as RoutesChange, RouteReport};
 
 const USUAL: (u16, u16) = (80, 24);
@@ -299,6 +300,30 @@ fn shows_the_excerpt_of_a_finding_escaped() {
     assert!(drawn.contains("Excerpt, with the values redacted"), "{drawn}");
     assert!(drawn.contains("| POST https://api.example.com/v1"), "{drawn}");
     assert!(drawn.contains("b [redacted] c") && !drawn.contains('\u{1b}'), "{drawn}");
+}
+
+#[test]
+fn shows_the_warnings_of_the_scanner_escaped() {
+    let warning = |host: &str, found: &str| Warning {
+        time: at(0),
+        host: host.to_owned(),
+        method: "POST".to_owned(),
+        path: "/v1".to_owned(),
+        found: found.to_owned(),
+    };
+    const TALL: (u16, u16) = (100, 60);
+    let mut state = state(some());
+    assert_eq!(state.shown_in_full(), None, "the preview shows no warnings");
+    press(&mut state, "\n");
+    let shown = state.shown_in_full().expect("shown").id.clone();
+    let title = "Last warnings of the scanner for this bottle";
+    assert!(!screen(&mut state, TALL).contains(title));
+    state.set_warnings(shown, vec![warning("a.example", "high entropy \u{1b}[2J in the body")]);
+    let drawn = screen(&mut state, TALL);
+    assert!(drawn.contains(title), "{drawn}");
+    assert!(drawn.contains("POST a.example/v1: high entropy") && !drawn.contains('\u{1b}'), "{drawn}");
+    state.set_warnings(id(99), vec![warning("b.example", "x")]);
+    assert!(!screen(&mut state, TALL).contains(title), "warnings of another proposal");
 }
 
 #[test]

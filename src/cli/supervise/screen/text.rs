@@ -14,10 +14,11 @@ use super::rows::Row;
 use super::state::{Draft, KnownEffect};
 use crate::cli::output::times;
 use crate::cli::style::Styles;
-use crate::cli::supervise::pending::span;
+use crate::cli::supervise::pending::{WARNINGS_TITLE, span, warning_line};
 use crate::cli::supervise::route_change::{Changed, RouteChange, lookalike_warning, proposed_text};
 use crate::cli::supervise::scope::GrantScope;
 use crate::cli::text_layout::{bold, dim, tinted, wrapped};
+use crate::instance::proxy_log::Warning;
 
 /// The number of lines of the justification that are shown first. The remaining lines follow at the end.
 const WHY_FIRST: usize = 6;
@@ -116,6 +117,17 @@ impl Lines {
             self.plain("Excerpt, with the values redacted", bold());
             for line in excerpt {
                 self.untrusted(line, usize::MAX);
+            }
+        }
+    }
+
+    /// Appends the scanner's last warnings about the bottle.
+    fn warnings(&mut self, warnings: &[Warning]) {
+        if !warnings.is_empty() {
+            self.blank();
+            self.plain(WARNINGS_TITLE, bold());
+            for warning in warnings {
+                self.untrusted(&warning_line(warning), usize::MAX);
             }
         }
     }
@@ -230,6 +242,7 @@ pub(super) fn page(
     row: &Row,
     known: Option<&KnownEffect>,
     draft: Option<&Draft>,
+    warnings: &[Warning],
     columns: usize,
     styles: Styles,
 ) -> Vec<Line<'static>> {
@@ -274,6 +287,7 @@ pub(super) fn page(
         lines.plain("Full justification", bold());
         lines.untrusted(&proposal.justification, usize::MAX);
     }
+    lines.warnings(warnings);
     lines.blank();
     let asked = proposal.arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
     lines.plain(&format!("{} {}, asked {asked}", proposal.tool.name(), proposal.id), dim());
