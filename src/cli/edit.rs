@@ -22,8 +22,9 @@ use bottle_contract::suggest::suggest;
 
 /// Change an agent or bottle manifest in your editor
 ///
-/// Uses `$VISUAL`, then `$EDITOR`, then `vi`. A shipped manifest is first copied to `$BOTTLE_HOME`. A name
-/// without a manifest creates a file. Bottle reports errors in the edited text before it replaces the file.
+/// Uses `$VISUAL`, then `$EDITOR`, then `vi`. A changed shipped manifest is written to `$BOTTLE_HOME`. A name without a
+/// manifest creates a file. Bottle reports errors in the edited text before it replaces the file, and problems with the
+/// manifests that a bottle extends afterwards.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Edit {
     /// The name of the agent or bottle manifest; asks when omitted

@@ -58,7 +58,8 @@ pub(crate) struct Allow {
 
 /// Deny a running bottle requests that its routes allow
 ///
-/// Without a path or method, removes the route to the host. Otherwise the route stays, and denies these requests.
+/// Without a path or method, removes the route to the host. Otherwise narrows the route, which then denies these
+/// requests; a route that allows nothing any more is removed.
 /// The change is live when the command ends, and applies until the bottle ends. Requests in flight and open
 /// WebSockets are not cut.
 #[derive(Debug, clap::Args)]
