@@ -71,6 +71,18 @@ impl Authority {
         std::fs::write(path, &self.pem).with_context(|| format!("write {}", path.display()))
     }
 
+    /// Returns a certificate that is valid for all of `names`, and its private key, as PEM.
+    ///
+    /// # Errors
+    /// Returns an error if one of the names is invalid.
+    pub fn leaf_pem(&self, names: &[&str]) -> Result<(String, String)> {
+        let key = KeyPair::generate().context("leaf key")?;
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = CertificateParams::new(names).context("leaf names")?;
+        let certificate = params.signed_by(&key, &self.issuer).context("leaf certificate")?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+
     /// Returns the TLS configuration of a server. Its certificate is valid for all of `names`, which are host
     /// names or IP addresses.
     ///

@@ -22,6 +22,15 @@ pub fn with_packages(folder: &Path, packages: &[&str]) -> Result<PathBuf, String
     made.map(|()| python)
 }
 
+/// Like [`with_packages`], in a folder `name` next to the test program, for tests that have no other folder.
+///
+/// # Errors
+/// Returns the reason as text, for the message about a skipped test.
+pub fn beside_the_tests(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    with_packages(&program.with_file_name(name), packages)
+}
+
 fn made(folder: &Path, packages: &[&str]) -> Result<(), String> {
     run(Command::new("/usr/bin/python3").args(["-m", "venv"]).arg(folder))?;
     let mut install = Command::new(folder.join("bin/pip"));
