@@ -20,6 +20,7 @@ mod error;
 #[cfg(feature = "test-parts")]
 pub mod fake;
 pub mod guest_entry;
+mod identity;
 pub(crate) mod image;
 pub mod linux;
 pub mod local;
@@ -39,6 +40,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::error::{BackendError, BackendErrorKind};
+pub use self::identity::EngineIdentity;
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, Origin, Snapshot};
 use crate::plan::{Plan, Resources};
@@ -51,6 +53,21 @@ pub trait Backend: Images + Lifecycle + Snapshots {
 
     /// Says which optional features this backend has.
     fn capabilities(&self) -> Capabilities;
+
+    /// The engine on which this backend's resources are now. `None` on a backend without an engine, whose resources are
+    /// on this machine. The record of a bottle contains it.
+    ///
+    /// # Errors
+    /// [`BackendError`] when no engine answers. Nothing is known then about the bottle's resources.
+    async fn identity(&self) -> Result<Option<EngineIdentity>, BackendError> {
+        Ok(None)
+    }
+
+    /// The address of the engine that this backend would use, without a connection to it. `None` on a backend without an
+    /// engine.
+    fn engine_address(&self) -> Option<String> {
+        None
+    }
 
     /// Checks whether this machine can run bottles, and reports each problem with its fix. Changes nothing on the
     /// machine, and also works when the engine is not installed.
@@ -151,6 +168,24 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`] when pid 1 is not running.
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
+    /// How pid 1 of a bottle is doing, for a keeper whose channel to it closed, or to which it does not answer. Waits for an
+    /// engine that does not answer, at most half a minute. A backend whose channel closes only when pid 1 ends does not
+    /// implement this.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine does not answer. Pid 1 may then run.
+    async fn run_state(&self, _: &Slug) -> Result<RunState, BackendError> {
+        Ok(RunState::Ended)
+    }
+
+    /// Continues the processes of a bottle that something else paused, so that they can end.
+    ///
+    /// # Errors
+    /// [`BackendError`] when they stay paused.
+    async fn unpause(&self, _: &Slug) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Returns addresses at which the proxies of other bottles listen, in any `$BOTTLE_HOME`. The isolation probe
     /// checks that this bottle cannot reach them. Returns at most [`MAX_OTHER_LISTENERS`], and none on a backend whose
     /// bottles have no network addresses.
@@ -163,10 +198,12 @@ pub trait Lifecycle: Send + Sync {
     }
 
     /// Lists every existing resource of this `$BOTTLE_HOME`, which it finds by labels. Does not read the bottles'
-    /// metadata, so the list includes resources whose metadata was lost.
+    /// metadata, so the list includes resources whose metadata was lost. A resource that is not listed is gone only if
+    /// [`Backend::identity`] is the engine of the bottle's record.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine cannot be queried. An absent engine has no resources, which is not an error.
+    /// [`BackendError`] when the engine cannot be queried. If this machine has no usable engine, the list is empty, which
+    /// is not an error.
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
     /// Whether the bottle's workspace contains changes newer than `since`. The bottle may be running or stopped.
@@ -297,6 +334,8 @@ pub struct Launch<'a> {
     pub ledger: &'a dyn Ledger,
     /// Where the bottle's initial files come from.
     pub origin: &'a Origin,
+    /// Receives the progress when the backend copies many files, to continue on preserved ones.
+    pub progress: &'a ProgressSink,
 }
 
 /// The inputs of the backend to open the files of a preserved bottle.
@@ -321,6 +360,20 @@ pub struct Sandbox {
     pub prepared: Prepared,
     /// The resource limits.
     pub limits: Resources,
+}
+
+/// How pid 1 of a bottle is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunState {
+    /// It runs.
+    Running,
+    /// Something else than `bottle` paused it, or a snapshot is being made.
+    Paused {
+        /// How the user continues it, as a sentence fragment.
+        hint: String,
+    },
+    /// It ended, or the bottle's container was removed.
+    Ended,
 }
 
 /// What programs may do with the files of a preserved bottle.
@@ -391,6 +444,8 @@ pub struct Capabilities {
     pub live_commit: bool,
     /// Whether the backend can pause and resume a bottle.
     pub pause: bool,
+    /// Whether the processes of a running bottle pause while a snapshot is made.
+    pub commit_pauses: bool,
 }
 
 /// The result of [`Backend::check`].

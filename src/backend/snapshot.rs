@@ -31,6 +31,8 @@ pub struct Snapshot {
 pub struct Frozen {
     /// The complete, durable snapshot.
     pub snapshot: Snapshot,
+    /// Whether the snapshot contains the workspace. An image can have a volume there, which a commit excludes.
+    pub has_workspace: bool,
     /// Notes for the user, as sentence fragments; for example, which files changed during the copy.
     pub notes: Vec<String>,
 }

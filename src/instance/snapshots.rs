@@ -54,6 +54,8 @@ pub async fn commit(
     // A change that is made from here on may be missing in the snapshot.
     let covers = before_any_change();
     let frozen = backend.freeze(&slug, previous.as_ref(), progress).await?;
+    // Work that the snapshot does not contain stays unsaved.
+    let covers = if frozen.has_workspace { covers } else { Timestamp::MIN };
     let committed = Committed { snapshot: frozen.snapshot, covers };
     if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &committed)) {
         // No state names the new snapshot. If removing it fails, a cleanup finds it.

@@ -21,7 +21,7 @@ pub struct LaunchContext<'a> {
     pub order: &'a LaunchOrder,
     /// The bottle's folder, lock and ledger.
     pub claim: &'a Claim,
-    /// Receives the progress of the copy of the working directory.
+    /// Receives the progress of the copy of the working directory, or of preserved files.
     pub progress: ProgressSink,
     /// The canary: a worthless secret in the agent's environment. A request that contains it shows that the agent sends
     /// secrets out.
@@ -37,6 +37,7 @@ impl LaunchContext<'_> {
             state: self.claim.folder(),
             ledger: self.claim,
             origin: &self.order.origin,
+            progress: &self.progress,
         }
     }
 }

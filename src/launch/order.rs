@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bottle_contract::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Origin, Prepared};
+use crate::backend::{EngineIdentity, Origin, Prepared};
 use crate::plan::{Plan, PlanError};
 
 /// The inputs of a launch, including the secrets. They are never written to disk: they exist only in memory and on the
@@ -16,6 +16,9 @@ pub struct LaunchOrder {
     pub plan: Plan,
     /// The inputs that the backend prepared for the plan.
     pub prepared: Prepared,
+    /// The engine on which the inputs were prepared.
+    #[serde(default)]
+    pub engine: Option<EngineIdentity>,
     /// The values of [`Plan::secrets`], by id. For a route whose secret is missing, the proxy answers
     /// `credential-missing`.
     pub secrets: BTreeMap<String, SecretText>,
@@ -53,6 +56,7 @@ impl LaunchOrder {
         Ok(Self {
             plan: plan.settle(&secrets)?,
             prepared,
+            engine: None,
             secrets,
             marked: Vec::new(),
             origin: Origin::New,

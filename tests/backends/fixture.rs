@@ -211,7 +211,16 @@ impl Fixture {
         std::fs::create_dir_all(&state).expect("state");
         let unpacked = self.unpacked.as_ref().map(|unpacked| &unpacked.prepared);
         let prepared = self.prepared.get().or(unpacked).cloned().unwrap_or_default();
-        Bottle { fixture: self, plan, state, ledger: Recorded::default(), origin: Origin::New, prepared }
+        let progress = ProgressSink::discard();
+        Bottle {
+            fixture: self,
+            plan,
+            state,
+            ledger: Recorded::default(),
+            origin: Origin::New,
+            prepared,
+            progress,
+        }
     }
 }
 
@@ -256,6 +265,7 @@ pub(crate) struct Bottle<'a> {
     pub(crate) ledger: Recorded,
     pub(crate) origin: Origin,
     pub(crate) prepared: Prepared,
+    progress: ProgressSink,
 }
 
 impl Bottle<'_> {
@@ -272,7 +282,13 @@ impl Bottle<'_> {
     }
 
     pub(crate) fn launch(&self) -> Launch<'_> {
-        Launch { plan: &self.plan, state: &self.state, ledger: &self.ledger, origin: &self.origin }
+        Launch {
+            plan: &self.plan,
+            state: &self.state,
+            ledger: &self.ledger,
+            origin: &self.origin,
+            progress: &self.progress,
+        }
     }
 
     /// Opens the kept files of the bottle.

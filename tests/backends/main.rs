@@ -25,6 +25,7 @@ mod hostile;
 mod images;
 mod installing;
 mod isolation;
+mod kept;
 mod life;
 mod listeners;
 mod opened;

@@ -16,7 +16,7 @@ use bottle_contract::names::{
 
 use super::container_entry::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
 use super::hardened::{container, host_config};
-use super::names::{Names, OPENED, Part};
+use super::names::{Names, Part};
 use super::network::Transport;
 use super::subnets;
 use crate::backend::memory;
@@ -26,6 +26,7 @@ use crate::plan::Resources;
 const RUN_SIZE: u64 = 64 << 20;
 
 /// The parameters of an agent's container.
+#[derive(Clone, Copy)]
 pub(super) struct Agent<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
@@ -54,15 +55,10 @@ impl Agent<'_> {
         let by_socket = matches!(self.transport, Some(Transport::Socket(_)));
         let command = [PROGRAM_FILE, GUEST_FLAG, &to_argument(&GuestSpec { by_socket })];
         let common = container(self.names, self.part, self.slug, self.image, self.user, command);
-        let mut labels = common.labels.unwrap_or_default();
-        if self.transport.is_none() {
-            labels.insert(OPENED.to_owned(), self.program.to_owned());
-        }
         ContainerCreateBody {
             working_dir: Some(WORKSPACE.to_owned()),
             networking_config: Some(self.networking()),
             host_config: Some(self.host_config()),
-            labels: Some(labels),
             ..common
         }
     }

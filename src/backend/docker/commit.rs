@@ -14,7 +14,7 @@ use super::{listing, names};
 
 /// Time limit of a commit, which copies every changed file of the bottle. A longer commit fails with
 /// [`EngineError::TimedOut`].
-const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
+pub(super) const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
 
 /// The repository name of all snapshots.
 pub(super) const SNAPSHOT_REPOSITORY: &str = "bottle-snapshot";
@@ -35,7 +35,7 @@ const OWN_LABELS: [&str; 9] = [
     names::HOME,
     names::SLUG,
     names::ROLE,
-    names::OPENED,
+    names::WIRING,
     SNAPSHOT_HOME,
     SNAPSHOT_SLUG,
     SNAPSHOT_MADE_AT,
@@ -55,7 +55,7 @@ pub(super) struct Committed {
 }
 
 /// Commits a container to an image with this tag. The image has `labels` in place of the bottle's labels. The engine
-/// pauses a running container during the commit, so that its files are consistent.
+/// pauses a running container during the commit: if a file shrinks while the engine reads it, the commit fails.
 ///
 /// # Errors
 /// [`EngineError`]. No image is then created, unless the engine completes the commit after the time limit.

@@ -38,6 +38,8 @@ pub(super) const PART_REMOVED_HINT: &str =
 #[derive(Debug)]
 pub(super) struct Engine {
     docker: Docker,
+    /// The engine's address, as `DOCKER_HOST` has it.
+    address: String,
     /// The engine's answer to the ping.
     pub(super) pong: Pong,
     info: OnceCell<SystemInfo>,
@@ -93,7 +95,18 @@ impl Engine {
         let pong = check_version(pong)?;
         let path = socket.to_string_lossy();
         let docker = Docker::connect_with_unix(&path, ANSWERS_WITHIN.as_secs(), API_DEFAULT_VERSION)?;
-        Ok(Self { docker, pong, info: OnceCell::new() })
+        Ok(Self { docker, address: format!("unix://{path}"), pong, info: OnceCell::new() })
+    }
+
+    /// The address of the engine to which [`Engine::connect`] would connect. `None` if the user's environment names an
+    /// engine that is not supported.
+    pub(super) fn address_for(host: &Host) -> Option<String> {
+        socket(host).ok().map(|socket| format!("unix://{}", socket.display()))
+    }
+
+    /// The engine's address, as `DOCKER_HOST` has it.
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
     /// The API client, for calls inside [`Engine::call`].

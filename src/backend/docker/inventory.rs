@@ -149,6 +149,8 @@ enum NotRemoved {
     InvalidId,
     #[error("it is not this bottle's, by its {0}")]
     NotOwned(&'static str),
+    #[error("the engine says that it is removed, but it still exists")]
+    StillThere,
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
@@ -159,6 +161,7 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
     }
     let deadline = tokio::time::Instant::now() + RELEASE_TIMEOUT;
     loop {
+        let is_late = tokio::time::Instant::now() >= deadline;
         if !is_there(engine, names, resource).await? {
             return Ok(());
         }
@@ -171,14 +174,13 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
             {
                 return Ok(());
             }
-            Ok(()) if resource.kind == GUEST => return Ok(()),
+            // A container is only stopped here. An image on which others are based stays without its name.
+            Ok(()) if [GUEST, IMAGE].contains(&resource.kind.as_str()) => return Ok(()),
             Err(error) if error.is_missing() => return Ok(()),
+            Err(error) if !is_transient(&error) || is_late => return Err(error.into()),
+            Ok(()) if is_late => return Err(NotRemoved::StillThere),
             // The next check shows whether the resource is removed.
-            Ok(()) => {}
-            Err(error) if !is_transient(&error) || tokio::time::Instant::now() >= deadline => {
-                return Err(error.into());
-            }
-            Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
+            _ => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
 }
@@ -250,6 +252,11 @@ async fn request_removal(engine: &Engine, names: &Names, resource: &Resource) ->
         GUEST => {
             let killed = docker.kill_container(&resource.id, None::<KillContainerOptions>);
             match engine.call(killed).await {
+                // Some engines kill no paused container.
+                Err(error) if error.contains("paused") => {
+                    engine.call(docker.unpause_container(&resource.id)).await?;
+                    engine.call(docker.kill_container(&resource.id, None::<KillContainerOptions>)).await
+                }
                 // The container does not run.
                 Err(EngineError::Refused { status: 409, .. }) => Ok(()),
                 killed => killed,
@@ -257,13 +264,18 @@ async fn request_removal(engine: &Engine, names: &Names, resource: &Resource) ->
         }
         IMAGE => kept::remove_image(engine, &resource.id).await,
         _ => {
-            // The anonymous volumes of the image are removed too.
+            // The volumes of the image are removed too, except by a reader, which has those of the kept container.
+            let volumes = resource.kind != READER;
             let options =
-                RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
+                RemoveContainerOptions { force: true, v: volumes, ..RemoveContainerOptions::default() };
             let image = kept::base_image(engine, names, &resource.id).await?;
             engine.call(docker.remove_container(&resource.id, Some(options))).await?;
             if let Some(image) = image {
-                kept::remove_image(engine, &image).await?;
+                match kept::remove_image(engine, &image).await {
+                    // Another container of the bottle uses the image.
+                    Err(EngineError::Refused { status: 409, .. }) => {}
+                    removed => removed?,
+                }
             }
             match resource.kind.as_str() {
                 LAYERS => remove_listener_dir(engine, names, &resource.slug).await,

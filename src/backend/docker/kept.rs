@@ -1,46 +1,36 @@
-//! Resumes a kept container, or opens its files.
-//!
-//! The network or the socket volume of the container's launch no longer exists. A new container with the same files therefore replaces it:
+//! Continues a kept container, or opens its files.
 //!
 //! ```text
-//!   agent (stopped) ─commit─► image ─rename─► agent, set aside ─create─► agent (new) ─remove─► only the new one
+//!   wired as now:  agent (stopped) ─limits─► the same container, which the caller starts again
+//!   otherwise:     agent (stopped) ─image─► image ─rename─► agent, set aside ─create─► agent (new) ─remove─► only the new one
 //! ```
-//! After a crash, either the old or the new container is complete. Both have the same label.
+//! A container whose network no longer exists cannot be started again, nor can a container change its user, its mounts or
+//! its runtime. A new container with the same files, and with the volumes of the image, therefore replaces it. After a
+//! crash, either the old or the new container is complete. Both have the same label.
 
+use bollard::models::{ContainerCreateBody, ContainerInspectResponse, ContainerUpdateBody, HostConfig};
 use bollard::query_parameters::{
     InspectContainerOptions, RemoveContainerOptionsBuilder, RemoveImageOptions, RenameContainerOptions,
 };
 use bottle_contract::names::Slug;
+use sha2::{Digest, Sha256};
 
 use super::agent::Agent;
-use super::commit::{KEPT_HOME, KEPT_SLUG, commit, inspect, list_labelled};
+use super::commit::{KEPT_HOME, KEPT_SLUG, inspect, list_labelled};
 use super::container::{Found, create, find, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
-use super::inventory::{GUEST, READER};
-use super::launch::for_another;
-use super::names::{Names, OPENED, Part};
-use crate::backend::{Access, BackendError, KeptFiles, LAYERS, Launch, Resource};
+use super::flatten::{self, MAX_LAYERS, Source};
+use super::names::{Names, Part, WIRING};
+use crate::backend::{BackendError, LAYERS, Ledger, ProgressSink, Resource};
 
 /// The repository name of kept containers' images.
 const REPOSITORY: &str = "bottle-kept";
 /// The [`Resource::kind`] of a kept container's image that no container uses.
 pub(super) const IMAGE: &str = "kept-image";
 
-/// Commits the kept container, sets it aside, and returns the id of the committed image.
-///
-/// # Errors
-/// [`BackendError`] when there is no kept container, or the engine fails.
-pub(super) async fn commit_kept(
-    engine: &Engine,
-    names: &Names,
-    launch: &Launch<'_>,
-) -> Result<String, BackendError> {
-    let slug = &launch.plan.identity.slug;
-    let failed = |error: EngineError| error.during(&format!("resume the kept container of {slug}"));
-    let kept = find_kept(engine, names, slug, "resume").await?;
-    set_aside(engine, names, slug).await.map_err(failed)?;
-    commit_files(engine, names, slug, &kept.id, "").await.map_err(failed)
-}
+/// The number of layers at which the image of a new container is flattened. It leaves room for the layers of later
+/// snapshots.
+pub(super) const FLATTENED_AT: usize = 100;
 
 /// Finds the kept container of a bottle.
 ///
@@ -55,82 +45,178 @@ async fn find_kept(engine: &Engine, names: &Names, slug: &Slug, verb: &str) -> R
     find_agent(engine, names, slug).await.map_err(failed)?.ok_or_else(gone)
 }
 
-/// Commits the files of a kept container, and returns the id of the image. Until a container uses the image, cleanup
-/// finds it by its label. Afterwards the image is removed with that container.
-async fn commit_files(
+/// Returns the id of a stopped container with the kept files and the settings of `agent`, whose image is ignored. It is
+/// the kept container itself if that one is wired in the same way, otherwise a new one that replaces it. Records it.
+///
+/// # Errors
+/// [`BackendError`] when there is no kept container, or the engine fails. `verb` says what it is needed for.
+pub(super) async fn continue_kept(
+    engine: &Engine,
+    ledger: &dyn Ledger,
+    verb: &str,
+    agent: Agent<'_>,
+    progress: &ProgressSink,
+) -> Result<String, BackendError> {
+    let Agent { names, slug, .. } = agent;
+    let failed = |error: EngineError| error.during(&format!("{verb} the kept container of {slug}"));
+    let kept = find_kept(engine, names, slug, verb).await?;
+    if fits(engine, &kept.id, &agent.body()).await.map_err(failed)? {
+        restore_name(engine, names, slug).await.map_err(failed)?;
+        ledger.record(Resource::new(slug, LAYERS, kept.id.clone()))?;
+        return Ok(kept.id);
+    }
+    let image = image_of_files(engine, names, slug, &kept.id, ("", FLATTENED_AT), progress).await;
+    let image = image.map_err(failed)?;
+    set_aside(engine, names, slug).await.map_err(failed)?;
+    let agent = Agent { image: &image, ..agent };
+    let container = create_agent(engine, &agent, Some(&kept.id)).await.map_err(failed)?;
+    ledger.record(Resource::new(slug, LAYERS, container.clone()))?;
+    // The new container has the volumes.
+    remove_set_aside(engine, names, slug, false).await.map_err(failed)?;
+    Ok(container)
+}
+
+/// Creates a container that reads a copy of the kept files, with the settings of `agent`, whose image is ignored. Returns
+/// its id. The kept container stays as it is.
+///
+/// # Errors
+/// As [`continue_kept`].
+pub(super) async fn make_reader(engine: &Engine, agent: Agent<'_>) -> Result<String, BackendError> {
+    let Agent { names, slug, .. } = agent;
+    let failed = |error: EngineError| error.during(&format!("open the kept container of {slug}"));
+    let kept = find_kept(engine, names, slug, "open").await?;
+    let progress = ProgressSink::discard();
+    let image = image_of_files(engine, names, slug, &kept.id, ("-read", MAX_LAYERS), &progress).await;
+    let image = image.map_err(failed)?;
+    let agent = Agent { image: &image, ..agent };
+    create_agent(engine, &agent, Some(&format!("{}:ro", kept.id))).await.map_err(failed)
+}
+
+/// Creates an agent's container, labelled with its wiring. Its image's volumes are those of the container `volumes_of`, if
+/// given. Returns its id.
+///
+/// # Errors
+/// [`EngineError`].
+pub(super) async fn create_agent(
+    engine: &Engine,
+    agent: &Agent<'_>,
+    volumes_of: Option<&str>,
+) -> Result<String, EngineError> {
+    let mut body = agent.body();
+    let wiring = wiring(&body);
+    body.labels.get_or_insert_default().insert(WIRING.to_owned(), wiring);
+    let volumes_from = volumes_of.map(|container| vec![container.to_owned()]);
+    body.host_config.get_or_insert_default().volumes_from = volumes_from;
+    create(engine, &agent.names.name(agent.part, agent.slug), body).await
+}
+
+/// Returns an image with the files of a kept container. Until a container uses the image, cleanup finds it by its label.
+/// Afterwards the image is removed with that container. `suffix` ends the image's tag; an image with `limit` layers is
+/// flattened.
+async fn image_of_files(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
     container: &str,
-    suffix: &str,
+    (suffix, limit): (&str, usize),
+    progress: &ProgressSink,
 ) -> Result<String, EngineError> {
     let tag = format!("{}-{slug}{suffix}", names.home());
     let labels = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
-    commit(engine, container, (REPOSITORY, &tag), &labels).await
+    let source = Source { engine, names, slug, progress };
+    source.image_of_container(container, limit, (REPOSITORY, &tag), &labels).await
 }
 
-/// Creates and records the container in which the preserved files are opened, without a network. Returns its id. Does
-/// not start it.
-///
-/// The kept container itself cannot be started again, because the network or the socket volume of its launch no longer
-/// exists. To change the files, a new container replaces it as for a resume. The new container can be started again any
-/// number of times, so that not every command adds a layer to the image. To read the files, the container runs read-only on a copy, and the kept container
-/// stays.
+/// Returns the image, or an image with the same files and fewer layers if it has too many.
 ///
 /// # Errors
-/// [`BackendError`] when there is no kept container, or the engine fails.
-pub(super) async fn open(
+/// [`EngineError`].
+pub(super) async fn shallow(
     engine: &Engine,
     names: &Names,
-    kept: &KeptFiles<'_>,
-    program: &str,
-    runtime: Option<&str>,
-) -> Result<String, BackendError> {
-    let slug = kept.slug;
-    let failed = |error: EngineError| error.during(&format!("open the files of {slug}"));
-    let found = find_kept(engine, names, slug, "open").await?;
-    let inside = kept.sandbox.prepared.inside.as_ref().ok_or_else(for_another)?;
-    let (part, image) = match kept.access {
-        Access::Write if is_opened(engine, &found.id, program).await.map_err(failed)? => {
-            kept.ledger.record(Resource::new(slug, GUEST, found.id.clone()))?;
-            return Ok(found.id);
-        }
-        Access::Write => {
-            set_aside(engine, names, slug).await.map_err(failed)?;
-            (Part::Agent, commit_files(engine, names, slug, &found.id, "").await.map_err(failed)?)
-        }
-        Access::Read => {
-            (Part::Reader, commit_files(engine, names, slug, &found.id, "-read").await.map_err(failed)?)
-        }
-    };
-    let agent = Agent {
-        names,
-        slug,
-        part,
-        image: &image,
-        user: (inside.uid, inside.gid),
-        program,
-        transport: None,
-        read_only: kept.access == Access::Read,
-        limits: &kept.sandbox.limits,
-        runtime,
-        api: engine.pong.api,
-    };
-    let container = create(engine, &names.name(part, slug), agent.body()).await.map_err(failed)?;
-    if part == Part::Reader {
-        kept.ledger.record(Resource::new(slug, READER, container.clone()))?;
-        return Ok(container);
+    slug: &Slug,
+    image: String,
+    progress: &ProgressSink,
+) -> Result<String, EngineError> {
+    if flatten::layers(engine, &image).await?.is_none_or(|layers| layers < FLATTENED_AT) {
+        return Ok(image);
     }
-    kept.ledger.record_all(&[LAYERS, GUEST].map(|kind| Resource::new(slug, kind, container.clone())))?;
-    remove_set_aside(engine, names, slug).await.map_err(failed)?;
-    Ok(container)
+    let tag = format!("{}-{slug}", names.home());
+    let labels = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
+    let source = Source { engine, names, slug, progress };
+    source.flat_image(&image, (REPOSITORY, &tag), &labels).await
 }
 
-/// Whether the container was created to open the files, with this program volume.
-async fn is_opened(engine: &Engine, container: &str, program: &str) -> Result<bool, EngineError> {
+/// Whether the container can be started with the settings of `wanted`. Changes its limits if they differ.
+async fn fits(engine: &Engine, container: &str, wanted: &ContainerCreateBody) -> Result<bool, EngineError> {
     let asked = engine.docker().inspect_container(container, None::<InspectContainerOptions>);
-    let labels = engine.call(asked).await?.config.and_then(|config| config.labels).unwrap_or_default();
-    Ok(labels.get(OPENED).is_some_and(|volume| volume == program))
+    let ContainerInspectResponse { config, host_config, .. } = engine.call(asked).await?;
+    let labels = config.and_then(|config| config.labels).unwrap_or_default();
+    if labels.get(WIRING).is_none_or(|label| *label != wiring(wanted)) {
+        return Ok(false);
+    }
+    let (now, wanted) = (host_config.unwrap_or_default(), wanted.host_config.clone().unwrap_or_default());
+    match changed_limits(&now, &wanted) {
+        Limits::Same => Ok(true),
+        Limits::Removed => Ok(false),
+        Limits::Changed(changed) => {
+            engine.call(engine.docker().update_container(container, *changed)).await.map(|()| true)
+        }
+    }
+}
+
+/// A hash of all settings that a container cannot change, except its image.
+fn wiring(body: &ContainerCreateBody) -> String {
+    let mut body = body.clone();
+    body.image = None;
+    if let Some(host) = &mut body.host_config {
+        (host.memory, host.memory_swap, host.nano_cpus, host.pids_limit) = (None, None, None, None);
+    }
+    // The keys of a JSON value are sorted. The encoding never fails, because the keys of its maps are strings.
+    let value = serde_json::to_value(&body).unwrap_or_default();
+    hex::encode(Sha256::digest(value.to_string()))
+}
+
+/// How the limits of a container differ from the wanted ones.
+#[derive(Debug, PartialEq)]
+enum Limits {
+    Same,
+    Changed(Box<ContainerUpdateBody>),
+    /// A limit is set and not wanted. An engine cannot remove it.
+    Removed,
+}
+
+fn changed_limits(now: &HostConfig, wanted: &HostConfig) -> Limits {
+    let pair = |field: fn(&HostConfig) -> Option<i64>| {
+        let set = |host| field(host).filter(|limit| *limit > 0);
+        (set(now), set(wanted))
+    };
+    let pairs = [pair(|host| host.memory), pair(|host| host.nano_cpus), pair(|host| host.pids_limit)];
+    if pairs.iter().any(|(now, wanted)| now.is_some() && wanted.is_none()) {
+        return Limits::Removed;
+    }
+    if pairs.iter().all(|(now, wanted)| now == wanted) {
+        return Limits::Same;
+    }
+    let [(_, memory), (_, nano_cpus), (_, pids_limit)] = pairs;
+    let memory_swap = memory.and(wanted.memory_swap);
+    Limits::Changed(Box::new(ContainerUpdateBody {
+        memory,
+        memory_swap,
+        nano_cpus,
+        pids_limit,
+        ..ContainerUpdateBody::default()
+    }))
+}
+
+/// Gives a container that an interrupted launch set aside its name back, if there is no other one.
+async fn restore_name(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
+    if find(engine, names, Part::Agent, slug).await?.is_some() {
+        return Ok(());
+    }
+    let Some(aside) = find(engine, names, Part::Kept, slug).await? else { return Ok(()) };
+    let options = RenameContainerOptions { name: names.name(Part::Agent, slug) };
+    engine.call(engine.docker().rename_container(&aside.id, options)).await
 }
 
 /// Renames the agent's container to free its name. Does nothing if an interrupted launch already renamed it.
@@ -140,18 +226,24 @@ async fn is_opened(engine: &Engine, container: &str, program: &str) -> Result<bo
 pub(super) async fn set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
     let Some(agent) = find(engine, names, Part::Agent, slug).await? else { return Ok(()) };
     // A container that was set aside earlier is outdated, because the present one was created from it.
-    remove_set_aside(engine, names, slug).await?;
+    remove_set_aside(engine, names, slug, false).await?;
     let options = RenameContainerOptions { name: names.name(Part::Kept, slug) };
     engine.call(engine.docker().rename_container(&agent.id, options)).await
 }
 
-/// Removes the container that was set aside. The new container has its files.
+/// Removes the container that was set aside, because the new container replaces it. `volumes` says whether the volumes of
+/// its image are removed too.
 ///
 /// # Errors
 /// [`EngineError`] when the container cannot be removed.
-pub(super) async fn remove_set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
+pub(super) async fn remove_set_aside(
+    engine: &Engine,
+    names: &Names,
+    slug: &Slug,
+    volumes: bool,
+) -> Result<(), EngineError> {
     let Some(aside) = find(engine, names, Part::Kept, slug).await? else { return Ok(()) };
-    let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+    let options = RemoveContainerOptionsBuilder::new().force(true).v(volumes).build();
     engine.call_if_there(engine.docker().remove_container(&aside.id, Some(options))).await.map(drop)
 }
 
@@ -203,13 +295,68 @@ pub(super) async fn base_image(
     Ok(container.image.filter(|_| labels.get(KEPT_HOME).is_some_and(|home| home == names.home())))
 }
 
-/// Removes the image of a kept container. An image in use stays, which is no error.
+/// Removes the image of a kept container. If other images are based on it, such as a snapshot, it only loses its name: the
+/// engine removes it with the last of them.
 ///
 /// # Errors
-/// [`EngineError`] when the image cannot be removed for another reason.
+/// [`EngineError`] when the image cannot be removed, because a container uses it or for another reason.
 pub(super) async fn remove_image(engine: &Engine, id: &str) -> Result<(), EngineError> {
-    match engine.call(engine.docker().remove_image(id, None::<RemoveImageOptions>, None)).await {
-        Err(EngineError::Refused { status: 404 | 409, .. }) => Ok(()),
-        other => other.map(drop),
+    let remove = async |name: &str| {
+        engine.call_if_there(engine.docker().remove_image(name, None::<RemoveImageOptions>, None)).await
+    };
+    let refused = match remove(id).await {
+        Err(error @ EngineError::Refused { status: 409, .. }) => error,
+        other => return other.map(drop),
+    };
+    let tags = inspect(engine, id).await?.map(|image| image.tags).unwrap_or_default();
+    let own: Vec<&String> = tags.iter().filter(|tag| tag.starts_with(REPOSITORY)).collect();
+    if own.is_empty() && !refused.contains("child images") {
+        return Err(refused);
+    }
+    for tag in own {
+        remove(tag).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wiring_ignores_the_image_and_the_limits_only() {
+        let body = |image: &str, user: &str, memory, runtime: Option<&str>| ContainerCreateBody {
+            image: Some(image.to_owned()),
+            user: Some(user.to_owned()),
+            host_config: Some(HostConfig {
+                memory,
+                runtime: runtime.map(str::to_owned),
+                sysctls: Some((0..20).map(|n| (format!("a{n}"), "1".to_owned())).collect()),
+                ..HostConfig::default()
+            }),
+            ..ContainerCreateBody::default()
+        };
+        let one = wiring(&body("a", "1:1", None, None));
+        assert_eq!(one, wiring(&body("b", "1:1", Some(1 << 30), None)));
+        assert_ne!(one, wiring(&body("a", "2:2", None, None)));
+        assert_ne!(one, wiring(&body("a", "1:1", None, Some("runsc"))));
+    }
+
+    #[test]
+    fn limits_are_changed_in_place_unless_one_is_removed() {
+        let host = |memory: Option<i64>, pids: Option<i64>| HostConfig {
+            memory,
+            memory_swap: memory,
+            pids_limit: pids,
+            ..HostConfig::default()
+        };
+        // The engine reports a missing limit as 0.
+        assert_eq!(changed_limits(&host(Some(0), Some(9)), &host(None, Some(9))), Limits::Same);
+        assert_eq!(changed_limits(&host(Some(5), Some(9)), &host(None, Some(9))), Limits::Removed);
+        let Limits::Changed(changed) = changed_limits(&host(Some(0), Some(9)), &host(Some(7), Some(9)))
+        else {
+            panic!("unchanged");
+        };
+        assert_eq!((changed.memory, changed.memory_swap, changed.pids_limit), (Some(7), Some(7), Some(9)));
     }
 }

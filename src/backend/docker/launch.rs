@@ -18,13 +18,13 @@ use super::attach::{Attached, attach};
 use super::bundle::Bundle;
 use super::container::{self, create, start};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
-use super::inventory::{BUNDLE, GUEST, VOLUME};
+use super::inventory::{BUNDLE, GUEST, READER, VOLUME};
 use super::names::{self, Names, Part};
 use super::network::{self, Net, Transport};
 use super::{bundle, kept, snapshot_images, subnets};
 use crate::backend::{
-    BackendError, BackendErrorKind, ByteStream, ContainerImages, GATE_FOLDER, ImageInfo, KeptFiles, LAYERS,
-    Launch, Origin, Prepared, Resource, SIDECAR_LOGS,
+    Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, GATE_FOLDER, ImageInfo, KeptFiles,
+    LAYERS, Launch, Ledger, Origin, Prepared, ProgressSink, Resource, SIDECAR_LOGS,
 };
 use crate::host::docker_settings::DockerTransport;
 
@@ -60,7 +60,9 @@ impl Launches {
                 let made = network::make(engine, names, subnets, Part::Inner, slug, launch.ledger);
                 Transport::Network(made.await?)
             }
-            DockerTransport::Socket => Transport::Socket(make_listener_dir(engine, names, launch).await?),
+            DockerTransport::Socket => {
+                Transport::Socket(make_listener_dir(engine, names, slug, launch.ledger).await?)
+            }
         };
         locked(&self.transports).insert(slug.clone(), transport);
         Ok(())
@@ -139,20 +141,11 @@ impl Launches {
         let slug = &launch.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bottle");
         let (transport, contained, inside) = (self.transport(slug)?, contained(prepared)?, inside(prepared)?);
-        let image = match launch.origin {
-            Origin::New => inside.image.clone(),
-            Origin::Snapshot(snapshot) => {
-                let image = snapshot_images::image_of(engine, names, snapshot).await?;
-                kept::set_aside(engine, names, slug).await.map_err(failed)?;
-                image
-            }
-            Origin::Kept => kept::commit_kept(engine, names, launch).await?,
-        };
         let agent = Agent {
             names,
             slug,
             part: Part::Agent,
-            image: &image,
+            image: &inside.image,
             user: (inside.uid, inside.gid),
             program: &contained.program,
             transport: Some(&transport),
@@ -161,11 +154,27 @@ impl Launches {
             runtime,
             api: engine.pong.api,
         };
-        let id = create(engine, &names.name(Part::Agent, slug), agent.body()).await.map_err(failed)?;
-        launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
-        if *launch.origin != Origin::New {
-            kept::remove_set_aside(engine, names, slug).await.map_err(failed)?;
-        }
+        let id = match launch.origin {
+            Origin::New => {
+                let id = kept::create_agent(engine, &agent, None).await.map_err(failed)?;
+                launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
+                id
+            }
+            Origin::Snapshot(snapshot) => {
+                let image = snapshot_images::image_of(engine, names, snapshot).await?;
+                let image =
+                    kept::shallow(engine, names, slug, image, launch.progress).await.map_err(failed)?;
+                kept::set_aside(engine, names, slug).await.map_err(failed)?;
+                let agent = Agent { image: &image, ..agent };
+                let id = kept::create_agent(engine, &agent, None).await.map_err(failed)?;
+                launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
+                kept::remove_set_aside(engine, names, slug, true).await.map_err(failed)?;
+                id
+            }
+            Origin::Kept => {
+                kept::continue_kept(engine, launch.ledger, "resume", agent, launch.progress).await?
+            }
+        };
         let attached = attach(engine, &id, Some(&log_of(launch.state, "guest"))).await.map_err(failed)?;
         launch.ledger.record(Resource::new(slug, GUEST, id.clone()))?;
         start(engine, &id).await.map_err(failed)?;
@@ -183,7 +192,35 @@ impl Launches {
         runtime: Option<&str>,
     ) -> Result<(), BackendError> {
         let failed = |error: EngineError| error.during(&format!("open the files of {}", files.slug));
-        let id = kept::open(engine, names, files, program, runtime).await?;
+        let KeptFiles { slug, sandbox, .. } = *files;
+        let (uid, gid) = inside(&sandbox.prepared).map(|inside| (inside.uid, inside.gid))?;
+        let agent = Agent {
+            names,
+            slug,
+            part: Part::Reader,
+            image: "",
+            user: (uid, gid),
+            program,
+            transport: None,
+            read_only: true,
+            limits: &sandbox.limits,
+            runtime,
+            api: engine.pong.api,
+        };
+        let (kind, id) = match files.access {
+            Access::Read => (READER, kept::make_reader(engine, agent).await?),
+            Access::Write => {
+                // The container is wired as for the socket transport, without a proxy behind the sockets, so that it can
+                // be started again later.
+                let transport =
+                    Transport::Socket(make_listener_dir(engine, names, slug, files.ledger).await?);
+                let agent =
+                    Agent { part: Part::Agent, transport: Some(&transport), read_only: false, ..agent };
+                let progress = ProgressSink::discard();
+                (GUEST, kept::continue_kept(engine, files.ledger, "open", agent, &progress).await?)
+            }
+        };
+        files.ledger.record(Resource::new(slug, kind, id.clone()))?;
         let attached = attach(engine, &id, Some(&log_of(files.state, "guest"))).await.map_err(failed)?;
         start(engine, &id).await.map_err(failed)?;
         locked(&self.opened).insert((files.slug.clone(), Part::Agent), attached);
@@ -242,11 +279,11 @@ impl Launches {
 async fn make_listener_dir(
     engine: &Engine,
     names: &Names,
-    launch: &Launch<'_>,
+    slug: &Slug,
+    ledger: &dyn Ledger,
 ) -> Result<String, BackendError> {
-    let slug = &launch.plan.identity.slug;
     let name = names.name(Part::Sockets, slug);
-    launch.ledger.record(Resource::new(slug, VOLUME, name.clone()))?;
+    ledger.record(Resource::new(slug, VOLUME, name.clone()))?;
     let (uid, gid) = bundle_user();
     let options = format!("size={LISTENER_DIR_SIZE},mode=0755,uid={uid},gid={gid},nosuid,nodev,noexec");
     let request = VolumeCreateRequest {
@@ -298,7 +335,7 @@ fn inside(prepared: &Prepared) -> Result<&ImageInfo, BackendError> {
 }
 
 /// The error when the inputs of a launch come from another backend.
-pub(super) fn for_another() -> BackendError {
+fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }
 

@@ -7,7 +7,7 @@
 //!           ║ standard streams                                          ║ standard streams
 //!           ╚═════════════════════════ the keeper ══════════════════════╝
 //! ```
-//! - `engine`, `ping`: the connection and its errors
+//! - `engine`, `ping`: the connection and its errors · `identity`: which engine it is
 //! - `names`: names and labels of a bottle's objects
 //! - `subnets`, `routes`, `network`: addresses and networks
 //! - `runtime`: the transport that the container runtime supports
@@ -16,7 +16,9 @@
 //! - `container`, `attach`: create, start, find and attach to containers
 //! - `prepare`, `images`: the images and the program volume of a bottle · `launch`: the state of a launch between its
 //!   phases
-//! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers and opens their files
+//! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers and opens their files · `flatten`: limits the
+//!   layers of images
+//! - `run_state`: whether the containers run
 //! - `changed_work`: detects changes in a bottle's workspace
 //! - `inventory`: lists and removes resources · `listing`: lists an engine's images
 //! - `check`: the findings of `bottle doctor`
@@ -34,7 +36,9 @@ mod commit;
 mod container;
 pub mod container_entry;
 mod engine;
+mod flatten;
 mod hardened;
+mod identity;
 pub mod images;
 mod inventory;
 mod kept;
@@ -45,6 +49,7 @@ mod network;
 mod ping;
 mod prepare;
 mod routes;
+mod run_state;
 mod runtime;
 mod snapshot_images;
 mod subnets;
@@ -62,8 +67,8 @@ use self::images::Images;
 use self::launch::Launches;
 use self::names::{Names, Part};
 use super::{
-    Backend, BackendError, ByteStream, Capabilities, Check, Frozen, KeptFiles, Launch, Lifecycle, Prepared,
-    Preview, ProgressSink, Resource, Snapshot, Snapshots, Step, Unused,
+    Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Frozen, KeptFiles, Launch,
+    Lifecycle, Prepared, Preview, ProgressSink, Resource, RunState, Snapshot, Snapshots, Step, Unused,
 };
 use crate::causes;
 use crate::host::Host;
@@ -132,7 +137,17 @@ impl Backend for DockerBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { isolates: true, snapshot: true, live_commit: true, pause: false }
+        Capabilities { isolates: true, snapshot: true, live_commit: true, pause: false, commit_pauses: true }
+    }
+
+    async fn identity(&self) -> Result<Option<EngineIdentity>, BackendError> {
+        let doing = "find out which engine this is";
+        let engine = self.engine(doing).await?;
+        identity::query(engine).await.map(Some).map_err(|error| error.during(doing))
+    }
+
+    fn engine_address(&self) -> Option<String> {
+        Engine::address_for(&self.host)
     }
 
     async fn check(&self) -> Check {
@@ -229,6 +244,16 @@ impl Lifecycle for DockerBackend {
         let doing = "list the bottles' resources";
         let Some(engine) = self.engine_if_any(doing).await? else { return Ok(Vec::new()) };
         inventory::enumerate(engine, &self.names).await.map_err(|error| error.during(doing))
+    }
+
+    async fn run_state(&self, slug: &Slug) -> Result<RunState, BackendError> {
+        let engine = self.engine("find out whether the bottle runs").await?;
+        run_state::run_state(engine, &self.names, slug).await
+    }
+
+    async fn unpause(&self, slug: &Slug) -> Result<(), BackendError> {
+        let engine = self.engine("continue the bottle").await?;
+        run_state::unpause(engine, &self.names, slug).await
     }
 
     async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {

@@ -17,9 +17,9 @@ pub(super) const SLUG: &str = "bottle.slug";
 /// The label that contains the object's part.
 pub(super) const ROLE: &str = "bottle.role";
 
-/// The label, on an agent's container that has no network and no proxy, with the name of its program volume. Such a
-/// container can be started again to change the preserved files.
-pub(super) const OPENED: &str = "bottle.opened";
+/// The label, on an agent's container, with a hash of the settings that the container cannot change. A launch with the same
+/// settings starts a kept container again.
+pub(super) const WIRING: &str = "bottle.wiring";
 
 /// The part that an object has in its bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

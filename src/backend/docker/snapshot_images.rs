@@ -3,8 +3,10 @@
 //! A snapshot is named `bottle-snapshot:<home>-<slug>-<microseconds>`, and its labels contain the same data. Each
 //! snapshot is a separate image that can be removed alone, even if it shares layers with others.
 
+use std::path::Path;
+
 use bollard::query_parameters::{InspectContainerOptions, RemoveImageOptionsBuilder};
-use bottle_contract::names::Slug;
+use bottle_contract::names::{Slug, WORKSPACE};
 use jiff::Timestamp;
 
 use super::commit::{
@@ -13,6 +15,7 @@ use super::commit::{
 };
 use super::container::find_agent;
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT, REMOVED_HINT};
+use super::flatten::{MAX_LAYERS, Source};
 use super::names::Names;
 use crate::backend::{BackendError, Copied, Frozen, ProgressSink, Snapshot};
 
@@ -38,7 +41,14 @@ pub(super) async fn freeze(
     let tag = format!("{}-{slug}-{}", names.home(), made_at.as_microsecond());
     let moment = made_at.to_string();
     let labels = [(SNAPSHOT_HOME, names.home()), (SNAPSHOT_SLUG, slug.as_str()), (SNAPSHOT_MADE_AT, &moment)];
-    let id = commit(engine, &container.id, (SNAPSHOT_REPOSITORY, &tag), &labels).await.map_err(failed)?;
+    let named = (SNAPSHOT_REPOSITORY, tag.as_str());
+    let committed = if container.running {
+        commit(engine, &container.id, named, &labels).await
+    } else {
+        let source = Source { engine, names, slug, progress };
+        source.image_of_container(&container.id, MAX_LAYERS, named, &labels).await
+    };
+    let id = committed.map_err(failed)?;
     let image = inspect(engine, &id).await.map_err(failed)?;
     let gone =
         || BackendError::failed(format!("the new snapshot of {slug} was removed")).with_hint(REMOVED_HINT);
@@ -47,7 +57,9 @@ pub(super) async fn freeze(
     let snapshot = snapshot_from_image(engine, names.home(), image, previous).await.map_err(failed)?;
     let snapshot = snapshot.ok_or_else(|| BackendError::failed("the engine lost the snapshot's labels"))?;
     progress.report(Copied { files: 0, bytes: snapshot.bytes.unwrap_or_default() });
-    Ok(Frozen { snapshot, notes: Vec::new() })
+    let volumes = volumes_of(engine, &container.id).await.map_err(failed)?;
+    let has_workspace = !volumes.iter().any(|path| overlaps(path, WORKSPACE));
+    Ok(Frozen { snapshot, has_workspace, notes: Vec::new() })
 }
 
 /// Implements [`crate::backend::Snapshots::snapshots`].
@@ -116,11 +128,23 @@ pub(super) async fn snapshot_exclusions(
     let Some(found) = find_agent(engine, names, slug).await.map_err(failed)? else {
         return Ok(Vec::new());
     };
-    let asked = engine.docker().inspect_container(&found.id, None::<InspectContainerOptions>);
-    let container = engine.call(asked).await.map_err(failed)?;
-    let mut volumes = container.config.and_then(|config| config.volumes).unwrap_or_default();
-    volumes.sort();
+    let volumes = volumes_of(engine, &found.id).await.map_err(failed)?;
     Ok(volumes.into_iter().map(|path| format!("the volume {path}")).collect())
+}
+
+/// The paths of the volumes of a container's image.
+async fn volumes_of(engine: &Engine, container: &str) -> Result<Vec<String>, EngineError> {
+    let asked = engine.docker().inspect_container(container, None::<InspectContainerOptions>);
+    let config = engine.call(asked).await?.config;
+    let mut volumes = config.and_then(|config| config.volumes).unwrap_or_default();
+    volumes.sort();
+    Ok(volumes)
+}
+
+/// Whether one of the paths is the other one or contains it.
+fn overlaps(one: &str, other: &str) -> bool {
+    let (one, other) = (Path::new(one), Path::new(other));
+    one.starts_with(other) || other.starts_with(one)
 }
 
 /// Reads a snapshot from its image's labels. [`Committed::own_size`] describes `replaced`.

@@ -23,28 +23,49 @@ use super::local::labels::Role;
 use super::local::layers::Kind;
 use super::local::roles::{self, PlainSetup, listen, socket_fds};
 use super::{
-    Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, Images, KeptFiles, Launch,
-    Ledger, Lifecycle, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots,
+    Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Finding, Frozen, Images,
+    KeptFiles, Launch, Ledger, Lifecycle, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots,
 };
 use crate::host::Host;
 use crate::plan::Plan;
+
+/// The environment variable that names the engine on which the backend pretends to be, or is `absent`. On another engine
+/// the backend finds neither files nor snapshots of a bottle.
+const ENGINE: &str = "BOTTLE_FAKE_ENGINE";
+
+/// The file in a bottle's folder that contains the engine's name.
+const ENGINE_FILE: &str = "fake-engine";
 
 /// The test backend without isolation.
 #[derive(Debug)]
 pub struct FakeBackend {
     scope: Scope,
     failing: Failing,
+    engine: Option<String>,
+    /// The folder of the bottles' folders.
+    state: PathBuf,
 }
 
 impl FakeBackend {
     /// Creates the backend for this home, with the failure that the environment requests.
     #[must_use]
     pub fn new(host: &Host) -> Self {
-        Self { scope: Scope::fake(host), failing: Failing::from_environment(host) }
+        Self {
+            scope: Scope::fake(host),
+            failing: Failing::from_environment(host),
+            engine: host.var(ENGINE).map(str::to_owned),
+            state: host.state(),
+        }
     }
 }
 
 impl FakeBackend {
+    /// Whether the bottle is on the engine of this backend.
+    fn is_here(&self, slug: &Slug) -> bool {
+        let on = std::fs::read_to_string(self.state.join(slug.as_str()).join(ENGINE_FILE)).ok();
+        on == self.engine
+    }
+
     async fn start(&self, slug: &Slug, state: &Path, ledger: &dyn Ledger) -> Result<(), BackendError> {
         let listener = listen(&self.scope.runtime_folder(slug).guest_socket())?;
         let spec = GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(state).folder().to_owned() });
@@ -60,8 +81,33 @@ impl Backend for FakeBackend {
         "fake"
     }
 
+    async fn identity(&self) -> Result<Option<EngineIdentity>, BackendError> {
+        match &self.engine {
+            Some(name) if name == "absent" => {
+                Err(BackendError::unavailable("no engine answers", format!("set another {ENGINE}")))
+            }
+            Some(name) => Ok(Some(EngineIdentity {
+                id: name.clone(),
+                data: "memory".to_owned(),
+                address: format!("fake:{name}"),
+                select: format!("{ENGINE}={name}"),
+            })),
+            None => Ok(None),
+        }
+    }
+
+    fn engine_address(&self) -> Option<String> {
+        self.engine.as_ref().map(|name| format!("fake:{name}"))
+    }
+
     fn capabilities(&self) -> Capabilities {
-        Capabilities { isolates: false, snapshot: true, live_commit: true, pause: false }
+        Capabilities {
+            isolates: false,
+            snapshot: true,
+            live_commit: true,
+            pause: false,
+            commit_pauses: false,
+        }
     }
 
     async fn check(&self) -> Check {
@@ -107,6 +153,11 @@ impl Lifecycle for FakeBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::MakeNetwork).await?;
         self.scope.make_folders(launch, Kind::Home, None)?;
+        if let Some(name) = &self.engine {
+            let path = launch.state.join(ENGINE_FILE);
+            std::fs::write(&path, name)
+                .map_err(|error| BackendError::failed("cannot write").because(error))?;
+        }
         // The guest uses the layers folder as its root. The agent's home is below it at the usual path.
         let home = self.scope.layers_in(launch.state).home().join(AGENT_USER);
         std::fs::create_dir_all(&home)
@@ -143,7 +194,9 @@ impl Lifecycle for FakeBackend {
     }
 
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
-        self.scope.enumerate().await
+        let mut all = self.scope.enumerate().await?;
+        all.retain(|resource| self.is_here(&resource.slug));
+        Ok(all)
     }
 
     async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
@@ -179,7 +232,9 @@ impl Snapshots for FakeBackend {
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
         self.failing.at(Step::Snapshots).await?;
-        self.scope.snapshots().await
+        let mut all = self.scope.snapshots().await?;
+        all.retain(|snapshot| self.is_here(&snapshot.slug));
+        Ok(all)
     }
 
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {

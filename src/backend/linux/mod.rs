@@ -345,7 +345,7 @@ impl Backend for LinuxBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { isolates: true, snapshot: true, live_commit: true, pause: false }
+        Capabilities { isolates: true, snapshot: true, live_commit: true, pause: false, commit_pauses: false }
     }
 
     async fn check(&self) -> Check {

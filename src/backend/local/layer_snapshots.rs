@@ -207,7 +207,7 @@ fn store(
     let (size, unstable) = (outcome.size, outcome.unstable);
     write_stamps(&scope.layers(slug), &reference, outcome, unchanged_since);
     let snapshot = Snapshot { slug: slug.clone(), reference, made_at, bytes: Some(size) };
-    Ok(Frozen { snapshot, notes: notes(unstable) })
+    Ok(Frozen { snapshot, has_workspace: true, notes: notes(unstable) })
 }
 
 fn fill(

@@ -122,6 +122,9 @@ async fn follow(events: &mut StreamReceiver, plan: &Plan, progress: &Progress) -
             KeeperEvent::Copied(copied) if now == Some(Phase::Provision) => {
                 progress.bytes("copying the directory", copied.bytes, None);
             }
+            KeeperEvent::Copied(copied) if now == Some(Phase::Sidecars) => {
+                progress.bytes("merging the layers of the bottle's files", copied.bytes, None);
+            }
             KeeperEvent::Running { .. } => return Ok(Ok(())),
             KeeperEvent::Failed(failure) => return Ok(Err(failure)),
             _ => {}
