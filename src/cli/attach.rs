@@ -27,8 +27,9 @@ use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resum
 /// How long the keeper may take to confirm a detach. After that, detaching fails.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a running guest may take to answer a status request. A guest that takes longer counts as dead.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the keeper may take to answer a status request: it may have to connect to the guest again, after the container
+/// engine restarted. After that, the guest counts as dead.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Milliseconds between SIGTERM and SIGKILL for the agent when a signal interrupts this client.
 const INTERRUPTED_GRACE_MS: u64 = 2000;
@@ -261,6 +262,9 @@ pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
     }
     if let Some(overrun) = &ended.overrun {
         output.note(describe_overrun(slug, overrun));
+    }
+    if ended.lost {
+        output.note("its files are lost: something else than bottle removed them");
     }
     if let Some(path) = &ended.kept {
         output.note(format!("its workspace has work, preserved at {path}"));

@@ -15,7 +15,7 @@ use crate::backend::{Backend, Copied, ProgressSink, registry};
 use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::snapshots::{self, SnapshotError};
-use crate::instance::{ClaimError, State, Store};
+use crate::instance::{ClaimError, State, Store, engines};
 use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 
 /// Save a snapshot of a bottle without stopping it, for a later `bottle resume`
@@ -44,6 +44,9 @@ const BOTTLE_QUESTION: Question = Question {
     hint: "`bottle start` starts one",
 };
 
+/// The progress of a commit.
+const SAVING: &str = "saving a snapshot";
+
 async fn commit(host: &Host, slug: &Slug, output: &Output) -> Result<Committed, CliError> {
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) => commit_kept(host, slug, &record, output).await,
@@ -59,9 +62,14 @@ async fn commit_running(
     output: &Output,
 ) -> Result<Committed, CliError> {
     let channel = connect(host, slug).await?;
-    warn_omissions(&*backend_of(host, record)?, slug, output).await;
+    let backend = backend_of(host, record)?;
+    warn_omissions(&*backend, slug, output).await;
+    let words = match backend.capabilities().commit_pauses {
+        true => "saving a snapshot; the bottle's programs pause until it is complete",
+        false => SAVING,
+    };
     let left = "the snapshot is still being saved; `bottle snapshots` shows it once it is complete";
-    progress::with_progress("saving a snapshot", left, output, async |progress| {
+    progress::with_progress(words, left, output, async |progress| {
         let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(keeper_lost)?;
         loop {
             match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
@@ -92,9 +100,10 @@ async fn commit_kept(
     }
     let backend = backend_of(host, record)?;
     let claim = Store::of(host).adopt_idle(slug).map_err(claim_failed)?;
+    engines::require(&*backend, claim.folder(), record).await?;
     warn_omissions(&*backend, slug, output).await;
     let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
-    let commit = progress::with_progress("saving a snapshot", left, output, async |progress| {
+    let commit = progress::with_progress(SAVING, left, output, async |progress| {
         let progress_sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied)));
         snapshots::commit(&*backend, &claim, progress_sink).await.map_err(freeze_failed)
     });
@@ -132,7 +141,7 @@ fn report(slug: &Slug, committed: Committed, output: &Output) -> Result<u8, CliE
 }
 
 fn progress_text(copied: Copied) -> String {
-    format!("saving a snapshot: {} files read, {} copied", copied.files, HumanBytes(copied.bytes))
+    format!("{SAVING}: {} files read, {} copied", copied.files, HumanBytes(copied.bytes))
 }
 
 /// Returns the backend that created a bottle.

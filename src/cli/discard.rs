@@ -12,6 +12,7 @@ use super::progress;
 use super::resume::preserved;
 use super::select_bottle::Question;
 use super::terminal::{self, TerminalUser};
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store, cleanup};
@@ -22,6 +23,9 @@ pub(crate) struct Discard {
     /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::preserved())]
     slug: Option<Slug>,
+    /// Give the bottle up without its engine, which does not exist any more
+    #[arg(long)]
+    forget: bool,
     /// Delete without asking
     #[arg(short, long)]
     yes: bool,
@@ -37,7 +41,8 @@ const BOTTLE_QUESTION: Question = Question {
 impl Discard {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slug = BOTTLE_QUESTION.select(self.slug.clone(), host, output)?;
-        let record = super::block_on(discardable(host, &slug)).map_err(|error| error.about(&slug))?;
+        let record =
+            super::block_on(discardable(host, &slug, self.forget)).map_err(|error| error.about(&slug))?;
         let backend = backend_of(host, &record)?;
         if !self.yes && !confirmed(&slug, output)? {
             output.note("nothing was deleted");
@@ -46,8 +51,19 @@ impl Discard {
         let words = format!("deleting {slug}");
         let left = format!("parts of it remain; `bottle discard {slug}` continues");
         let discarding = async |_| {
-            let discarded = cleanup::discard(host, &*backend, &record).await;
+            let discarded = if self.forget {
+                cleanup::forget(host, &*backend, &record).await.map(|()| false)
+            } else {
+                cleanup::discard(host, &*backend, &record).await
+            };
             discarded.map_err(|error| {
+                let error = match error.downcast::<BackendError>() {
+                    Ok(error) if error.kind == BackendErrorKind::Unavailable => {
+                        return CliError::from(error).about(&slug);
+                    }
+                    Ok(error) => error.into(),
+                    Err(error) => error,
+                };
                 CliError::failed(format!("cannot delete all of {slug}: {error:#}"))
                     .about(&slug)
                     .hint(next_step(host, &slug))
@@ -59,14 +75,20 @@ impl Discard {
         } else {
             String::new()
         };
-        output.note(format!("{slug} was deleted{rest}"));
+        let done =
+            if self.forget { "is forgotten; what its engine has was not removed" } else { "was deleted" };
+        output.note(format!("{slug} {done}{rest}"));
         output.json_or(&Discarded { slug: slug.to_string(), snapshot }, || Ok(()))?;
         Ok(exit::DONE)
     }
 }
 
 /// Returns the record of a bottle with preserved files, or an error whose hint names the next step.
-async fn discardable(host: &Host, slug: &Slug) -> Result<Record, CliError> {
+/// With `forget`, the bottle may also have ended without being preserved.
+async fn discardable(host: &Host, slug: &Slug, forget: bool) -> Result<Record, CliError> {
+    if forget && let Some(State::Dead(record) | State::Preserved(record)) = Store::of(host).state(slug) {
+        return Ok(*record);
+    }
     if let Some(State::Alive(_)) = Store::of(host).state(slug) {
         let hint = format!("`bottle stop {slug}` stops it");
         return Err(CliError::state(format!("{slug} is still running")).hint(hint));

@@ -24,6 +24,8 @@ pub(crate) struct ActiveBottle {
     pub(crate) agent: Option<String>,
     pub(crate) bottles: Vec<String>,
     pub(crate) backend: Option<String>,
+    /// The address of the engine that has the bottle, if the backend has an engine.
+    pub(crate) engine: Option<String>,
     pub(crate) mode: Option<&'static str>,
     pub(crate) status: &'static str,
     pub(crate) started_at: Option<Timestamp>,
@@ -35,6 +37,16 @@ pub(crate) struct ActiveBottle {
     pub(crate) locked: Option<LockOut>,
     /// Why the bottle's record cannot be read, if it cannot.
     pub(crate) problem: Option<String>,
+    /// The address of the engine that commands use now.
+    #[serde(skip)]
+    pub(crate) selected_engine: Option<String>,
+}
+
+impl ActiveBottle {
+    /// The address of the engine that has the bottle, if commands use another one now.
+    pub(crate) fn other_engine(&self) -> Option<&str> {
+        self.engine.as_deref().filter(|address| self.selected_engine.as_deref() != Some(*address))
+    }
 }
 
 /// The output of `bottle cleanup --json`. With `--dry-run`, the lists contain what would be stopped and removed.
@@ -132,11 +144,13 @@ pub(crate) struct ListedSnapshot {
     pub(crate) label: Option<String>,
     pub(crate) agent: Option<String>,
     pub(crate) backend: String,
+    /// The address of the engine that has the snapshot, if the backend has an engine.
+    pub(crate) engine: Option<String>,
     pub(crate) reference: String,
     pub(crate) made_at: Timestamp,
     pub(crate) bytes: Option<u64>,
-    /// `ready`; `gone` when the snapshot was removed by other means; `unknown` when the backend did not
-    /// answer; `unnamed` when the snapshot's bottle has no record.
+    /// `ready`; `gone` when the snapshot was removed by other means; `elsewhere` when it is on another
+    /// engine, or its engine does not answer; `unknown` when the backend did not answer; `unnamed` when the snapshot's bottle has no record.
     pub(crate) status: &'static str,
 }
 

@@ -11,6 +11,7 @@ use super::json_schema::{ActiveBottle, NamedManifest};
 use super::output::{Output, Styles, counted, one_line};
 use super::summary::from_home;
 use super::supervise;
+use crate::backend::registry;
 use crate::host::Host;
 use crate::instance::record::{Mode, Record, Service, Status};
 use crate::instance::{Listed, State, Store};
@@ -51,7 +52,10 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
     let with_proposals = |listed: Listed| {
         let pending = supervise::count_pending(&host.home, &listed.slug);
-        ActiveBottle { pending, ..ActiveBottle::from(listed) }
+        let mut bottle = ActiveBottle { pending, ..ActiveBottle::from(listed) };
+        let backend = bottle.backend.as_deref().and_then(|name| registry::by_name(host, name));
+        bottle.selected_engine = backend.and_then(|backend| backend.engine_address());
+        bottle
     };
     let bottles: Vec<ActiveBottle> = listed.into_iter().map(with_proposals).collect();
     if bottles.is_empty() {
@@ -113,6 +117,10 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         0 => status,
         pending => format!("{status}, {}", styles.yellow(&counted(pending, "proposal"))),
     };
+    let status = match bottle.other_engine() {
+        Some(address) => format!("{status}, {}", styles.yellow(&format!("on {}", one_line(address)))),
+        None => status,
+    };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
     // The supervise sidecar does not isolate the bottle, so it is shown only when it is down.
     let is_shown = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
@@ -164,6 +172,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         color: record.color,
         agent: Some(record.agent.to_string()),
         bottles: record.bottles.iter().map(ToString::to_string).collect(),
+        engine: record.engine.map(|engine| engine.address),
         backend: Some(record.backend),
         mode: Some(mode),
         status: status.unwrap_or(status_name(record.status)),

@@ -24,11 +24,11 @@ use super::session::Signals;
 use super::start::{ConfirmedLaunch, LaunchOptions, backend, preflight, prepare_failed, require_host_keys};
 use super::style::label_color_parser;
 use super::terminal;
-use crate::backend::{Backend, LAYERS, Origin, Snapshot};
+use crate::backend::{Origin, Snapshot};
 use crate::cli::own_rules;
 use crate::host::{Host, Settings};
 use crate::instance::record::{Record, Status};
-use crate::instance::{State, Store};
+use crate::instance::{State, Store, engines};
 use crate::launch::order::Resumed;
 use crate::plan::{self, Flags, HostGitUser, Plan, Workspace};
 use crate::resolve::Resolved;
@@ -129,14 +129,16 @@ impl Resume {
         output: &Output,
     ) -> Result<StartPoint, CliError> {
         let (backend, slug) = (backend_of(host, record)?, &record.slug);
-        let named = Store::of(host).snapshot(&record.slug);
+        let store = Store::of(host);
+        engines::require(&*backend, &store.folder(slug), record).await?;
+        let named = store.snapshot(slug);
         let named = named.map_err(|error| CliError::state(error.to_string()))?;
         let there = backend.snapshots().await?;
         let is = |found: &Snapshot, named: &Snapshot| {
             found.slug == named.slug && found.reference == named.reference
         };
         let snapshot = named.clone().filter(|named| there.iter().any(|found| is(found, named)));
-        let kept = record.kept && has_layers(&*backend, &record.slug).await?;
+        let kept = record.kept && engines::has_layers(&*backend, record).await?;
         let start_from = |origin, discards| Ok(StartPoint { origin, discards });
         match (self.snapshot, kept, snapshot) {
             (true, kept, None) if named.is_some() => {
@@ -150,7 +152,13 @@ impl Resume {
                 .hint("`bottle snapshots` shows all snapshots")),
             (true, kept, Some(snapshot)) => start_from(Origin::Snapshot(snapshot), kept),
             (false, true, _) => start_from(Origin::Kept, false),
-            (false, false, Some(snapshot)) => start_from(Origin::Snapshot(snapshot), false),
+            (false, false, Some(snapshot)) => {
+                if record.kept {
+                    let why = "its preserved files were removed by something else";
+                    output.warn(format!("{slug}: {why}, so it starts from its snapshot"));
+                }
+                start_from(Origin::Snapshot(snapshot), false)
+            }
             (false, false, None) => {
                 let reason =
                     if named.is_some() { "its snapshot was deleted" } else { "its files are missing" };
@@ -227,6 +235,10 @@ pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliErr
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) => Ok(*record),
         Some(State::Alive(_)) => state(format!("{slug} is running"), format!("`bottle attach {slug}` attaches to it")),
+        Some(State::Dead(record)) if record.status == Status::Ended && record.lost => state(
+            format!("{slug} ended when its files were removed by something else than bottle"),
+            "`bottle start` starts a new one".to_owned(),
+        ),
         Some(State::Dead(record)) if record.status == Status::Ended => state(
             format!("{slug} ended, and only its output was preserved"),
             "`bottle start` starts a new one".to_owned(),
@@ -238,12 +250,6 @@ pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliErr
         ),
         Some(State::Damaged(_) | State::Newer(_)) | None => Err(unavailable(host, slug).await),
     }
-}
-
-/// Whether the files exist that the record calls preserved.
-async fn has_layers(backend: &dyn Backend, slug: &Slug) -> Result<bool, CliError> {
-    let all = backend.enumerate().await?;
-    Ok(all.iter().any(|resource| resource.slug == *slug && resource.kind == LAYERS))
 }
 
 /// Returns a unified diff from the manifest of the last start to the current one; none if they are equal.

@@ -18,7 +18,7 @@ use crate::backend::{Snapshot, registry};
 use crate::causes;
 use crate::host::Host;
 use crate::instance::record::{Record, Status};
-use crate::instance::{State, Store, snapshots};
+use crate::instance::{State, Store, engines, snapshots};
 use crate::keeper::protocol::KeeperRequest;
 
 /// List snapshots, or remove one
@@ -64,6 +64,9 @@ pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         let size = snapshot.bytes.map_or_else(|| "?".to_owned(), |bytes| HumanBytes(bytes).to_string());
         let status = match snapshot.status {
             "ready" => styles.green("ready"),
+            "elsewhere" => {
+                styles.yellow(&format!("on {}", snapshot.engine.as_deref().unwrap_or("another engine")))
+            }
             "gone" => styles.red("gone: `bottle resume` starts without it"),
             other => styles.yellow(other),
         };
@@ -94,6 +97,7 @@ async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnapshot>, CliEr
                 let status = match there.get(record.backend.as_str()) {
                     None => "unknown",
                     Some(all) if all.iter().any(|found| found.reference == snapshot.reference) => "ready",
+                    Some(_) if is_elsewhere(host, &store, &record).await => "elsewhere",
                     Some(_) => "gone",
                 };
                 found.push(list_entry(snapshot, &record.backend, Some(&record), status));
@@ -108,6 +112,12 @@ async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnapshot>, CliEr
     Ok(found)
 }
 
+/// Whether the snapshots of this bottle are on another engine, or on one that does not answer.
+async fn is_elsewhere(host: &Host, store: &Store, record: &Record) -> bool {
+    let Ok(backend) = backend_of(host, record) else { return false };
+    engines::require(&*backend, &store.folder(&record.slug), record).await.is_err()
+}
+
 fn list_entry(
     snapshot: Snapshot,
     backend: &str,
@@ -119,6 +129,7 @@ fn list_entry(
         label: record.and_then(|record| record.label.clone()),
         agent: record.map(|record| record.agent.to_string()),
         backend: backend.to_owned(),
+        engine: record.and_then(|record| record.engine.as_ref()).map(|engine| engine.address.clone()),
         reference: snapshot.reference,
         made_at: snapshot.made_at,
         bytes: snapshot.bytes,
@@ -144,6 +155,7 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
         return Err(no_snapshot(slug));
     }
     let backend = backend_of(host, &record)?;
+    engines::require(&*backend, claim.folder(), &record).await?;
     snapshots::remove_all(&*backend, &claim).await.map_err(freeze_failed)?;
     if matches!(record.status, Status::Preserved) && !record.kept {
         // The bottle has no preserved files, so its record is not needed without the snapshot. The record is

@@ -16,8 +16,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::deploy_keys::{self, Tokens};
 use super::record::{DeployKey, Record, Status};
-use super::snapshots;
 use super::store::{Claim, ClaimError, State, Store};
+use super::{engines, snapshots};
 use super::{transcripts, usage};
 use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
 use crate::causes;
@@ -266,6 +266,14 @@ async fn inspect_dead(
         Err(ClaimError::Taken { .. }) => return,
         Err(error) => return found.errors.push(causes::one_line(&error)),
     };
+    let folder = store.folder(&record.slug);
+    // On another engine everything seems to be gone.
+    if !record.has_only_logs()
+        && let Err(error) = engines::require(&**backend, &folder, record).await
+    {
+        found.left.push(causes::one_line(&error));
+        return;
+    }
     if record.is_adoptable() {
         let note = match backend.connect_guest(&record.slug).await {
             Ok(_) => Some("runs without a keeper; the next command adopts it".to_owned()),
@@ -287,7 +295,7 @@ async fn inspect_dead(
         }
     }
     let ended = record.status == Status::Ended;
-    let work = match snapshots::work_since(&**backend, &store.folder(&record.slug), record).await {
+    let work = match snapshots::work_since(&**backend, &folder, record).await {
         // The bottle's keeper already checked for work and removed the workspace.
         _ if ended => false,
         _ if record.kept => true,
@@ -296,11 +304,17 @@ async fn inspect_dead(
     };
     let keeps = Keeps::from_flags(work, has_snapshot(store, record));
     let why = match (ended, record.deploy_keys.is_empty()) {
+        _ if !ended && is_lost(&**backend, record).await => "lost its files: something else removed them",
         (true, true) => "ended; only its logs remain",
         (true, false) => "ended; one of its deploy keys remains",
         (false, _) => "has no keeper",
     };
     found.orphans.push(orphan(record, why, keeps, resources));
+}
+
+/// Whether the bottle had files, and they are gone.
+async fn is_lost(backend: &dyn Backend, record: &Record) -> bool {
+    record.workspace_ready.is_some() && matches!(engines::has_layers(backend, record).await, Ok(false))
 }
 
 /// Whether the bottle has a snapshot. If the state cannot be read, it counts as having one.
@@ -424,12 +438,34 @@ async fn remove_claimed(
 pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<bool> {
     let store = Store::of(host);
     let claim = store.adopt_idle(&record.slug)?;
+    engines::require(backend, claim.folder(), record).await?;
     let snapshot = has_snapshot(&store, record);
     let found = backend.enumerate().await?;
     let own = found.into_iter().filter(|resource| resource.slug == record.slug).collect();
     let orphan = orphan(record, "was discarded", Keeps::from_flags(false, snapshot), own);
     remove_claimed(host, Some(claim), backend, &orphan).await?;
     Ok(snapshot)
+}
+
+/// Removes the state of a bottle whose engine does not exist any more, and revokes its deploy keys. Removes nothing on an
+/// engine.
+///
+/// # Errors
+/// When the bottle's engine answers, the state cannot be removed, or a key cannot be revoked.
+pub async fn forget(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<()> {
+    let claim = Store::of(host).adopt_idle(&record.slug)?;
+    if engines::require(backend, claim.folder(), record).await.is_ok() {
+        anyhow::bail!("the bottle's engine answers; `bottle discard {}` deletes its files", record.slug);
+    }
+    let keys = deploy_keys::revoke(host, &claim, &Tokens::default()).await;
+    if keys.is_empty() {
+        return Ok(claim.remove()?);
+    }
+    claim.update(|record| {
+        record.status = Status::Ended;
+        record.resources.clear();
+    })?;
+    Err(still_registered(&keys))
 }
 
 /// The error for deploy keys that could not be revoked.

@@ -19,6 +19,7 @@ pub mod audit;
 pub mod cleanup;
 pub mod committed;
 pub mod deploy_keys;
+pub mod engines;
 pub mod proxy_log;
 pub mod record;
 pub mod routes;

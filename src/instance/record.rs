@@ -8,7 +8,7 @@ use bottle_contract::session::guest::Exit;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Resource, Sandbox};
+use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
 use crate::host::clock;
 use crate::plan::SecretSource;
@@ -40,6 +40,10 @@ pub struct Record {
     pub copied_all: bool,
     /// The backend's name.
     pub backend: String,
+    /// The engine that has the bottle's resources and its snapshot. `None` on a backend without an engine, and in records
+    /// of older versions.
+    #[serde(default)]
+    pub engine: Option<EngineIdentity>,
     /// Whether the bottle ends when its client disconnects.
     pub mode: Mode,
     /// Whether the agent has a pseudo-terminal.
@@ -87,6 +91,9 @@ pub struct Record {
     /// The exit of the agent, once it exited.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
+    /// Whether the bottle's files were removed by something else before they could be preserved.
+    #[serde(default)]
+    pub lost: bool,
     /// The inputs of the bottle's sandbox, with which its preserved files are opened. Absent in records of older versions.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,

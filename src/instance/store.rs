@@ -561,6 +561,7 @@ mod tests {
             copied_cwd: false,
             copied_all: false,
             backend: "fake".to_owned(),
+            engine: None,
             mode: Mode::Attached,
             terminal: false,
             status: Status::Starting,
@@ -578,6 +579,7 @@ mod tests {
             services: Vec::new(),
             locked: None,
             agent_exit: None,
+            lost: false,
             sandbox: None,
             manifest_hash: String::new(),
         }

@@ -27,6 +27,9 @@ use bottle_contract::suggest::suggest;
 /// another process may hold the bottle's lock for a moment.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The exit code of a failure because of the backend's engine.
+const ENGINE_UNAVAILABLE: u8 = 4;
+
 /// Pause between two attempts to connect.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
@@ -123,7 +126,7 @@ pub enum ClientError {
     /// Another process holds the bottle's lock.
     #[error("{0}")]
     Locked(String),
-    /// The files of a preserved bottle could not be opened.
+    /// The files of a preserved bottle could not be opened, or the engine that has the bottle cannot be used.
     #[error("{}", .0.message)]
     NotOpened(Box<LaunchFailure>),
     /// The keeper sent a message that does not answer the request.
@@ -255,6 +258,10 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, Cl
     match stream.receive().await? {
         KeeperEvent::Running { .. } => Ok(Adoption::Connected(channel)),
         KeeperEvent::Refused(why) => Ok(Adoption::Locked(why)),
+        // The engine that has the bottle does not answer, or this command uses another one.
+        KeeperEvent::Failed(failure) if failure.exit == ENGINE_UNAVAILABLE => {
+            Err(ClientError::NotOpened(Box::new(failure)))
+        }
         KeeperEvent::Failed(failure) => {
             Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message, preserved: false })
         }

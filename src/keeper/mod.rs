@@ -58,7 +58,7 @@ use crate::host::files::FileError;
 use crate::host::process::ProcessId;
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
-use crate::instance::{Claim, ClaimError, Store, routes};
+use crate::instance::{Claim, ClaimError, Store, engines, routes};
 use crate::launch::order::LaunchOrder;
 use crate::launch::{self, Canary, LaunchContext, LaunchError, Peer, Planned, Running};
 use crate::plan::{Plan, Workspace};
@@ -236,15 +236,24 @@ async fn keep_adopted(
     match connect_both(backend, slug).await {
         Ok(running) => {
             let own = ProcessId::own().ok().map(|id| id.to_string());
+            let engine = backend.identity().await.ok().flatten();
             claim.update(|record| {
                 record.keeper = own;
                 record.runtime = Some(host.runtime.clone());
+                record.engine = engine.or_else(|| record.engine.take());
             })?;
             let secrets = Vec::new();
             let owned = Owned { host, backend, claim, running, first, secrets, tokens, adopted: true };
             owned.run(&report).await
         }
-        Err(error) => refuse(&first, &report, (&error).into()).await,
+        Err(error) => {
+            let failure = match engines::require(backend, claim.folder(), &claim.record()).await {
+                Ok(()) => (&error).into(),
+                // On another engine the bottle only seems to have ended.
+                Err(error) => (&error).into(),
+            };
+            refuse(&first, &report, failure).await
+        }
     }
 }
 
@@ -403,6 +412,7 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
         copied_cwd: plan.workspace != Workspace::Empty,
         copied_all: plan.workspace == Workspace::CopyAll,
         backend: plan.backend.clone(),
+        engine: order.engine.clone(),
         mode: if plan.detached { Mode::Detached } else { Mode::Attached },
         terminal: plan.agent.terminal.is_some(),
         status: Status::Starting,
@@ -420,6 +430,7 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
         services: Vec::new(),
         locked: None,
         agent_exit: None,
+        lost: false,
         sandbox: Some(Sandbox {
             prepared: Prepared { notes: Vec::new(), ..order.prepared.clone() },
             limits: plan.resources.clone(),

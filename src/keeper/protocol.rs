@@ -268,6 +268,9 @@ pub struct Ended {
     /// The resource limit that the bottle exceeded.
     #[serde(default)]
     pub overrun: Option<Overrun>,
+    /// Whether something else than `bottle` removed the bottle's files, with the work in them.
+    #[serde(default)]
+    pub lost: bool,
     /// The host path of the preserved workspace, if there is unsaved work.
     pub kept: Option<String>,
     /// What `bottle resume` would start from, if the bottle is preserved.

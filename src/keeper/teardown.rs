@@ -30,12 +30,12 @@ use super::{log, transcript};
 use crate::backend::{Backend, BackendError, LAYERS, Resource};
 use crate::causes;
 use crate::host::Host;
-use crate::instance::Claim;
 use crate::instance::audit::Trail;
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::record::Status;
 use crate::instance::snapshots;
 use crate::instance::transcripts::Transcripts;
+use crate::instance::{Claim, engines};
 use crate::launch::agent_end;
 use crate::learn;
 
@@ -79,6 +79,9 @@ impl Teardown<'_> {
     pub(super) async fn run(mut self, end: End) -> Ended {
         let _ = self.claim.update(|record| record.status = Status::Ending);
         let since = work_since(self.backend, &self.claim).await;
+        if end.exit.is_none() {
+            self.unpause().await;
+        }
         let (exit, stopped) = match end.exit {
             Some(exit) => (Some(exit), None),
             None => self.stop_agent(end, since).await,
@@ -92,8 +95,11 @@ impl Teardown<'_> {
         // Pid 1 searches for unsaved work after all other processes ended. A process that still ran could write files
         // after the search, and those files would be lost.
         let found = self.end_processes(since).await.or(stopped);
+        let lost = since.is_some() && found.is_none() && self.is_lost().await;
         let keep = end.choice == EndChoice::Keep
+            && !lost
             && (self.has_work(since, found).await || failed && conversation.worth_keeping);
+        let _ = self.claim.update(|record| record.lost = lost);
         let logs = keep_logs || self.claim.record().learn;
         let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs };
         // Revoking runs in parallel with the removal, so that a forge that does not respond does not delay the removal.
@@ -118,12 +124,23 @@ impl Teardown<'_> {
             agent: exit,
             cause: end.cause,
             overrun,
+            lost,
             kept: kept.map(|path| path.display().to_string()),
             resumable: preserved.then_some(if keep { Resumable::Kept } else { Resumable::Snapshot }),
             transcript: conversation.copied_to.map(|path| path.display().to_string()),
             learned: learned.map(|(learned, _)| learned.hosts.len()),
             audit,
             left,
+        }
+    }
+
+    /// Continues a bottle that something else paused, because its processes cannot end otherwise.
+    async fn unpause(&self) {
+        let slug = self.claim.record().slug;
+        match tokio::time::timeout(STEP_TIMEOUT, self.backend.unpause(&slug)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!("{}", causes::one_line(&error)),
+            Err(_) => tracing::warn!("cannot find out in time whether {slug} is paused"),
         }
     }
 
@@ -178,8 +195,18 @@ impl Teardown<'_> {
         match (since, found) {
             (None, _) => record.kept,
             (Some(_), Some(work)) => work,
-            (Some(since), None) => work_or_unknown(self.backend.holds_work(&record.slug, since).await),
+            (Some(since), None) => {
+                let folder = self.claim.folder();
+                work_or_unknown(engines::holds_work(self.backend, folder, &record, since).await)
+            }
         }
+    }
+
+    /// Whether something else than `bottle` removed the bottle's files.
+    async fn is_lost(&self) -> bool {
+        let (record, folder) = (self.claim.record(), self.claim.folder());
+        engines::require(self.backend, folder, &record).await.is_ok()
+            && matches!(engines::has_layers(self.backend, &record).await, Ok(false))
     }
 
     /// Writes the agent's buffered output to `logs/agent.log`. Secrets in it are masked.

@@ -5,6 +5,7 @@
 //! are replaced before an output is compared with a snapshot under `snapshots/`.
 //!
 //! - `bot_bottle`: manifests and variables of bot-bottle
+//! - `other_engines`: bottles on another engine than the selected one
 //! - `engines`, `images`: container engines and images with problems, on Docker
 //! - `image_files`: local images, on disks that are full or unusual
 //! - `clones`: snapshots on file systems with and without shared blocks
@@ -72,6 +73,7 @@ mod measured;
 mod names;
 mod newcomer;
 mod notices;
+mod other_engines;
 mod own_rules;
 mod picking;
 mod pulling;

@@ -267,8 +267,12 @@ impl ConfirmedLaunch {
         let marked = launch::marked(host, &plan, output)?;
         // Secrets are asked for before the images are built, because a build takes long and needs no user.
         let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let prepared = prepare::prepare(&*backend, &plan, &shown_notes, signals, output).await?;
-        let order = LaunchOrder { origin, resumed, marked, ..LaunchOrder::new(plan, prepared, secrets)? };
+        let preparing = prepare::prepare(&*backend, &plan, &shown_notes, signals, output);
+        // The engine takes a few milliseconds to return its identity, and prepares the images meanwhile.
+        let (prepared, engine) = tokio::join!(preparing, backend.identity());
+        let (prepared, engine) = (prepared?, engine?);
+        let order =
+            LaunchOrder { origin, resumed, marked, engine, ..LaunchOrder::new(plan, prepared, secrets)? };
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;
         let slug = plan.identity.slug.clone();

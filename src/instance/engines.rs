@@ -1,0 +1,108 @@
+//! Checks on which engine a bottle's resources are.
+//!
+//! A command can use another engine than the one on which the bottle was started, and an engine may not answer. In both
+//! cases the bottle's resources are not found, although they exist. Before a caller concludes that a resource is gone, it
+//! calls [`require`].
+
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::committed;
+use super::record::Record;
+use crate::backend::{Backend, BackendError, BackendErrorKind, EngineIdentity, LAYERS, Resource};
+
+/// Checks that the backend uses the engine that has the bottle's resources, so that a resource that it does not find is
+/// gone. `folder` is the bottle's folder. Succeeds on a backend without an engine.
+///
+/// An engine that has the bottle's files or its snapshot is the right one, even if its identity has changed or the record
+/// is too old to contain one: their names are unique.
+///
+/// # Errors
+/// [`BackendError`] that names the engine, or says that the record does not name one.
+pub async fn require(backend: &dyn Backend, folder: &Path, record: &Record) -> Result<(), BackendError> {
+    let current = match backend.identity().await {
+        Ok(None) => return Ok(()),
+        Ok(Some(current)) => current,
+        Err(error) => return Err(no_answer(record, error)),
+    };
+    if record.engine.as_ref().is_some_and(|needed| needed.is_same(&current)) {
+        return Ok(());
+    }
+    let layers: Vec<&Resource> = record.resources.iter().filter(|r| r.kind == LAYERS).collect();
+    // A state that cannot be read counts as one that names a snapshot.
+    let snapshot = committed::read(folder).map(|committed| committed.map(|committed| committed.snapshot));
+    if record.engine.is_none() && layers.is_empty() && matches!(snapshot, Ok(None)) {
+        return Ok(());
+    }
+    let found = backend.enumerate().await?;
+    if layers.iter().any(|layers| found.contains(layers)) {
+        return Ok(());
+    }
+    if let Ok(Some(snapshot)) = snapshot
+        && backend.snapshots().await?.iter().any(|found| found.reference == snapshot.reference)
+        && !record.kept
+    {
+        return Ok(());
+    }
+    Err(elsewhere(record, &current))
+}
+
+/// Whether the bottle's workspace contains changes newer than `since`, as [`crate::backend::Lifecycle::holds_work`].
+///
+/// # Errors
+/// As [`require`] and `holds_work`. The caller then assumes that there are changes.
+pub async fn holds_work(
+    backend: &dyn Backend,
+    folder: &Path,
+    record: &Record,
+    since: Timestamp,
+) -> Result<bool, BackendError> {
+    require(backend, folder, record).await?;
+    backend.holds_work(&record.slug, since).await
+}
+
+/// Whether the backend finds the bottle's files.
+///
+/// # Errors
+/// [`BackendError`] when the engine cannot be queried.
+pub async fn has_layers(backend: &dyn Backend, record: &Record) -> Result<bool, BackendError> {
+    let all = backend.enumerate().await?;
+    Ok(all.iter().any(|resource| resource.slug == record.slug && resource.kind == LAYERS))
+}
+
+fn no_answer(record: &Record, error: BackendError) -> BackendError {
+    let slug = &record.slug;
+    let (message, hint) = match &record.engine {
+        Some(needed) => (
+            format!("cannot use the files of {slug}, which are on the engine at {needed}"),
+            format!("start that engine; `{}` selects it; {}", needed.select, give_up(record)),
+        ),
+        None => (format!("cannot use the files of {slug}"), error.hint.clone().unwrap_or_default()),
+    };
+    BackendError::unavailable(message, hint).because(error)
+}
+
+fn elsewhere(record: &Record, current: &EngineIdentity) -> BackendError {
+    let slug = &record.slug;
+    let (message, hint) = match &record.engine {
+        Some(needed) => (
+            format!(
+                "cannot use the files of {slug}: they are on the engine at {needed}, not on the one at {current}"
+            ),
+            format!("`{}` selects that engine; {}", needed.select, give_up(record)),
+        ),
+        None => (
+            format!(
+                "cannot use the files of {slug}: the engine at {current} does not have them, and the bottle's record \
+                 is too old to name its engine"
+            ),
+            format!("select the engine on which the bottle was started; {}", give_up(record)),
+        ),
+    };
+    BackendError::new(BackendErrorKind::Unavailable, message).with_hint(hint)
+}
+
+fn give_up(record: &Record) -> String {
+    format!("if it does not exist any more, `bottle discard {} --forget` gives its files up", record.slug)
+}
