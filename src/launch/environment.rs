@@ -171,14 +171,12 @@ fn terminal(host: &Host) -> BTreeMap<String, SecretText> {
 
 fn proxies() -> [(&'static str, String); 4] {
     let proxy = format!("http://{}:{}", names::EGRESS_HOST, names::EGRESS_PORT);
-    // Programs connect to the sidecars directly, because the proxy would refuse requests to them.
-    let direct =
-        ["localhost", "127.0.0.1", "::1", names::EGRESS_HOST, names::SUPERVISE_HOST, names::GIT_GATE_HOST];
     [
         ("HTTP_PROXY", proxy.clone()),
         ("HTTPS_PROXY", proxy.clone()),
         ("ALL_PROXY", proxy),
-        ("NO_PROXY", direct.join(",")),
+        // Programs connect to the sidecars directly, because the proxy would refuse requests to them.
+        ("NO_PROXY", names::NO_PROXY.join(",")),
     ]
 }
 

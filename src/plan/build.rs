@@ -144,6 +144,7 @@ pub fn build(
         transcript: provider.transcript().iter().map(|path| in_home(path)).collect(),
         egress,
         repos,
+        git_repos: gate::shown_url_config(manifest),
         supervise: manifest.supervise.value && !flags.unsupervised,
         learn: flags.learn,
         waits: flags.waits,

@@ -1,10 +1,11 @@
 //! Plans the repositories of a bottle: the git gate's configuration, and the configuration of git in the
 //! bottle.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bottle_contract::canonical;
-use bottle_contract::names::{GIT_GATE_HOST, GIT_GATE_PORT, Name};
+use bottle_contract::names::{GIT_GATE_HOST, GIT_GATE_PORT, NO_PROXY, Name};
 use bottle_contract::session::gate::GateRefs;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -26,6 +27,9 @@ pub struct PlannedRepo {
     pub name: Name,
     /// The address of the upstream, as written in the manifest.
     pub url: String,
+    /// The URL that git in the bottle shows instead of the git gate's own; none if it would not reach the git gate.
+    #[serde(default)]
+    pub shown_url: Option<String>,
     /// The upstream credential.
     pub key: PlannedKey,
     /// The refs that a push may change.
@@ -166,10 +170,12 @@ pub(super) fn repos(
     manifest: &ResolvedManifest,
     needs: &mut Needs,
 ) -> Result<Vec<PlannedRepo>, PlanError> {
+    let mut shown = shown_urls(manifest);
     let planned = manifest.repos.iter().map(|(name, repo)| {
         Ok(PlannedRepo {
             name: name.clone(),
             url: repo.url.value.as_str().to_owned(),
+            shown_url: shown.remove(name),
             key: key(host, name, repo, needs)?,
             refs: refs(&repo.refs.value),
             supervise: repo.on_match.value == OnMatch::Supervise,
@@ -268,6 +274,71 @@ fn refs(rules: &RefRules) -> GateRefs {
     }
 }
 
+/// Returns the URL that git in the bottle shows for each repository. The URL has the host and the path of the upstream
+/// repository, so that tools find the forge by it (`gh`, `glab`). It has the scheme `http`, because git sends its
+/// requests to the git gate without TLS, as to a proxy.
+///
+/// A repository without such a URL keeps the git gate's own. That is the case if the URL would need escapes, if an
+/// earlier repository has the same URL, or if git would not use the proxy for it.
+fn shown_urls(manifest: &ResolvedManifest) -> BTreeMap<Name, String> {
+    let mut shown = BTreeMap::new();
+    if manifest.env.keys().any(|name| name.eq_ignore_ascii_case("NO_PROXY")) {
+        return shown;
+    }
+    for (name, repo) in &manifest.repos {
+        let url = shown_url(&repo.url.value).filter(|url| !shown.values().any(|other| other == url));
+        shown.extend(url.map(|url| (name.clone(), url)));
+    }
+    shown
+}
+
+/// Returns the URL `http://HOST/PATH.git` of a repository.
+fn shown_url(url: &RepoUrl) -> Option<String> {
+    let (port, path) = match url {
+        RepoUrl::Https(url) => {
+            let url = Url::parse(url).ok()?;
+            (url.port(), url.path().to_owned())
+        }
+        // The port of ssh is not the port of the forge's website.
+        RepoUrl::Ssh(url) => (None, ssh(url).path),
+    };
+    let host = url.host();
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    let path = path.trim_matches('/');
+    let path = path.strip_suffix(".git").unwrap_or(path);
+    let is_plain = |text: &str, also: &str| {
+        !text.is_empty() && text.chars().all(|letter| letter.is_ascii_alphanumeric() || also.contains(letter))
+    };
+    let segments_are_plain =
+        path.split('/').all(|segment| is_plain(segment, "-._~+") && !segment.starts_with('.'));
+    let is_direct = NO_PROXY.contains(&host.as_str()) || host.ends_with(".localhost");
+    (is_plain(&host, "-.") && segments_are_plain && !is_direct)
+        .then(|| format!("http://{host}{port}/{path}.git"))
+}
+
+/// Returns the part of the system's git configuration that makes git show another URL than the git gate's own. git
+/// prefers it to the file in the agent's home, because git reads it first. Other programs that read git's configuration
+/// do not know it, and reach the git gate under its own URL.
+pub(super) fn shown_url_config(manifest: &ResolvedManifest) -> String {
+    let proxy = super::build::quoted(&format!("http://{GIT_GATE_HOST}:{GIT_GATE_PORT}"));
+    let mut text = String::new();
+    for (name, url) in shown_urls(manifest) {
+        let repo = &manifest.repos[&name];
+        let url = super::build::quoted(&url);
+        text.push_str(&format!("[http {url}]\n\tproxy = {proxy}\n[url {url}]\n"));
+        text.extend(
+            redirected(repo).map(|address| format!("\tinsteadOf = {}\n", super::build::quoted(&address))),
+        );
+    }
+    text
+}
+
+/// Returns every spelling of a repository's address that git redirects to the git gate.
+fn redirected(repo: &Repo) -> impl Iterator<Item = String> {
+    let addresses = addresses(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str()));
+    addresses.into_iter().flat_map(|address| exact(&address))
+}
+
 /// Returns the git configuration for the bottle. It redirects every form of a repository's URL to the git
 /// gate.
 ///
@@ -279,7 +350,7 @@ pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
         let gate = format!("http://{GIT_GATE_HOST}:{GIT_GATE_PORT}/{name}.git");
         let addresses = addresses(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str()));
         text.push_str(&format!("[url {}]\n", super::build::quoted(&gate)));
-        for address in addresses.iter().flat_map(|address| exact(address)) {
+        for address in redirected(repo) {
             text.push_str(&format!("\tinsteadOf = {}\n", super::build::quoted(&address)));
         }
         for other in addresses.iter().flat_map(|address| siblings(address)) {
@@ -397,6 +468,72 @@ mod tests {
         for form in ["https://host.example/a/b", "https://host.example:443/a/b", "git@host.example:a/b"] {
             assert!(https.iter().any(|address| address == form), "{form}: {https:?}");
         }
+    }
+
+    #[test]
+    fn shows_urls_with_the_host_and_path_of_the_upstream() {
+        for (url, shown) in [
+            ("git@GitHub.com:o/r.git", Some("http://github.com/o/r.git")),
+            ("ssh://git@git.example.com:2222/group/sub/r", Some("http://git.example.com/group/sub/r.git")),
+            ("ssh://git@host.example/~me/r.git", Some("http://host.example/~me/r.git")),
+            ("git@host.example:o/with space", None),
+            ("git@host.example:../r", None),
+            ("ssh://git@127.0.0.1:2222/r.git", None),
+            ("ssh://git@git.localhost/r.git", None),
+            ("ssh://git@[2001:db8::1]/r.git", None),
+        ] {
+            assert_eq!(shown_url(&RepoUrl::Ssh(url.into())).as_deref(), shown, "{url}");
+        }
+        for (url, shown) in [
+            ("https://host.example/o/r.git/", Some("http://host.example/o/r.git")),
+            ("https://host.example:8443/o/r", Some("http://host.example:8443/o/r.git")),
+            ("https://host.example/o/r%20s", None),
+        ] {
+            assert_eq!(shown_url(&RepoUrl::Https(url.into())).as_deref(), shown, "{url}");
+        }
+    }
+
+    /// git shows the forge's address of a repository, and its other addresses are still redirected.
+    #[test]
+    fn git_shows_the_host_and_path_of_a_repository() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = |env: &str| {
+            format!(
+                "---\nagent_provider: {{template: command, command: [agent]}}\n{env}git-gate:\n  repos:\n\
+                 \x20   proj: {{url: 'git@host.example:team/proj.git', key: {{provider: static, path: /k}}, \
+                 host_key: ssh-ed25519 AAAA}}\n\
+                 \x20   same: {{url: 'https://host.example/team/proj', key: {{provider: token, token_ref: 'env:T'}}}}\n---\n"
+            )
+        };
+        let plan = crate::plan::build::tests::planned(&text(""), |_| ()).expect("a plan");
+        let shown: Vec<_> = plan.repos.iter().map(|repo| repo.shown_url.as_deref()).collect();
+        assert_eq!(shown, [Some("http://host.example/team/proj.git"), None], "each URL has one repository");
+        let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
+        let (system, global) = (folder.path().join("system"), folder.path().join("global"));
+        std::fs::write(&system, plan.git_system_config()).expect("written");
+        std::fs::write(&global, &file.content).expect("written");
+        let git = |arguments: &[&str]| {
+            let mut git = std::process::Command::new("git");
+            git.env("GIT_CONFIG_GLOBAL", &global)
+                .env("GIT_CONFIG_SYSTEM", &system)
+                .current_dir(folder.path());
+            String::from_utf8(git.args(arguments).output().expect("git").stdout).expect("text")
+        };
+        let shown = "http://host.example/team/proj.git\n";
+        for address in ["git@host.example:team/proj.git", "https://host.example/team/proj", shown.trim_end()]
+        {
+            assert_eq!(git(&["ls-remote", "--get-url", address]), shown);
+        }
+        let other = "https://host.example/team/proj-docs";
+        assert_eq!(git(&["ls-remote", "--get-url", other]).trim_end(), other);
+        assert_eq!(
+            git(&["config", "--get-urlmatch", "http.proxy", shown.trim_end()]),
+            "http://git-gate:9420\n"
+        );
+        assert_eq!(git(&["config", "--get-urlmatch", "http.proxy", other]), "");
+        let own = text("env: {no_proxy: '*'}\n");
+        let plan = crate::plan::build::tests::planned(&own, |_| ()).expect("a plan");
+        assert!(plan.repos.iter().all(|repo| repo.shown_url.is_none()) && plan.git_repos.is_empty());
     }
 
     /// Asks git itself, because only git knows which of its rules applies.

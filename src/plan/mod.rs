@@ -58,6 +58,9 @@ pub struct Plan {
     /// The repositories of the git gate. If there are none, the bottle has no git gate.
     #[serde(default)]
     pub repos: Vec<PlannedRepo>,
+    /// The part of the git configuration of the bottle's system that is about [`Plan::repos`].
+    #[serde(default)]
+    pub git_repos: String,
     /// Whether the user can answer proposals while the bottle runs.
     #[serde(default)]
     pub supervise: bool,
@@ -87,6 +90,13 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The git configuration of the bottle's system. The agent's own configuration and that of a repository take
+    /// precedence, as does `/etc/gitconfig` of an image.
+    #[must_use]
+    pub fn git_system_config(&self) -> String {
+        format!("{}{}[include]\n\tpath = /etc/gitconfig\n", self.git_repos, self.git_identity.config())
+    }
+
     /// Whether the launch registers deploy keys at a forge.
     #[must_use]
     pub fn has_deploy_keys(&self) -> bool {
@@ -228,12 +238,10 @@ pub enum GitFieldSource {
 }
 
 impl GitIdentity {
-    /// The git configuration of the bottle's system. The agent's own configuration and that of a repository take
-    /// precedence, as does `/etc/gitconfig` of an image.
-    #[must_use]
-    pub fn system_config(&self) -> String {
+    /// The git configuration of the author.
+    fn config(&self) -> String {
         let (name, email) = (build::quoted(&self.name.value), build::quoted(&self.email.value));
-        format!("[user]\n\tname = {name}\n\temail = {email}\n[include]\n\tpath = /etc/gitconfig\n")
+        format!("[user]\n\tname = {name}\n\temail = {email}\n")
     }
 
     /// The variables that make the fields of a manifest take precedence over the configuration of a repository, which

@@ -482,6 +482,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         },
         env: BTreeMap::new(),
         files: Vec::new(),
+        git_repos: String::new(),
         git_identity: GitIdentity { name: git_field("tester"), email: git_field("tester@example.com") },
         transcript: Vec::new(),
         egress: Egress {

@@ -374,6 +374,7 @@ async fn with_every_daemon() -> Result<(Running, Channel)> {
     let ready = request(&keeper, &BundleRequest::Provision(Box::new(provision))).await?;
     ensure!(matches!(ready, BundleEvent::Ready { .. }), "{ready:?}");
     let repo = GateRepo {
+        shown_url: None,
         name: "tool".parse()?,
         url: "https://git.example.com/tool.git".into(),
         key: GateKey::Token { token: KEY.into() },

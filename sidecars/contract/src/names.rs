@@ -18,6 +18,9 @@ pub const GIT_GATE_HOST: &str = "git-gate";
 /// The host name at which the proxy answers status requests about itself.
 pub const INTROSPECTION_HOST: &str = "_egress.local";
 
+/// The hosts to which programs in a bottle connect without a proxy: `NO_PROXY`.
+pub const NO_PROXY: [&str; 6] = ["localhost", "127.0.0.1", "::1", EGRESS_HOST, SUPERVISE_HOST, GIT_GATE_HOST];
+
 /// A host name that no manifest has a reason to list, because `.invalid` is reserved (RFC 2606). The
 /// isolation probe sends a request to this host to check that the proxy denies a host without a route.
 pub const NEVER_LISTED: &str = "not-on-the-list.invalid";

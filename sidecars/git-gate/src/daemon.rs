@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ::http::Uri;
 use anyhow::{Context, bail, ensure};
 use bottle_contract::names::{GATE_PORTS, GIT_GATE_PORT};
 use bottle_contract::session::Role;
@@ -65,9 +66,14 @@ pub struct GateConfig {
 /// The default value of [`GateConfig::forward_seconds`].
 pub const FORWARD_SECONDS: u64 = 900;
 
+/// The end of a repository's URL, and the slash before the rest of a request's path.
+const SUFFIX: &str = ".git/";
+
 /// The state of the gate after the parent process has sent the repositories.
 pub(crate) struct Gate {
     repos: BTreeMap<String, Arc<Repo>>,
+    /// The names of repositories by the URL that git in the bottle shows for them.
+    shown_urls: BTreeMap<String, String>,
     pub(crate) scanner: Scanner,
     pub(crate) fds: Arc<ReservedFds>,
     pub(crate) questions: Questions,
@@ -84,8 +90,20 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn repo(&self, name: &str) -> Option<Arc<Repo>> {
-        self.repos.get(name).cloned()
+    /// Returns the repository of a request, and the rest of the request's path. A request names the repository by its
+    /// name (`/NAME.git/…`), or as to a proxy by the URL that git shows (`http://HOST/PATH.git/…`).
+    pub(crate) fn repo<'a>(&self, uri: &'a Uri) -> Option<(Arc<Repo>, &'a str)> {
+        // The path is not percent-decoded, because no repository path needs encoding.
+        let path = uri.path();
+        let shown = uri.authority().and_then(|host| {
+            path.match_indices(SUFFIX).find_map(|(at, _)| {
+                let end = at + SUFFIX.len() - 1;
+                let name = self.shown_urls.get(&format!("http://{host}{}", &path[..end]))?;
+                Some((name.as_str(), &path[end + 1..]))
+            })
+        });
+        let (name, rest) = shown.or_else(|| path.strip_prefix('/')?.split_once(SUFFIX))?;
+        Some((Arc::clone(self.repos.get(name)?), rest))
     }
 
     /// The message for an unknown repository, which lists the known repositories.
@@ -194,13 +212,16 @@ impl GateDaemon {
         let rules = RuleFiles::parse(rules).context("rules")?;
         bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
         let mut repos = BTreeMap::new();
+        let mut shown_urls = BTreeMap::new();
         for repo in provision.repos {
             let name = repo.name.to_string();
+            shown_urls.extend(repo.shown_url.iter().map(|url| (url.clone(), name.clone())));
             let opened = Repo::open(&self.config.folder, repo, &provision.upstream_roots, &self.fds).await?;
             repos.insert(name, Arc::new(opened));
         }
         let gate = Arc::new(Gate {
             repos,
+            shown_urls,
             scanner: Scanner::outbound(Arc::new(known))
                 .with_rules(Arc::new(rules))
                 .with_placeholders(&provision.placeholders),

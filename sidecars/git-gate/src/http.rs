@@ -116,12 +116,8 @@ impl Service {
 }
 
 async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
-    // The path is not percent-decoded, because no repository path needs encoding.
-    let path = request.uri().path().to_owned();
-    let Some((repo, rest)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else {
-        return text_response(StatusCode::NOT_FOUND, &gate.unknown_repo());
-    };
-    let Some(repo) = repo.strip_suffix(".git").and_then(|name| gate.repo(name)) else {
+    let uri = request.uri().clone();
+    let Some((repo, rest)) = gate.repo(&uri) else {
         return text_response(StatusCode::NOT_FOUND, &gate.unknown_repo());
     };
     match (request.method(), rest) {

@@ -41,6 +41,40 @@ pub(crate) async fn submodules() -> Result<()> {
     Ok(())
 }
 
+/// Tests the URL that git shows for a repository: git sends its requests to the gate as to a proxy.
+pub(crate) async fn shown_url() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let shown = "http://forge.example/team/a.git/tool.git";
+    scene.open(|repo| repo.shown_url = Some(shown.to_owned())).await?;
+    let proxy = format!("http://{}:9420", scene.address);
+    fs::write(
+        scene.at(".gitconfig"),
+        format!("[http \"{shown}\"]\n\tproxy = {proxy}\n[url \"{shown}\"]\n\tinsteadOf = forge:tool\n"),
+    )?;
+    let remotes = scene.shell(
+        "git clone -q forge:tool clone; cd clone; git checkout -q -b work; git commit -q --allow-empty -m work; \
+         git push -q origin work; git fetch -q; git branch -q -u origin/work; git remote -v",
+    )?;
+    ensure!(remotes == format!("origin\t{shown} (fetch)\norigin\t{shown} (push)\n"), "{remotes}");
+    ensure!(scene.upstream()?.contains("refs/heads/work"), "the push did not arrive");
+    scene.refused(
+        "cd clone; echo $T > f; git add .; git commit -qm x; git push origin work",
+        &["f, line 1"],
+    )?;
+    // The gate is a proxy for this URL only.
+    for other in [
+        "http://forge.example/team/a.git",
+        "http://forge.example/team/tool.git",
+        "http://forge.example:8080/team/a.git/tool.git",
+        "http://other.example/team/a.git/tool.git",
+        "http://forge.example.evil/team/a.git/tool.git",
+    ] {
+        scene.refused(&format!("git -c http.proxy={proxy} ls-remote {other}"), &["no such repository"])?;
+    }
+    scene.shell("git ls-remote -q $GATE")?;
+    Ok(())
+}
+
 /// A Python script that clones, pushes and fetches with libgit2.
 const LIBGIT2: &str = r#"
 import os, sys, pygit2

@@ -106,6 +106,7 @@ fn trials() -> Vec<Trial> {
         trial("pushes_as_plain_git_does", workflows::pushes),
         trial("changes_history_as_plain_git_does", workflows::history),
         trial("documents_how_many_workflows_differ", workflows::counts),
+        trial("serves_the_url_that_git_shows", clients::shown_url),
         trial("supports_submodules", clients::submodules),
         trial("supports_libgit2", clients::libgit2),
         trial("sends_a_token_to_an_https_upstream", clients::https),

@@ -108,6 +108,7 @@ impl Scene {
         let user = sshd::user()?;
         let host = fs::read_to_string(self.at("host.pub"))?;
         let mut repo = GateRepo {
+            shown_url: None,
             name: "tool".parse()?,
             url: format!("ssh://{user}@127.0.0.1:{}{}", self.port, self.at("up.git").display()),
             key: GateKey::Ssh {

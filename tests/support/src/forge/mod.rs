@@ -8,8 +8,10 @@
 //! The server validates requests as the real forges do, and records violations. It can inject faults: error
 //! responses, requests without a response, and connections that are closed after the request was processed.
 
+mod github_api;
 mod ssh;
 
+pub use github_api::GithubApi;
 pub use ssh::GitHost;
 
 use std::net::SocketAddr;
