@@ -93,8 +93,7 @@ impl Provider for Pi {
     }
 
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
-        let settings = json!({"enableInstallTelemetry": false, "collapseChangelog": true});
-        let mut files = vec![HomeFile::json(".pi/agent/settings.json", &settings)];
+        let mut files = vec![HomeFile::json(".pi/agent/settings.json", &settings(&run.provider.settings))];
         if let Ok(endpoint) = Model::new(&run.provider.settings).endpoint() {
             files.push(HomeFile::json(".pi/agent/models.json", &models(&run.provider.settings, &endpoint)));
         }
@@ -259,6 +258,18 @@ fn google(base: &str) -> RequestMatch {
 fn regex_literal(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
     text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
+}
+
+/// Returns the content of `settings.json`. With several models, pi offers these to the user, and no others, when the
+/// user changes the model with a key. Without the name of the provider, pi would also offer models with equal ids of
+/// other providers.
+fn settings(settings: &ProviderSettings) -> Value {
+    let mut all = json!({"enableInstallTelemetry": false, "collapseChangelog": true});
+    let (provider, models) = (Model::new(settings).name, &settings.models.value);
+    if models.len() > 1 {
+        all["enabledModels"] = models.iter().map(|id| format!("{provider}/{id}")).collect();
+    }
+    all
 }
 
 /// Returns the content of `models.json`: the model provider, with the URL for use through the proxy.

@@ -131,3 +131,29 @@ fn the_template_starts_on_a_terminal_without_questions() -> Result<()> {
     scene.assert_key_not_on_disk();
     Ok(())
 }
+
+/// pi starts with the first of the manifest's models, and its key for the next model offers the others, and no more.
+#[test]
+fn the_template_offers_each_model_of_the_manifest() -> Result<()> {
+    let Some(pi) = agent("pi models", agents::pi())? else { return Ok(()) };
+    let mut scene = Scene::of_template(&Place::Linux(pi), &TEMPLATE)?;
+    let manifest = std::fs::read_to_string(scene.home.bottle_home().join("bottles/pi.md"))?;
+    let models = "settings: {models: [claude-sonnet-4-5, claude-haiku-4-5], ";
+    scene.home.bottle("pi", &manifest.replace("settings: {", models))?;
+    let mut pty = scene.home.on_terminal(&["start", "pi", "--yes", "--label", "models"], 40, 100)?;
+    let next_model = "\x10";
+    pty.wait_for("pi v")?;
+    for model in ["claude-sonnet-4-5", "claude-haiku-4-5", "claude-sonnet-4-5"] {
+        // The last line names the current model.
+        pty.wait_until(model, |screen| {
+            screen.trim_end().lines().next_back().is_some_and(|last| last.contains(model))
+        })?;
+        pty.type_keys(next_model)?;
+    }
+    pty.wait_until("the second model again", |screen| {
+        screen.trim_end().lines().next_back().is_some_and(|last| last.contains("claude-haiku-4-5"))
+    })?;
+    pty.type_keys("\x04")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    Ok(())
+}
