@@ -18,9 +18,10 @@
 //! - `teardown`: tears the bottle down and preserves work · `transcript`: copies the agent's conversations out
 //! - `failure`: reports failures to the client · `log`: the keeper's log
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
-//!   `usage`: records token usage
+//!   `usage`: records token usage · `access_log`: writes the proxy's log
 //! - `decisions`: applies the user's answers, including new routes
 
+mod access_log;
 pub mod client;
 mod clients;
 pub(crate) mod decisions;

@@ -23,9 +23,9 @@ use super::notify::Notifier;
 use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
 use super::questions::{self, Answering};
 use super::teardown::{self, End};
-use super::usage;
+use super::{access_log, usage};
 use crate::backend::Backend;
-use crate::host::Host;
+use crate::host::{Host, Settings};
 use crate::instance::Claim;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Mode, Service, Status};
@@ -113,7 +113,13 @@ impl Owned<'_> {
         let questions_task = tokio::spawn(questions.in_current_span());
         let (home, name) = (self.host.home.clone(), self.claim.record().agent.to_string());
         let usage = usage::record(home, slug.clone(), name, bundle.clone(), shared.clone());
-        let usage_task = tokio::spawn(usage.in_current_span());
+        // Settings that cannot be read prevent starts, but must not end a bottle that runs.
+        let log_keep = Settings::load(self.host).unwrap_or_default().log_keep;
+        let log = access_log::record(self.claim.folder().to_owned(), log_keep, bundle.clone());
+        let records = async {
+            tokio::join!(usage, log);
+        };
+        let records_task = tokio::spawn(records.in_current_span());
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
         clients::send_last(report, &KeeperEvent::Running { slug }).await;
@@ -141,7 +147,7 @@ impl Owned<'_> {
             guest,
             bundle,
             agent,
-            usage_task,
+            records_task,
             secrets: self.secrets,
             tokens: self.tokens,
         };

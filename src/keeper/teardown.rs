@@ -67,8 +67,8 @@ pub(super) struct Teardown<'a> {
     pub(super) guest: Channel,
     pub(super) bundle: Channel,
     pub(super) agent: Stream,
-    /// The task that writes token usage to disk.
-    pub(super) usage_task: JoinHandle<()>,
+    /// The task that writes token usage and the access log to disk.
+    pub(super) records_task: JoinHandle<()>,
     pub(super) secrets: Vec<Secret>,
     pub(super) tokens: Tokens,
 }
@@ -106,9 +106,9 @@ impl Teardown<'_> {
         let revoking = deploy_keys::revoke(self.host, &self.claim, &self.tokens);
         let (mut left, keys) = tokio::join!(self.remove_resources(keep), revoking);
         left.extend(keys);
-        // The task ends after the bundle ended and all received usage records are written.
-        if tokio::time::timeout(STEP_TIMEOUT, &mut self.usage_task).await.is_err() {
-            self.usage_task.abort();
+        // The task ends after the bundle ended and all received records are written.
+        if tokio::time::timeout(STEP_TIMEOUT, &mut self.records_task).await.is_err() {
+            self.records_task.abort();
         }
         let record = self.claim.record();
         let learned = if record.learn { learn::of_bottle(self.claim.folder()) } else { Ok(None) };

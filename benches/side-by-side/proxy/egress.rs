@@ -74,6 +74,7 @@ pub(crate) async fn start(site: &Site, detectors: Detectors) -> Result<Running> 
     let config = EgressConfig {
         proxy: ListenerConfig::Socket { folder: folder.path().to_owned() },
         logs: folder.path().to_owned(),
+        relay_log: false,
         identity: None,
         machine: None,
         lock_after: None,

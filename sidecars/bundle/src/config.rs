@@ -23,6 +23,12 @@ pub struct BundleConfig {
     pub control: Control,
     /// An existing folder for the daemons' logs. The folder must be writable for [`Self::identity`].
     pub logs: PathBuf,
+    /// Whether the access log is sent to the keeper ([`BundleRequest::Log`]) instead of written to
+    /// [`Self::logs`], because the keeper cannot read that folder.
+    ///
+    /// [`BundleRequest::Log`]: bottle_contract::session::bundle::BundleRequest::Log
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub relay_log: bool,
     /// The user that the bundle and the daemons switch to; set only by a backend that runs as root. The user
     /// needs no access to the parent folders of the listeners' folder and the logs.
     #[serde(default)]
@@ -91,6 +97,7 @@ mod tests {
             proxy: ListenerConfig::Socket { folder: "/run/x/proxy".into() },
             control: Control::Socket { path: "/run/x/bundle.sock".into() },
             logs: "/state/x/logs".into(),
+            relay_log: false,
             identity: Some(Identity { uid: 4000, gid: 4000 }),
             machine: None,
             gate: Some("/state/x/git-gate".into()),
@@ -104,6 +111,7 @@ mod tests {
         let by_network = BundleConfig {
             proxy: ListenerConfig::Network { address, bottle },
             control: Control::Stdio,
+            relay_log: true,
             identity: None,
             machine: Some(address.into()),
             gate: None,

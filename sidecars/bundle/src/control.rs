@@ -149,8 +149,8 @@ impl Bundle {
                     let bundle = Arc::clone(self);
                     tokio::spawn(async move { bundle.questions.serve(request.accept()).await });
                 }
-                Ok(BundleRequest::Usage) => {
-                    tokio::spawn(Arc::clone(self).usage(request));
+                Ok(BundleRequest::Usage | BundleRequest::Log) => {
+                    tokio::spawn(Arc::clone(self).connect_to_egress(request));
                 }
                 Ok(BundleRequest::Stop) => {
                     let stopped = self.stop(request.payload().clone()).await;
@@ -194,12 +194,12 @@ impl Bundle {
         }
     }
 
-    /// Connects the keeper to the egress daemon, which alone counts token usage and stores the counts that no
-    /// keeper has received.
-    async fn usage(self: Arc<Self>, request: Request) {
+    /// Connects the keeper to the egress daemon, which alone counts token usage and has an access log. The daemon
+    /// stores what no keeper has received.
+    async fn connect_to_egress(self: Arc<Self>, request: Request) {
         let Some(egress) = self.daemon(bottle_egress::daemon::NAME) else { return };
         match egress.channel().open_bytes(request.payload().clone()) {
-            Ok(counts) => splice(request.accept(), counts).await,
+            Ok(egress) => splice(request.accept(), egress).await,
             Err(error) => request.refuse(&error.to_string()).await,
         }
     }

@@ -90,6 +90,7 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
     let egress = EgressConfig {
         proxy: config.proxy.clone(),
         logs: config.logs.clone(),
+        relay_log: config.relay_log,
         identity: config.identity,
         machine: config.machine,
         lock_after: Some(HITS),

@@ -198,6 +198,7 @@ fn config(folder: &Path, identity: Option<Identity>, control: Control) -> Bundle
         proxy: ListenerConfig::Socket { folder: folder.join("proxy") },
         control,
         logs: folder.join("logs"),
+        relay_log: false,
         identity,
         machine: None,
         gate: None,

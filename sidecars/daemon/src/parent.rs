@@ -46,6 +46,12 @@ pub trait Serve {
         async move { keeper.reset("this daemon counts no usage").await }
     }
 
+    /// Sends the lines of the access log until the subscriber disconnects. By default, the daemon rejects the
+    /// request, because only the egress daemon has such a log.
+    fn log(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
+        async move { keeper.reset("this daemon sends no log").await }
+    }
+
     /// Finishes pending work before the process exits. This must not take long.
     fn drain(&self) -> impl Future<Output = ()> {
         std::future::ready(())
@@ -88,6 +94,9 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
             }
             Ok(BundleRequest::Usage) => {
                 tokio::spawn(daemon.usage(request.accept()));
+            }
+            Ok(BundleRequest::Log) => {
+                tokio::spawn(daemon.log(request.accept()));
             }
             Ok(BundleRequest::LockOut) => {
                 tokio::spawn(report_lock(Arc::clone(daemon.lockout()), request.accept()));

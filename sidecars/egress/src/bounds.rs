@@ -151,6 +151,17 @@ pub(crate) const EVENTS: usize = 1024;
 /// Log lines queued for writing. Further lines are counted and dropped, so that requests never wait for the disk.
 pub(crate) const LOG_LINES: usize = 1024;
 
+/// Maximum size, in bytes, of all log lines queued for a keeper process. Beyond it, the oldest lines are dropped and
+/// counted. It is enough for some hours without a keeper at level `full`, and for a night at level `blocks`.
+pub(crate) const LOG_QUEUE_BYTES: usize = 8 << 20;
+
+/// Maximum size, in bytes, of the log lines in one message, and of one line that is sent. As the text of a JSON string, a
+/// line is at most twice as long, which a message can carry.
+pub(crate) const LOG_BATCH_BYTES: usize = 256 << 10;
+
+/// How long the shutdown waits for a keeper process to write the queued log lines.
+pub(crate) const LOG_TAKEN_WITHIN: Duration = Duration::from_secs(1);
+
 /// Maximum number of bytes of a body that are logged at level `full`. The rest of the body is not logged.
 pub(crate) const LOG_BODY_BYTES: usize = 16 * 1024;
 

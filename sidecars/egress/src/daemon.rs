@@ -39,6 +39,9 @@ pub struct EgressConfig {
     pub proxy: ListenerConfig,
     /// An existing folder for the log files.
     pub logs: PathBuf,
+    /// Whether the access log goes to the keeper process over the channel, and not to files in `logs`.
+    #[serde(default)]
+    pub relay_log: bool,
     /// The user and group to switch to when started as root. They need write access to the listener's folder and
     /// `logs`.
     #[serde(default)]
@@ -141,8 +144,22 @@ impl Serve for EgressDaemon {
         async move { outbox.serve(keeper).await }
     }
 
+    fn log(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
+        let relay = self.shared.log_relay.clone();
+        async move {
+            match relay {
+                Some(relay) => relay.serve(keeper).await,
+                None => keeper.reset("this proxy writes its log to files").await,
+            }
+        }
+    }
+
     async fn drain(&self) {
+        // Responses that the outbox ends are logged too.
         self.shared.outbox.settle().await;
+        if let Some(relay) = &self.shared.log_relay {
+            relay.settle().await;
+        }
     }
 
     fn up(&self) -> bool {
@@ -170,7 +187,8 @@ async fn send_events(backlog: Arc<Backlog>, mut stream: Stream) {
 
 impl EgressDaemon {
     fn new(config: EgressConfig) -> Self {
-        let shared = Shared::new(&config.logs, config.lock_after);
+        let mut shared = Shared::new(&config.logs, config.lock_after);
+        shared.log_relay = config.relay_log.then(Arc::default);
         Self { config, shared, egress: OnceLock::new() }
     }
 

@@ -19,7 +19,8 @@ use crate::inspect::Inspector;
 use crate::inspect::spool::Spools;
 use crate::live::{Live, RoutesRejected};
 use crate::report::backlog::Backlog;
-use crate::report::{LogConfig, ReportError, Reporter};
+use crate::report::relay::LogRelay;
+use crate::report::{LogConfig, LogSink, ReportError, Reporter};
 use crate::request::approval::Approvals;
 use crate::request::issued_links::IssuedLinks;
 use crate::tls::leaf::{LeafError, Leaves};
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) questions: Questions,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) lockout: Arc<Lockout>,
+    /// Sends the log to the keeper, if the proxy does not write it to files.
+    pub(crate) log_relay: Option<Arc<LogRelay>>,
 }
 
 impl Shared {
@@ -65,7 +68,7 @@ impl Shared {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
         let outbox = Arc::new(Outbox::new(folder, Arc::clone(&backlog)));
         let lockout = Arc::new(Lockout::new(NAME, lock_after));
-        Self { backlog, questions: Questions::default(), outbox, lockout }
+        Self { backlog, questions: Questions::default(), outbox, lockout, log_relay: None }
     }
 }
 
@@ -100,7 +103,7 @@ impl Egress {
         config: &EgressConfig,
         shared: Shared,
     ) -> Result<Arc<Self>, ProvisionError> {
-        let Shared { backlog, questions, outbox, lockout } = shared;
+        let Shared { backlog, questions, outbox, lockout, log_relay } = shared;
         let slug = provision.slug.as_str().to_owned();
         let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
         let dialer = Dialer {
@@ -131,7 +134,11 @@ impl Egress {
                 .with_credentials(credential_store.known())?;
         let approvals = Approvals::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
-        let log = LogConfig { level: provision.log, keep: provision.log_keep, folder: &config.logs };
+        let sink = match log_relay {
+            Some(relay) => LogSink::Relay(relay),
+            None => LogSink::Files { folder: &config.logs, keep: provision.log_keep },
+        };
+        let log = LogConfig { level: provision.log, sink };
         let reporter = Arc::new(Reporter::new(slug.clone(), log, backlog, &secrets)?);
         let request_slots = Arc::new(Semaphore::new(bounds::REQUESTS));
         let leaves = Leaves::make(&slug)?;

@@ -68,6 +68,7 @@ pub(crate) fn provision_egress(
     let config = EgressConfig {
         proxy: listener_in(folder),
         logs: folder.to_owned(),
+        relay_log: false,
         identity: None,
         machine: None,
         lock_after: None,

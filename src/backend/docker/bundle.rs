@@ -100,6 +100,7 @@ impl Bundle<'_> {
             proxy,
             control: Control::Stdio,
             logs: LOGS.into(),
+            relay_log: false,
             identity: None,
             machine: self.machine.map(Into::into),
             gate: self.gate.map(|_| GATE.into()),

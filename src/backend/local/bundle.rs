@@ -38,6 +38,7 @@ impl Scope {
             proxy: ListenerConfig::Socket { folder: runtime_folder.proxy() },
             control: Control::Socket { path: runtime_folder.bundle_socket() },
             logs,
+            relay_log: false,
             identity: sidecars_uid.map(|id| Identity { uid: id, gid: id }),
             machine: None,
             gate,

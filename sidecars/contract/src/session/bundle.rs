@@ -18,7 +18,7 @@ use crate::route::RouteTable;
 use crate::usage::Usage;
 
 /// The request that opens a stream to the bundle. The bundle responds with one [`BundleEvent`], except to
-/// `Events`, `Question` and `Usage`.
+/// `Events`, `Question`, `Usage` and `Log`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BundleRequest {
@@ -44,6 +44,10 @@ pub enum BundleRequest {
     /// each one with [`Written`] when its records are on disk. Records without acknowledgement are sent again to
     /// the next subscriber.
     Usage,
+    /// Subscribes to the lines of the access log, if the keeper cannot read the proxy's log folder. The bundle
+    /// repeatedly sends [`BundleEvent::Logged`], and the keeper acknowledges each one with [`Written`] when its
+    /// lines are written. Lines without acknowledgement are sent again to the next subscriber.
+    Log,
     /// Waits until the bottle is locked. Returns [`BundleEvent::LockedOut`], immediately if the bottle is
     /// already locked.
     LockOut,
@@ -272,6 +276,11 @@ pub enum BundleEvent {
         /// The records in the order in which the responses ended; never empty.
         records: Vec<Usage>,
     },
+    /// Lines of the access log ([`BundleRequest::Log`]).
+    Logged {
+        /// JSON lines without line breaks, in the order of the log; never empty.
+        lines: Vec<String>,
+    },
     /// A daemon exited; its listeners are closed.
     Down {
         /// The daemon's name.
@@ -286,7 +295,8 @@ pub enum BundleEvent {
     Stopped,
 }
 
-/// Acknowledges that all records of the last [`BundleEvent::Used`] are on disk.
+/// Acknowledges that all records of the last [`BundleEvent::Used`] are on disk, or all lines of the last
+/// [`BundleEvent::Logged`] are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Written {}

@@ -32,11 +32,11 @@ impl Journal {
     pub(crate) fn start(folder: &Path, keep: u64) -> io::Result<Self> {
         let (lines, incoming) = sync_channel(bounds::LOG_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
-        let ring = Ring::open(folder, keep / bounds::LOG_FILES)?;
+        let files = LogFiles::open(folder, keep)?;
         let counted = Arc::clone(&dropped);
         std::thread::Builder::new()
             .name("egress-log".into())
-            .spawn(move || write(ring, &incoming, &counted))?;
+            .spawn(move || write(files, &incoming, &counted))?;
         Ok(Self { lines, dropped })
     }
 
@@ -48,14 +48,14 @@ impl Journal {
     }
 }
 
-fn write(mut ring: Ring, incoming: &Receiver<String>, dropped: &AtomicU64) {
+fn write(mut files: LogFiles, incoming: &Receiver<String>, dropped: &AtomicU64) {
     while let Ok(mut line) = incoming.recv() {
         loop {
             let lost = dropped.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 line = format!("{{\"event\":\"lost\",\"lines\":{lost}}}\n{line}");
             }
-            if let Err(error) = ring.append(&line) {
+            if let Err(error) = files.append(&line) {
                 tracing::warn!(%error, "cannot write a log line");
             }
             match incoming.try_recv() {
@@ -64,14 +64,15 @@ fn write(mut ring: Ring, incoming: &Receiver<String>, dropped: &AtomicU64) {
             }
         }
         // Flushes when no line is queued, so that a reader who follows the file sees complete lines without delay.
-        if let Err(error) = ring.file.flush() {
+        if let Err(error) = files.flush() {
             tracing::warn!(%error, "cannot write the log");
         }
     }
 }
 
-/// The ring of files.
-struct Ring {
+/// The ring of log files in a folder.
+#[derive(Debug)]
+pub struct LogFiles {
     folder: PathBuf,
     /// Maximum size of one file, in bytes.
     limit: u64,
@@ -79,14 +80,31 @@ struct Ring {
     file: BufWriter<File>,
 }
 
-impl Ring {
-    fn open(folder: &Path, limit: u64) -> io::Result<Self> {
+impl LogFiles {
+    /// Opens the current file in `folder`, which exists. All files together have at most `keep` bytes. Follows no link
+    /// in place of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(folder: &Path, keep: u64) -> io::Result<Self> {
         let file = open(&folder.join(CURRENT))?;
-        let written = file.metadata()?.len();
+        let (written, limit) = (file.metadata()?.len(), keep / bounds::LOG_FILES);
         Ok(Self { folder: folder.to_owned(), limit, written, file: BufWriter::new(file) })
     }
 
-    fn append(&mut self, line: &str) -> io::Result<()> {
+    /// Writes the appended lines to the file.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    /// Appends one line, and its line break.
+    ///
+    /// # Errors
+    /// If a file cannot be written or rotated.
+    pub fn append(&mut self, line: &str) -> io::Result<()> {
         let bytes = line.len() as u64 + 1;
         if self.written > 0 && self.written + bytes > self.limit {
             self.rotate()?;
@@ -117,7 +135,8 @@ impl Ring {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    let no_links = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(no_links).open(path)
 }
 
 #[cfg(test)]
@@ -131,11 +150,11 @@ mod tests {
     #[test]
     fn the_ring_keeps_the_newest_lines_within_its_bound() {
         let folder = tempfile::tempdir().expect("folder");
-        let mut ring = Ring::open(folder.path(), 100).expect("ring");
+        let mut ring = LogFiles::open(folder.path(), 100 * bounds::LOG_FILES).expect("ring");
         for n in 0..100 {
             ring.append(&format!("line {n:04}")).expect("append");
         }
-        ring.file.flush().expect("flush");
+        files.flush().expect("flush");
         let mut sizes = 0;
         for entry in fs::read_dir(folder.path()).expect("list") {
             let meta = entry.expect("entry").metadata().expect("meta");

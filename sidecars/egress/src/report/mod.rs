@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! record ─► redactor ─┬─► backlog ─► the parent ─► the keeper     denials
-//!                     └─► journal ─► a ring of files              by `egress.log`
+//!                     ├─► journal ─► a ring of files              by `egress.log`
+//!                     └─► or relay ─► the parent ─► the keeper
 //! ```
 //! The redactor removes secrets from every report first. No request waits for a report to be written.
 
 pub mod backlog;
 mod journal;
 pub(crate) mod record;
+pub(crate) mod relay;
 
 use std::borrow::Cow;
 use std::io;
@@ -25,25 +27,52 @@ use bottle_scan::{Redactor, TooLarge};
 use crate::bounds;
 use backlog::Backlog;
 use journal::Journal;
+pub use journal::LogFiles;
 use record::{Line, LogMessage, RequestInfo, milliseconds};
+use relay::LogRelay;
 
 /// Reports events to the keeper process and writes the log.
 pub(crate) struct Reporter {
     bottle: String,
     level: LogLevel,
-    journal: Option<Journal>,
+    journal: Option<LogWriter>,
     backlog: Arc<Backlog>,
     redactor: Arc<Redactor>,
     /// The number of bytes at the end of a truncated body in which the redactor may miss a truncated secret.
     margin: usize,
 }
 
-/// The level of the log, and the folder for its files.
+/// The level of the log, and where its lines go.
 pub(crate) struct LogConfig<'p> {
     pub(crate) level: LogLevel,
-    /// Maximum size of all log files together, in bytes.
-    pub(crate) keep: u64,
-    pub(crate) folder: &'p Path,
+    pub(crate) sink: LogSink<'p>,
+}
+
+/// Where the lines of the log go.
+pub(crate) enum LogSink<'p> {
+    /// To files in this folder.
+    Files {
+        folder: &'p Path,
+        /// Maximum size of all files together, in bytes.
+        keep: u64,
+    },
+    /// To the keeper process.
+    Relay(Arc<LogRelay>),
+}
+
+/// Accepts the lines of the log.
+enum LogWriter {
+    Files(Journal),
+    Relay(Arc<LogRelay>),
+}
+
+impl LogWriter {
+    fn line(&self, line: String) {
+        match self {
+            Self::Files(journal) => journal.line(line),
+            Self::Relay(relay) => relay.line(line),
+        }
+    }
 }
 
 /// Why reports cannot be written safely. After such an error, the proxy must not start.
@@ -92,10 +121,11 @@ impl Reporter {
         backlog: Arc<Backlog>,
         secrets: &[&Secret],
     ) -> Result<Self, ReportError> {
-        let LogConfig { level, keep, folder } = log;
-        let journal = match level {
-            LogLevel::Off => None,
-            LogLevel::Blocks | LogLevel::Full => Some(Journal::start(folder, keep)?),
+        let LogConfig { level, sink } = log;
+        let journal = match (level, sink) {
+            (LogLevel::Off, _) => None,
+            (_, LogSink::Files { folder, keep }) => Some(LogWriter::Files(Journal::start(folder, keep)?)),
+            (_, LogSink::Relay(relay)) => Some(LogWriter::Relay(relay)),
         };
         let redactor = Arc::new(Redactor::new(secrets.iter().copied())?);
         let longest = secrets.iter().map(|secret| secret.expose().len()).max().unwrap_or_default();
@@ -252,7 +282,8 @@ mod tests {
         let secret = Secret::new("known-secret-value".to_owned());
         let folder = tempfile::tempdir().expect("folder");
         let backlog = Arc::new(Backlog::new(1));
-        let log = LogConfig { level: LogLevel::Off, keep: 0, folder: folder.path() };
+        let sink = LogSink::Files { folder: folder.path(), keep: 0 };
+        let log = LogConfig { level: LogLevel::Off, sink };
         let reporter = Reporter::new("b".into(), log, backlog, &[&secret]).expect("reporter");
         let room = reporter.captured_body_bytes();
         let half = format!("{}known-secret", "a".repeat(room - "known-secret".len()));

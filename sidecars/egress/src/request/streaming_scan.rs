@@ -543,13 +543,14 @@ mod tests {
 
     use super::super::body;
     use super::*;
-    use crate::report::LogConfig;
     use crate::report::backlog::Backlog;
+    use crate::report::{LogConfig, LogSink};
 
     #[tokio::test]
     async fn releases_a_chunk_without_copying_it() {
         let folder = tempfile::tempdir().expect("folder");
-        let log = LogConfig { level: LogLevel::Off, keep: 0, folder: folder.path() };
+        let sink = LogSink::Files { folder: folder.path(), keep: 0 };
+        let log = LogConfig { level: LogLevel::Off, sink };
         let reporter = Reporter::new("b".into(), log, Arc::new(Backlog::new(1)), &[]).expect("reporter");
         let context = ScanContext {
             info: Arc::default(),
