@@ -453,6 +453,10 @@ pub struct Capabilities {
 pub struct Check {
     /// Whether a bottle can be started.
     pub usable: bool,
+    /// What the backend uses on this machine, and why (`Docker 20.10.24 at /var/run/docker.sock, the default socket`).
+    /// `None` if there is nothing to tell apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uses: Option<String>,
     /// Features that are missing on this machine, or weaker than on others.
     pub findings: Vec<Finding>,
 }

@@ -52,6 +52,9 @@ fn text(report: &[BackendHealth], output: &Output) -> String {
             (false, _) => styles.red("not usable"),
         };
         lines.push(format!("{}: {verdict}", styles.bold(backend.backend)));
+        if let Some(uses) = &backend.check.uses {
+            lines.push(format!("  {}", styles.hanging(&inert(&format!("uses {uses}")), 2)));
+        }
         for finding in &backend.check.findings {
             lines.push(format!("  {}", styles.hanging(&inert(&finding.what), 2)));
             lines.push(format!("    {} {}", styles.cyan("fix:"), styles.hanging(&inert(&finding.fix), 9)));

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, inert};
-use crate::host::docker_settings::DockerTransport;
+use crate::host::docker_settings::{self, DockerTransport};
 use crate::host::{Host, Settings};
 
 /// Show every setting and its value
@@ -63,7 +63,7 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     }),
     ("docker.subnets", "address pool of the containers' networks", |s| s.docker.subnets.to_string()),
     ("docker.runtime", "container runtime", |s| {
-        s.docker.runtime.clone().unwrap_or_else(|| "the engine's default".to_owned())
+        s.docker.runtime.clone().unwrap_or_else(|| docker_settings::AUTO.to_owned())
     }),
     ("egress.body_limit", "longest request body", |s| indicatif::HumanBytes(s.limits.body).to_string()),
     ("egress.spool_quota", "disk space for buffered request bodies, encrypted", |s| {

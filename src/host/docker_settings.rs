@@ -14,8 +14,8 @@ pub struct DockerSettings {
     pub transport: Option<DockerTransport>,
     /// `subnets`: the address range for the networks of bottles.
     pub subnets: Ipv4Net,
-    /// `runtime`: the OCI runtime for the agent's container, for example `runsc`. With `None`, the engine
-    /// uses its default.
+    /// `runtime`: the OCI runtime for the agent's container, for example `runc`. With `None` (`auto`), the backend
+    /// uses gVisor if the engine has it and it works, and else the engine's default.
     pub runtime: Option<String>,
 }
 
@@ -39,6 +39,9 @@ impl DockerTransport {
         }
     }
 }
+
+/// The value of `docker.runtime` that leaves the choice to the backend.
+pub const AUTO: &str = "auto";
 
 /// The default of `docker.subnets`: a private range that is not in the default address pools of container engines.
 const SUBNETS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 213, 0, 0), 16);
@@ -80,7 +83,7 @@ impl Written {
         Ok(DockerSettings {
             transport: self.transport,
             subnets: self.subnets.map_or(Ok(default.subnets), subnets)?,
-            runtime: self.runtime.map(runtime).transpose()?,
+            runtime: self.runtime.map(runtime).transpose()?.filter(|name| name != AUTO),
         })
     }
 }

@@ -534,6 +534,11 @@ mod tests {
     }
 
     #[test]
+    fn an_automatic_runtime_is_the_default() {
+        assert_eq!(parse("docker: {runtime: auto}\n"), Ok(Settings::default()));
+    }
+
+    #[test]
     fn reads_a_key_by_its_old_name() {
         let settings = parse("docker: {door: socket}\n").expect("settings");
         assert_eq!(settings.docker.transport, Some(DockerTransport::Socket));

@@ -34,8 +34,10 @@ const ENGINE_UNAVAILABLE: u8 = 4;
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Environment variables that a keeper inherits, besides `BOTTLE_*` and [`TERMINAL_HINTS`].
-const INHERITED: [&str; 12] = [
+const INHERITED: [&str; 14] = [
     "DBUS_SESSION_BUS_ADDRESS",
+    "DOCKER_CONFIG",
+    "DOCKER_CONTEXT",
     "DOCKER_HOST",
     "HOME",
     "PATH",

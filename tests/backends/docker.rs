@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use bottle::backend::{BackendErrorKind, Ledger, Resource, registry};
+use bottle::backend::{BackendErrorKind, Ledger, Resource, SIDECAR_LOGS, registry};
 use bottle::host::Host;
 use bottle::plan::Resources;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, Probe, Provision, ProvisionedFile, Reach};
+use bottle_contract::usage::WAITING_FILE;
 use bottle_test_support::{engine, skip};
 
 use crate::fixture::{Bottle, Fixture, docker, run};
@@ -273,6 +274,27 @@ async fn containers_run_no_image_program_and_show_no_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_sidecars_files_survive_a_stop_and_pending_usage_is_saved() {
+    for fixture in docker().await {
+        let bottle = fixture.bottle("counted").await;
+        bottle.start_bundle().await;
+        let folder = tempfile::tempdir().expect("folder");
+        let file = folder.path().join(WAITING_FILE);
+        std::fs::write(&file, "a record\n").expect("written");
+        let target = format!("{}:/var/lib/bottle/logs/{WAITING_FILE}", id(&bottle, "bundle-process"));
+        said(&["cp", file.to_str().expect("text"), &target]);
+        bottle.stop().await;
+        let saved = bottle.state.join(SIDECAR_LOGS).join(WAITING_FILE);
+        assert_eq!(std::fs::read_to_string(saved).expect("saved"), "a record\n", "{}", fixture.name());
+        let volume = format!("bottle-{}-state-counted", fixture.host.home_hash());
+        let volumes = || said(&["volume", "ls", "--quiet", "--filter", &format!("name={volume}")]);
+        assert_eq!(volumes(), volume, "the git gate needs its files after a resume");
+        bottle.remove().await;
+        assert_eq!(volumes(), "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn neither_the_host_nor_its_other_networks_are_reached() {
     for fixture in docker().await {
         let (bottle, other) = (fixture.bottle("alone").await, fixture.bottle("other").await);
@@ -498,7 +520,7 @@ async fn an_exhausted_subnet_range_is_reported_and_leaves_nothing() {
         if !fixture.is_networked() {
             continue;
         }
-        fixture.set("docker: {subnets: 10.214.99.0/27}\n");
+        fixture.set("docker: {transport: network, subnets: 10.214.99.0/27}\n");
         // The range has room for two networks: one between agent and bundle, and one that connects the bundle to the
         // internet.
         let first = fixture.bottle("first").await;

@@ -15,7 +15,8 @@ use bottle_contract::names::{
 };
 
 use super::container_entry::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
-use super::hardened::{container, host_config};
+use super::hardened::{Tmpfs, container, host_config};
+use super::limits::Enforced;
 use super::names::{Names, Part};
 use super::network::Transport;
 use super::subnets;
@@ -43,6 +44,10 @@ pub(super) struct Agent<'a> {
     /// Whether nothing may change the files of the container.
     pub(super) read_only: bool,
     pub(super) limits: &'a Resources,
+    /// The limits that the engine enforces.
+    pub(super) enforced: Enforced,
+    /// Whether the engine is Podman.
+    pub(super) on_podman: bool,
     /// The container runtime, if it is not the engine's default.
     pub(super) runtime: Option<&'a str>,
     /// The engine's newest API version, as the number after `1.`.
@@ -64,7 +69,7 @@ impl Agent<'_> {
     }
 
     fn host_config(&self) -> HostConfig {
-        let common = host_config();
+        let common = host_config(self.on_podman);
         let mut mounts = vec![program_mount(self.program)];
         let (network, proxy) = match self.transport {
             Some(Transport::Network(net)) => (net.id.clone(), subnets::bundle(net.subnet)),
@@ -75,7 +80,7 @@ impl Agent<'_> {
             // Nothing listens at this address.
             None => ("none".to_owned(), PROXY_LOOPBACK),
         };
-        let memory = self.limits.memory.and_then(|bytes| i64::try_from(bytes).ok());
+        let memory = self.enforced.memory(self.limits.memory);
         let mut sysctls = common.sysctls.unwrap_or_default();
         sysctls.extend(self.neighbour_sysctls());
         HostConfig {
@@ -88,11 +93,11 @@ impl Agent<'_> {
             tmpfs: Some(self.tmpfs()),
             sysctls: Some(sysctls),
             shm_size: i64::try_from(memory::shared(self.scratch())).ok(),
-            pids_limit: i64::try_from(self.limits.pids.unwrap_or(memory::PROCESSES)).ok(),
+            pids_limit: self.enforced.processes(self.limits.pids),
             memory,
             // The limit of memory and swap together equals the memory limit, so the container can use no swap.
             memory_swap: memory,
-            nano_cpus: self.limits.cpus.map(|thousandths| i64::from(thousandths) * 1_000_000),
+            nano_cpus: self.enforced.processors(self.limits.cpus),
             runtime: self.runtime.map(str::to_owned),
             readonly_rootfs: self.read_only.then_some(true),
             ..common
@@ -105,17 +110,19 @@ impl Agent<'_> {
     }
 
     fn tmpfs(&self) -> HashMap<String, String> {
-        let (uid, gid) = self.user;
-        let bound = |size: u64| format!("size={size},nr_inodes={}", memory::files(size));
-        let own = format!("rw,nosuid,nodev,noexec,mode=0755,uid={uid},gid={gid},{}", bound(RUN_SIZE));
-        [
-            ("/run", own.clone()),
-            (RUN_DIR, own),
-            // Programs are built and run in `/tmp`, so it is mounted with `exec`.
-            ("/tmp", format!("rw,nosuid,nodev,exec,mode=1777,{}", bound(self.scratch()))),
-        ]
-        .map(|(path, options)| (path.to_owned(), options))
-        .into()
+        let run = Tmpfs {
+            exec: false,
+            mode: "0755",
+            owner: Some(self.user),
+            size: RUN_SIZE,
+            files: memory::files(RUN_SIZE),
+        };
+        let size = self.scratch();
+        // Programs are built and run in `/tmp`.
+        let scratch = Tmpfs { exec: true, mode: "1777", owner: None, size, files: memory::files(size) };
+        [("/run", &run), (RUN_DIR, &run), ("/tmp", &scratch)]
+            .map(|(path, tmpfs)| (path.to_owned(), tmpfs.options(self.on_podman)))
+            .into()
     }
 
     fn networking(&self) -> NetworkingConfig {
@@ -203,6 +210,8 @@ mod tests {
             transport,
             read_only: transport.is_none(),
             limits: &limits,
+            enforced: Enforced::of(&bollard::models::SystemInfo::default()),
+            on_podman: false,
             runtime: None,
             api,
         };

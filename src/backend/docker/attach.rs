@@ -54,6 +54,11 @@ impl fmt::Debug for Attached {
 }
 
 impl Attached {
+    /// The log of the container's standard error, if there is one.
+    pub(super) fn log(&self) -> Option<&Path> {
+        self.log.as_deref()
+    }
+
     /// Appends standard error to the log, for diagnosis. Ignores a failure to write the log.
     fn log_stderr(&self, bytes: &[u8]) {
         let Some(path) = &self.log else { return };

@@ -1,45 +1,58 @@
 //! Builds the request that creates the bundle's container, which runs the sidecars. The module has no side effects.
 //!
-//! The container has secrets that the agent must not get. Therefore it can write only to its logs, the git gate's
-//! folder, the volume of the proxy's sockets and small tmpfs folders, and it listens only on the bottle's network or on
-//! those sockets.
+//! The container has secrets that the agent must not get. Therefore it can write only to its own volume, the volume of the
+//! proxy's sockets and small tmpfs folders, and it listens only on the bottle's network or on those sockets. It mounts no
+//! folder of the host: an engine can run in a virtual machine without these folders, or can map user ids so that the
+//! sidecars may not write to them.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::path::Path;
 
 use bollard::models::{
-    ContainerCreateBody, EndpointSettings, HostConfig, Mount, MountType, NetworkingConfig,
+    ContainerCreateBody, EndpointSettings, HostConfig, Mount, MountVolumeOptions, NetworkingConfig,
 };
 use bottle_bundle::{BundleConfig, Control, ListenerConfig};
 use bottle_contract::names::{LISTENER_DIR, RUN_DIR, Slug};
+use bottle_contract::usage::WAITING_FILE;
 
 use super::agent::{fixed, volume_mount};
 use super::container_entry::{BUNDLE_FLAG, SIDECARS_PROGRAM, to_argument};
-use super::hardened::{container, host_config};
+use super::hardened::{Tmpfs, container, host_config};
+use super::limits::Enforced;
 use super::names::{Names, Part};
 use super::network::{Net, Transport};
 use super::subnets;
+use crate::backend::memory;
 
 /// The maximum number of processes and threads; beyond it, none can be started. It allows the sidecars, and the git and
 /// ssh processes of a few simultaneous pushes.
-const PROCESSES: i64 = 512;
+const PROCESSES: u64 = 512;
 
 /// The memory limit in bytes, above which the kernel kills processes of the bundle. The sidecars' own limits are far
 /// lower, so only an attack reaches this one.
-const MEMORY: i64 = 2 << 30;
+const MEMORY: u64 = 2 << 30;
 
-/// The size limit of the tmpfs for the sidecars' temporary files.
-const SCRATCH_SIZE: &str = "64m";
+/// The size limit in bytes of the tmpfs for the sidecars' temporary files.
+const SCRATCH_SIZE: u64 = 64 << 20;
 
-/// The log folder inside the container.
-const LOGS: &str = "/run/bottle/logs";
+/// The user id and group id of the sidecars. `Dockerfile.sidecars` gives them an account and the folders in [`STATE`].
+/// The host has no account with these ids.
+const USER: (u32, u32) = (64_242, 64_242);
 
-/// The git gate's folder inside the container.
-const GATE: &str = "/run/bottle/git-gate";
+/// The mount point of the volume with the sidecars' files. The engine copies the image's folder at this path into a new
+/// volume, so the sidecars own its folders whatever ids the engine maps.
+const STATE: &str = "/var/lib/bottle";
 
-/// The name of the passwd file in the git gate's folder.
-pub(super) const PASSWD: &str = "passwd";
+/// The folder of the sidecars' buffered bodies and of the usage records that no keeper has received.
+const LOGS: &str = "/var/lib/bottle/logs";
+
+/// The git gate's folder, with its mirrors.
+const GATE: &str = "/var/lib/bottle/git-gate";
+
+/// The path, in the container, of the usage records that no keeper has received.
+pub(super) fn waiting_usage() -> String {
+    format!("{LOGS}/{WAITING_FILE}")
+}
 
 /// The parameters of the bundle's container.
 pub(super) struct Bundle<'a> {
@@ -50,17 +63,19 @@ pub(super) struct Bundle<'a> {
     pub(super) labels: [String; 2],
     /// The id of the sidecars' image.
     pub(super) image: &'a str,
-    /// The user id and group id in the container. Never 0.
-    pub(super) user: (u32, u32),
-    /// The host folder for the sidecars' logs. The bundle's user can write to it.
-    pub(super) logs: &'a Path,
-    /// The host folder for the git gate, if the bottle has one. The bundle's user can write to it.
-    pub(super) gate: Option<&'a Path>,
+    /// The volume of the sidecars' files.
+    pub(super) state: &'a str,
+    /// Whether the bottle has a git gate.
+    pub(super) gate: bool,
     /// Whether the bottle has a supervise queue.
     pub(super) supervise: bool,
     /// The address of the user's machine, for routes that lead to services on the machine.
     pub(super) machine: Option<Ipv4Addr>,
     pub(super) transport: &'a Transport,
+    /// The limits that the engine enforces.
+    pub(super) enforced: Enforced,
+    /// Whether the engine is Podman.
+    pub(super) on_podman: bool,
     /// The network that the create request names: the inner network, or the outer one if the bottle has no inner
     /// network.
     pub(super) net: &'a Net,
@@ -77,7 +92,7 @@ impl Bundle<'_> {
             working_dir: Some("/".to_owned()),
             networking_config: Some(NetworkingConfig { endpoints_config: Some(endpoints) }),
             host_config: Some(self.host_config()),
-            ..container(self.names, Part::Bundle, self.slug, self.image, self.user, command)
+            ..container(self.names, Part::Bundle, self.slug, self.image, USER, command)
         }
     }
 
@@ -100,23 +115,19 @@ impl Bundle<'_> {
             proxy,
             control: Control::Stdio,
             logs: LOGS.into(),
-            relay_log: false,
+            relay_log: true,
             identity: None,
             machine: self.machine.map(Into::into),
-            gate: self.gate.map(|_| GATE.into()),
+            gate: self.gate.then(|| GATE.into()),
             supervise: self.supervise,
         };
         to_argument(&config)
     }
 
     fn host_config(&self) -> HostConfig {
-        let common = host_config();
-        let mut mounts = vec![bind(self.logs, LOGS, false)];
-        if let Some(gate) = self.gate {
-            mounts.push(bind(gate, GATE, false));
-            // ssh looks up the name of its user in `/etc/passwd`.
-            mounts.push(bind(&gate.join(PASSWD), "/etc/passwd", true));
-        }
+        let common = host_config(self.on_podman);
+        let memory = self.enforced.memory(Some(MEMORY));
+        let mut mounts = vec![state_mount(self.state)];
         if let Transport::Socket(volume) = self.transport {
             mounts.push(volume_mount(volume, LISTENER_DIR, false));
         }
@@ -131,29 +142,29 @@ impl Bundle<'_> {
             mounts: Some(mounts),
             tmpfs: Some(self.tmpfs()),
             sysctls: Some(sysctls),
-            pids_limit: Some(PROCESSES),
-            memory: Some(MEMORY),
-            memory_swap: Some(MEMORY),
+            pids_limit: self.enforced.processes(Some(PROCESSES)),
+            memory,
+            memory_swap: memory,
             ..common
         }
     }
 
     fn tmpfs(&self) -> HashMap<String, String> {
-        let (uid, gid) = self.user;
-        let own = format!("rw,nosuid,nodev,noexec,mode=0700,uid={uid},gid={gid},size={SCRATCH_SIZE}");
-        ["/tmp", RUN_DIR].map(|path| (path.to_owned(), own.clone())).into()
+        let own = Tmpfs {
+            exec: false,
+            mode: "0700",
+            owner: Some(USER),
+            size: SCRATCH_SIZE,
+            files: memory::files(SCRATCH_SIZE),
+        };
+        ["/tmp", RUN_DIR].map(|path| (path.to_owned(), own.options(self.on_podman))).into()
     }
 }
 
-/// A bind mount of a host path.
-fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
-    Mount {
-        typ: Some(MountType::BIND),
-        source: Some(source.to_string_lossy().into_owned()),
-        target: Some(target.to_owned()),
-        read_only: Some(read_only),
-        ..Mount::default()
-    }
+/// Mounts the volume of the sidecars' files. A new volume gets the folders of the image.
+fn state_mount(volume: &str) -> Mount {
+    let copies = MountVolumeOptions { no_copy: Some(false), ..MountVolumeOptions::default() };
+    Mount { volume_options: Some(copies), ..volume_mount(volume, STATE, false) }
 }
 
 #[cfg(test)]
@@ -168,12 +179,13 @@ mod tests {
             slug: &slug,
             labels: ["0123abcd".to_owned(), "a-1".to_owned()],
             image: "sha256:def",
-            user: (64_242, 64_242),
-            logs: Path::new("/state/a-1/logs"),
-            gate: None,
+            state: "v2",
+            gate: true,
             supervise: false,
             machine: None,
             transport,
+            enforced: Enforced::of(&bollard::models::SystemInfo::default()),
+            on_podman: false,
             net,
         };
         serde_json::to_value(bundle.body()).expect("JSON")
@@ -195,5 +207,15 @@ mod tests {
     fn the_whole_request_by_socket() {
         let outside = net("n2", "10.213.0.32/28");
         insta::assert_json_snapshot!(json(&Transport::Socket("v1".to_owned()), &outside));
+    }
+
+    #[test]
+    fn the_image_has_the_sidecars_account_and_folders() {
+        let (uid, gid) = USER;
+        let dockerfile = include_str!("../../../Dockerfile.sidecars");
+        for part in [format!("gate:x:{uid}:{gid}:"), format!("-o {uid} -g {gid} "), LOGS.into(), GATE.into()]
+        {
+            assert!(dockerfile.contains(&part), "{part}");
+        }
     }
 }

@@ -19,14 +19,15 @@ pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendE
         Ok(checked) => checked,
         Err(error) => return engine_unusable(&error),
     };
+    let uses = Some(engine.description());
     let settings = match settings {
         Ok(settings) => settings,
-        Err(error) => return settings_invalid(error),
+        Err(error) => return Check { uses, ..settings_invalid(error) },
     };
     if let Some(finding) = unusable_runtime(&settings, &info) {
-        return Check { usable: false, findings: vec![finding] };
+        return Check { usable: false, uses, findings: vec![finding] };
     }
-    Check { usable: true, findings: weaknesses(&engine, &settings, &info) }
+    Check { usable: true, uses, findings: weaknesses(&engine, &settings, &info) }
 }
 
 /// Checks only whether a bottle can be started. The engine takes about ten milliseconds to return its information, so
@@ -44,12 +45,12 @@ pub(super) async fn check_use(
         Err(error) => return settings_invalid(error),
     };
     if settings.runtime.is_none() {
-        return Check { usable: true, findings: Vec::new() };
+        return Check { usable: true, uses: None, findings: Vec::new() };
     }
     match engine.info().await {
         Ok(info) => {
             let found = unusable_runtime(&settings, info);
-            Check { usable: found.is_none(), findings: found.into_iter().collect() }
+            Check { usable: found.is_none(), uses: None, findings: found.into_iter().collect() }
         }
         Err(error) => engine_unusable(&error),
     }
@@ -64,7 +65,7 @@ fn settings_invalid(error: BackendError) -> Check {
 }
 
 fn unusable(what: String, fix: &str) -> Check {
-    Check { usable: false, findings: vec![Finding { what, fix: fix.to_owned() }] }
+    Check { usable: false, uses: None, findings: vec![Finding { what, fix: fix.to_owned() }] }
 }
 
 /// Why no bottle can use the runtime in the settings, if so.
@@ -121,7 +122,7 @@ fn weaknesses(engine: &Engine, settings: &DockerSettings, info: &SystemInfo) -> 
         found(
             format!(
                 "{} keeps an interface of the machine on a bottle's network, without an address",
-                engine.pong.server
+                engine.pong.product()
             ),
             "update the engine to 28 or later, or take `docker.transport` out of settings.yml",
         );

@@ -4,17 +4,12 @@
 //! bottle's labels and the entrypoint that `bottle` set, so that a container of the image does not look like a bottle.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use bollard::models::ContainerConfig;
-use bollard::query_parameters::CommitContainerOptionsBuilder;
 
 use super::engine::{Engine, EngineError};
+use super::podman::{Commit, Committer, short_name};
 use super::{listing, names};
-
-/// Time limit of a commit, which copies every changed file of the bottle. A longer commit fails with
-/// [`EngineError::TimedOut`].
-pub(super) const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
 
 /// The repository name of all snapshots.
 pub(super) const SNAPSHOT_REPOSITORY: &str = "bottle-snapshot";
@@ -65,12 +60,6 @@ pub(super) async fn commit(
     (repository, tag): (&str, &str),
     labels: &[(&str, &str)],
 ) -> Result<String, EngineError> {
-    let options = CommitContainerOptionsBuilder::new()
-        .container(container)
-        .repo(repository)
-        .tag(tag)
-        .pause(true)
-        .build();
     let cleared = OWN_LABELS.map(|label| (label, ""));
     let labels = cleared.iter().chain(labels).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let config = ContainerConfig {
@@ -79,9 +68,8 @@ pub(super) async fn commit(
         cmd: Some(vec!["/bin/sh".to_owned()]),
         ..ContainerConfig::default()
     };
-    let patient = engine.docker().clone().with_timeout(COMMITTED_WITHIN);
-    let committed = engine.call_within(COMMITTED_WITHIN, patient.commit_container(options, config)).await?;
-    Ok(committed.id)
+    let commit = Commit { container, repository, tag, comment: "", config };
+    Committer::new(engine.docker(), engine.podman_socket()).commit(commit).await
 }
 
 /// Lists every image with this label, oldest first.
@@ -110,7 +98,7 @@ pub(super) async fn inspect(engine: &Engine, image: &str) -> Result<Option<Commi
     let found = engine.call_if_there(engine.docker().inspect_image(image)).await?;
     Ok(found.map(|found| Committed {
         id: found.id.unwrap_or_default(),
-        tags: found.repo_tags.unwrap_or_default(),
+        tags: found.repo_tags.unwrap_or_default().into_iter().map(short_name).collect(),
         labels: found.config.and_then(|config| config.labels).unwrap_or_default(),
     }))
 }

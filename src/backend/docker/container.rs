@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use bollard::models::{ContainerCreateBody, ContainerStateStatusEnum};
-use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, InspectContainerOptions, StartContainerOptions,
-};
+use bollard::query_parameters::{CreateContainerOptionsBuilder, StartContainerOptions};
 use bottle_contract::names::Slug;
 
 use super::engine::{Engine, EngineError};
@@ -68,8 +66,10 @@ pub(super) async fn find(
     slug: &Slug,
 ) -> Result<Option<Found>, EngineError> {
     let name = names.name(part, slug);
-    let asked = engine.docker().inspect_container(&name, None::<InspectContainerOptions>);
-    let Some(container) = engine.call_if_there(asked).await? else { return Ok(None) };
+    let container = match engine.inspect_container(&name).await {
+        Err(error) if error.is_missing() => return Ok(None),
+        inspected => inspected?,
+    };
     let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
     let owned = names.owned(&name, &labels).is_some_and(|(own, of)| own == part && of == *slug);
     let state = container.state.unwrap_or_default();

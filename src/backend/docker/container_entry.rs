@@ -12,6 +12,7 @@ use bottle_contract::names::{
     ASK_COMMAND, COMMANDS_DIR, GUEST_PROGRAM, LISTENER_DIR, LISTENER_PORTS, PROXY_LOOPBACK,
 };
 use bottle_guest::{ForwardConfig, GuestConfig, Limits, Programs, Transport};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +55,7 @@ pub fn guest() -> ExitCode {
 /// The entry point of `bottle __contained-bundle CONFIG`.
 #[must_use]
 pub fn bundle() -> ExitCode {
-    report_failure("bundle", argument().map(bottle_bundle::run))
+    report_failure("bundle", forbid_core_files().and_then(|()| argument()).map(bottle_bundle::run))
 }
 
 fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
@@ -69,6 +70,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    forbid_core_files()?;
     // This filter is added to the engine's own filter, so that an agent has the same restrictions on every backend.
     seccomp::install(false).map_err(io::Error::other)?;
     let proxy = spec.by_socket.then(|| ForwardConfig {
@@ -86,6 +88,12 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         limits: Limits::default(),
         changed: None,
     }))
+}
+
+/// Forbids core files, for engines that do not limit them. They could contain secrets, and fill the disk.
+fn forbid_core_files() -> io::Result<()> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    Ok(setrlimit(Resource::Core, none)?)
 }
 
 fn argument<S: DeserializeOwned>() -> io::Result<S> {

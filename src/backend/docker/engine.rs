@@ -3,21 +3,28 @@
 //! Every call through [`Engine::call`] has a deadline. The path of a request names no API version, so the engine uses
 //! its newest one; [`Pong::api`] gives that version.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bollard::errors::Error as Bollard;
-use bollard::models::SystemInfo;
+use bollard::models::{ContainerInspectResponse, ContainerSummary, SystemInfo};
+use bollard::query_parameters::{InspectContainerOptions, ListContainersOptionsBuilder};
 use bollard::{API_DEFAULT_VERSION, Docker};
 use tokio::sync::OnceCell;
 
+use super::endpoint::{self, Endpoint};
 use super::ping::{Pong, ping};
+use super::podman;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::host::Host;
 
 /// The minor version of the oldest supported API: 1.41, of Docker Engine 20.10.
 const OLDEST_API: u32 = 41;
+
+/// The oldest supported version of Podman.
+const OLDEST_PODMAN: (u32, u32) = (4, 3);
 
 /// Time limit of a call for which the caller gives no other limit. The slowest such call is starting a container while
 /// the disk is busy.
@@ -38,10 +45,10 @@ pub(super) const PART_REMOVED_HINT: &str =
 #[derive(Debug)]
 pub(super) struct Engine {
     docker: Docker,
-    /// The engine's address, as `DOCKER_HOST` has it.
-    address: String,
     /// The engine's answer to the ping.
     pub(super) pong: Pong,
+    /// Where the engine listens, and why it was chosen.
+    pub(super) endpoint: Endpoint,
     info: OnceCell<SystemInfo>,
 }
 
@@ -59,9 +66,22 @@ pub(super) enum EngineError {
     /// This user may not access the engine's socket.
     #[error("this user may not access the container engine at {}", .0.display())]
     Denied(PathBuf),
-    /// `DOCKER_HOST` names an engine that does not listen on a unix socket.
-    #[error("DOCKER_HOST is {0:?}, but only an engine behind a unix socket is supported")]
-    NotUnixSocket(String),
+    /// `DOCKER_HOST` or the user's context names an engine that does not listen on a unix socket.
+    #[error("{named_by} is {address:?}, but only an engine behind a unix socket is supported")]
+    NotUnixSocket {
+        /// What names the engine.
+        named_by: String,
+        /// The engine's address.
+        address: String,
+    },
+    /// The user's context does not exist or cannot be read.
+    #[error("the docker context {name:?} cannot be used: {cause}")]
+    NoContext {
+        /// The name of the context.
+        name: String,
+        /// Why it cannot be used.
+        cause: String,
+    },
     /// The engine is too old.
     #[error("the container engine is too old: {0}")]
     TooOld(String),
@@ -85,28 +105,38 @@ pub(super) enum EngineError {
 }
 
 impl Engine {
-    /// Connects to the engine that the user's environment names. If it names none, connects to the first engine found.
+    /// Connects to the engine that the user's `docker` command uses, or else to the first one that answers in the known
+    /// places.
     ///
     /// # Errors
-    /// [`EngineError`] when there is no usable engine.
+    /// [`EngineError`] when there is no usable engine. If several places were tried, it is the error of the first one.
     pub(super) async fn connect(host: &Host) -> Result<Self, EngineError> {
-        let socket = socket(host)?;
-        let pong = ping(&socket).await.map_err(|error| unreachable(&socket, &error))?;
+        let mut first = None;
+        for endpoint in endpoint::candidates(host)? {
+            match Self::connect_to(endpoint).await {
+                // A product that does not run can leave its socket.
+                Err(error @ (EngineError::Absent { .. } | EngineError::Denied(_))) => {
+                    first.get_or_insert(error);
+                }
+                connected => return connected,
+            }
+        }
+        Err(first.unwrap_or(EngineError::TimedOut))
+    }
+
+    async fn connect_to(endpoint: Endpoint) -> Result<Self, EngineError> {
+        let socket = &endpoint.socket;
+        let pong = ping(socket).await.map_err(|error| unreachable(socket, &error))?;
         let pong = check_version(pong)?;
         let path = socket.to_string_lossy();
         let docker = Docker::connect_with_unix(&path, ANSWERS_WITHIN.as_secs(), API_DEFAULT_VERSION)?;
-        Ok(Self { docker, address: format!("unix://{path}"), pong, info: OnceCell::new() })
+        Ok(Self { docker, pong, endpoint, info: OnceCell::new() })
     }
 
-    /// The address of the engine to which [`Engine::connect`] would connect. `None` if the user's environment names an
+    /// The address of the first engine that [`Engine::connect`] would try. `None` if the user's configuration names an
     /// engine that is not supported.
     pub(super) fn address_for(host: &Host) -> Option<String> {
-        socket(host).ok().map(|socket| format!("unix://{}", socket.display()))
-    }
-
-    /// The engine's address, as `DOCKER_HOST` has it.
-    pub(super) fn address(&self) -> &str {
-        &self.address
+        endpoint::candidates(host).ok()?.first().map(Endpoint::address)
     }
 
     /// The API client, for calls inside [`Engine::call`].
@@ -121,6 +151,51 @@ impl Engine {
     /// As [`Engine::call`].
     pub(super) async fn info(&self) -> Result<&SystemInfo, EngineError> {
         self.info.get_or_try_init(|| self.call(self.docker.info())).await
+    }
+
+    /// The engine's product and version, its socket, and why it was chosen, for the user.
+    pub(super) fn description(&self) -> String {
+        let Endpoint { source, socket } = &self.endpoint;
+        format!("{} at {} ({source})", self.pong.product(), socket.display())
+    }
+
+    /// The engine's socket, if the engine is Podman, some of whose requests differ from Docker's.
+    pub(super) fn podman_socket(&self) -> Option<&Path> {
+        self.pong.podman().map(|_| self.endpoint.socket.as_path())
+    }
+
+    /// Inspects a container.
+    ///
+    /// # Errors
+    /// As [`Engine::call`].
+    pub(super) async fn inspect_container(&self, id: &str) -> Result<ContainerInspectResponse, EngineError> {
+        match self.podman_socket() {
+            Some(socket) => self.own_request(podman::inspect(socket, id)).await,
+            None => self.call(self.docker.inspect_container(id, None::<InspectContainerOptions>)).await,
+        }
+    }
+
+    /// Lists the containers, running or not, that these filters select.
+    ///
+    /// # Errors
+    /// As [`Engine::call`].
+    pub(super) async fn list_containers(
+        &self,
+        filters: HashMap<String, Vec<String>>,
+    ) -> Result<Vec<ContainerSummary>, EngineError> {
+        if let Some(socket) = self.podman_socket() {
+            return self.own_request(podman::list(socket, &filters)).await;
+        }
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        self.call(self.docker.list_containers(Some(options))).await
+    }
+
+    /// Like [`Engine::call`], for a request that the client library does not have.
+    async fn own_request<T>(
+        &self,
+        request: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
+        tokio::time::timeout(ANSWERS_WITHIN, request).await.map_err(|_| EngineError::TimedOut)?
     }
 
     /// Whether the engine supports isolated gateways (since 28.0), which are internal networks without an address of
@@ -180,7 +255,8 @@ impl EngineError {
         match self {
             Self::Absent { .. }
             | Self::Denied(_)
-            | Self::NotUnixSocket(_)
+            | Self::NotUnixSocket { .. }
+            | Self::NoContext { .. }
             | Self::TooOld(_)
             | Self::NotLinux(_) => true,
             Self::Disconnected(_) | Self::TimedOut | Self::Refused { .. } => false,
@@ -220,8 +296,13 @@ impl EngineError {
             Self::Denied(_) => {
                 Some("`sudo usermod -aG docker \"$USER\"`, then log in again; or run a rootless engine")
             }
-            Self::NotUnixSocket(_) => Some("unset DOCKER_HOST, or set it to unix:///path/of/the/socket"),
-            Self::TooOld(_) => Some("update the engine to Docker 20.10 or later"),
+            Self::NotUnixSocket { named_by, .. } if named_by == "DOCKER_HOST" => {
+                Some("unset DOCKER_HOST, or set it to unix:///path/of/the/socket")
+            }
+            Self::NotUnixSocket { .. } | Self::NoContext { .. } => Some(
+                "select another context (`docker context use default`), or set DOCKER_HOST=unix:///path/of/the/socket",
+            ),
+            Self::TooOld(_) => Some("update the engine to Docker 20.10 or later, or Podman 4.3 or later"),
             Self::NotLinux(_) => Some("switch the engine to Linux containers"),
             Self::Disconnected(_) => {
                 Some("see the engine's own log (`journalctl -u docker`), start it, try again")
@@ -246,19 +327,6 @@ impl EngineError {
     }
 }
 
-/// Returns the path of the engine's socket: the one that the user's environment sets, otherwise the first that exists.
-fn socket(host: &Host) -> Result<PathBuf, EngineError> {
-    if let Some(named) = host.var("DOCKER_HOST") {
-        let path = named.strip_prefix("unix://").filter(|path| path.starts_with('/'));
-        return path.map(PathBuf::from).ok_or_else(|| EngineError::NotUnixSocket(named.to_owned()));
-    }
-    let system = PathBuf::from("/var/run/docker.sock");
-    let rootless = host.var("XDG_RUNTIME_DIR").map(|folder| Path::new(folder).join("docker.sock"));
-    let desktop = host.user_home.join(".docker/run/docker.sock");
-    let mut places = std::iter::once(system.clone()).chain(rootless).chain([desktop]);
-    Ok(places.find(|place| place.exists()).unwrap_or(system))
-}
-
 fn unreachable(socket: &Path, error: &io::Error) -> EngineError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => EngineError::Denied(socket.to_owned()),
@@ -273,8 +341,12 @@ fn unreachable(socket: &Path, error: &io::Error) -> EngineError {
 fn check_version(pong: Pong) -> Result<Pong, EngineError> {
     if pong.api < OLDEST_API {
         let reason =
-            format!("{} has version 1.{} of the API, and 1.{OLDEST_API} is needed", pong.server, pong.api);
+            format!("{} has version 1.{} of the API, and 1.{OLDEST_API} is needed", pong.product(), pong.api);
         return Err(EngineError::TooOld(reason));
+    }
+    if pong.podman().is_some_and(|version| version < OLDEST_PODMAN) {
+        let (major, minor) = OLDEST_PODMAN;
+        return Err(EngineError::TooOld(format!("{}, and Podman {major}.{minor} is needed", pong.product())));
     }
     match pong.os.as_str() {
         "linux" | "" => Ok(pong),
@@ -326,24 +398,18 @@ mod tests {
     }
 
     #[test]
-    fn docker_host_must_name_a_unix_socket() {
-        let nowhere = Path::new("/nonexistent");
-        let named = |value| socket(&host(&[("DOCKER_HOST", value)], nowhere));
-        assert_eq!(named("unix:///run/x.sock"), Ok("/run/x.sock".into()));
-        for other in ["tcp://127.0.0.1:2375", "ssh://host", "unix://x", "/run/x.sock"] {
-            let error = named(other).expect_err(other);
-            assert!(error.to_string().contains(other) && error.hint().is_some(), "{error}");
-        }
-    }
-
-    #[test]
     fn an_engine_must_be_new_enough_and_run_linux() {
         let pong = |api, os: &str| Pong { api, os: os.to_owned(), server: "Docker/19.03.1".to_owned() };
         assert!(check_version(pong(41, "linux")).is_ok());
         let error = check_version(pong(40, "linux")).expect_err("too old").during("x");
         assert_eq!(error.kind, BackendErrorKind::Unavailable);
-        assert!(error.message.contains("Docker/19.03.1") && error.message.contains("1.41"), "{error}");
+        assert!(error.message.contains("Docker 19.03.1") && error.message.contains("1.41"), "{error}");
         assert!(check_version(pong(45, "windows")).is_err());
+        let podman =
+            |version: &str| Pong { server: format!("Libpod/{version} (linux)"), ..pong(41, "linux") };
+        assert!(check_version(podman("4.3.1")).is_ok() && check_version(podman("5.0.0")).is_ok());
+        let error = check_version(podman("3.4.4")).expect_err("too old");
+        assert!(error.to_string().contains("Podman 3.4.4, and Podman 4.3 is needed"), "{error}");
     }
 
     #[tokio::test]

@@ -11,19 +11,18 @@
 use std::io;
 
 use bollard::models::{ContainerConfig, ContainerCreateBody, HostConfig};
-use bollard::query_parameters::{
-    CreateImageOptionsBuilder, InspectContainerOptions, RemoveContainerOptionsBuilder,
-};
+use bollard::query_parameters::{CreateImageOptionsBuilder, RemoveContainerOptionsBuilder};
 use bottle_contract::names::Slug;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
-use super::commit::{COMMITTED_WITHIN, KEPT_HOME, KEPT_SLUG, commit};
+use super::commit::{KEPT_HOME, KEPT_SLUG, commit};
 use super::container::create;
 use super::engine::{Engine, EngineError};
 use super::hardened::no_health_check;
 use super::names::{Names, Part};
+use super::podman::COMMITTED_WITHIN;
 use crate::backend::{Copied, ProgressSink};
 
 /// The number of layers at which no further layer may be added. Engines refuse images with more than 125 layers.
@@ -63,8 +62,7 @@ impl Source<'_> {
         tag: (&str, &str),
         labels: &[(&str, &str)],
     ) -> Result<String, EngineError> {
-        let asked = self.engine.docker().inspect_container(container, None::<InspectContainerOptions>);
-        let found = self.engine.call(asked).await?;
+        let found = self.engine.inspect_container(container).await?;
         let image = found.image.unwrap_or_default();
         if layers(self.engine, &image).await?.is_some_and(|layers| layers < limit) {
             return commit(self.engine, container, tag, labels).await;
@@ -85,8 +83,7 @@ impl Source<'_> {
     ) -> Result<String, EngineError> {
         let scratch = self.scratch(image, ContainerConfig::default()).await?;
         let flat = async {
-            let asked = self.engine.docker().inspect_container(&scratch, None::<InspectContainerOptions>);
-            let config = self.engine.call(asked).await?.config.unwrap_or_default();
+            let config = self.engine.inspect_container(&scratch).await?.config.unwrap_or_default();
             Ok::<_, EngineError>((self.import(&scratch).await?, config))
         };
         let flat = flat.await;

@@ -85,7 +85,11 @@ const MASKED: [&str; 65] = [
 const READ_ONLY: [&str; 1] = ["/proc/sys"];
 
 /// Builds the settings that the agent's and the bundle's container share, as the engine's `HostConfig`.
-pub(super) fn host_config() -> HostConfig {
+///
+/// For Podman they contain no limit of core files, which pid 1 sets too: Podman adds a limit of open files to any other
+/// limit, and that one exceeds what the engine itself may open on some machines.
+pub(super) fn host_config(on_podman: bool) -> HostConfig {
+    let no_core_files = ResourcesUlimits { name: Some("core".to_owned()), soft: Some(0), hard: Some(0) };
     let owned = |paths: &[&str]| Some(paths.iter().map(|path| (*path).to_owned()).collect());
     HostConfig {
         cap_drop: Some(vec!["ALL".to_owned()]),
@@ -96,7 +100,7 @@ pub(super) fn host_config() -> HostConfig {
         ipc_mode: Some("private".to_owned()),
         masked_paths: owned(&MASKED),
         readonly_paths: owned(&READ_ONLY),
-        ulimits: Some(vec![ResourcesUlimits { name: Some("core".to_owned()), soft: Some(0), hard: Some(0) }]),
+        ulimits: (!on_podman).then(|| vec![no_core_files]),
         // The container's standard output carries the data of the keeper's channel, so the engine's log of it would
         // contain secrets.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: Some(HashMap::new()) }),
@@ -111,6 +115,36 @@ pub(super) fn host_config() -> HostConfig {
                 .into(),
         ),
         ..HostConfig::default()
+    }
+}
+
+/// A tmpfs of a container. It contains no files of the image.
+pub(super) struct Tmpfs {
+    /// Whether programs in it can be run.
+    pub(super) exec: bool,
+    /// The permissions of its root, in octal.
+    pub(super) mode: &'static str,
+    /// The owner of its root, if that is the container's user and not root.
+    pub(super) owner: Option<(u32, u32)>,
+    /// The size limit in bytes.
+    pub(super) size: u64,
+    /// The maximum number of files.
+    pub(super) files: u64,
+}
+
+impl Tmpfs {
+    /// The mount options. Podman accepts no owner's ids, but gives the tmpfs to the container's user, and does not limit
+    /// the number of files.
+    pub(super) fn options(&self, on_podman: bool) -> String {
+        let Self { mode, size, files, .. } = self;
+        let exec = if self.exec { "exec" } else { "noexec" };
+        let common = format!("rw,nosuid,nodev,{exec},mode={mode},size={size}");
+        match (on_podman, self.owner) {
+            (true, Some(_)) => format!("{common},notmpcopyup,U"),
+            (true, None) => format!("{common},notmpcopyup"),
+            (false, Some((uid, gid))) => format!("{common},uid={uid},gid={gid},nr_inodes={files}"),
+            (false, None) => format!("{common},nr_inodes={files}"),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::backend::EngineIdentity;
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
 pub(super) async fn query(engine: &Engine) -> Result<EngineIdentity, EngineError> {
-    Ok(identity(engine.info().await?.clone(), &engine.pong.server, engine.address()))
+    Ok(identity(engine.info().await?.clone(), &engine.pong.server, &engine.endpoint.address()))
 }
 
 fn identity(info: SystemInfo, server: &str, address: &str) -> EngineIdentity {

@@ -1,11 +1,12 @@
 //! Finds the resources of this home's bottles on the engine by their labels, and removes them.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bollard::models::ContainerSummaryStateEnum;
 use bollard::query_parameters::{
-    KillContainerOptions, ListContainersOptions, ListNetworksOptions, ListVolumesOptions,
-    RemoveContainerOptions, RemoveVolumeOptions,
+    KillContainerOptions, ListNetworksOptions, ListVolumesOptions, RemoveContainerOptions,
+    RemoveVolumeOptions,
 };
 use bottle_contract::names::Slug;
 use futures_util::future::join_all;
@@ -14,7 +15,9 @@ use super::container::find_agent;
 use super::engine::{Engine, EngineError};
 use super::kept::{self, IMAGE};
 use super::names::{Names, Part};
+use super::pending_usage;
 use crate::backend::{BackendError, LAYERS, Resource};
+use crate::causes;
 
 /// The [`Resource::kind`] of a running agent's container. Removing this resource kills the container and does not
 /// delete it. The container with its files is the resource [`LAYERS`].
@@ -31,6 +34,9 @@ pub(super) const VOLUME: &str = "volume";
 /// How long to wait for a resource that a removed container still uses, or that another process is removing. After
 /// that, the removal of this resource fails.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The parts of a bottle that are volumes.
+const VOLUMES: [Part; 2] = [Part::Sockets, Part::State];
 
 /// The interval between two attempts to remove a resource.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -65,13 +71,8 @@ struct Containers {
 }
 
 async fn containers(engine: &Engine, names: &Names) -> Result<Containers, EngineError> {
-    let options = ListContainersOptions {
-        all: true,
-        filters: Some(names.filter()),
-        ..ListContainersOptions::default()
-    };
     let mut all = Containers::default();
-    for container in engine.call(engine.docker().list_containers(Some(options))).await? {
+    for container in engine.list_containers(names.filter()).await? {
         let labels = container.labels.unwrap_or_default();
         let called = container.names.unwrap_or_default();
         let own = called.iter().filter_map(|name| name.strip_prefix('/'));
@@ -89,7 +90,7 @@ async fn containers(engine: &Engine, names: &Names) -> Result<Containers, Engine
                 }
                 all.found.push(Resource::new(&slug, LAYERS, id));
             }
-            Part::Inner | Part::Outer | Part::Sockets => {}
+            Part::Inner | Part::Outer | Part::Sockets | Part::State => {}
         }
     }
     Ok(all)
@@ -120,13 +121,15 @@ async fn volumes(engine: &Engine, names: &Names) -> Result<Vec<Resource>, Engine
     Ok(ours.collect())
 }
 
-/// Removes resources: containers first, then the resources that they used. Continues after a failure.
+/// Removes resources: containers first, then the resources that they used. Continues after a failure. `state` is the
+/// folder with the bottles' folders, which get the usage records that only a bundle's container has.
 ///
 /// # Errors
 /// [`BackendError`] that contains every failure.
 pub(super) async fn remove(
     engine: &Engine,
     names: &Names,
+    state: &Path,
     resources: &[Resource],
 ) -> Result<(), BackendError> {
     let of_container = [GUEST, BUNDLE, READER, LAYERS];
@@ -134,7 +137,7 @@ pub(super) async fn remove(
         resources.iter().partition(|resource| of_container.contains(&resource.kind.as_str()));
     let mut failures = Vec::new();
     for round in [containers, used] {
-        let removed = join_all(round.iter().map(|resource| remove_one(engine, names, resource))).await;
+        let removed = join_all(round.iter().map(|resource| remove_one(engine, names, state, resource))).await;
         for (resource, removed) in round.iter().zip(removed) {
             failures.extend(removed.err().map(|why| format!("{} {}: {why}", resource.kind, resource.id)));
         }
@@ -155,14 +158,26 @@ enum NotRemoved {
     Engine(#[from] EngineError),
 }
 
-async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), NotRemoved> {
+async fn remove_one(
+    engine: &Engine,
+    names: &Names,
+    state: &Path,
+    resource: &Resource,
+) -> Result<(), NotRemoved> {
     if !is_id(resource, names) {
         return Err(NotRemoved::InvalidId);
+    }
+    if resource.kind == BUNDLE && is_there(engine, names, resource).await? {
+        let folder = state.join(resource.slug.as_str());
+        if let Err(error) = pending_usage::save(engine, &resource.id, &folder).await {
+            // The removal must not depend on these records.
+            tracing::warn!("usage records of {} are lost: {}", resource.slug, causes::one_line(&error));
+        }
     }
     let deadline = tokio::time::Instant::now() + RELEASE_TIMEOUT;
     loop {
         let is_late = tokio::time::Instant::now() >= deadline;
-        if !is_there(engine, names, resource).await? {
+        if !is_there(engine, names, resource).await? || is_state_of_kept(engine, names, resource).await? {
             return Ok(());
         }
         match request_removal(engine, names, resource).await {
@@ -216,7 +231,7 @@ fn kind_fits(part: Part, kind: &str) -> bool {
         Part::Bundle => kind == BUNDLE,
         Part::Reader => kind == READER,
         Part::Inner | Part::Outer => kind == NETWORK,
-        Part::Sockets => kind == VOLUME,
+        Part::Sockets | Part::State => kind == VOLUME,
     }
 }
 
@@ -236,7 +251,7 @@ async fn inspect(
             (Some(volume.name), Some(volume.labels))
         }
         _ => {
-            let container = engine.call(docker.inspect_container(&resource.id, None)).await?;
+            let container = engine.inspect_container(&resource.id).await?;
             (container.name, container.config.and_then(|config| config.labels))
         }
     };
@@ -259,6 +274,8 @@ async fn request_removal(engine: &Engine, names: &Names, resource: &Resource) ->
                 }
                 // The container does not run.
                 Err(EngineError::Refused { status: 409, .. }) => Ok(()),
+                // Podman's words for it.
+                Err(error) if error.contains("container state improper") => Ok(()),
                 killed => killed,
             }
         }
@@ -278,7 +295,7 @@ async fn request_removal(engine: &Engine, names: &Names, resource: &Resource) ->
                 }
             }
             match resource.kind.as_str() {
-                LAYERS => remove_listener_dir(engine, names, &resource.slug).await,
+                LAYERS => remove_volumes(engine, names, &resource.slug).await,
                 _ => Ok(()),
             }
         }
@@ -291,18 +308,25 @@ async fn is_held_by_kept_container(engine: &Engine, names: &Names, volume: &Reso
     agent.is_ok_and(|agent| agent.is_some_and(|agent| !agent.running))
 }
 
-/// Removes the volume of the proxy's sockets, if it exists and no container uses it.
-async fn remove_listener_dir(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
-    let proxy = Resource::new(slug, VOLUME, names.name(Part::Sockets, slug));
-    let ours = inspect(engine, names, &proxy).await.is_ok_and(|owned| owned.is_some());
-    if ours {
-        let removed =
-            engine.call(engine.docker().remove_volume(&proxy.id, None::<RemoveVolumeOptions>)).await;
-        return match removed {
+/// Whether the resource is the volume of the sidecars' files of a bottle whose agent's container exists. A resumed bottle
+/// needs the git gate's files again. Removing the container removes the volume too.
+async fn is_state_of_kept(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, EngineError> {
+    let is_state = resource.kind == VOLUME && resource.id == names.name(Part::State, &resource.slug);
+    Ok(is_state && find_agent(engine, names, &resource.slug).await?.is_some())
+}
+
+/// Removes the bottle's volumes that exist and that no container uses.
+async fn remove_volumes(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
+    for part in VOLUMES {
+        let volume = Resource::new(slug, VOLUME, names.name(part, slug));
+        if !inspect(engine, names, &volume).await.is_ok_and(|owned| owned.is_some()) {
+            continue;
+        }
+        match engine.call(engine.docker().remove_volume(&volume.id, None::<RemoveVolumeOptions>)).await {
             // The bundle is still being removed. Later, the volume is listed as a separate resource.
-            Err(error) if error.is_missing() || is_transient(&error) => Ok(()),
-            removed => removed,
-        };
+            Err(error) if error.is_missing() || is_transient(&error) => {}
+            removed => removed?,
+        }
     }
     Ok(())
 }
@@ -311,7 +335,7 @@ async fn remove_listener_dir(engine: &Engine, names: &Names, slug: &Slug) -> Res
 /// volume.
 fn is_id(resource: &Resource, names: &Names) -> bool {
     if resource.kind == VOLUME {
-        return resource.id == names.name(Part::Sockets, &resource.slug);
+        return VOLUMES.iter().any(|part| resource.id == names.name(*part, &resource.slug));
     }
     let (known, id) = match resource.kind.as_str() {
         IMAGE => (true, resource.id.strip_prefix("sha256:").unwrap_or_default()),
@@ -347,6 +371,8 @@ mod tests {
             (LAYERS, id.as_str(), true),
             (NETWORK, &id, true),
             (VOLUME, "bottle-0123abcd-proxy-a-1", true),
+            (VOLUME, "bottle-0123abcd-state-a-1", true),
+            (VOLUME, "bottle-0123abcd-agent-a-1", false),
             (VOLUME, &id, false),
             (VOLUME, "bottle-0123abcd-proxy-b", false),
             (LAYERS, "/home/precious", false),
@@ -362,7 +388,9 @@ mod tests {
 
     #[test]
     fn each_part_matches_its_kinds_only() {
-        for part in [Part::Agent, Part::Kept, Part::Bundle, Part::Inner, Part::Outer, Part::Sockets] {
+        for part in
+            [Part::Agent, Part::Kept, Part::Bundle, Part::Inner, Part::Outer, Part::Sockets, Part::State]
+        {
             let kinds =
                 [GUEST, LAYERS, BUNDLE, NETWORK, VOLUME].into_iter().filter(|kind| kind_fits(part, kind));
             let container = [Part::Agent, Part::Kept].contains(&part);

@@ -9,9 +9,7 @@
 //! crash, either the old or the new container is complete. Both have the same label.
 
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse, ContainerUpdateBody, HostConfig};
-use bollard::query_parameters::{
-    InspectContainerOptions, RemoveContainerOptionsBuilder, RemoveImageOptions, RenameContainerOptions,
-};
+use bollard::query_parameters::{RemoveContainerOptionsBuilder, RemoveImageOptions, RenameContainerOptions};
 use bottle_contract::names::Slug;
 use sha2::{Digest, Sha256};
 
@@ -149,8 +147,7 @@ pub(super) async fn shallow(
 
 /// Whether the container can be started with the settings of `wanted`. Changes its limits if they differ.
 async fn fits(engine: &Engine, container: &str, wanted: &ContainerCreateBody) -> Result<bool, EngineError> {
-    let asked = engine.docker().inspect_container(container, None::<InspectContainerOptions>);
-    let ContainerInspectResponse { config, host_config, .. } = engine.call(asked).await?;
+    let ContainerInspectResponse { config, host_config, .. } = engine.inspect_container(container).await?;
     let labels = config.and_then(|config| config.labels).unwrap_or_default();
     if labels.get(WIRING).is_none_or(|label| *label != wiring(wanted)) {
         return Ok(false);
@@ -288,8 +285,7 @@ pub(super) async fn base_image(
     names: &Names,
     container: &str,
 ) -> Result<Option<String>, EngineError> {
-    let asked = engine.docker().inspect_container(container, None::<InspectContainerOptions>);
-    let container = engine.call(asked).await?;
+    let container = engine.inspect_container(container).await?;
     let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
     // A container inherits the labels of its image.
     Ok(container.image.filter(|_| labels.get(KEPT_HOME).is_some_and(|home| home == names.home())))

@@ -3,7 +3,7 @@
 //! A phase creates independent resources in parallel. The state exists only in the launching process; later processes
 //! find the resources by their names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +11,7 @@ use bollard::models::{NetworkConnectRequest, VolumeCreateRequest};
 use bottle_channel::rejoin;
 use bottle_contract::names::Slug;
 use bottle_contract::route::{OWN_MACHINE, RouteTable};
+use bottle_contract::terminal::inert;
 use ipnet::Ipv4Net;
 
 use super::agent::Agent;
@@ -19,20 +20,21 @@ use super::bundle::Bundle;
 use super::container::{self, create, start};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
 use super::inventory::{BUNDLE, GUEST, READER, VOLUME};
+use super::limits::Enforced;
 use super::names::{self, Names, Part};
 use super::network::{self, Net, Transport};
-use super::{bundle, kept, snapshot_images, subnets};
+use super::{kept, snapshot_images, subnets};
 use crate::backend::{
-    Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, GATE_FOLDER, ImageInfo, KeptFiles,
-    LAYERS, Launch, Ledger, Origin, Prepared, ProgressSink, Resource, SIDECAR_LOGS,
+    Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, ImageInfo, KeptFiles, LAYERS, Launch,
+    Ledger, Origin, Prepared, ProgressSink, Resource,
 };
 use crate::host::docker_settings::DockerTransport;
 
-/// The bundle's user id if root starts the bottle. The host has no such account.
-const BUNDLE_UID: u32 = 64_242;
+/// The size limit of the tmpfs for the proxy's sockets, in pages: Podman does not accept a volume's option `size`.
+const LISTENER_DIR_PAGES: u32 = 256;
 
-/// The size limit of the tmpfs for the proxy's sockets.
-const LISTENER_DIR_SIZE: &str = "1m";
+/// The maximum number of bytes of a container's standard error that an error message contains.
+const LAST_WORDS: usize = 512;
 
 /// The state of the launches in this process.
 #[derive(Debug, Default)]
@@ -81,9 +83,8 @@ impl Launches {
         let failed = |error: EngineError| error.during("start the bundle");
         let (transport, contained) = (self.transport(slug)?, contained(prepared)?);
         let outside = network::make(engine, names, subnets, Part::Outer, slug, launch.ledger);
-        let user = bundle_user();
-        let logs = make_logs(launch.state, user)?;
-        let gate = if launch.plan.repos.is_empty() { None } else { Some(make_gate(launch.state, user)?) };
+        let state = make_volume(engine, names, (slug, launch.ledger), Part::State, None).await?;
+        let enforced = Enforced::of(engine.info().await.map_err(failed)?);
         let to_machine = has_route_to_machine(&launch.plan.egress.routes);
         let machine = |outside: &Net| to_machine.then(|| subnets::machine(outside.subnet));
         let make = async |net: &Net, machine| {
@@ -92,12 +93,13 @@ impl Launches {
                 slug,
                 labels: names.arguments(slug),
                 image: &contained.sidecars,
-                user,
-                logs: &logs,
-                gate: gate.as_deref(),
+                state: &state,
+                gate: !launch.plan.repos.is_empty(),
                 supervise: launch.plan.supervise,
                 machine,
                 transport: &transport,
+                enforced,
+                on_podman: engine.podman_socket().is_some(),
                 net,
             };
             make_bundle(engine, launch, &bundle).await
@@ -151,6 +153,8 @@ impl Launches {
             transport: Some(&transport),
             read_only: false,
             limits: &launch.plan.resources,
+            enforced: Enforced::of(engine.info().await.map_err(failed)?),
+            on_podman: engine.podman_socket().is_some(),
             runtime,
             api: engine.pong.api,
         };
@@ -204,6 +208,8 @@ impl Launches {
             transport: None,
             read_only: true,
             limits: &sandbox.limits,
+            enforced: Enforced::of(engine.info().await.map_err(failed)?),
+            on_podman: engine.podman_socket().is_some(),
             runtime,
             api: engine.pong.api,
         };
@@ -260,12 +266,18 @@ impl Launches {
                 attach(engine, &found.id, None).await.map_err(unreachable)?
             }
         };
-        let joined = rejoin(attached).await.map_err(|error| {
-            BackendError::failed(format!("cannot connect to the {who} of {slug}"))
-                .because(error)
-                .with_hint(PART_REMOVED_HINT)
-        })?;
-        Ok(Box::new(joined))
+        let log = attached.log().map(Path::to_owned);
+        match rejoin(attached).await {
+            Ok(joined) => Ok(Box::new(joined)),
+            Err(error) => {
+                let failed = BackendError::failed(format!("cannot connect to the {who} of {slug}"));
+                let ended = container::find(engine, names, part, slug).await.ok().flatten();
+                Err(match (ended.and_then(|found| found.exit_code), log) {
+                    (Some(code), Some(log)) => failed.because(Ended { code, words: last_words(&log) }),
+                    _ => failed.because(error).with_hint(PART_REMOVED_HINT),
+                })
+            }
+        }
     }
 
     fn transport(&self, slug: &Slug) -> Result<Transport, BackendError> {
@@ -275,30 +287,40 @@ impl Launches {
     }
 }
 
-/// Creates the volume for the proxy's sockets. It is a tmpfs that the bundle's user owns.
+/// Creates the volume for the proxy's sockets, a small tmpfs. Every user may create files in it: with mapped user ids, the
+/// engine cannot give it to the sidecars' user. Only the bundle's container mounts it writable.
 async fn make_listener_dir(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
     ledger: &dyn Ledger,
 ) -> Result<String, BackendError> {
-    let name = names.name(Part::Sockets, slug);
+    let mount = format!("nr_blocks={LISTENER_DIR_PAGES},mode=1777,nosuid,nodev,noexec");
+    let options = [("type", "tmpfs"), ("device", "tmpfs"), ("o", &mount)];
+    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    make_volume(engine, names, (slug, ledger), Part::Sockets, Some(options.into())).await
+}
+
+/// Creates a volume of the bottle and records it, or returns the existing one. Without options, it is a folder on the
+/// engine's disk.
+async fn make_volume(
+    engine: &Engine,
+    names: &Names,
+    (slug, ledger): (&Slug, &dyn Ledger),
+    part: Part,
+    options: Option<HashMap<String, String>>,
+) -> Result<String, BackendError> {
+    let name = names.name(part, slug);
     ledger.record(Resource::new(slug, VOLUME, name.clone()))?;
-    let (uid, gid) = bundle_user();
-    let options = format!("size={LISTENER_DIR_SIZE},mode=0755,uid={uid},gid={gid},nosuid,nodev,noexec");
     let request = VolumeCreateRequest {
         name: Some(name.clone()),
         driver: Some("local".to_owned()),
-        driver_opts: Some(
-            [("type", "tmpfs"), ("device", "tmpfs"), ("o", &options)]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
-        ),
-        labels: Some(names.labels(Part::Sockets, slug)),
+        driver_opts: options,
+        labels: Some(names.labels(part, slug)),
         ..VolumeCreateRequest::default()
     };
     let made = engine.call(engine.docker().create_volume(request)).await;
-    let volume = made.map_err(|error| error.during("make the volume of the bottle's proxy"))?;
+    let volume = made.map_err(|error| error.during("make a volume of the bottle"))?;
     // If a volume of that name exists, the engine returns it, even if another program created it.
     if names.owned(&volume.name, &volume.labels).is_none() {
         return Err(names::foreign_volume(&name));
@@ -344,44 +366,22 @@ fn has_route_to_machine(table: &RouteTable) -> bool {
     table.routes().iter().any(|route| route.connect_to.as_ref().is_some_and(|to| to.host == OWN_MACHINE))
 }
 
-/// The user's ids, so that the user owns the logs. Never root's ids.
-fn bundle_user() -> (u32, u32) {
-    match rustix::process::geteuid().as_raw() {
-        0 => (BUNDLE_UID, BUNDLE_UID),
-        uid => (uid, rustix::process::getegid().as_raw()),
-    }
+/// Pid 1 of a container ended before it answered.
+#[derive(Debug, thiserror::Error)]
+#[error("its first process ended with exit code {code}{words}")]
+struct Ended {
+    code: i64,
+    /// The end of its standard error, after a colon.
+    words: String,
 }
 
-/// Creates the folder of the sidecars' logs.
-fn make_logs(state: &Path, user: (u32, u32)) -> Result<PathBuf, BackendError> {
-    make_for_bundle(state.join(SIDECAR_LOGS), user)
-}
-
-/// Creates the folder of the git gate, with a passwd file for the bundle's user.
-fn make_gate(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendError> {
-    let folder = make_for_bundle(state.join(GATE_FOLDER), (uid, gid))?;
-    let path = folder.join(bundle::PASSWD);
-    let text = format!("root:x:0:0:::\ngate:x:{uid}:{gid}::/nonexistent:/bin/false\n");
-    // In an earlier launch the git gate could write to its folder. An existing entry is replaced, and links are not
-    // followed.
-    let written = crate::host::files::replace(&path, |file| {
-        std::io::Write::write_all(file, text.as_bytes())?;
-        std::os::unix::fs::fchown(file.get_ref(), Some(uid), Some(gid))
-    });
-    let failed = |error| BackendError::failed(format!("cannot make {}", path.display())).because(error);
-    written.map(|()| folder).map_err(failed)
-}
-
-/// Creates a folder that only the bundle's user and this user can access.
-fn make_for_bundle(folder: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendError> {
-    let made = std::fs::create_dir_all(&folder).and_then(|()| {
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::lchown(&folder, Some(uid), Some(gid))?;
-        }
-        Ok(())
-    });
-    let failed = |error| BackendError::failed(format!("cannot make {}", folder.display())).because(error);
-    made.map(|()| folder.clone()).map_err(failed)
+/// The last lines of a log, as the end of a sentence. Empty if there are none.
+fn last_words(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let end = &text[text.len().saturating_sub(LAST_WORDS)..];
+    let end = String::from_utf8_lossy(end);
+    let lines: Vec<&str> = end.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { String::new() } else { format!(": {}", inert(&lines.join("; "))) }
 }
 
 /// The path of the log for a role's standard error.

@@ -7,6 +7,8 @@ use bollard::errors::Error;
 use bollard::models::ImageSummary;
 use bollard::query_parameters::ListImagesOptionsBuilder;
 
+use super::podman::short_name;
+
 /// The maximum number of retries after the engine failed because an image was removed during the listing. Each failure
 /// requires another removal at that moment.
 const TRIES: u32 = 16;
@@ -25,7 +27,11 @@ pub(super) async fn images(
     loop {
         match docker.list_images(Some(options.clone())).await {
             Err(Error::DockerResponseServerError { status_code: 404, .. }) if tries.next().is_some() => {}
-            listed => return listed,
+            listed => return listed.map(|images| images.into_iter().map(with_short_names).collect()),
         }
     }
+}
+
+fn with_short_names(image: ImageSummary) -> ImageSummary {
+    ImageSummary { repo_tags: image.repo_tags.into_iter().map(short_name).collect(), ..image }
 }

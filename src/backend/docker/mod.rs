@@ -7,10 +7,12 @@
 //!           ║ standard streams                                          ║ standard streams
 //!           ╚═════════════════════════ the keeper ══════════════════════╝
 //! ```
-//! - `engine`, `ping`: the connection and its errors · `identity`: which engine it is
+//! - `endpoint`: finds the engine's socket · `engine`, `ping`: the connection and its errors · `identity`: which engine
+//!   it is
 //! - `names`: names and labels of a bottle's objects
 //! - `subnets`, `routes`, `network`: addresses and networks
-//! - `runtime`: the transport that the container runtime supports
+//! - `limits`: the resource limits that the engine enforces · `podman`: commits on Podman
+//! - `runtime`: the container runtime and the transport that it supports · `runtime_trial`: whether a runtime works
 //! - `hardened`, `agent`, `bundle`: the create requests of the containers, without side effects
 //! - `container_entry`: the entry points of this program inside the containers
 //! - `container`, `attach`: create, start, find and attach to containers
@@ -20,7 +22,7 @@
 //!   layers of images
 //! - `run_state`: whether the containers run
 //! - `changed_work`: detects changes in a bottle's workspace
-//! - `inventory`: lists and removes resources · `listing`: lists an engine's images
+//! - `inventory`: lists and removes resources · `pending_usage`: saves usage records before · `listing`: lists an engine's images
 //! - `check`: the findings of `bottle doctor`
 //!
 //! A container's configuration contains no secrets. No program of an image runs automatically, because entrypoints and
@@ -35,6 +37,7 @@ mod check;
 mod commit;
 mod container;
 pub mod container_entry;
+mod endpoint;
 mod engine;
 mod flatten;
 mod hardened;
@@ -43,14 +46,18 @@ pub mod images;
 mod inventory;
 mod kept;
 mod launch;
+mod limits;
 mod listing;
 mod names;
 mod network;
+mod pending_usage;
 mod ping;
+mod podman;
 mod prepare;
 mod routes;
 mod run_state;
 mod runtime;
+mod runtime_trial;
 mod snapshot_images;
 mod subnets;
 
@@ -65,6 +72,7 @@ use tokio::sync::OnceCell;
 use self::engine::Engine;
 use self::images::Images;
 use self::launch::Launches;
+use self::limits::Enforced;
 use self::names::{Names, Part};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Frozen, KeptFiles, Launch,
@@ -72,7 +80,7 @@ use super::{
 };
 use crate::causes;
 use crate::host::Host;
-use crate::host::docker_settings::DockerSettings;
+use crate::host::docker_settings::{self, DockerSettings};
 use crate::host::settings::Settings;
 use crate::plan::Plan;
 
@@ -119,14 +127,63 @@ impl DockerBackend {
 
     async fn images(&self) -> Result<&Images, BackendError> {
         let engine = self.engine("find the bottle's images").await?;
-        Ok(self.images.get_or_init(async || Images::new(engine.docker(), &self.host)).await)
+        Ok(self
+            .images
+            .get_or_init(async || Images::new(engine.docker(), &self.host).on_podman(engine.podman_socket()))
+            .await)
+    }
+
+    /// Describes the default limits that the engine ignores. Returns an error if it ignores a limit of the plan.
+    async fn limits(&self, plan: &Plan) -> Result<Vec<String>, BackendError> {
+        let doing = "find the engine's limits";
+        let engine = self.engine(doing).await?;
+        let info = engine.info().await.map_err(|error| error.during(doing))?;
+        Enforced::of(info).check(&plan.resources)
     }
 
     fn settings(&self) -> Result<DockerSettings, BackendError> {
         let settings =
             Settings::load(&self.host).map_err(|error| BackendError::failed(causes::one_line(&error)))?;
-        let named = self.host.var(RUNTIME_VARIABLE).map(str::to_owned);
-        Ok(DockerSettings { runtime: named.or(settings.docker.runtime), ..settings.docker })
+        let runtime = match self.host.var(RUNTIME_VARIABLE) {
+            Some(docker_settings::AUTO) => None,
+            Some(named) => Some(named.to_owned()),
+            None => settings.docker.runtime,
+        };
+        Ok(DockerSettings { runtime, ..settings.docker })
+    }
+
+    /// The runtime of the agent's container: the one in the settings, or else the preferred one if it worked when
+    /// [`DockerBackend::try_runtime`] tried it. `None` means the engine's default.
+    async fn runtime(&self, engine: &Engine, doing: &str) -> Result<Option<String>, BackendError> {
+        let settings = self.settings()?;
+        let info = engine.info().await.map_err(|error| error.during(doing))?;
+        let Some(preferred) = runtime::preferred(&settings, info) else { return Ok(settings.runtime) };
+        let earlier = runtime_trial::earlier(&self.host.home, &runtime_trial::subject(preferred, info));
+        let works = earlier.is_some_and(|verdict| verdict.failure.is_none());
+        Ok(works.then(|| preferred.to_owned()))
+    }
+
+    /// Tries the preferred runtime, unless it was tried before. Returns a note for the user if it does not work.
+    async fn try_runtime(&self, prepared: &Prepared) -> Result<Option<String>, BackendError> {
+        let doing = "try the container runtime";
+        let (engine, settings) = (self.engine(doing).await?, self.settings()?);
+        let info = engine.info().await.map_err(|error| error.during(doing))?;
+        let (Some(preferred), Some(image), Some(contained)) =
+            (runtime::preferred(&settings, info), &prepared.inside, &prepared.contained)
+        else {
+            return Ok(None);
+        };
+        let subject = runtime_trial::subject(preferred, info);
+        let verdict = match runtime_trial::earlier(&self.host.home, &subject) {
+            Some(earlier) => earlier,
+            None => {
+                let inputs = (image, contained);
+                runtime_trial::run(engine, &self.names, &self.host.home, preferred, subject, inputs).await
+            }
+        };
+        Ok(verdict
+            .failure
+            .map(|why| format!("the engine's runtime {preferred} is not used, because it fails: {why}")))
     }
 }
 
@@ -171,26 +228,29 @@ impl Backend for DockerBackend {
 #[async_trait]
 impl super::Images for DockerBackend {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
-        self.images().await?.preview(plan).await
+        let preview = self.images().await?.preview(plan).await?;
+        let limits = self.limits(plan).await?;
+        Ok(Preview { limits: [preview.limits, limits].concat(), ..preview })
     }
 
     async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError> {
         let images = self.images().await?;
-        let engine = self.engine("find the bottle's images").await?;
-        // The next phases need the engine's information, so it is requested at the same time. They report a failure.
-        let (prepared, _) = tokio::join!(prepare::prepare(images, plan, progress), engine.info());
-        prepared
+        let (mut prepared, _) =
+            tokio::try_join!(prepare::prepare(images, plan, progress), self.limits(plan))?;
+        let note = self.try_runtime(&prepared).await?;
+        prepared.notes.extend(note);
+        Ok(prepared)
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
         let doing = "look for unused images";
         let Some(engine) = self.engine_if_any(doing).await? else { return Ok(Vec::new()) };
-        Images::new(engine.docker(), &self.host).unused().await
+        Images::new(engine.docker(), &self.host).on_podman(engine.podman_socket()).unused().await
     }
 
     async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
         let engine = self.engine("remove unused images").await?;
-        Images::new(engine.docker(), &self.host).remove_unused(unused).await
+        Images::new(engine.docker(), &self.host).on_podman(engine.podman_socket()).remove_unused(unused).await
     }
 }
 
@@ -200,7 +260,8 @@ impl Lifecycle for DockerBackend {
         let doing = "make the bottle's network";
         let (engine, settings) = (self.engine(doing).await?, self.settings()?);
         let info = engine.info().await.map_err(|error| error.during(doing))?;
-        let transport = runtime::transport(&settings, settings.runtime.as_deref(), info);
+        let runtime = self.runtime(engine, doing).await?;
+        let transport = runtime::transport(&settings, runtime.as_deref(), info);
         self.launches.make_network(engine, &self.names, transport, settings.subnets, launch).await
     }
 
@@ -211,14 +272,14 @@ impl Lifecycle for DockerBackend {
 
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         let engine = self.engine("start the bottle").await?;
-        let runtime = self.settings()?.runtime;
+        let runtime = self.runtime(engine, "start the bottle").await?;
         self.launches.start_guest(engine, &self.names, launch, prepared, runtime.as_deref()).await
     }
 
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
         let engine = self.engine("open the bottle's files").await?;
         let program = self.images().await?.program().await?;
-        let runtime = self.settings()?.runtime;
+        let runtime = self.runtime(engine, "open the bottle's files").await?;
         self.launches.open_kept(engine, &self.names, kept, &program, runtime.as_deref()).await
     }
 
@@ -272,7 +333,7 @@ impl Lifecycle for DockerBackend {
             return Ok(());
         }
         let engine = self.engine("remove a bottle's resources").await?;
-        inventory::remove(engine, &self.names, resources).await
+        inventory::remove(engine, &self.names, &self.host.state(), resources).await
     }
 }
 

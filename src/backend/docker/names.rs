@@ -34,6 +34,8 @@ pub(super) enum Part {
     Outer,
     /// The volume of the proxy's sockets.
     Sockets,
+    /// The volume in which the sidecars keep their files.
+    State,
     /// A container on a copy of the preserved files, which only reads them. It is removed when it ends.
     Reader,
     /// An agent's container that was set aside while another one replaces it. Its labels still name the part `Agent`.
@@ -41,8 +43,16 @@ pub(super) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 7] =
-        [Self::Agent, Self::Bundle, Self::Inner, Self::Outer, Self::Sockets, Self::Reader, Self::Kept];
+    const ALL: [Self; 8] = [
+        Self::Agent,
+        Self::Bundle,
+        Self::Inner,
+        Self::Outer,
+        Self::Sockets,
+        Self::State,
+        Self::Reader,
+        Self::Kept,
+    ];
 
     /// The word for the part in names and labels. It contains no dash, so that names are unambiguous.
     pub(super) fn word(self) -> &'static str {
@@ -52,6 +62,7 @@ impl Part {
             Self::Inner => "inner",
             Self::Outer => "outer",
             Self::Sockets => "proxy",
+            Self::State => "state",
             Self::Reader => "reader",
             Self::Kept => "kept",
         }

@@ -31,6 +31,21 @@ pub(super) struct Pong {
     pub(super) server: String,
 }
 
+impl Pong {
+    /// The engine's product and version (`Docker 20.10.24`, `Podman 4.3.1`).
+    pub(super) fn product(&self) -> String {
+        let name = self.server.split(' ').next().unwrap_or_default();
+        name.replacen("Libpod/", "Podman ", 1).replacen('/', " ", 1)
+    }
+
+    /// The major and minor version, if the engine is Podman.
+    pub(super) fn podman(&self) -> Option<(u32, u32)> {
+        let version = self.server.strip_prefix("Libpod/")?;
+        let mut numbers = version.split('.').map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    }
+}
+
 /// Pings the engine behind this socket.
 ///
 /// # Errors
@@ -73,7 +88,11 @@ mod tests {
         let answer = "HTTP/1.0 200 OK\r\nApi-Version: 1.41\r\nOstype: linux\r\nServer: Docker/20.10.24 (linux)\r\n\
                       \r\nOK";
         let pong = Pong { api: 41, os: "linux".to_owned(), server: "Docker/20.10.24 (linux)".to_owned() };
+        assert_eq!((pong.product().as_str(), pong.podman()), ("Docker 20.10.24", None));
         assert_eq!(read(answer), Some(pong));
+        let podman = "HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nServer: Libpod/4.3.1 (linux)\r\n\r\nOK";
+        let podman = read(podman).expect("an engine");
+        assert_eq!((podman.product().as_str(), podman.podman()), ("Podman 4.3.1", Some((4, 3))));
         assert_eq!(read("HTTP/1.1 200 OK\r\napi-version:1.53\r\n\r\n").map(|pong| pong.api), Some(53));
         for other in [
             "",

@@ -1,5 +1,5 @@
-//! Chooses the transport between a bottle and its bundle, by what the container runtime supports. The module has no
-//! side effects.
+//! Chooses the container runtime of the agent's container, and the transport that it supports. The module has no side
+//! effects.
 
 use bollard::models::{Runtime, SystemInfo};
 
@@ -13,6 +13,17 @@ const OWN_KERNEL: [&str; 3] = ["runsc", "kata", "krun"];
 /// is from releases before 2023.
 const HOST_SOCKETS: [&str; 4] =
     ["--fsgofer-host-uds", "--fsgofer-host-uds=true", "--host-uds=open", "--host-uds=all"];
+
+/// The runtime that `docker.runtime: auto` prefers to the engine's default: gVisor.
+const PREFERRED: &str = "runsc";
+
+/// The runtime to try before the engine's default, if the settings name none and the engine has one.
+pub(super) fn preferred(settings: &DockerSettings, info: &SystemInfo) -> Option<&'static str> {
+    let runtimes = info.runtimes.as_ref()?;
+    let default = info.default_runtime.as_deref();
+    let is_isolated = default.is_some_and(|name| has_own_kernel(name, runtimes.get(name)));
+    (settings.runtime.is_none() && runtimes.contains_key(PREFERRED) && !is_isolated).then_some(PREFERRED)
+}
 
 /// The transport of a bottle whose container uses this runtime: the one in the settings, or else `socket` if the runtime
 /// supports it. `None` as runtime means the engine's default.
@@ -97,7 +108,13 @@ mod tests {
                 assert_eq!(transport(&settings(Some(set)), runtime, &engine), set, "{runtime:?}");
             }
         }
+        let named = DockerSettings { runtime: Some("runc".to_owned()), ..DockerSettings::default() };
+        assert_eq!(preferred(&settings(None), &engine), Some("runsc"));
+        assert_eq!(preferred(&named, &engine), None, "the settings name one");
+        assert_eq!(preferred(&settings(None), &info(&[("runc", "runc", &[])])), None, "the engine has none");
         let by_default = info(&[("default", "/usr/bin/runsc", &[])]);
         assert_eq!(transport(&settings(None), None, &by_default), Network, "the engine's default runtime");
+        let both = info(&[("default", "/usr/bin/runsc", &[]), ("runsc", "/usr/bin/runsc", &[])]);
+        assert_eq!(preferred(&settings(None), &both), None, "the default is as isolated");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use bollard::query_parameters::{InspectContainerOptions, RemoveImageOptionsBuilder};
+use bollard::query_parameters::RemoveImageOptionsBuilder;
 use bottle_contract::names::{Slug, WORKSPACE};
 use jiff::Timestamp;
 
@@ -134,8 +134,7 @@ pub(super) async fn snapshot_exclusions(
 
 /// The paths of the volumes of a container's image.
 async fn volumes_of(engine: &Engine, container: &str) -> Result<Vec<String>, EngineError> {
-    let asked = engine.docker().inspect_container(container, None::<InspectContainerOptions>);
-    let config = engine.call(asked).await?.config;
+    let config = engine.inspect_container(container).await?.config;
     let mut volumes = config.and_then(|config| config.volumes).unwrap_or_default();
     volumes.sort();
     Ok(volumes)

@@ -115,7 +115,7 @@ impl Backend for FakeBackend {
             what: "the fake backend isolates nothing and runs no program of yours".to_owned(),
             fix: "use it in tests only".to_owned(),
         }];
-        Check { usable: self.failing.at(Step::Check).await.is_ok(), findings }
+        Check { usable: self.failing.at(Step::Check).await.is_ok(), uses: None, findings }
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), BackendError> {

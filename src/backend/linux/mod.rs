@@ -358,12 +358,12 @@ impl Backend for LinuxBackend {
                 findings.insert(0, Finding { what: causes::one_line(error), fix });
             }
         }
-        Check { usable: tried.is_ok(), findings }
+        Check { usable: tried.is_ok(), uses: None, findings }
     }
 
     async fn check_use(&self) -> Check {
         if CheckCache::new(&self.host).is_current() {
-            return Check { usable: true, findings: Vec::new() };
+            return Check { usable: true, uses: None, findings: Vec::new() };
         }
         self.check().await
     }

@@ -6,13 +6,12 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read};
+use std::path::Path;
 
 use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::ContainerConfig;
-use bollard::query_parameters::{
-    CommitContainerOptionsBuilder, DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder,
-};
+use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder};
 use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, WORKSPACE};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -21,6 +20,7 @@ use super::image_facts::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
 use super::recipe;
 use super::scratch_container::{SCRATCH_LABEL, ScratchContainer};
 use super::{IMAGE_LABEL, build, failed, is_missing, owner_label};
+use crate::backend::docker::podman::{Commit, Committer};
 use crate::backend::image::account::{Account, Users, default_home};
 use crate::backend::image::hash::Hash;
 use crate::backend::{BackendError, ROOT_FILES};
@@ -45,18 +45,20 @@ pub(super) struct Ready<'a> {
 /// [`BackendError`]. The scratch container is then already removed, unless the engine is unavailable.
 pub(super) async fn adopt(
     docker: &Docker,
+    podman: Option<&Path>,
     image: &Facts,
     named: &str,
     ready: Ready<'_>,
 ) -> Result<String, BackendError> {
     let scratch = ScratchContainer::make(docker, &image.id, ready.home, Vec::new()).await?;
-    let committed = inside(docker, &scratch.id, image, named, ready).await;
+    let committed = inside(docker, podman, &scratch.id, image, named, ready).await;
     let removed = scratch.remove(docker).await;
     committed.and_then(|id| removed.map(|()| id))
 }
 
 async fn inside(
     docker: &Docker,
+    podman: Option<&Path>,
     container: &str,
     image: &Facts,
     named: &str,
@@ -81,22 +83,15 @@ async fn inside(
         .upload_to_container(container, Some(options), bollard::body_full(additions))
         .await
         .map_err(|error| failed(format!("cannot make a home in {named}"), error))?;
-    let options = CommitContainerOptionsBuilder::new()
-        .container(container)
-        .repo(repository)
-        .tag(tag)
-        .comment(&format!("bottle: {named}"))
-        .build();
     let config = ContainerConfig {
         user: Some(format!("{}:{}", account.uid, account.gid)),
         labels: Some(labels(image, &account, named, home)),
         ..ContainerConfig::default()
     };
-    let committed = docker
-        .commit_container(options, config)
-        .await
-        .map_err(|error| failed(format!("cannot commit {named} for bottles"), error))?;
-    Ok(committed.id)
+    let comment = format!("bottle: {named}");
+    let commit = Commit { container, repository, tag, comment: &comment, config };
+    let committed = Committer::new(docker, podman).commit(commit).await;
+    committed.map_err(|error| error.during(&format!("commit {named} for bottles")))
 }
 
 /// Returns the labels of the prepared image. A commit copies the labels of the scratch container; the returned map sets

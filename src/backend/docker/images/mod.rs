@@ -32,7 +32,7 @@ mod volume;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -99,6 +99,8 @@ const SIDECARS_NAME: &str = "the image for the sidecars";
 #[derive(Debug)]
 pub struct Images {
     docker: Docker,
+    /// The engine's socket, if the engine is Podman.
+    podman: Option<PathBuf>,
     host: Host,
     architecture: OnceCell<String>,
     base: OnceCell<String>,
@@ -129,6 +131,7 @@ impl Images {
     pub fn new(docker: &Docker, host: &Host) -> Self {
         Self {
             docker: docker.clone(),
+            podman: None,
             host: host.clone(),
             architecture: OnceCell::new(),
             base: OnceCell::new(),
@@ -137,6 +140,12 @@ impl Images {
             volume: OnceCell::new(),
             made_any: AtomicBool::new(false),
         }
+    }
+
+    /// Says that the engine is Podman with this socket, if there is one.
+    #[must_use]
+    pub fn on_podman(self, socket: Option<&Path>) -> Self {
+        Self { podman: socket.map(Path::to_owned), ..self }
     }
 
     /// The plan's agent image. Builds, pulls or loads the image if it does not exist.
@@ -402,7 +411,7 @@ impl Images {
         let facts = self.inspect(id, named).await?.ok_or_else(gone)?;
         let (tag, home) = (format!("{tag}-{READY_VERSION}"), self.host.home_hash());
         let ready = Ready { tag: (AGENT, &tag), home: &home };
-        let adopted = adopt::adopt(&self.docker, &facts, named, ready).await?;
+        let adopted = adopt::adopt(&self.docker, self.podman.as_deref(), &facts, named, ready).await?;
         let facts = self.inspect(&adopted, named).await?.ok_or_else(gone)?;
         AgentImage::of(facts).ok_or_else(gone)
     }
