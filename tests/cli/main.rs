@@ -57,6 +57,7 @@ mod discarding;
 mod disks;
 mod docker;
 mod endings;
+mod engine_kinds;
 mod engines;
 mod exit_codes;
 mod forge_tools;

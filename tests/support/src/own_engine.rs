@@ -1,5 +1,5 @@
-//! A private Docker engine for destructive tests, which stop the engine or fill its disk. Its only network is
-//! loopback. The engine ends with the test, even if the test is killed.
+//! A private container engine: for destructive tests, which stop the engine or fill its disk, and for tests of the
+//! engines that users have. Its only network is loopback. The engine ends with the test, even if the test is killed.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,18 +16,50 @@ use crate::engine::BASE_IMAGE;
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The script that is pid 1 of the engine's namespaces. The namespaces end when the script's standard input
-/// is closed. `$FOLDER` is the folder of the test, and `$SIZE` is the size of the engine's disk.
+/// is closed. `$FOLDER` is the folder of the test, `$SIZE` is the size of the engine's disk, and `$KIND` is the kind of
+/// engine.
+///
+/// A user of engines needs subordinate ids, which only the namespaces see. gVisor gets no network of its own, because the
+/// packaged version takes the network namespace of a recent kernel for the machine's.
 const KEEPER: &str = r#"
 mount -t tmpfs -o "size=$SIZE" none "$FOLDER/data" && mount -t tmpfs none /run && ip link set lo up || exit 1
+printf 'nobody:200000:65536\nnogroup:200000:65536\n' > /run/ids
+case $KIND in
+  remapped | rootless) mount --bind /run/ids /etc/subuid && mount --bind /run/ids /etc/subgid || exit 1 ;;
+esac
+case $KIND in
+  rootless)
+    mknod -m 666 /run/tun c 10 200 && mount --bind /run/tun /dev/net/tun || exit 1
+    mkdir -m 700 /run/user && mkdir /run/home && chmod 711 "$FOLDER" || exit 1
+    chown nobody:nogroup /run/user /run/home "$FOLDER/data" "$FOLDER/socket" || exit 1 ;;
+  gvisor)
+    echo '{"runtimes": {"runsc": {"path": "/usr/bin/runsc",
+      "runtimeArgs": ["--network=none", "--fsgofer-host-uds"]}}}' > /run/daemon.json ;;
+  podman) printf '[network]\nnetwork_backend = "netavark"\n' > /run/containers.conf ;;
+esac
 start() {
   rm -f /run/engine.pid
-  dockerd --data-root "$FOLDER/data" --exec-root /run/docker --pidfile /run/engine.pid -H "unix://$FOLDER/engine.sock" &
+  set -- --data-root "$FOLDER/data" --pidfile /run/engine.pid -H "unix://$SOCKET"
+  case $KIND in
+    docker) dockerd --exec-root /run/docker "$@" & ;;
+    remapped) dockerd --userns-remap nobody:nogroup --exec-root /run/docker "$@" & ;;
+    gvisor) dockerd --config-file /run/daemon.json --exec-root /run/docker "$@" & ;;
+    rootless)
+      HOME=/run/home XDG_RUNTIME_DIR=/run/user USER=nobody PATH="$PATH:/usr/sbin:/sbin" \
+        DOCKERD_ROOTLESS_ROOTLESSKIT_PORT_DRIVER=none \
+        setpriv --reuid=65534 --regid=65534 --clear-groups sh /usr/share/docker.io/contrib/dockerd-rootless.sh \
+        --data-root "$FOLDER/data" --exec-root /run/user/docker --pidfile /run/user/engine.pid -H "unix://$SOCKET" & ;;
+    podman)
+      CONTAINERS_CONF=/run/containers.conf podman --root "$FOLDER/data/root" --runroot /run/podman-root \
+        --storage-driver overlay --cgroup-manager cgroupfs --events-backend file --tmpdir /run/podman-tmp \
+        system service --time=0 "unix://$SOCKET" & ;;
+  esac
   engine=$!
 }
 start
 while read -r word; do
   case $word in
-    stop) kill -9 $engine; wait $engine; rm -f "$FOLDER/engine.sock"; echo stopped ;;
+    stop) kill -9 $engine; wait $engine; rm -f "$SOCKET"; echo stopped ;;
     start) start ;;
     fill) cat /dev/zero > "$FOLDER/data/ballast" 2>/dev/null; echo full ;;
     empty) rm "$FOLDER/data/ballast"; echo empty ;;
@@ -35,7 +67,50 @@ while read -r word; do
 done
 "#;
 
-/// A private Docker engine.
+/// The engine's socket in the folder of the test.
+const SOCKET: &str = "socket/engine.sock";
+
+/// A kind of engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Docker, as root.
+    Docker,
+    /// Docker, as root, whose containers have other user ids on the machine (`userns-remap`).
+    Remapped,
+    /// Docker, as an ordinary user.
+    Rootless,
+    /// Docker, as root, with gVisor as the runtime `runsc`.
+    Gvisor,
+    /// Podman, as root.
+    Podman,
+}
+
+impl Kind {
+    /// All kinds besides the usual one.
+    pub const OTHERS: [Self; 4] = [Self::Remapped, Self::Rootless, Self::Gvisor, Self::Podman];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Remapped => "remapped",
+            Self::Rootless => "rootless",
+            Self::Gvisor => "gvisor",
+            Self::Podman => "podman",
+        }
+    }
+
+    /// The programs that it needs, besides those that every private engine needs.
+    fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Docker | Self::Remapped => &["dockerd"],
+            Self::Rootless => &["dockerd", "rootlesskit", "slirp4netns", "newuidmap", "setpriv"],
+            Self::Gvisor => &["dockerd", "runsc"],
+            Self::Podman => &["podman"],
+        }
+    }
+}
+
+/// A private container engine.
 #[derive(Debug)]
 pub struct OwnEngine {
     keeper: Child,
@@ -47,15 +122,21 @@ impl OwnEngine {
     /// Returns why this machine cannot run a private engine, for [`crate::skip::aloud`]; none if it can.
     #[must_use]
     pub fn missing() -> Option<String> {
+        Self::missing_kind(Kind::Docker)
+    }
+
+    /// As [`OwnEngine::missing`], for an engine of this kind.
+    #[must_use]
+    pub fn missing_kind(kind: Kind) -> Option<String> {
         if !rustix::process::geteuid().is_root() {
             return Some("only root may start an engine".to_owned());
         }
-        let programs = ["dockerd", "docker", "unshare", "ip"];
         let is_there = |name: &str| {
             let path = std::env::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
         };
-        let missing = programs.into_iter().find(|name| !is_there(name))?;
+        let programs = ["docker", "unshare", "ip"].iter().chain(kind.programs());
+        let missing = programs.copied().find(|name| !is_there(name))?;
         Some(format!("there is no {missing}"))
     }
 
@@ -64,13 +145,25 @@ impl OwnEngine {
     /// # Errors
     /// Returns an error if the engine does not respond. The error contains the engine's log.
     pub fn start(size: &str) -> Result<Self> {
+        Self::start_kind(Kind::Docker, size)
+    }
+
+    /// As [`OwnEngine::start`], for an engine of this kind.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`OwnEngine::start`].
+    pub fn start_kind(kind: Kind, size: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("be-").tempdir().context("a folder")?;
-        std::fs::create_dir(folder.path().join("data"))?;
+        for name in ["data", "socket"] {
+            std::fs::create_dir(folder.path().join(name))?;
+        }
         let log = File::create(folder.path().join("log"))?;
         let mut keeper = Command::new("unshare")
             .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", KEEPER])
             .env("FOLDER", folder.path())
+            .env("SOCKET", folder.path().join(SOCKET))
             .env("SIZE", size)
+            .env("KIND", kind.word())
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -85,7 +178,7 @@ impl OwnEngine {
     /// Returns the engine's address for `DOCKER_HOST`.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("unix://{}", self.folder.path().join("engine.sock").display())
+        format!("unix://{}", self.folder.path().join(SOCKET).display())
     }
 
     /// Returns the engine's folder, whose path differs between runs.
