@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::Overrun;
+use bottle_contract::session::guest::{Overrun, SecretText};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -94,12 +94,17 @@ pub trait Images: Send + Sync {
     /// The errors of [`Images::prepare`] that can be detected without creating anything.
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError>;
 
-    /// Finds or builds the agent's program or image, and reports progress. Creates nothing that belongs to only one
-    /// bottle. If the call is cancelled, the next call continues from the partial result or removes it.
+    /// Finds or builds the agent's program or image, and reports progress. `secrets` contains the values of the plan's
+    /// secrets, by id. Creates nothing that belongs to only one bottle. If the call is cancelled, the next call continues from the partial result or removes it.
     ///
     /// # Errors
     /// [`BackendError`] that names the program or image and the user's next step.
-    async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError>;
+    async fn prepare(
+        &self,
+        plan: &Plan,
+        secrets: &BTreeMap<String, SecretText>,
+        progress: &ProgressSink<Step>,
+    ) -> Result<Prepared, BackendError>;
 
     /// Lists the images, volumes and build leftovers that `bottle` created and no bottle uses any more. Never lists a
     /// snapshot. Changes nothing.
@@ -521,6 +526,9 @@ pub struct ImageInfo {
     pub home: String,
     /// The image's environment variables.
     pub env: BTreeMap<String, String>,
+    /// Folders whose content is in volumes, as paths in the image.
+    #[serde(default)]
+    pub volumes: Vec<String>,
 }
 
 /// The inputs of a bottle's containers besides the agent's image, by their names on the container engine.

@@ -1,6 +1,7 @@
 //! The key `agent_provider` of one layer. A later layer replaces the whole key, so the fields of one layer
 //! are checked together.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::error::Fault;
 use super::host_path;
+use super::one_or_many::Entries;
 use super::schema::ProviderSchema;
 use super::secret_ref::{BadSecretRef, SecretRef};
 use super::{Position, Spanned};
@@ -47,6 +49,10 @@ pub struct ProviderLayer {
     pub template: Option<Spanned<Template>>,
     /// `dockerfile`, relative to `$BOTTLE_HOME`.
     pub dockerfile: Option<Spanned<PathBuf>>,
+    /// `build_args`, by name.
+    pub build_args: Option<Spanned<BTreeMap<String, String>>>,
+    /// `build_secrets`, by id.
+    pub build_secrets: Option<Spanned<BTreeMap<String, SecretRef>>>,
     /// `image`.
     pub image: Option<Spanned<Image>>,
     /// `command`: the agent's argv. Not empty for [`Template::Command`]; absent for the other templates.
@@ -118,6 +124,8 @@ impl ProviderLayer {
         let ProviderSchema {
             template,
             dockerfile,
+            build_args,
+            build_secrets,
             image: root,
             command,
             auth_token,
@@ -128,6 +136,8 @@ impl ProviderLayer {
         let layer = Self {
             template,
             dockerfile: dockerfile.map(host_dockerfile).transpose()?,
+            build_args: build_args.map(arguments_of_build).transpose()?,
+            build_secrets: build_secrets.map(secrets_of_build).transpose()?,
             image: root.map(image).transpose()?,
             command: command.map(|argv| argument_list("agent_provider.command", argv)).transpose()?,
             auth_token: auth_token.map(|text| secret("agent_provider.auth_token", text)).transpose()?,
@@ -145,6 +155,13 @@ impl ProviderLayer {
         if let (Some(dockerfile), Some(_)) = (&self.dockerfile, &self.image) {
             let message = "`agent_provider.dockerfile` and `agent_provider.image` exclude each other";
             return Err(Fault::new(dockerfile.at, message));
+        }
+        let args = self.build_args.as_ref().map(|args| ("build_args", args.at));
+        let secrets = self.build_secrets.as_ref().map(|secrets| ("build_secrets", secrets.at));
+        if let (None, Some((key, at))) = (&self.dockerfile, args.or(secrets)) {
+            let message =
+                format!("`agent_provider.{key}` has no meaning without `agent_provider.dockerfile`");
+            return Err(Fault::new(at, message));
         }
         match self.template.as_ref().map(|template| template.value).unwrap_or_default() {
             Template::Command => self.check_command(at)?,
@@ -250,6 +267,43 @@ fn host_dockerfile(text: Spanned<String>) -> Result<Spanned<PathBuf>, Fault> {
     let at = text.at;
     text.try_map(|text| host_path::within_home(&text))
         .map_err(|error| Fault::new(at, format!("`agent_provider.dockerfile` {error}")))
+}
+
+/// Checks the names of build arguments.
+fn arguments_of_build(entries: Spanned<Entries<String>>) -> Result<Spanned<BTreeMap<String, String>>, Fault> {
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let mut args = BTreeMap::new();
+    for (name, value) in entries.value.0 {
+        if !is_name(&name.value) {
+            let message = "a name in `agent_provider.build_args` must consist of letters, digits and `_`";
+            return Err(Fault::new(name.at, message));
+        }
+        args.insert(name.value, value.value);
+    }
+    Ok(Spanned::new(args, entries.at))
+}
+
+/// Checks the ids of build secrets, and parses their references.
+fn secrets_of_build(
+    entries: Spanned<Entries<String>>,
+) -> Result<Spanned<BTreeMap<String, SecretRef>>, Fault> {
+    let is_id = |id: &str| {
+        !id.is_empty() && id.len() <= 64 && id.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+    };
+    let mut secrets = BTreeMap::new();
+    for (id, reference) in entries.value.0 {
+        if !is_id(&id.value) {
+            let message =
+                "an id in `agent_provider.build_secrets` must consist of letters, digits, `_`, `.` and `-`";
+            return Err(Fault::new(id.at, message));
+        }
+        let reference = secret(&format!("agent_provider.build_secrets.{}", id.value), reference)?;
+        secrets.insert(id.value, reference.value);
+    }
+    Ok(Spanned::new(secrets, entries.at))
 }
 
 /// Parses an image. A path must begin with `./`; all other text is an image reference, because `team/agent`

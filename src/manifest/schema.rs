@@ -53,6 +53,8 @@ pub(super) struct BottleSchema {
 pub(super) struct ProviderSchema {
     pub(super) template: Option<Spanned<Template>>,
     pub(super) dockerfile: Option<Spanned<String>>,
+    pub(super) build_args: Option<Spanned<Entries<String>>>,
+    pub(super) build_secrets: Option<Spanned<Entries<String>>>,
     pub(super) image: Option<Spanned<String>>,
     pub(super) command: Option<Spanned<Vec<String>>>,
     pub(super) auth_token: Option<Spanned<String>>,

@@ -14,7 +14,8 @@ use sha2::{Digest, Sha256};
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
     AgentProcess, CodexPart, DockerfileError, Egress, GitField, GitFieldSource, GitIdentity, HostGitUser,
-    Identity, Plan, PlannedFile, Resources, SecretSource, Unsettled, Value, Workspace, gate, image, slug,
+    Identity, Plan, PlannedFile, Renewal, Resources, SecretSource, Unsettled, Value, Workspace, gate, image,
+    slug,
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
@@ -61,6 +62,8 @@ pub struct Flags {
     pub waits: Waits,
     /// Whether `--no-supervise` was given, which overrides the bottle's `supervise`.
     pub unsupervised: bool,
+    /// `--pull` and `--rebuild`.
+    pub renewal: Renewal,
     /// Whether `--learn` was given.
     pub learn: bool,
     /// The user's git identity for the copied working directory. Empty if none is copied.
@@ -126,10 +129,12 @@ pub fn build(
     let (egress, unsettled) = egress(host, manifest, flags, login.as_ref(), &mut needs)?;
     let repos = gate::repos(host, manifest, &mut needs)?;
     let files = files(manifest, provider, &run)?;
+    let image = image::source(host, &manifest.provider, &mut needs)?;
     Ok(Plan {
         identity,
         backend: flags.backend.clone(),
-        image: image::source(host, &manifest.provider)?,
+        image,
+        renewal: flags.renewal,
         workspace: flags.workspace,
         agent: AgentProcess {
             argv,
@@ -450,6 +455,7 @@ pub(super) mod tests {
             waits: Waits::default(),
             unsupervised: false,
             learn: false,
+            renewal: Renewal::default(),
             git_user: HostGitUser::default(),
         };
         change(&mut flags);
@@ -605,7 +611,12 @@ git-gate:
         assert_eq!(image(", image: ./rootfs").expect("plan"), ImageSource::Path("rootfs".into()));
         // The test needs a file that exists; its content does not matter.
         let text = bottle(", dockerfile: bottles/here.md");
-        let dockerfile = ImageSource::Dockerfile { path: "bottles/here.md".into(), text: text.clone() };
+        let dockerfile = ImageSource::Dockerfile {
+            path: "bottles/here.md".into(),
+            text: text.clone(),
+            args: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+        };
         assert_eq!(planned(&text, |_| ()).expect("plan").image, dockerfile);
         let error = image(", dockerfile: Dockerfile").expect_err("no such file").to_string();
         assert!(error.starts_with("the Dockerfile Dockerfile cannot be read: No such file"), "{error}");

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::ImageSource;
+use super::secrets::{Needs, source_of};
 use crate::host::Host;
 use crate::host::plain_file;
 use crate::manifest::host_path;
@@ -26,14 +27,28 @@ pub struct DockerfileError {
 
 /// Returns the source of the file system. It contains the text of the Dockerfile, so that the text that is
 /// built is the text that the user was shown.
-pub(super) fn source(host: &Host, provider: &ProviderConfig) -> Result<ImageSource, DockerfileError> {
+pub(super) fn source(
+    host: &Host,
+    provider: &ProviderConfig,
+    needs: &mut Needs,
+) -> Result<ImageSource, DockerfileError> {
     if let Some(dockerfile) = &provider.dockerfile {
         let text = read(&host.home, &dockerfile.value).map_err(|why| DockerfileError {
             path: dockerfile.value.clone(),
             why,
             origin: dockerfile.origin.to_string(),
         })?;
-        return Ok(ImageSource::Dockerfile { path: dockerfile.value.clone(), text });
+        let secrets = provider.build_secrets.iter().flat_map(|secrets| &secrets.value);
+        let secrets = secrets.map(|(id, reference)| {
+            let source = source_of(reference, &host.home, &host.user_home);
+            (id.clone(), needs.add(format!("build-secret:{id}"), source, format!("build secret {id}")))
+        });
+        return Ok(ImageSource::Dockerfile {
+            path: dockerfile.value.clone(),
+            text,
+            secrets: secrets.collect(),
+            args: provider.build_args.as_ref().map(|args| args.value.clone()).unwrap_or_default(),
+        });
     }
     Ok(match provider.image.as_ref().map(|image| &image.value) {
         Some(Image::Reference(reference)) => ImageSource::Reference(reference.clone()),

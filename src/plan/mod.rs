@@ -40,6 +40,9 @@ pub struct Plan {
     pub backend: String,
     /// The source of the bottle's file system, for backends that use images.
     pub image: ImageSource,
+    /// Whether an existing image is renewed.
+    #[serde(default)]
+    pub renewal: Renewal,
     /// The workspace's initial content.
     pub workspace: Workspace,
     /// The agent's process.
@@ -133,11 +136,26 @@ pub enum ImageSource {
         path: PathBuf,
         /// The text of the Dockerfile, so that the text that is built is the text that the user was shown.
         text: String,
+        /// `agent_provider.build_args`, by name.
+        #[serde(default)]
+        args: BTreeMap<String, String>,
+        /// `agent_provider.build_secrets`: the ids in [`Plan::secrets`], by the ids that the Dockerfile uses.
+        #[serde(default)]
+        secrets: BTreeMap<String, String>,
     },
     /// An image reference in `agent_provider.image`.
     Reference(String),
     /// A folder or archive in `agent_provider.image`: its path, relative to `$BOTTLE_HOME`.
     Path(PathBuf),
+}
+
+/// Whether an image that exists on the engine is renewed before the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewal {
+    /// `--pull`: fetches a newer image of the same name from the registry.
+    pub pull: bool,
+    /// `--rebuild`: builds the image again, without a build cache.
+    pub rebuild: bool,
 }
 
 /// The initial content of the workspace.

@@ -1,5 +1,6 @@
 //! The key `agent_provider` of a resolved manifest.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bottle_contract::route::Narrowing;
@@ -18,6 +19,12 @@ pub struct ProviderConfig {
     /// `dockerfile`, relative to `$BOTTLE_HOME`. Without it, the provider's stage of `Dockerfile.agent` is
     /// built.
     pub dockerfile: Option<Traced<PathBuf>>,
+    /// `build_args`: the arguments of the Dockerfile's build, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build_args: Option<Traced<BTreeMap<String, String>>>,
+    /// `build_secrets`: the secrets of the Dockerfile's build, by id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build_secrets: Option<Traced<BTreeMap<String, SecretRef>>>,
     /// `image`. Without it, an image is built.
     pub image: Option<Traced<Image>>,
     /// `command`: the agent's argv. Present only for [`Template::Command`], and not empty.

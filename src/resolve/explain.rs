@@ -114,6 +114,8 @@ impl Page {
         let ProviderConfig {
             template,
             dockerfile,
+            build_args,
+            build_secrets,
             image,
             command,
             auth_token,
@@ -124,6 +126,8 @@ impl Page {
         self.head(0, "agent_provider");
         self.value(1, "template", template);
         self.maybe(1, "dockerfile", dockerfile.as_ref());
+        self.maybe(1, "build_args", build_args.as_ref());
+        self.maybe(1, "build_secrets", build_secrets.as_ref());
         self.maybe(1, "image", image.as_ref());
         self.maybe(1, "command", command.as_ref());
         self.maybe(1, "auth_token", auth_token.as_ref());

@@ -258,6 +258,8 @@ fn provider(layers: &[Layer]) -> ProviderConfig {
     let ProviderLayer {
         template,
         dockerfile,
+        build_args,
+        build_secrets,
         image,
         command,
         auth_token,
@@ -267,6 +269,8 @@ fn provider(layers: &[Layer]) -> ProviderConfig {
     } = &provider.value;
     config.template.declare(layer, template);
     config.dockerfile.declare(layer, dockerfile);
+    config.build_args.declare(layer, build_args);
+    config.build_secrets.declare(layer, build_secrets);
     config.image.declare(layer, image);
     config.command.declare(layer, command);
     config.auth_token.declare(layer, auth_token);

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use bottle::backend::{BackendErrorKind, Ledger, Resource, SIDECAR_LOGS, registry};
+use bottle::backend::{BackendErrorKind, Ledger, ProgressSink, Resource, SIDECAR_LOGS, registry};
 use bottle::host::Host;
-use bottle::plan::Resources;
+use bottle::plan::{ImageSource, Resources};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, Probe, Provision, ProvisionedFile, Reach};
 use bottle_contract::usage::WAITING_FILE;
 use bottle_test_support::{engine, skip};
@@ -722,4 +722,36 @@ async fn a_container_of_a_snapshot_is_not_a_bottle() {
         fixture.backend.remove_snapshot(&snapshot).await.expect("removed");
         assert_eq!(fixture.backend.snapshots().await.expect("listed"), []);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_works_in_root_owned_volumes_of_its_image() {
+    let Some(fixture) = crate::fixture::docker().await.pop() else { return };
+    let hash = fixture.host.home_hash();
+    // The folders exist with root as owner before they become volumes, and `/tmp` has the wrong mode.
+    let text = format!(
+        "FROM debian:bookworm-slim\nRUN mkdir -p /workspace /home/agent /data && chmod 755 /tmp\n\
+         VOLUME /workspace /home/agent /data\nLABEL test={hash}\n"
+    );
+    let image = ImageSource::Dockerfile {
+        path: "Dockerfile".into(),
+        text,
+        args: BTreeMap::new(),
+        secrets: BTreeMap::new(),
+    };
+    let mut bottle = fixture.planned("volumes");
+    bottle.plan.image = image;
+    let (none, progress) = (BTreeMap::new(), ProgressSink::discard());
+    let prepared = fixture.backend.prepare(&bottle.plan, &none, &progress).await;
+    bottle.prepared = prepared.expect("an image");
+    let id = bottle.prepared.inside.as_ref().expect("an image").image.clone();
+    bottle.begin().await;
+    let channel = bottle.provisioned().await;
+    let script = "touch /workspace/x /home/agent/x /tmp/x /usr/local/bin/x /opt/x && \
+                  stat -c %U /workspace /home/agent /data && \
+                  stat -c %a /tmp && touch /data/x 2>/dev/null || echo refused";
+    let (said, _) = run(&channel, &["sh", "-c", script]).await.expect("ran");
+    assert_eq!(said, "agent\nagent\nroot\n1777\nrefused\n");
+    drop(bottle);
+    let _ = engine::docker(&["rmi", "--force", &id]);
 }

@@ -104,7 +104,10 @@ async fn the_fake_backend_fails_at_the_requested_step() {
         let bottle = fixture.planned("struck");
         let backend = &fixture.backend;
         let mut struck = Vec::new();
-        struck.push(("prepare", backend.prepare(&bottle.plan, &ProgressSink::discard()).await.is_err()));
+        struck.push((
+            "prepare",
+            backend.prepare(&bottle.plan, &Default::default(), &ProgressSink::discard()).await.is_err(),
+        ));
         struck.push(("make_network", backend.make_network(&bottle.launch()).await.is_err()));
         if step != "make_network" {
             let guest = backend.start_guest(&bottle.launch(), &Prepared::default()).await;

@@ -155,7 +155,11 @@ impl Fixture {
         if self.name() != "docker" {
             return Ok(Prepared::default());
         }
-        let prepare = async || self.backend.prepare(&self.planned_only, &ProgressSink::discard()).await;
+        let prepare = async || {
+            let _lock = bottle_test_support::engine::lock_tools();
+            let none = Default::default();
+            self.backend.prepare(&self.planned_only, &none, &ProgressSink::discard()).await
+        };
         self.prepared.get_or_try_init(prepare).await.cloned()
     }
 
@@ -233,7 +237,11 @@ impl Unpacked {
         let fixture = Fixture::new("linux", &[]);
         small_root::make(&fixture.host.home.join(IMAGE)).expect("a small file system");
         let plan = Plan { image: ImageSource::Path(IMAGE.into()), ..plan("small", "linux") };
-        let prepared = fixture.backend.prepare(&plan, &ProgressSink::discard()).await.expect("unpacked");
+        let prepared = fixture
+            .backend
+            .prepare(&plan, &Default::default(), &ProgressSink::discard())
+            .await
+            .expect("unpacked");
         let home = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
         std::fs::rename(fixture.host.home.join("images"), home.path().join("images")).expect("kept");
         let unpacked = Arc::new(Self { home, prepared });
@@ -472,6 +480,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         },
         backend: backend.to_owned(),
         image: ImageSource::Provider(Template::Command),
+        renewal: Default::default(),
         workspace: Workspace::Empty,
         agent: AgentProcess {
             argv: vec!["true".to_owned()],

@@ -28,7 +28,7 @@ async fn says(fixture: &Fixture, argv: &[&str]) -> String {
     bottle.plan.agent.argv = argv.iter().map(ToString::to_string).collect();
     let prepared = fixture
         .backend
-        .prepare(&bottle.plan, &bottle::backend::ProgressSink::discard())
+        .prepare(&bottle.plan, &Default::default(), &bottle::backend::ProgressSink::discard())
         .await
         .expect("prepared");
     let program = prepared.program.clone().expect("found on the host");

@@ -57,9 +57,18 @@ async fn a_command_agent_has_tools_and_a_home() {
     assert!(image.volumes.is_empty() && image.left_out.is_empty(), "{image:?}");
     let inside = in_image(
         &image.id,
-        "id -un; cd && pwd; touch here && stat -c %U here; for t in git curl rg python3 ssh less ps; do command -v $t; done; ls -A /fetch /out 2>&1; true",
+        "id -un; cd && pwd; touch here && stat -c %U here; for t in git curl rg python3 ssh less ps pip3 gh jq make; do command -v $t; done; ls -A /fetch /out 2>&1; true",
     );
     assert!(inside.starts_with("agent\n/home/agent\nagent\n/usr/bin/git\n"), "{inside}");
+    assert_eq!(inside.lines().filter(|line| line.starts_with("/usr/bin/")).count(), 11, "{inside}");
+    // Each tool does its work as the agent, without a network.
+    let day = "cd /tmp && echo 'int main(void){return 0;}' > a.c && cc -o a a.c && ./a && python3 -m venv v && v/bin/pip --version \
+               && node -e 'console.log(process.version)' && npm --version && npx --version && echo '{}' | jq -c . \
+               && cp a /usr/local/bin/own && mkdir p && printf '[project]\nname=\"p\"\nversion=\"1\"\n' > p/pyproject.toml \
+               && mkdir n && echo '{\"name\":\"n\",\"version\":\"1.0.0\",\"bin\":\"x.js\"}' > n/package.json && echo '#!/usr/bin/env node' > n/x.js \
+               && npm install --offline --silent --global ./n && n && echo done";
+    let day = in_image(&image.id, day);
+    assert!(day.contains("\nv22.") && day.ends_with("done"), "{day}");
     assert!(inside.contains("cannot access '/fetch'") && inside.contains("cannot access '/out'"), "{inside}");
     fixture.reports.take();
     assert_eq!(fixture.agent(&fixture.plan()).await.expect("there"), image);
@@ -87,7 +96,7 @@ async fn each_agent_has_its_pinned_version_without_build_tools() {
         assert_eq!(said.lines().next(), Some(version), "{said}");
         let left = in_image(
             &image.id,
-            "ls -d /fetch /out /root/.npm /home/agent/.npm 2>/dev/null; find / -xdev -name roots.pem; command -v pip3 npm; true",
+            "ls -d /fetch /out /root/.npm /home/agent/.npm 2>/dev/null; find / -xdev -name roots.pem; true",
         );
         assert_eq!(left, "", "{template}");
         let history = docker(&["history", "--no-trunc", "--format", "{{.CreatedBy}}", &image.id]);

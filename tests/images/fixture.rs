@@ -1,7 +1,7 @@
 //! Provides an engine, a home, a unique program, and containers for inspecting images.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use bottle::backend::docker::images::{AgentImage, Images};
 use bottle::backend::{BackendError, ProgressSink, Step};
 use bottle::host::Host;
 use bottle::manifest::{Homes, Manifests};
-use bottle::plan::{self, Flags, Plan, Workspace};
+use bottle::plan::{self, Flags, ImageSource, Plan, Workspace};
 use bottle::resolve::{Selection, resolve};
 use bottle_test_support::{engine, skip};
 
@@ -61,7 +61,8 @@ impl Fixture {
 
     /// Builds or finds the agent's image of a plan, and records the progress reports.
     pub(crate) async fn agent(&self, plan: &Plan) -> Result<AgentImage, BackendError> {
-        self.images().agent(plan, &self.reports.sink()).await
+        let _lock = matches!(plan.image, ImageSource::Provider(_)).then(engine::lock_tools);
+        self.images().agent(plan, &BTreeMap::new(), &self.reports.sink()).await
     }
 
     /// Creates the runtime folder of this home and returns its path.
@@ -91,7 +92,10 @@ impl Fixture {
 
     /// Returns an [`Images`] with an empty cache, like the one of a new `bottle start`.
     pub(crate) fn images(&self) -> Images {
-        Images::new(&self.docker, &self.host)
+        // The client library finds the engine in the same way.
+        let named = std::env::var("DOCKER_HOST").unwrap_or_default();
+        let socket = named.strip_prefix("unix://").unwrap_or("/var/run/docker.sock");
+        Images::new(&self.docker, Path::new(socket), &self.host)
     }
 
     /// Returns a plan for the template `command` without a user-provided image.
@@ -127,6 +131,7 @@ impl Fixture {
             log_keep: 1 << 20,
             limits: Default::default(),
             learn: false,
+            renewal: Default::default(),
             unsupervised: false,
             waits: Default::default(),
             git_user: Default::default(),
@@ -193,9 +198,13 @@ impl Drop for Fixture {
         for image in engine::docker(&["images", "--quiet", "--filter", &label]).unwrap_or_default().lines() {
             let _ = engine::docker(&["rmi", "--force", image]);
         }
-        let label = format!("label=bottle.dockerfile={}:Dockerfile", self.host.home_hash());
-        for image in engine::docker(&["images", "--quiet", "--filter", &label]).unwrap_or_default().lines() {
-            let _ = engine::docker(&["rmi", "--force", image]);
+        for path in ["Dockerfile", "images/dev"] {
+            let label = format!("label=bottle.dockerfile={}:{path}", self.host.home_hash());
+            for image in
+                engine::docker(&["images", "--quiet", "--filter", &label]).unwrap_or_default().lines()
+            {
+                let _ = engine::docker(&["rmi", "--force", image]);
+            }
         }
         let name = format!("name=bottle-program-{}", &hash[..16]);
         for volume in

@@ -121,23 +121,21 @@ async fn an_empty_image_gets_a_user_and_a_home() {
 }
 
 #[tokio::test]
-async fn a_dockerfile_has_no_context_and_is_rebuilt_only_when_changed() {
+async fn a_dockerfile_is_rebuilt_only_when_changed_and_the_change_is_shown() {
     let Some(fixture) = Fixture::new("a Dockerfile") else { return };
     let plan = || fixture.plan_with("template: command, command: [sh], dockerfile: images/dev");
-    fixture.write("images/secret", "a neighbour");
-    fixture.write(
-        "images/dev",
-        &format!("{BASE}\nCOPY . /seen/\nRUN ls -A /seen > /list\nLABEL test={}", fixture.word()),
-    );
+    fixture.write("images/dev", &format!("{BASE}\nRUN echo first\nLABEL test={}", fixture.word()));
     let image = fixture.agent(&plan()).await.expect("an image");
-    assert_eq!(in_image(&image.id, "cat /list"), "Dockerfile");
     fixture.reports.take();
     assert_eq!(fixture.images().preview(&plan()).await.expect("asked").changed, [""; 0]);
     assert_eq!(fixture.agent(&plan()).await.expect("there"), image);
     assert_eq!(fixture.reports.take(), [""; 0], "an unchanged Dockerfile is built again");
     fixture.write("images/dev", &format!("{BASE}\nRUN echo changed\nLABEL test={}", fixture.word()));
     let changed = fixture.images().preview(&plan()).await.expect("asked").changed.join("\n");
-    assert!(changed.contains("\n-COPY . /seen/\n") && changed.contains("\n+RUN echo changed\n"), "{changed}");
+    assert!(
+        changed.contains("\n-RUN echo first\n") && changed.contains("\n+RUN echo changed\n"),
+        "{changed}"
+    );
     let other = fixture.agent(&plan()).await.expect("an image");
     assert_ne!(other.id, image.id);
     for id in [image.id, other.id] {
@@ -244,4 +242,19 @@ fn saved_for(path: &Path, architecture: &str) {
     ];
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
     std::fs::write(path, archive(&files)).expect("write");
+}
+
+#[tokio::test]
+async fn an_agent_can_install_programs_and_write_temporary_files_in_every_image() {
+    let Some(fixture) = Fixture::new("an agent's folders") else { return };
+    let text = format!(
+        "{BASE}\nRUN mv /etc/passwd /etc/users && ln -s users /etc/passwd && mkdir -p /usr/local/lib/a/b /opt/tool \\\n \
+         && rm -rf /tmp && mkdir -m 755 /tmp && useradd --uid 4711 --no-create-home other; true"
+    );
+    let image = fixture.of_dockerfile(&text).await.expect("an image");
+    let script = "id -un; grep -c ^root: /etc/passwd; stat -c %a:%U /tmp; touch /tmp/x /usr/local/bin/x \
+                  /usr/local/lib/a/b/x /opt/x /opt/tool/x && mkdir /usr/local/new /opt/new && echo written; \
+                  touch /usr/bin/x /etc/x 2> /dev/null || echo refused";
+    assert_eq!(in_image(&image.id, script), "agent\n1\n1777:root\nwritten\nrefused");
+    assert!(fixture.stand_ins().is_empty(), "a container was left");
 }

@@ -25,7 +25,8 @@ async fn of_two_starts_one_builds_and_the_other_uses_the_result() {
     let plan = fixture.plan_with("template: command, command: [sh], dockerfile: Dockerfile");
     let reports: Vec<ReportLog> = (0..3).map(|_| ReportLog::default()).collect();
     let starts: Vec<_> = reports.iter().map(|reports| (fixture.images(), reports.sink())).collect();
-    let made = starts.iter().map(|(images, sink)| images.agent(&plan, sink));
+    let none = Default::default();
+    let made = starts.iter().map(|(images, sink)| images.agent(&plan, &none, sink));
     let made = futures_util::future::join_all(made).await;
     let ids: Vec<String> = made.into_iter().map(|image| image.expect("an image").id).collect();
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");

@@ -98,6 +98,7 @@ fn flags(line: &str) -> Flags {
         limits: Default::default(),
         waits: Default::default(),
         unsupervised: false,
+        renewal: Default::default(),
         learn: false,
         git_user: HostGitUser::default(),
     };

@@ -23,10 +23,10 @@ use super::inventory::{BUNDLE, GUEST, READER, VOLUME};
 use super::limits::Enforced;
 use super::names::{self, Names, Part};
 use super::network::{self, Net, Transport};
-use super::{kept, snapshot_images, subnets};
+use super::{kept, snapshot_images, subnets, volume_owner};
 use crate::backend::{
-    Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, ImageInfo, KeptFiles, LAYERS, Launch,
-    Ledger, Origin, Prepared, ProgressSink, Resource,
+    Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, ImageInfo, KeptFiles, LAYERS,
+    Launch, Ledger, Origin, Prepared, ProgressSink, Resource,
 };
 use crate::host::docker_settings::DockerTransport;
 
@@ -162,6 +162,7 @@ impl Launches {
             Origin::New => {
                 let id = kept::create_agent(engine, &agent, None).await.map_err(failed)?;
                 launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
+                volume_owner::give_to_agent(engine, &id, inside).await?;
                 id
             }
             Origin::Snapshot(snapshot) => {
@@ -172,6 +173,7 @@ impl Launches {
                 let agent = Agent { image: &image, ..agent };
                 let id = kept::create_agent(engine, &agent, None).await.map_err(failed)?;
                 launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
+                volume_owner::give_to_agent(engine, &id, inside).await?;
                 kept::remove_set_aside(engine, names, slug, true).await.map_err(failed)?;
                 id
             }

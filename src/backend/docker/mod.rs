@@ -60,12 +60,15 @@ mod runtime;
 mod runtime_trial;
 mod snapshot_images;
 mod subnets;
+mod volume_owner;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bottle_contract::names::{EGRESS_PORT, Slug};
+use bottle_contract::session::guest::SecretText;
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -127,10 +130,12 @@ impl DockerBackend {
 
     async fn images(&self) -> Result<&Images, BackendError> {
         let engine = self.engine("find the bottle's images").await?;
-        Ok(self
-            .images
-            .get_or_init(async || Images::new(engine.docker(), &self.host).on_podman(engine.podman_socket()))
-            .await)
+        Ok(self.images.get_or_init(async || self.images_on(engine)).await)
+    }
+
+    fn images_on(&self, engine: &Engine) -> Images {
+        let images = Images::new(engine.docker(), &engine.endpoint.socket, &self.host);
+        images.on_podman(engine.podman_socket().is_some())
     }
 
     /// Describes the default limits that the engine ignores. Returns an error if it ignores a limit of the plan.
@@ -233,10 +238,15 @@ impl super::Images for DockerBackend {
         Ok(Preview { limits: [preview.limits, limits].concat(), ..preview })
     }
 
-    async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError> {
+    async fn prepare(
+        &self,
+        plan: &Plan,
+        secrets: &BTreeMap<String, SecretText>,
+        progress: &ProgressSink<Step>,
+    ) -> Result<Prepared, BackendError> {
         let images = self.images().await?;
         let (mut prepared, _) =
-            tokio::try_join!(prepare::prepare(images, plan, progress), self.limits(plan))?;
+            tokio::try_join!(prepare::prepare(images, plan, secrets, progress), self.limits(plan))?;
         let note = self.try_runtime(&prepared).await?;
         prepared.notes.extend(note);
         Ok(prepared)
@@ -245,12 +255,12 @@ impl super::Images for DockerBackend {
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
         let doing = "look for unused images";
         let Some(engine) = self.engine_if_any(doing).await? else { return Ok(Vec::new()) };
-        Images::new(engine.docker(), &self.host).on_podman(engine.podman_socket()).unused().await
+        self.images_on(engine).unused().await
     }
 
     async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
         let engine = self.engine("remove unused images").await?;
-        Images::new(engine.docker(), &self.host).on_podman(engine.podman_socket()).remove_unused(unused).await
+        self.images_on(engine).remove_unused(unused).await
     }
 }
 

@@ -9,10 +9,12 @@ mod failing;
 pub(crate) mod guest;
 pub mod programs;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bottle_contract::names::{AGENT_USER, Slug};
+use bottle_contract::session::guest::SecretText;
 use jiff::Timestamp;
 
 use self::failing::{Failing, Step};
@@ -142,7 +144,12 @@ impl Images for FakeBackend {
         Ok(Preview::default())
     }
 
-    async fn prepare(&self, plan: &Plan, _: &ProgressSink<super::Step>) -> Result<Prepared, BackendError> {
+    async fn prepare(
+        &self,
+        plan: &Plan,
+        _: &BTreeMap<String, SecretText>,
+        _: &ProgressSink<super::Step>,
+    ) -> Result<Prepared, BackendError> {
         self.failing.at(Step::Prepare).await?;
         Ok(Prepared { program: plan.agent.argv.first().cloned(), ..Prepared::default() })
     }

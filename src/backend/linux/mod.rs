@@ -40,13 +40,14 @@ mod sources;
 pub(crate) mod spec;
 pub(crate) mod sys;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bottle_contract::names::{self, Slug};
-use bottle_contract::session::guest::Overrun;
+use bottle_contract::session::guest::{Overrun, SecretText};
 use bottle_guest::{Limit, Limits};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
@@ -390,12 +391,17 @@ impl super::Images for LinuxBackend {
             let limits = self.polled_limits(&plan.resources);
             return Ok(Preview { limits, ..self.images.preview(path).await? });
         }
-        let prepared = self.prepare(plan, &ProgressSink::discard()).await?;
+        let prepared = self.prepare(plan, &BTreeMap::new(), &ProgressSink::discard()).await?;
         let limits = self.polled_limits(&plan.resources);
         Ok(Preview { exposed: prepared.exposed, limits, ..Preview::default() })
     }
 
-    async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError> {
+    async fn prepare(
+        &self,
+        plan: &Plan,
+        _: &BTreeMap<String, SecretText>,
+        progress: &ProgressSink<Step>,
+    ) -> Result<Prepared, BackendError> {
         if let ImageSource::Path(path) = &plan.image {
             let (inside, notes) = self.images.prepare(path, progress).await?;
             return Ok(Prepared { inside: Some(inside), notes, ..Prepared::default() });
@@ -527,7 +533,12 @@ mod tests {
 
     #[test]
     fn refuses_an_image_that_needs_an_engine_and_names_its_key() {
-        let dockerfile = ImageSource::Dockerfile { path: "images/dev".into(), text: String::new() };
+        let dockerfile = ImageSource::Dockerfile {
+            path: "images/dev".into(),
+            text: String::new(),
+            args: Default::default(),
+            secrets: Default::default(),
+        };
         for (image, asked) in [
             (ImageSource::Provider(Template::Claude), None),
             (dockerfile, Some("`agent_provider.dockerfile` is images/dev")),

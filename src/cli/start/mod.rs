@@ -32,7 +32,7 @@ use crate::cli::own_rules;
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::launch::order::{LaunchOrder, Resumed};
-use crate::plan::{self, Flags, Plan, PlanError, Workspace};
+use crate::plan::{self, Flags, Plan, PlanError, Renewal, Workspace};
 use crate::resolve::{BottleChoice, Resolved};
 
 /// The environment variable that names the backend.
@@ -66,6 +66,12 @@ pub(crate) struct Start {
     /// copies all files
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
     cwd: Option<CopyIn>,
+    /// Fetch a newer image of the same name from its registry, if there is one (backend docker)
+    #[arg(long)]
+    pull: bool,
+    /// Build the image again, without the engine's build cache (backend docker)
+    #[arg(long)]
+    rebuild: bool,
     #[command(flatten)]
     launch: LaunchOptions,
 }
@@ -222,6 +228,7 @@ impl Start {
             label: self.label.clone(),
             color: self.color_label.clone(),
             git_user,
+            renewal: Renewal { pull: self.pull, rebuild: self.rebuild },
             workspace: match self.cwd {
                 None => Workspace::Empty,
                 Some(CopyIn::Tracked) => Workspace::Copy,
@@ -267,7 +274,7 @@ impl ConfirmedLaunch {
         let marked = launch::marked(host, &plan, output)?;
         // Secrets are asked for before the images are built, because a build takes long and needs no user.
         let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let preparing = prepare::prepare(&*backend, &plan, &shown_notes, signals, output);
+        let preparing = prepare::prepare(&*backend, &plan, &secrets, &shown_notes, signals, output);
         // The engine takes a few milliseconds to return its identity, and prepares the images meanwhile.
         let (prepared, engine) = tokio::join!(preparing, backend.identity());
         let (prepared, engine) = (prepared?, engine?);

@@ -1,6 +1,9 @@
 //! Prepares a bottle's images after the user agreed to the start, and shows the progress.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use bottle_contract::session::guest::SecretText;
 
 use super::prepare_failed;
 use crate::backend::{Backend, Prepared, ProgressSink, Step};
@@ -14,6 +17,7 @@ use crate::plan::Plan;
 pub(super) async fn prepare(
     backend: &dyn Backend,
     plan: &Plan,
+    secrets: &BTreeMap<String, SecretText>,
     shown_notes: &[String],
     signals: &mut Signals,
     output: &Output,
@@ -22,7 +26,7 @@ pub(super) async fn prepare(
     let shown = progress.clone();
     let progress_sink = ProgressSink::new(move |step: Step| shown.step(&step));
     let prepared = tokio::select! {
-        prepared = backend.prepare(plan, &progress_sink) => prepared,
+        prepared = backend.prepare(plan, secrets, &progress_sink) => prepared,
         number = signals.end() => {
             return Err(interrupted(number)
                 .hint("the next start reuses what was built; `bottle cleanup` removes it"));

@@ -1,7 +1,7 @@
 //! Finds or starts a Docker engine for tests.
 
 use std::fmt;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -36,6 +36,17 @@ impl fmt::Display for NoEngine {
 pub fn here() -> Result<(), NoEngine> {
     static ANSWER: OnceLock<Result<(), NoEngine>> = OnceLock::new();
     ANSWER.get_or_init(look).clone()
+}
+
+/// Waits until no other test program makes the image with the agents' tools, and returns the lock. All homes share this
+/// image, and it takes a minute to make.
+#[must_use]
+pub fn lock_tools() -> File {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools-image.lock");
+    let lock = OpenOptions::new().create(true).append(true).open(path);
+    let lock = lock.unwrap_or_else(|error| panic!("{path}: {error}"));
+    lock.lock().unwrap_or_else(|error| panic!("{path}: {error}"));
+    lock
 }
 
 fn look() -> Result<(), NoEngine> {

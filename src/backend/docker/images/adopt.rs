@@ -1,12 +1,13 @@
 //! Prepares an image for an agent. Adds a user and its home, a workspace, and links to the certificates that each
-//! launch provides. Records the user and the home in labels of the image.
+//! launch provides, and gives the agent the folders in which it installs programs. Records the user and the home in labels
+//! of the image.
 //!
 //! No program of the image runs. This module creates a container without starting it, reads the image's user lists,
 //! uploads the missing files, and commits the result.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bollard::Docker;
 use bollard::errors::Error;
@@ -19,6 +20,7 @@ use futures_util::StreamExt;
 use super::image_facts::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
 use super::recipe;
 use super::scratch_container::{SCRATCH_LABEL, ScratchContainer};
+use super::writable::{self, Folder, append_folder};
 use super::{IMAGE_LABEL, build, failed, is_missing, owner_label};
 use crate::backend::docker::podman::{Commit, Committer};
 use crate::backend::image::account::{Account, Users, default_home};
@@ -29,6 +31,10 @@ use crate::backend::{BackendError, ROOT_FILES};
 const LIST_MAX: usize = 1 << 20;
 /// The size in bytes of a tar header. Of a home folder's archive, only the header is read.
 const HEADER: usize = 512;
+/// The maximum number of symbolic links that are followed to a user list.
+const LINKS_MAX: usize = 8;
+/// The temporary folder. It takes the mode of the image's folder when a tmpfs is mounted there.
+const TMP: &str = "/tmp";
 
 /// How the prepared image is tagged and labelled.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +82,11 @@ async fn inside(
         account.home = default_home(&account.name);
     }
     let roots = roots(docker, container).await.map_err(inspect_local)?;
-    let additions = additions(&users, &account, Additions { owned, roots, image: &image.id })
+    let mut writable = Vec::new();
+    for root in writable::ROOTS {
+        writable.extend(writable::folders(docker, container, root).await.map_err(inspect_local)?);
+    }
+    let additions = additions(&users, &account, Additions { owned, roots, writable, image: &image.id })
         .map_err(|error| BackendError::failed(format!("cannot pack a home for {named}")).because(error))?;
     let options = UploadToContainerOptionsBuilder::new().path("/").build();
     docker
@@ -117,22 +127,31 @@ struct Additions<'a> {
     /// The paths of certificate bundles whose parent folder exists in the image. They become links to the bottle's
     /// bundle.
     roots: Vec<&'static str>,
+    /// The folders that become the account's.
+    writable: Vec<Folder>,
     /// The id of the image that is being prepared.
     image: &'a str,
 }
 
 /// Builds the archive of the files to add to the image: the user, its group, the home if it is missing, a workspace,
-/// and links to files that each launch provides. The archive is the same for every bottle.
+/// links to files that each launch provides, and the new owner of existing folders. The archive is the same for every
+/// bottle.
 fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(Vec::new());
     recipe::append(&mut archive, "etc/passwd", 0o644, users.passwd_with(account).as_bytes())?;
     if let Some(group) = users.group_with(account) {
         recipe::append(&mut archive, "etc/group", 0o644, group.as_bytes())?;
     }
-    if !more.owned {
-        folder(&mut archive, &account.home, account)?;
+    let owner = (account.uid, account.gid);
+    let folder = |path: &str, mode| Folder { path: path.into(), mode, modified: 0 };
+    for folder in &more.writable {
+        append_folder(&mut archive, folder, owner)?;
     }
-    folder(&mut archive, WORKSPACE, account)?;
+    append_folder(&mut archive, &folder(TMP, 0o1777), (0, 0))?;
+    if !more.owned {
+        append_folder(&mut archive, &folder(&account.home, 0o755), owner)?;
+    }
+    append_folder(&mut archive, &folder(WORKSPACE, 0o755), owner)?;
     let usual = default_home(AGENT_USER);
     if account.home != usual {
         link(&mut archive, &usual, &account.home)?;
@@ -146,17 +165,6 @@ fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::R
     let machine = format!("{:0>32}\n", machine.finish());
     recipe::append(&mut archive, "etc/machine-id", 0o444, machine.as_bytes())?;
     archive.into_inner().map(Bytes::from)
-}
-
-/// Adds an empty folder that the account owns.
-fn folder<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, account: &Account) -> io::Result<()> {
-    let mut header = tar::Header::new_gnu();
-    header.set_entry_type(tar::EntryType::Directory);
-    header.set_mode(0o755);
-    header.set_size(0);
-    header.set_uid(account.uid.into());
-    header.set_gid(account.gid.into());
-    archive.append_data(&mut header, path.trim_start_matches('/'), io::empty())
 }
 
 fn link<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, target: &str) -> io::Result<()> {
@@ -179,17 +187,31 @@ async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Er
     Ok(there)
 }
 
-/// Reads a short file of the container. Returns an empty text if it does not exist or is not a regular file.
+/// Reads a short file of the container, and follows symbolic links to it. Returns an empty text if it does not exist or is
+/// not a regular file.
 async fn list(docker: &Docker, container: &str, path: &str) -> Result<String, Error> {
-    let Some(archive) = start_of(docker, container, path, LIST_MAX).await? else { return Ok(String::new()) };
-    let mut archive = tar::Archive::new(&*archive);
-    let mut text = Vec::new();
-    if let Some(Ok(entry)) = archive.entries()?.next()
-        && entry.header().entry_type().is_file()
-    {
-        entry.take(LIST_MAX as u64).read_to_end(&mut text)?;
+    let mut path = PathBuf::from(path);
+    for _ in 0..=LINKS_MAX {
+        let Some(archive) = start_of(docker, container, &path.to_string_lossy(), LIST_MAX).await? else {
+            break;
+        };
+        let mut archive = tar::Archive::new(&*archive);
+        let Some(Ok(entry)) = archive.entries()?.next() else { break };
+        match entry.header().entry_type() {
+            kind if kind.is_file() => {
+                let mut text = Vec::new();
+                entry.take(LIST_MAX as u64).read_to_end(&mut text)?;
+                return Ok(String::from_utf8_lossy(&text).into_owned());
+            }
+            kind if kind.is_symlink() => {
+                let Some(target) = entry.link_name()? else { break };
+                // The engine resolves the path inside the container.
+                path = path.parent().unwrap_or(Path::new("/")).join(target);
+            }
+            _ => break,
+        }
     }
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    Ok(String::new())
 }
 
 /// Whether the account's home is a folder that the account owns and may write to.

@@ -1,5 +1,7 @@
 //! Reads the parts of an image's configuration that matter for a bottle. The module has no side effects.
 
+use std::collections::BTreeMap;
+
 use bollard::models::ImageInspect;
 
 use crate::backend::image::account::Account;
@@ -9,6 +11,11 @@ use crate::backend::image::config::Config;
 pub(super) const ACCOUNT_LABEL: &str = "bottle.account";
 /// The label that lists the image's instructions that have no effect in a bottle.
 pub(super) const LEFT_OUT_LABEL: &str = "bottle.left-out";
+
+/// The label of an image that is built from the user's Dockerfile: the ids of its base images by their references, as JSON.
+pub(super) const BASES_LABEL: &str = "bottle.bases";
+/// The label of the tools' image: the time at which its packages were installed, in seconds since 1970.
+pub(super) const PACKAGES_LABEL: &str = "bottle.packages-at";
 
 /// The parts of an image's configuration that matter for a bottle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +32,10 @@ pub(super) struct Facts {
     pub(super) left_out: Vec<String>,
     /// The agent's account, as [`ACCOUNT_LABEL`] records it.
     pub(super) account: Option<Account>,
+    /// The ids of the base images at the build, by their references, as [`BASES_LABEL`] records them.
+    pub(super) bases: BTreeMap<String, String>,
+    /// The time at which the packages of the tools were installed, in seconds since 1970.
+    pub(super) packages_at: Option<i64>,
 }
 
 /// Reads the configuration of an image for an engine of this processor architecture.
@@ -58,6 +69,8 @@ pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, S
         volumes: config.volumes,
         left_out,
         account: of_label(ACCOUNT_LABEL).and_then(Account::from_label),
+        bases: of_label(BASES_LABEL).and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default(),
+        packages_at: of_label(PACKAGES_LABEL).and_then(|seconds| seconds.parse().ok()),
     })
 }
 

@@ -6,17 +6,16 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bollard::Docker;
 use bollard::errors::Error;
 use bollard::query_parameters::{CreateImageOptionsBuilder, ImportImageOptionsBuilder};
 use bottle_contract::terminal::inert;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt, TryStreamExt};
+use futures_util::{Stream, StreamExt};
 
+use super::upload::Unread;
 use super::{build, failed};
-use crate::archive;
 use crate::backend::image::local;
 use crate::backend::{BackendError, ProgressSink, Step};
 
@@ -45,7 +44,7 @@ impl Local {
         let report = |line: &str| {
             progress.report(Step { subject: of.clone(), line: inert(line), starts_stage: false })
         };
-        let unread = Arc::new(Mutex::new(None));
+        let unread = Unread::default();
         let loaded = if self.found.saved {
             self.load_saved(docker, self.stream(&unread), &report).await
         } else {
@@ -53,7 +52,7 @@ impl Local {
         };
         loaded.map_err(|error| {
             // The engine sees only that its input ended; `unread` contains the cause.
-            match unread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            match unread.take() {
                 Some(why) => BackendError::failed(format!("cannot read {named}: {why}")),
                 None => failed(format!("cannot load {named}"), error),
             }
@@ -111,15 +110,10 @@ impl Local {
         id.ok_or_else(|| load_error("the engine reported no image id"))
     }
 
-    /// Returns the content of the folder or archive as a tar stream. If reading fails, `unread` receives the cause.
-    fn stream(
-        &self,
-        unread: &Arc<Mutex<Option<String>>>,
-    ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-        let (path, folder, unread) = (self.found.path.clone(), self.found.folder, Arc::clone(unread));
-        archive::stream(move |out| if folder { pack(&path, out) } else { copy(&path, out) }).inspect_err(
-            move |error| *unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string()),
-        )
+    /// Returns the content of the folder or archive as a tar stream.
+    fn stream(&self, unread: &Unread) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        let (path, folder) = (self.found.path.clone(), self.found.folder);
+        unread.stream(move |out| if folder { pack(&path, out) } else { copy(&path, out) })
     }
 }
 

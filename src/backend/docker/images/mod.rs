@@ -1,8 +1,9 @@
 //! Builds, pulls or loads the images of agents and sidecars. Creates the volume that contains the program of pid 1.
 //!
 //! ```text
-//!  Dockerfile.agent + provider ─┐
-//!  the user's Dockerfile ───────┤ recipe ─► build ─┐
+//!  Dockerfile.tools ────────────── recipe ─► build ───────────────────► bottle-tools:<hash>
+//!  Dockerfile.agent + provider ─┐ recipe ─► build ─┐
+//!  the user's Dockerfile ───────┤ context          │
 //!  image reference ─────────────┼─ pull ───────────┼─► check ─► adopt ─► bottle-agent:<hash>
 //!  folder or archive ───────────┘ load ────────────┘            account
 //!  Dockerfile.sidecars + program ─ recipe ─► build ───────────────────► bottle-sidecars:<hash>
@@ -16,19 +17,29 @@
 mod adopt;
 mod base;
 mod build;
+mod buildkit;
+mod context;
+mod dockerfile;
 mod dockerfile_diff;
 mod elf;
+mod ignored;
 mod image_facts;
 mod load;
+mod logins;
+mod output;
 mod owner_label;
 mod preview;
 mod program;
 mod program_hash_cache;
+mod pull;
 mod recipe;
+mod recipes;
 mod scratch_container;
-mod stages;
+mod sources;
 mod unused;
+mod upload;
 mod volume;
+pub(super) mod writable;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -38,31 +49,26 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::query_parameters::RemoveImageOptions;
+use bottle_contract::session::guest::SecretText;
 use bottle_contract::terminal::inert;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 use self::adopt::Ready;
 use self::build::BuildRequest;
 use self::image_facts::Facts;
-use self::load::Local;
 use self::program::Program;
 use self::program_hash_cache::ProgramHashCache;
 use self::recipe::Recipe;
+use self::recipes::{BUILD_HINT, SIDECARS_NAME};
+use self::sources::OwnDockerfile;
 use self::volume::ScratchSource;
 use crate::backend::docker::engine::{EngineError, REMOVED_HINT};
-use crate::backend::docker::listing;
 pub use crate::backend::image::account::Account;
 use crate::backend::image::build_lock::{self, BuildLock};
 use crate::backend::image::config;
-use crate::backend::image::hash::Hash;
-use crate::backend::image::local;
 use crate::backend::{BackendError, ProgressSink, Step, Unused};
-use crate::host::{Host, roots};
-use crate::manifest::host_path;
-use crate::manifest::provider::Template;
+use crate::host::Host;
 use crate::plan::{ImageSource, Plan};
 
 /// The program's file name in the volume that [`Images::program`] returns.
@@ -70,44 +76,38 @@ pub const PROGRAM_FILE: &str = "bottle";
 /// The label with the kind of image, on every image that this program creates.
 pub const IMAGE_LABEL: &str = "bottle.image";
 
-const AGENT_DOCKERFILE: &str = include_str!("../../../../Dockerfile.agent");
-const SIDECARS_DOCKERFILE: &str = include_str!("../../../../Dockerfile.sidecars");
-/// The lock files from which the provider's stage of `Dockerfile.agent` installs, by their paths in the build context.
-const PINNED_FILES: [(&str, &str); 7] = [
-    ("images/claude/package.json", include_str!("../../../../images/claude/package.json")),
-    ("images/claude/package-lock.json", include_str!("../../../../images/claude/package-lock.json")),
-    ("images/codex/package.json", include_str!("../../../../images/codex/package.json")),
-    ("images/codex/package-lock.json", include_str!("../../../../images/codex/package-lock.json")),
-    ("images/node/requirements.txt", include_str!("../../../../images/node/requirements.txt")),
-    ("images/pi/package.json", include_str!("../../../../images/pi/package.json")),
-    ("images/pi/package-lock.json", include_str!("../../../../images/pi/package-lock.json")),
-];
-/// The hint if the build of a bundled Dockerfile fails.
-const BUILD_HINT: &str = "it is built from public packages: see whether this machine's containers reach Debian's and npm's registries";
 /// Time limit of a request to build, pull or load an image, after which the request fails. None is expected to take
 /// this long, and the user can interrupt it.
 const LONG_TIMEOUT: Duration = Duration::from_secs(6 * 60 * 60);
 /// The repository name of agent images.
 const AGENT: &str = "bottle-agent";
 /// The version of the preparation, a suffix of an agent image's tag. Changing it rebuilds every image.
-const READY_VERSION: &str = "w1";
+const READY_VERSION: &str = "w2";
 const SIDECARS: &str = "bottle-sidecars";
-/// The name of the sidecars' image in messages.
-const SIDECARS_NAME: &str = "the image for the sidecars";
+const TOOLS: &str = "bottle-tools";
 
 /// Finds and creates the images on one engine.
 #[derive(Debug)]
 pub struct Images {
     docker: Docker,
-    /// The engine's socket, if the engine is Podman.
-    podman: Option<PathBuf>,
+    /// The engine's socket.
+    socket: PathBuf,
+    is_podman: bool,
     host: Host,
-    architecture: OnceCell<String>,
+    version: OnceCell<EngineVersion>,
     base: OnceCell<String>,
     program: OnceCell<Program>,
     sidecars: OnceCell<String>,
     volume: OnceCell<String>,
     made_any: AtomicBool,
+}
+
+/// The parts of the engine's version that matter for images.
+#[derive(Debug, Clone)]
+struct EngineVersion {
+    architecture: String,
+    /// The newest version of the API, as the number after `1.`.
+    api: u32,
 }
 
 /// An image prepared for an agent.
@@ -128,12 +128,13 @@ pub struct AgentImage {
 impl Images {
     /// Creates the value for this engine. Sends no query yet.
     #[must_use]
-    pub fn new(docker: &Docker, host: &Host) -> Self {
+    pub fn new(docker: &Docker, socket: &Path, host: &Host) -> Self {
         Self {
             docker: docker.clone(),
-            podman: None,
+            socket: socket.to_owned(),
+            is_podman: false,
             host: host.clone(),
-            architecture: OnceCell::new(),
+            version: OnceCell::new(),
             base: OnceCell::new(),
             program: OnceCell::new(),
             sidecars: OnceCell::new(),
@@ -142,26 +143,37 @@ impl Images {
         }
     }
 
-    /// Says that the engine is Podman with this socket, if there is one.
+    /// Says whether the engine is Podman.
     #[must_use]
-    pub fn on_podman(self, socket: Option<&Path>) -> Self {
-        Self { podman: socket.map(Path::to_owned), ..self }
+    pub fn on_podman(self, is_podman: bool) -> Self {
+        Self { is_podman, ..self }
     }
 
-    /// The plan's agent image. Builds, pulls or loads the image if it does not exist.
+    /// The engine's socket, if the engine is Podman.
+    fn podman(&self) -> Option<&Path> {
+        self.is_podman.then_some(self.socket.as_path())
+    }
+
+    /// The plan's agent image. Builds, pulls or loads the image if it does not exist. `secrets` contains the values of the
+    /// plan's secrets, by id.
     ///
     /// # Errors
     /// [`BackendError`] with the cause, the output of a failed build, and the user's next step.
     pub async fn agent(
         &self,
         plan: &Plan,
+        secrets: &BTreeMap<String, SecretText>,
         progress: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
+        let renewal = plan.renewal;
         match &plan.image {
-            ImageSource::Provider(template) => self.provider_image(*template, progress).await,
-            ImageSource::Dockerfile { path, text } => self.dockerfile_image(path, text, progress).await,
-            ImageSource::Reference(reference) => self.reference_image(reference, progress).await,
-            ImageSource::Path(path) => self.local_image(path, progress).await,
+            ImageSource::Provider(template) => self.provider_image(*template, renewal, progress).await,
+            ImageSource::Dockerfile { path, text, args, secrets: ids } => {
+                let own = OwnDockerfile { path, text, args, secrets: ids };
+                self.dockerfile_image(own, secrets, renewal, progress).await
+            }
+            ImageSource::Reference(reference) => self.reference_image(reference, renewal, progress).await,
+            ImageSource::Path(path) => self.local_image(path, renewal, progress).await,
         }
     }
 
@@ -240,146 +252,6 @@ impl Images {
         self.remove_unused(self.unused().await?).await
     }
 
-    async fn provider_image(
-        &self,
-        template: Template,
-        progress: &ProgressSink<Step>,
-    ) -> Result<AgentImage, BackendError> {
-        let recipe = provider_recipe(template, self.base(progress).await?);
-        let name = provider_image(template);
-        self.recipe_image(recipe, &name, BUILD_HINT, Vec::new(), progress).await
-    }
-
-    async fn dockerfile_image(
-        &self,
-        path: &Path,
-        text: &str,
-        progress: &ProgressSink<Step>,
-    ) -> Result<AgentImage, BackendError> {
-        let recipe = own_recipe(text);
-        let name = dockerfile_image(path);
-        let hint = format!(
-            "correct {}; it is built without a context, so there is nothing to COPY or ADD",
-            self.host.home.join(path).display()
-        );
-        let labels = dockerfile_diff::labels(&self.host, path, text);
-        self.recipe_image(recipe, &name, &hint, labels, progress).await
-    }
-
-    /// The image of a recipe. Builds the image if it does not exist.
-    async fn recipe_image(
-        &self,
-        recipe: Recipe,
-        name: &str,
-        hint: &str,
-        mut labels: Vec<(String, String)>,
-        progress: &ProgressSink<Step>,
-    ) -> Result<AgentImage, BackendError> {
-        labels.push((IMAGE_LABEL.to_owned(), build::BUILT.to_owned()));
-        let tag = recipe.hash(AGENT);
-        if let Some(image) = self.find_ready(&tag).await? {
-            return Ok(image);
-        }
-        let _lock = self.lock(&tag, name, progress).await?;
-        if let Some(image) = self.find_ready(&tag).await? {
-            return Ok(image);
-        }
-        let proxies = build::proxies(&self.host);
-        // Only the bundled Dockerfile uses the machine's root certificates, and its image does not contain them.
-        let extra_files = match recipe.args.contains_key("PROVIDER") {
-            true => vec![("roots.pem", 0o644, machine_roots())],
-            false => Vec::new(),
-        };
-        let recipe = Recipe { extra_files, ..recipe };
-        let home = &self.host.home_hash();
-        let request = BuildRequest { name, hint, home, tag: None, labels, proxies };
-        let built = build::build(&self.long_running(), &recipe, &request, progress).await?;
-        self.adopt(&built, name, &tag).await
-    }
-
-    async fn reference_image(
-        &self,
-        reference: &str,
-        progress: &ProgressSink<Step>,
-    ) -> Result<AgentImage, BackendError> {
-        let name = reference_image(reference);
-        let facts = match self.inspect(reference, &name).await? {
-            Some(facts) => facts,
-            None => {
-                base::pull(&self.long_running(), reference, progress).await.map_err(|error| {
-                    failed(format!("{name} is not on this engine and cannot be pulled"), error)
-                        .with_hint("`docker image ls` lists what is; an archive can be named as ./FILE.tar, in $BOTTLE_HOME")
-                })?;
-                let gone = || {
-                    BackendError::failed(format!("{name} was removed after the pull")).with_hint(REMOVED_HINT)
-                };
-                self.inspect(reference, &name).await?.ok_or_else(gone)?
-            }
-        };
-        self.existing_image(facts, &name, progress).await
-    }
-
-    async fn local_image(
-        &self,
-        path: &Path,
-        progress: &ProgressSink<Step>,
-    ) -> Result<AgentImage, BackendError> {
-        let name = local::named(path);
-        let local = self.inspect_local(path).await?;
-        if let Some(image) = self.find_ready(&local.found.hash).await? {
-            return Ok(image);
-        }
-        let _lock = self.lock(&local.found.hash, &name, progress).await?;
-        if let Some(image) = self.find_ready(&local.found.hash).await? {
-            return Ok(image);
-        }
-        let before = self.nameless().await?;
-        let loaded = local.load(&self.long_running(), &name, progress).await?;
-        let adopted = self.adopt(&loaded, &name, &local.found.hash).await;
-        if adopted.is_err() && !before.contains(&loaded) && self.nameless().await?.contains(&loaded) {
-            // The image was loaded only for this preparation, and has no name.
-            let _ = self.docker.remove_image(&loaded, None::<RemoveImageOptions>, None).await;
-        }
-        adopted
-    }
-
-    /// The ids of images that have no name.
-    async fn nameless(&self) -> Result<Vec<String>, BackendError> {
-        let images = listing::images(&self.docker, "dangling", vec!["true".to_owned()]).await;
-        let images = images.map_err(|error| failed("cannot list the images", error))?;
-        Ok(images.into_iter().map(|image| image.id).collect())
-    }
-
-    /// Inspects the folder or archive at this path, relative to `$BOTTLE_HOME`.
-    async fn inspect_local(&self, path: &Path) -> Result<Local, BackendError> {
-        let wrong = |why: String| {
-            BackendError::failed(format!("{} {why}", local::named(path))).with_hint(local::IMAGE_HINT)
-        };
-        let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
-        let looking = tokio::task::spawn_blocking(move || local::inspect(&real));
-        let found =
-            looking.await.map_err(|error| wrong(format!("cannot be read: {error}")))?.map_err(wrong)?;
-        Ok(Local { found, home: self.host.home_hash() })
-    }
-
-    /// Prepares an image that exists already, unless it is prepared.
-    async fn existing_image(
-        &self,
-        facts: Facts,
-        name: &str,
-        progress: &ProgressSink<Step>,
-    ) -> Result<AgentImage, BackendError> {
-        let tag = existing_image_hash(&facts);
-        if let Some(image) = self.find_ready(&tag).await? {
-            return Ok(image);
-        }
-        let _lock = self.lock(&tag, name, progress).await?;
-        match self.find_ready(&tag).await? {
-            Some(image) => Ok(image),
-            None => self.adopt(&facts.id, name, &tag).await,
-        }
-    }
-
     /// Waits for the build lock of the image with this hash.
     async fn lock(
         &self,
@@ -397,10 +269,11 @@ impl Images {
         self.docker.clone().with_timeout(LONG_TIMEOUT)
     }
 
-    /// The prepared image with this tag, if it exists.
-    async fn find_ready(&self, tag: &str) -> Result<Option<AgentImage>, BackendError> {
+    /// The prepared image with this tag, if it exists, and its facts.
+    async fn find_ready(&self, tag: &str) -> Result<Option<(Facts, AgentImage)>, BackendError> {
         let name = format!("{AGENT}:{tag}-{READY_VERSION}");
-        Ok(self.inspect(&name, &format!("the image {name}")).await?.and_then(AgentImage::of))
+        let facts = self.inspect(&name, &format!("the image {name}")).await?;
+        Ok(facts.and_then(|facts| Some((facts.clone(), AgentImage::of(facts)?))))
     }
 
     /// Prepares the image with this id and gives the result this tag.
@@ -411,14 +284,14 @@ impl Images {
         let facts = self.inspect(id, named).await?.ok_or_else(gone)?;
         let (tag, home) = (format!("{tag}-{READY_VERSION}"), self.host.home_hash());
         let ready = Ready { tag: (AGENT, &tag), home: &home };
-        let adopted = adopt::adopt(&self.docker, self.podman.as_deref(), &facts, named, ready).await?;
+        let adopted = adopt::adopt(&self.docker, self.podman(), &facts, named, ready).await?;
         let facts = self.inspect(&adopted, named).await?.ok_or_else(gone)?;
         AgentImage::of(facts).ok_or_else(gone)
     }
 
     async fn make_sidecars(&self, progress: &ProgressSink<Step>) -> Result<String, BackendError> {
         let (program, base) = tokio::try_join!(self.program_file(), self.base(progress))?;
-        let recipe = sidecars_recipe(program, base);
+        let recipe = recipes::sidecars(program, base);
         let hash = recipe.hash(SIDECARS);
         let name = format!("{SIDECARS}:{hash}");
         if let Some(facts) = self.inspect(&name, SIDECARS_NAME).await? {
@@ -428,22 +301,17 @@ impl Images {
         if let Some(facts) = self.inspect(&name, SIDECARS_NAME).await? {
             return Ok(facts.id);
         }
-        let request = BuildRequest {
-            name: SIDECARS_NAME,
-            hint: BUILD_HINT,
-            home: &self.host.home_hash(),
-            tag: Some(name),
-            labels: vec![(IMAGE_LABEL.to_owned(), build::SIDECARS.to_owned())],
-            proxies: build::proxies(&self.host),
-        };
+        let mut request = BuildRequest::new(SIDECARS_NAME, BUILD_HINT, self.host.home_hash());
+        request.tag = Some(name);
+        request.labels = vec![(IMAGE_LABEL.to_owned(), build::SIDECARS.to_owned())];
         let recipe = Recipe { extra_files: vec![("bottle", 0o755, program.bytes()?)], ..recipe };
-        build::build(&self.long_running(), &recipe, &request, progress).await
+        self.build(recipe, request, progress).await
     }
 
     async fn base(&self, progress: &ProgressSink<Step>) -> Result<&str, BackendError> {
         let id = self.base.get_or_try_init(|| async {
             let architecture = self.architecture().await?;
-            base::find(&self.docker, architecture, progress).await
+            base::find(&self.docker, &self.host, architecture, false, progress).await
         });
         id.await.map(String::as_str)
     }
@@ -461,15 +329,36 @@ impl Images {
 
     /// The engine's name for its processor architecture.
     async fn architecture(&self) -> Result<&str, BackendError> {
-        let word = self.architecture.get_or_try_init(|| async {
-            let version = self
-                .docker
-                .version()
-                .await
-                .map_err(|error| failed("cannot query the engine's version", error))?;
-            version.arch.ok_or_else(|| BackendError::failed("the engine does not report its architecture"))
+        self.version().await.map(|version| version.architecture.as_str())
+    }
+
+    /// The engine's newest API version, as the number after `1.`.
+    async fn api(&self) -> Result<u32, BackendError> {
+        self.version().await.map(|version| version.api)
+    }
+
+    async fn version(&self) -> Result<&EngineVersion, BackendError> {
+        let version = self.version.get_or_try_init(|| async {
+            let answer = self.docker.version().await;
+            let answer = answer.map_err(|error| failed("cannot query the engine's version", error))?;
+            let api = answer.api_version.as_deref().and_then(|version| version.strip_prefix("1."));
+            Ok(EngineVersion {
+                api: api.and_then(|minor| minor.parse().ok()).unwrap_or_default(),
+                architecture: answer
+                    .arch
+                    .ok_or_else(|| BackendError::failed("the engine does not report its architecture"))?,
+            })
         });
-        word.await.map(String::as_str)
+        version.await
+    }
+
+    /// The id of an image. `None` if it does not exist.
+    async fn image_id(&self, reference: &str, named: &str) -> Result<Option<String>, BackendError> {
+        match self.docker.inspect_image(reference).await {
+            Ok(image) => Ok(image.id),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(failed(format!("cannot inspect {named}"), error)),
+        }
     }
 
     /// Inspects an image. `None` if it does not exist.
@@ -496,65 +385,6 @@ impl AgentImage {
         let Facts { id, env, volumes, left_out, account, .. } = facts;
         Some(Self { id, account: account?, env, volumes, left_out })
     }
-}
-
-/// The recipe of `Dockerfile.agent` for this provider and base image.
-fn provider_recipe(template: Template, base: &str) -> Recipe {
-    let provider = template.to_string();
-    let own = |path: &str| match template {
-        Template::Command => false,
-        _ => path.starts_with(&format!("images/{provider}/")) || path.starts_with("images/node/"),
-    };
-    let pins = PINNED_FILES.iter().filter(|(path, _)| own(path));
-    Recipe {
-        dockerfile: AGENT_DOCKERFILE.to_owned(),
-        args: named([("BASE", base), ("PROVIDER", &provider)]),
-        files: pins.map(|(path, text)| (*path, 0o644, Bytes::from_static(text.as_bytes()))).collect(),
-        extra_files: Vec::new(),
-    }
-}
-
-/// The recipe of the sidecars' image for this program and base image. The build adds the program as an extra file.
-fn sidecars_recipe(program: &Program, base: &str) -> Recipe {
-    Recipe {
-        dockerfile: SIDECARS_DOCKERFILE.to_owned(),
-        args: named([("BASE", base), ("PROGRAM", &program.hash)]),
-        files: Vec::new(),
-        extra_files: Vec::new(),
-    }
-}
-
-/// The hash that becomes the tag of a prepared existing image.
-fn existing_image_hash(facts: &Facts) -> String {
-    let mut hash = Hash::new("existing image");
-    hash.add(facts.id.as_bytes());
-    hash.finish()
-}
-
-fn provider_image(template: Template) -> String {
-    format!("the image for {template}")
-}
-
-fn dockerfile_image(path: &Path) -> String {
-    format!("the image of the Dockerfile {}", path.display())
-}
-
-fn reference_image(reference: &str) -> String {
-    format!("the image {reference}")
-}
-
-/// The recipe of a user's Dockerfile. It is built without a build context.
-fn own_recipe(text: &str) -> Recipe {
-    Recipe { dockerfile: text.to_owned(), ..Recipe::default() }
-}
-
-/// This machine's trusted root certificates, for registries that are reached through a company's proxy.
-fn machine_roots() -> Bytes {
-    roots::of_this_machine().into()
-}
-
-fn named<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
-    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
 /// Converts an engine's error into the error of an action.

@@ -1,10 +1,12 @@
-//! The inputs of an image build, and the hash that names the image. The module has no side effects.
+//! The inputs of an image build, and the hash that names the image.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::context::Context;
 use crate::backend::image::hash::Hash;
 
 /// A Dockerfile with its arguments and build context.
@@ -19,6 +21,8 @@ pub(super) struct Recipe {
     /// Files of the build context that the hash does not include, because they are not in the image or because an
     /// argument contains their hash.
     pub(super) extra_files: Vec<(&'static str, u32, Bytes)>,
+    /// The folder of a user's Dockerfile, if the Dockerfile reads files of it.
+    pub(super) folder: Option<Arc<Context>>,
 }
 
 impl Recipe {
@@ -32,20 +36,30 @@ impl Recipe {
         for (path, mode, bytes) in &self.files {
             hasher.add(path.as_bytes()).add(&mode.to_le_bytes()).add(bytes);
         }
+        if let Some(folder) = &self.folder {
+            hasher.add(folder.hash.as_bytes());
+        }
         hasher.finish()
     }
 
-    /// The build context as a tar archive, with this Dockerfile.
+    /// Writes the build context as a tar archive, with `texts` in addition or in place of files of the same path. Blocks
+    /// while it reads the user's folder.
     ///
     /// # Errors
-    /// When a path is too long for an archive. Writing to memory does not fail.
-    pub(super) fn context(&self, dockerfile: &str) -> io::Result<Bytes> {
-        let mut archive = tar::Builder::new(Vec::new());
-        append(&mut archive, "Dockerfile", 0o644, dockerfile.as_bytes())?;
+    /// When a file of the user's folder cannot be read, or a path is too long for an archive.
+    pub(super) fn pack(&self, out: impl Write, texts: &[(&str, Bytes)]) -> io::Result<()> {
+        let mut archive = tar::Builder::new(out);
+        for (path, text) in texts {
+            append(&mut archive, path, 0o644, text)?;
+        }
         for (path, mode, bytes) in self.files.iter().chain(&self.extra_files) {
             append(&mut archive, path, *mode, bytes)?;
         }
-        archive.into_inner().map(Bytes::from)
+        if let Some(folder) = &self.folder {
+            let replaced: Vec<&str> = texts.iter().map(|(path, _)| *path).collect();
+            folder.append_to(&mut archive, &replaced)?;
+        }
+        archive.into_inner()?.flush()
     }
 }
 
@@ -75,7 +89,15 @@ mod tests {
             args: [("BASE".to_owned(), "sha256:1".to_owned())].into(),
             files: vec![("a/b", 0o755, Bytes::from_static(b"content"))],
             extra_files: vec![("roots.pem", 0o644, Bytes::from_static(b"roots"))],
+            folder: None,
         }
+    }
+
+    fn packed() -> Vec<u8> {
+        let mut archive = Vec::new();
+        let dockerfile = ("Dockerfile", Bytes::from_static(b"FROM base\n"));
+        recipe().pack(&mut archive, &[dockerfile]).expect("an archive");
+        archive
     }
 
     #[test]
@@ -105,8 +127,8 @@ mod tests {
 
     #[test]
     fn the_context_contains_the_dockerfile_and_the_files() {
-        let archive = recipe().context("FROM base\n").expect("an archive");
-        assert_eq!(archive, recipe().context("FROM base\n").expect("an archive"));
+        let archive = packed();
+        assert_eq!(archive, packed());
         let mut found = Vec::new();
         for entry in tar::Archive::new(&*archive).entries().expect("entries") {
             let mut entry = entry.expect("an entry");

@@ -87,7 +87,8 @@ impl Image {
 
     fn info(&self) -> ImageInfo {
         let Account { name, uid, gid, home } = self.facts.account.clone();
-        ImageInfo { image: self.name.clone(), uid, gid, user: name, home, env: variables(&self.facts.env) }
+        let env = variables(&self.facts.env);
+        ImageInfo { image: self.name.clone(), uid, gid, user: name, home, env, volumes: Vec::new() }
     }
 }
 

@@ -1,0 +1,324 @@
+//! The build context of a user's Dockerfile: the files of its folder, except those that `.dockerignore` names.
+
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::ignored::Ignored;
+use crate::backend::image::hash::Hash;
+use crate::host::plain_file;
+
+/// The maximum total size of a build context in bytes. Builds need less; a larger context is refused.
+const BYTES_MAX: u64 = 1 << 30;
+/// The maximum number of files, folders and links in a build context.
+const ENTRIES_MAX: usize = 100_000;
+/// The maximum size of a `.dockerignore` in bytes.
+const IGNORE_MAX: u64 = 1 << 20;
+/// The name of the file that lists what is left out.
+pub(super) const IGNORE_FILE: &str = ".dockerignore";
+
+/// A build context that was listed, and whose files were hashed.
+#[derive(Debug, Clone)]
+pub(super) struct Context {
+    root: PathBuf,
+    entries: Vec<Entry>,
+    /// The total size of the files in bytes.
+    pub(super) bytes: u64,
+    /// The hash of the paths, kinds, modes and contents.
+    pub(super) hash: String,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    /// The path, relative to the context's folder.
+    path: PathBuf,
+    kind: Kind,
+    mode: u32,
+    size: u64,
+    modified: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    File,
+    Folder,
+    /// A symbolic link with this target. The link is sent as it is, and not followed.
+    Link(PathBuf),
+}
+
+impl Context {
+    /// Lists the folder of a Dockerfile and hashes its files. `name` is the Dockerfile's name in the folder:
+    /// `NAME.dockerignore` takes precedence over `.dockerignore`. Sockets, pipes and devices are left out. Blocks.
+    ///
+    /// # Errors
+    /// The reason that the folder is no build context, as the end of a sentence that begins with its path.
+    pub(super) fn of(root: &Path, name: &str) -> Result<Self, String> {
+        let ignored = ignored(root, name)?;
+        let mut context = Self { root: root.to_owned(), entries: Vec::new(), bytes: 0, hash: String::new() };
+        context.list(&ignored)?;
+        context.entries.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut hash = Hash::new("build context");
+        for entry in &context.entries {
+            let content = entry.content_hash(root);
+            let content = content.map_err(|error| unreadable(&entry.path, &error))?;
+            hash.add(entry.path.as_os_str().as_encoded_bytes()).add(&entry.mode.to_le_bytes()).add(&content);
+        }
+        context.hash = hash.finish();
+        Ok(context)
+    }
+
+    fn list(&mut self, ignored: &Ignored) -> Result<(), String> {
+        let mut folders = vec![PathBuf::new()];
+        while let Some(folder) = folders.pop() {
+            let entries =
+                fs::read_dir(self.root.join(&folder)).map_err(|error| unreadable(&folder, &error))?;
+            for entry in entries {
+                let entry = entry.map_err(|error| unreadable(&folder, &error))?;
+                let path = folder.join(entry.file_name());
+                let metadata = entry.metadata().map_err(|error| unreadable(&path, &error))?;
+                let left_out = ignored.is_ignored(&path.to_string_lossy());
+                if metadata.is_dir() && (!left_out || ignored.takes_back()) {
+                    folders.push(path.clone());
+                }
+                if !left_out {
+                    self.add(path, &metadata)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: PathBuf, metadata: &Metadata) -> Result<(), String> {
+        let (kind, size) = match metadata.file_type() {
+            kind if kind.is_file() => (Kind::File, metadata.len()),
+            kind if kind.is_dir() => (Kind::Folder, 0),
+            kind if kind.is_symlink() => {
+                let target = fs::read_link(self.root.join(&path));
+                (Kind::Link(target.map_err(|error| unreadable(&path, &error))?), 0)
+            }
+            _ => return Ok(()),
+        };
+        self.bytes = self.bytes.saturating_add(size);
+        if self.bytes > BYTES_MAX {
+            return Err(format!("has more than {} MiB of files (up to {})", BYTES_MAX >> 20, path.display()));
+        }
+        if self.entries.len() == ENTRIES_MAX {
+            return Err(format!("has more than {ENTRIES_MAX} files"));
+        }
+        let mode = metadata.permissions().mode() & 0o777;
+        let modified = u64::try_from(metadata.mtime()).unwrap_or_default();
+        self.entries.push(Entry { path, kind, mode, size, modified });
+        Ok(())
+    }
+
+    /// The number of files, folders and links.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The text of `.dockerignore`, if the context contains this file.
+    pub(super) fn ignore_file(&self) -> Option<Vec<u8>> {
+        let entry = self.entries.iter().find(|entry| entry.path == Path::new(IGNORE_FILE))?;
+        plain_file::read(&self.root.join(&entry.path), IGNORE_MAX).ok()
+    }
+
+    /// Adds all entries to an archive, as root's, except those at these paths. Blocks.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or its size has changed since it was listed.
+    pub(super) fn append_to<W: Write>(
+        &self,
+        archive: &mut tar::Builder<W>,
+        except: &[&str],
+    ) -> io::Result<()> {
+        for entry in &self.entries {
+            if !except.iter().any(|path| entry.path == Path::new(path)) {
+                entry.append_to(archive, &self.root).map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", entry.path.display()))
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn content_hash(&self, root: &Path) -> io::Result<Vec<u8>> {
+        match &self.kind {
+            Kind::Folder => Ok(b"folder".to_vec()),
+            Kind::Link(target) => Ok([b"link ", target.as_os_str().as_encoded_bytes()].concat()),
+            Kind::File => {
+                let (mut file, mut hash) = (plain_file::open(&root.join(&self.path))?, Sha256::new());
+                let mut buffer = vec![0; 64 << 10];
+                loop {
+                    match file.read(&mut buffer)? {
+                        0 => return Ok(hash.finalize().to_vec()),
+                        count => hash.update(&buffer[..count]),
+                    }
+                }
+            }
+        }
+    }
+
+    fn append_to<W: Write>(&self, archive: &mut tar::Builder<W>, root: &Path) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(self.mode);
+        header.set_mtime(self.modified);
+        header.set_size(self.size);
+        header.set_uid(0);
+        header.set_gid(0);
+        match &self.kind {
+            Kind::Folder => {
+                header.set_entry_type(tar::EntryType::Directory);
+                archive.append_data(&mut header, &self.path, io::empty())
+            }
+            Kind::Link(target) => {
+                header.set_entry_type(tar::EntryType::Symlink);
+                archive.append_link(&mut header, &self.path, target)
+            }
+            Kind::File => {
+                let file = plain_file::open(&root.join(&self.path))?;
+                if file.metadata()?.len() != self.size {
+                    return Err(io::Error::other("it changed while it was read"));
+                }
+                // A file that shrinks meanwhile would make the archive invalid, so zeros follow its content.
+                archive.append_data(&mut header, &self.path, file.chain(io::repeat(0)).take(self.size))
+            }
+        }
+    }
+}
+
+fn ignored(root: &Path, name: &str) -> Result<Ignored, String> {
+    let mut own = OsString::from(name);
+    own.push(IGNORE_FILE);
+    for file in [own, OsString::from(IGNORE_FILE)] {
+        match plain_file::read(&root.join(&file), IGNORE_MAX) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                return Ignored::parse(&text).map_err(|line| {
+                    format!("has a {} with an invalid pattern in line {line}", Path::new(&file).display())
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(unreadable(Path::new(&file), &error)),
+        }
+    }
+    Ok(Ignored::default())
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> String {
+    format!(
+        "cannot be read at {}: {error}",
+        if path.as_os_str().is_empty() { Path::new(".") } else { path }.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
+        fs::write(path, text).expect("write");
+    }
+
+    fn paths(context: &Context) -> Vec<String> {
+        context.entries.iter().map(|entry| entry.path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn leaves_out_what_the_ignore_file_names() {
+        let folder = tempfile::tempdir().expect("folder");
+        let root = folder.path();
+        for path in ["Dockerfile", "src/main.c", "target/big", "target/keep", "notes.md"] {
+            write(root, path, path);
+        }
+        write(root, ".dockerignore", "target\n!target/keep\n*.md\n");
+        std::os::unix::fs::symlink("/etc/passwd", root.join("link")).expect("link");
+        let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).expect("socket");
+        let context = Context::of(root, "Dockerfile").expect("a context");
+        let expected = [".dockerignore", "Dockerfile", "link", "src", "src/main.c", "target/keep"];
+        assert_eq!(paths(&context), expected);
+        assert_eq!(context.entries[2].kind, Kind::Link("/etc/passwd".into()));
+        // The Dockerfile's own list takes precedence.
+        write(root, "Dockerfile.dockerignore", "*\n!src\n");
+        let context = Context::of(root, "Dockerfile").expect("a context");
+        assert_eq!(paths(&context), ["src", "src/main.c"]);
+        write(root, "Dockerfile.dockerignore", "a\n[\n");
+        let error = Context::of(root, "Dockerfile").expect_err("a bad pattern");
+        assert_eq!(error, "has a Dockerfile.dockerignore with an invalid pattern in line 2");
+    }
+
+    #[test]
+    fn every_change_of_a_file_changes_the_hash() {
+        let folder = tempfile::tempdir().expect("folder");
+        let root = folder.path();
+        let hash = || Context::of(root, "Dockerfile").expect("a context").hash;
+        write(root, "a", "1");
+        let mut hashes = vec![hash()];
+        write(root, "a", "2");
+        hashes.push(hash());
+        fs::set_permissions(root.join("a"), fs::Permissions::from_mode(0o755)).expect("mode");
+        hashes.push(hash());
+        std::os::unix::fs::symlink("a", root.join("b")).expect("link");
+        hashes.push(hash());
+        fs::remove_file(root.join("b")).expect("remove");
+        fs::create_dir(root.join("b")).expect("folder");
+        hashes.push(hash());
+        for (index, one) in hashes.iter().enumerate() {
+            assert!(!hashes[..index].contains(one), "{index}");
+        }
+        // The time of the last change is no part of the image's name.
+        let times = fs::FileTimes::new().set_modified(std::time::SystemTime::UNIX_EPOCH);
+        fs::File::options().write(true).open(root.join("a")).expect("open").set_times(times).expect("times");
+        assert_eq!(hash(), hashes[4]);
+    }
+
+    #[test]
+    fn refuses_a_folder_that_is_too_large() {
+        let folder = tempfile::tempdir().expect("folder");
+        // The file is sparse.
+        let file = fs::File::create(folder.path().join("big")).expect("create");
+        file.set_len(BYTES_MAX + 1).expect("length");
+        let error = Context::of(folder.path(), "Dockerfile").expect_err("too large");
+        assert_eq!(error, "has more than 1024 MiB of files (up to big)");
+        write(folder.path(), ".dockerignore", "big");
+        assert_eq!(Context::of(folder.path(), "Dockerfile").expect("small").len(), 1);
+    }
+
+    #[test]
+    fn an_archive_contains_links_and_modes() {
+        let folder = tempfile::tempdir().expect("folder");
+        let root = folder.path();
+        write(root, "bin/run", "#!/bin/sh\n");
+        fs::set_permissions(root.join("bin/run"), fs::Permissions::from_mode(0o750)).expect("mode");
+        std::os::unix::fs::symlink("../../outside", root.join("link")).expect("link");
+        let mut archive = tar::Builder::new(Vec::new());
+        let context = Context::of(root, "Dockerfile").expect("a context");
+        context.append_to(&mut archive, &["bin"]).expect("packed");
+        let bytes = archive.into_inner().expect("an archive");
+        let mut found = Vec::new();
+        for entry in tar::Archive::new(&*bytes).entries().expect("entries") {
+            let entry = entry.expect("an entry");
+            let target = entry.link_name().expect("a name").map(|target| target.display().to_string());
+            let header = entry.header();
+            let owner = (header.uid().expect("uid"), header.gid().expect("gid"));
+            assert_eq!(owner, (0, 0));
+            found.push((
+                entry.path().expect("path").display().to_string(),
+                header.mode().expect("mode"),
+                target,
+            ));
+        }
+        let expected = [
+            ("bin/run".to_owned(), 0o750, None),
+            ("link".to_owned(), 0o777, Some("../../outside".to_owned())),
+        ];
+        assert_eq!(found, expected);
+    }
+}
