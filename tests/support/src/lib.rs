@@ -17,6 +17,7 @@
 //! skip                                reports a skipped test
 //! agents                              the real coding agents, downloaded once per machine
 //! small_root, developer_root          root file systems for images, without and with build tools
+//! registry                            an image registry on loopback, with or without a login
 //! engine                              the Docker engine of this machine, or why there is none
 //! own_engine                          a private engine that a test may stop and whose disk it may fill
 //! ```
@@ -38,6 +39,7 @@ pub mod own_engine;
 pub mod program;
 pub mod pty;
 pub mod python;
+pub mod registry;
 pub mod scrub;
 pub mod server;
 pub mod skip;
