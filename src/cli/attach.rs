@@ -93,7 +93,8 @@ pub(crate) fn on_terminal(
     watch_only: bool,
 ) -> Style {
     let keys = settings.detach_keys.as_ref().map_or(&[][..], |keys| keys.bytes());
-    Style::Terminal { detach: Detach::new(keys), title: Some(title), color, watch_only }
+    let tint = settings.terminal_tint;
+    Style::Terminal { detach: Detach::new(keys), title: Some(title), color, tint, watch_only }
 }
 
 /// Returns the window title: the bottle's label and agent, or its slug if it has no label. Such a slug begins with

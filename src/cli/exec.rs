@@ -85,7 +85,13 @@ impl Exec {
         };
         let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
         let style = if self.tty {
-            Style::Terminal { detach: Detach::new(&[]), title: None, color: None, watch_only: false }
+            Style::Terminal {
+                detach: Detach::new(&[]),
+                title: None,
+                color: None,
+                tint: false,
+                watch_only: false,
+            }
         } else {
             Style::Pipes { stdin: self.interactive, pass_signals: true }
         };

@@ -95,6 +95,7 @@ const SETTINGS: &[(&str, &str, Value)] = &[
         ];
         listed(named.into_iter().filter(|(on, _)| *on).map(|(_, name)| name.to_owned()))
     }),
+    ("terminal.tint", "whether the name's colour tints the background", |s| s.terminal_tint.to_string()),
 ];
 
 fn clock(seconds: u64) -> String {

@@ -30,6 +30,8 @@ pub struct Settings {
     pub detach_keys: Option<DetachKeys>,
     /// `terminal.pass`: the terminal features that an agent's output may use in addition to text and colours.
     pub terminal_pass: Pass,
+    /// `terminal.tint`: whether a session tints the terminal's background with the colour of the bottle's name.
+    pub terminal_tint: bool,
     /// `home_allow`: paths of this machine, absolute or in the user's home, that every bottle on the backend
     /// `linux` may read.
     pub home_allow: Vec<PathBuf>,
@@ -91,6 +93,7 @@ impl Default for Settings {
             backend: None,
             detach_keys: DetachKeys::parse(DetachKeys::DEFAULT).ok(),
             terminal_pass: Pass::default(),
+            terminal_tint: false,
             home_allow: Vec::new(),
             log_keep: LOG_KEEP,
             limits: Limits::default(),
@@ -229,6 +232,7 @@ struct Written {
 #[serde(deny_unknown_fields, default)]
 struct Terminal {
     pass: Vec<Passing>,
+    tint: bool,
 }
 
 /// One entry of `terminal.pass`.
@@ -366,6 +370,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         backend: written.backend,
         detach_keys,
         terminal_pass,
+        terminal_tint: written.terminal.tint,
         home_allow,
         log_keep,
         limits,
@@ -450,7 +455,7 @@ mod tests {
     #[test]
     fn parses_every_key() {
         let settings = parse(
-            "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n\
+            "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n  tint: true\n\
              logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nkeep_days: 7\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n",
@@ -461,6 +466,7 @@ mod tests {
                 backend: Some("linux".to_owned()),
                 detach_keys: DetachKeys::parse("ctrl-p,ctrl-q").ok(),
                 terminal_pass: Pass { title: true, notify: true, ..Pass::default() },
+                terminal_tint: true,
                 home_allow: vec!["~/x".into()],
                 log_keep: 8 << 20,
                 limits: Limits { body: 32 << 20, ..Limits::default() },

@@ -38,6 +38,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T
 
 /// Starts a session with the label `one`, whose agent has switched on all these terminal modes.
 fn full_screen(home: &TestHome) -> Result<Pty> {
+    home.write("home/.bottle/settings.yml", "terminal: {tint: true}\n")?;
     let arguments = ["start", "copy", "--yes", "--label", "one", "--color-label", "green"];
     let mut pty = home.on_terminal(&arguments, 24, 80)?;
     take_over(&mut pty)?;
@@ -67,7 +68,11 @@ fn assert_restored(pty: &Pty, how: &str) -> Result<()> {
     assert_eq!(pty.left_on(), [""; 0], "{how}:\n{screen}");
     assert!(pty.is_cooked()?, "{how}:\n{screen}");
     let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
-    for (on, off) in [("\x1b[22;0t", "\x1b[23;0t"), ("\x1b]12;#5faf5f\x07", "\x1b]112\x07")] {
+    for (on, off) in [
+        ("\x1b[22;0t", "\x1b[23;0t"),
+        ("\x1b]12;#5faf5f\x07", "\x1b]112\x07"),
+        ("\x1b]11;#111f11\x07", "\x1b]111\x07"),
+    ] {
         assert!(raw.find(on).is_some() && raw.rfind(on) < raw.rfind(off), "{how}: {off:?} in {raw:?}");
     }
     Ok(())
@@ -155,8 +160,10 @@ fn holder(home: &TestHome) -> Result<Option<Pid>> {
 fn the_next_command_restores_a_killed_clients_terminal() -> Result<()> {
     for next in ["list", "attach one --read-only", "start hi --yes"] {
         let home = home()?;
+        let tinted = next == "list";
+        home.write("home/.bottle/settings.yml", &format!("terminal: {{tint: {tinted}}}\n"))?;
         let script = format!(
-            "\"$0\" start copy --yes --label one; echo killed; read line; \"$0\" {next}; echo after; read line"
+            "\"$0\" start copy --yes --label one --color-label green; echo killed; read line; \"$0\" {next}; echo after; read line"
         );
         let mut pty = shell(&home, &script)?;
         take_over(&mut pty)?;
@@ -170,6 +177,10 @@ fn the_next_command_restores_a_killed_clients_terminal() -> Result<()> {
         assert!(pty.is_cooked()?, "{next}:\n{}", pty.screen());
         assert!(pty.screen().lines().any(|line| line == "after"), "{next}:\n{}", pty.screen());
         assert!(holder(&home)?.is_none(), "{next}");
+        let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
+        for tint in ["\x1b]11;#111f11\x07", "\x1b]111\x07"] {
+            assert_eq!(raw.contains(tint), tinted, "{next}: {raw:?}");
+        }
     }
     Ok(())
 }

@@ -39,6 +39,8 @@ pub(crate) enum Style {
         title: Option<String>,
         /// The cursor's colour during the session, as the name of a label's colour.
         color: Option<String>,
+        /// Whether this colour also tints the background, on a terminal that supports it.
+        tint: bool,
         /// Whether no input is forwarded, and Ctrl-C detaches.
         watch_only: bool,
     },

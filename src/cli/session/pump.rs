@@ -37,9 +37,11 @@ pub(crate) async fn run(
     let (sender, receiver) = session.stream.split();
     let mut screen = None;
     let outcome = match session.style {
-        Style::Terminal { detach, title, color, watch_only } => {
+        Style::Terminal { detach, title, color, tint, watch_only } => {
             let title = title.map(|title| output.styles().displayable(&title).into_owned());
-            let raw = RawTerminal::enter(title.as_deref(), color.as_deref())
+            let tint =
+                tint && output.styles().color && terminal::supports_tint(|name| std::env::var(name).ok());
+            let raw = RawTerminal::enter(title.as_deref(), color.as_deref(), tint)
                 .map_err(|error| CliError::cannot("take over the terminal", error))?;
             screen = Some(raw);
             let agent_may_set = session.pass.title;

@@ -59,7 +59,7 @@ pub(crate) struct Start {
     /// Set the bottle's name; by default the agent's name and five random characters
     #[arg(long)]
     label: Option<String>,
-    /// Set the colour of the bottle's name in lists
+    /// Set the colour of the bottle's name in lists, and of the cursor while you are attached
     #[arg(long, value_parser = label_color_parser(), value_name = "COLOUR")]
     color_label: Option<String>,
     /// Copy the working directory into the bottle, except files that `.gitignore` excludes; `--cwd=all`

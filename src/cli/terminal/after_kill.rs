@@ -17,10 +17,14 @@ use rustix::termios::{
 };
 
 use super::modes::EVERYTHING;
+use super::raw::RESET_BACKGROUND;
 use crate::host::process::ProcessId;
 
 /// The folder of the mark files. Without a runtime folder there are no mark files.
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// The end of the mark file of a terminal whose background is tinted.
+const TINTED: &str = " tinted";
 
 /// The maximum length of a mark file, in bytes.
 const MARK_MAX: u64 = 64;
@@ -40,6 +44,13 @@ impl Mark {
         fs::write(&path, own.to_string()).ok()?;
         Some(Self(path))
     }
+
+    /// Records that the background of the terminal is tinted.
+    pub(super) fn note_tint(&self) {
+        let appended = fs::OpenOptions::new().append(true).open(&self.0);
+        // Without the record, the next command after a kill leaves the tint.
+        let _ = appended.and_then(|mut mark| mark.write_all(TINTED.as_bytes()));
+    }
 }
 
 impl Drop for Mark {
@@ -52,23 +63,28 @@ impl Drop for Mark {
 /// runtime folder for this home; it may not exist.
 pub(crate) fn restore_after_kill(runtime: &Path) {
     let folder = FOLDER.get_or_init(|| runtime.join(".terminals"));
-    if let Some(path) = stale_mark(folder) {
+    if let Some((path, tinted)) = stale_mark(folder) {
         // The mark is removed even if restoring fails, because it would fail again next time.
         let _ = fs::remove_file(path);
         let _ = io::stderr().write_all(EVERYTHING);
+        // Only a tint is reset, because the user may have set the background too.
+        if tinted {
+            let _ = io::stderr().write_all(RESET_BACKGROUND);
+        }
         let _ = restore_line_modes();
     }
 }
 
-/// Finds a dead process's mark file for the terminal on standard error.
-fn stale_mark(folder: &Path) -> Option<PathBuf> {
+/// Finds a dead process's mark file for the terminal on standard error, and whether the terminal is tinted.
+fn stale_mark(folder: &Path) -> Option<(PathBuf, bool)> {
     let path = path(folder, &io::stderr()).ok()?;
     let mut mark = String::new();
     io::Read::read_to_string(&mut io::Read::take(File::open(&path).ok()?, MARK_MAX), &mut mark).ok()?;
-    let is_alive = mark.parse::<ProcessId>().is_ok_and(ProcessId::is_alive);
+    let owner = mark.strip_suffix(TINTED);
+    let is_alive = owner.unwrap_or(&mark).parse::<ProcessId>().is_ok_and(ProcessId::is_alive);
     // A process in the background must not change the terminal.
     let ours = tcgetpgrp(io::stderr()).is_ok_and(|group| group == rustix::process::getpgrp());
-    (!is_alive && ours).then_some(path)
+    (!is_alive && ours).then_some((path, owner.is_some()))
 }
 
 /// Returns the path of the mark file. It is named after the terminal's device, so that all descriptors of a

@@ -29,7 +29,7 @@ pub(crate) use ask::{Decision, TerminalUser, interactive};
 pub(crate) use detach::Detach;
 pub(crate) use input::chunks;
 pub(crate) use modes::Modes;
-pub(crate) use raw::{RawTerminal, restore, restore_on_panic, title_sequence};
+pub(crate) use raw::{RawTerminal, restore, restore_on_panic, supports_tint, title_sequence};
 pub(crate) use screen::{FullScreen, Typed};
 
 /// The size to use if a terminal reports none, or reports zero.

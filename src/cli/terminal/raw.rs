@@ -22,6 +22,7 @@ struct Saved {
     /// The number of titles that were pushed on the terminal's title stack.
     titles: u8,
     color: bool,
+    tint: bool,
     /// The mark file that tells the next command that the terminal is taken over.
     mark: Option<Mark>,
 }
@@ -29,6 +30,12 @@ struct Saved {
 /// The sequences that push and pop the window's title on the terminal's title stack.
 const PUSH_TITLE: &[u8] = b"\x1b[22;0t";
 const POP_TITLE: &[u8] = b"\x1b[23;0t";
+
+/// The sequence that sets the background to the terminal's own colour.
+pub(super) const RESET_BACKGROUND: &[u8] = b"\x1b]111\x07";
+
+/// The share of a colour in its dark shade, in percent.
+const SHADE: u32 = 18;
 
 static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
 
@@ -49,11 +56,12 @@ pub(crate) struct RawTerminal {
 }
 
 impl RawTerminal {
-    /// Takes over the terminal on standard input. Sets the window's title and the cursor's colour, if given.
+    /// Takes over the terminal on standard input. Sets the window's title and the cursor's colour, if given. `tint` sets
+    /// the background to a dark shade of the same colour.
     ///
     /// # Errors
     /// Returns an error if standard input is not a terminal. The terminal is unchanged in this case.
-    pub(crate) fn enter(title: Option<&str>, color: Option<&str>) -> io::Result<Self> {
+    pub(crate) fn enter(title: Option<&str>, color: Option<&str>, tint: bool) -> io::Result<Self> {
         let terminal = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let termios = tcgetattr(&terminal)?;
         let mut raw = termios.clone();
@@ -71,6 +79,13 @@ impl RawTerminal {
                 saved.color = true;
             }
             words.extend(format!("\x1b]12;{color}\x07").into_bytes());
+            if let Some(shade) = dark_shade(color).filter(|_| tint) {
+                if let Some(saved) = lock().as_mut() {
+                    saved.tint = true;
+                    saved.mark.iter().for_each(Mark::note_tint);
+                }
+                words.extend(format!("\x1b]11;{shade}\x07").into_bytes());
+            }
         }
         io::stdout().write_all(&words)?;
         io::stdout().flush()?;
@@ -106,6 +121,24 @@ pub(crate) fn title_sequence(title: &str) -> Vec<u8> {
     format!("\x1b]0;{plain}\x07").into_bytes()
 }
 
+/// Returns the dark shade of a colour `#rrggbb`, in the same notation.
+fn dark_shade(color: &str) -> Option<String> {
+    let channels = u32::from_str_radix(color.strip_prefix('#')?, 16).ok()?;
+    let [red, green, blue] = [16, 8, 0].map(|at| (channels >> at & 0xff) * SHADE / 100);
+    Some(format!("#{red:02x}{green:02x}{blue:02x}"))
+}
+
+/// Whether the terminal can change its background, and restore it. GNU screen and the Linux console cannot; tmux can.
+pub(crate) fn supports_tint(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let term = variable("TERM").unwrap_or_default();
+    let in_tmux = || variable("TMUX").is_some_and(|tmux| !tmux.is_empty());
+    match term.split(['-', '.']).next().unwrap_or_default() {
+        "" | "dumb" | "linux" => false,
+        "screen" => in_tmux(),
+        _ => true,
+    }
+}
+
 /// Restores the terminal, if it is taken over. May be called from any thread, and several times.
 pub(crate) fn restore() {
     // Does not block, because a panic while the lock is held would cause a deadlock.
@@ -121,6 +154,9 @@ pub(crate) fn restore() {
     }
     if saved.color {
         sequences.extend_from_slice(b"\x1b]112\x07");
+    }
+    if saved.tint {
+        sequences.extend_from_slice(RESET_BACKGROUND);
     }
     // After a hang-up both calls fail, and there is nothing to restore.
     let _ = saved.terminal.write_all(&sequences);
@@ -151,7 +187,7 @@ pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<Re
     let mark = Mark::set(&terminal);
     let modes = Modes::default();
     let titles = u8::from(title);
-    *lock() = Some(Saved { terminal, termios: now.clone(), modes, titles, color: false, mark });
+    *lock() = Some(Saved { terminal, termios: now.clone(), modes, titles, color: false, tint: false, mark });
     Ok(Restore(()))
 }
 
@@ -178,11 +214,33 @@ mod tests {
     const VICTIM: &str = "BOTTLE_TEST_PANICS_ON_TERMINAL";
 
     #[test]
+    fn tints_only_terminals_that_restore_their_background() {
+        for (term, tmux, wanted) in [
+            ("xterm-256color", None, true),
+            ("xterm-kitty", None, true),
+            ("tmux-256color", Some("/tmp/tmux,1,0"), true),
+            ("screen-256color", Some("/tmp/tmux,1,0"), true),
+            ("screen-256color", None, false),
+            ("screen.xterm-256color", None, false),
+            ("linux", None, false),
+            ("linux-16color", None, false),
+            ("dumb", None, false),
+            ("", None, false),
+        ] {
+            let variable = |name: &str| if name == "TERM" { Some(term) } else { tmux }.map(str::to_owned);
+            assert_eq!(supports_tint(variable), wanted, "{term} {tmux:?}");
+        }
+        for (color, shade) in [("#5faf5f", Some("#111f11")), ("#ffffff", Some("#2d2d2d")), ("green", None)] {
+            assert_eq!(dark_shade(color).as_deref(), shade);
+        }
+    }
+
+    #[test]
     #[ignore = "run by the test below, on a terminal of its own"]
     fn panics_on_its_terminal() {
         let Ok(thread) = std::env::var(VICTIM) else { return };
         restore_on_panic();
-        let raw = RawTerminal::enter(Some("a title"), Some("green")).expect("a terminal");
+        let raw = RawTerminal::enter(Some("a title"), Some("green"), true).expect("a terminal");
         let screen = b"\x1b[?1049h\x1b[?25l\x1b[?1003h\x1b[?2004hdrawn";
         raw.track_output(screen);
         io::stdout().write_all(screen).expect("shown");
@@ -212,7 +270,11 @@ mod tests {
             assert_eq!(pty.left_on(), [""; 0], "{thread}");
             assert!(pty.is_cooked().expect("a terminal"), "{thread}");
             let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
-            for (on, off) in [("\x1b[22;0t", "\x1b[23;0t"), ("\x1b]12;#5faf5f\x07", "\x1b]112\x07")] {
+            for (on, off) in [
+                ("\x1b[22;0t", "\x1b[23;0t"),
+                ("\x1b]12;#5faf5f\x07", "\x1b]112\x07"),
+                ("\x1b]11;#111f11\x07", "\x1b]111\x07"),
+            ] {
                 assert!(raw.find(on).is_some() && raw.find(on) < raw.find(off), "{thread}: {raw:?}");
             }
             assert!(raw.find("\x1b]112") < raw.find("on purpose"), "{thread}: {raw:?}");
