@@ -21,6 +21,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("to be read from now on:", "a-key-for-this-test\r"),
     ("[keep/pull/discard]", "keep\r"),
     ("$", "exit\r"),
+    ("q quits", "q"),
 ];
 
 /// Returns the lines of the README's `sh` blocks, without comments at their ends.
@@ -28,6 +29,16 @@ fn lines() -> Vec<String> {
     let fences = README.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let lines = fences.flat_map(str::lines).map(|line| line.split("  #").next().unwrap_or(line).trim());
     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns the `bottle` commands in the README's sentences, in their order.
+fn commands_in_sentences() -> Vec<String> {
+    let words = README.split("```").step_by(2).flat_map(|text| text.split('`').skip(1).step_by(2));
+    let mut commands: Vec<_> =
+        words.filter(|words| words.starts_with("bottle ")).map(str::to_owned).collect();
+    let mut seen = std::collections::HashSet::new();
+    commands.retain(|command| seen.insert(command.clone()));
+    commands
 }
 
 #[test]
@@ -62,8 +73,12 @@ fn works_as_written(test: &str, type_line: fn(&TestHome, &str) -> Result<(i32, S
     home.write("home/.gitconfig", "[user]\n\tname = Ada\n\temail = ada@example.com\n")?;
     home.write("project/README", "A project.\n")?;
     shell(&home, "git init -q && git add -A && git commit -qm begin")?;
-    let all = lines();
+    let (all, sentences) = (lines(), commands_in_sentences());
     assert!(all.len() >= 12, "{all:?}");
+    for expected in ["bottle supervise", "bottle help manifests", "bottle help", "bottle cleanup"] {
+        assert!(sentences.iter().any(|command| command == expected), "{expected}: {sentences:?}");
+    }
+    let all = all.into_iter().chain(sentences);
     let mut kept: Option<String> = None;
     for line in all {
         if line.starts_with("cargo test") || line.contains("--backend docker") {
