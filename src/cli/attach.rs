@@ -240,7 +240,10 @@ impl Client {
         };
         report_end(&self.slug, &ended, output);
         let agent = ended.agent.map(Exit::shell_code);
-        agent.ok_or_else(|| self.broken("the bottle failed before its agent ended"))
+        agent.ok_or_else(|| match ended.lost {
+            true => self.broken("something else than bottle removed the container, and its files are lost"),
+            false => self.broken("the bottle failed before its agent ended"),
+        })
     }
 
     async fn guest_answers(&self) -> bool {

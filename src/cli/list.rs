@@ -146,7 +146,9 @@ impl From<Listed> for ActiveBottle {
         match listed.state {
             State::Alive(record) => from_record(*record, None),
             State::Dead(record) if record.is_adoptable() => from_record(*record, Some("unkept")),
-            State::Dead(record) if record.agent_exit.is_some() => from_record(*record, Some("ended")),
+            State::Dead(record) if record.agent_exit.is_some() || record.status == Status::Ended => {
+                from_record(*record, Some("ended"))
+            }
             State::Dead(record) => from_record(*record, Some("orphaned")),
             State::Preserved(record) => from_record(*record, Some("preserved")),
             State::Damaged(why) => unreadable(slug.to_string(), "damaged", why),

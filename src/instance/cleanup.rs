@@ -304,6 +304,7 @@ async fn inspect_dead(
     };
     let keeps = Keeps::from_flags(work, has_snapshot(store, record));
     let why = match (ended, record.deploy_keys.is_empty()) {
+        _ if record.lost => "lost its files: something else removed them",
         _ if !ended && is_lost(&**backend, record).await => "lost its files: something else removed them",
         (true, true) => "ended; only its logs remain",
         (true, false) => "ended; one of its deploy keys remains",

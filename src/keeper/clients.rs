@@ -1,20 +1,25 @@
 //! Serves client connections to a keeper, and each stream that a client opens.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
 use bottle_contract::lock_out::LockOut;
-use bottle_contract::session::guest::GuestRequest;
+use bottle_contract::session::guest::{Failure, FailureKind, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_queue::Asker;
 use jiff::Timestamp;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tracing::Instrument as _;
 
 use super::decisions::Decisions;
 use super::notices::Notices;
 use super::protocol::{Ended, KeeperEvent, KeeperRequest};
+
+/// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether the
+/// bottle is paused.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The connection of the command that started this keeper.
 pub(super) struct First {
@@ -25,7 +30,8 @@ pub(super) struct First {
 /// State that client connections share with the owner task. Connections count themselves in it and store offers in it;
 /// all other changes are commands to that task.
 pub(super) struct Shared {
-    pub(super) guest: Channel,
+    /// The channel to the guest. `None` while the keeper connects again.
+    pub(super) guest: watch::Sender<Option<Channel>>,
     pub(super) notices: Arc<Notices>,
     /// Queues questions for the user and receives the answers.
     pub(super) asker: Asker,
@@ -70,6 +76,11 @@ pub(super) enum Command {
         at: Timestamp,
         /// Receives the result.
         events: mpsc::Sender<KeeperEvent>,
+    },
+    /// Find out whether something else paused the bottle.
+    FindPause {
+        /// Receives how the user continues the bottle. `None` if it is not paused.
+        answer: oneshot::Sender<Option<String>>,
     },
     /// The first client's connection closed.
     FirstGone,
@@ -221,14 +232,52 @@ async fn run_command(
 async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
     match inner {
         GuestRequest::Provision(_) | GuestRequest::StartAgent(_) | GuestRequest::Stop(_) => {
-            request.refuse("only the keeper may send this request").await;
+            return request.refuse("only the keeper may send this request").await;
         }
-        GuestRequest::Attach(_) => {
-            shared.attached.send_modify(|a| *a = Attached { now: a.now + 1, ever: true });
-            connect(request, inner, &shared.guest).await;
-            shared.attached.send_modify(|a| a.now -= 1);
+        _ => {}
+    }
+    let guest = shared.guest().await;
+    if let Some(hint) = shared.pause(&guest).await {
+        let message = format!("the bottle is paused; {hint}");
+        let failure = GuestEvent::Failed(Failure { kind: FailureKind::BadState, message });
+        let stream = request.accept();
+        let _ = stream.message(&failure).await;
+        let _ = stream.end().await;
+        return;
+    }
+    if let GuestRequest::Attach(_) = inner {
+        shared.attached.send_modify(|a| *a = Attached { now: a.now + 1, ever: true });
+        connect(request, inner, &guest).await;
+        shared.attached.send_modify(|a| a.now -= 1);
+    } else {
+        connect(request, inner, &guest).await;
+    }
+}
+
+impl Shared {
+    /// The channel to the guest. Waits while the keeper connects again.
+    async fn guest(&self) -> Channel {
+        let mut guest = self.guest.subscribe();
+        // The sender exists as long as `self`, so the wait ends with a channel.
+        let connected = guest.wait_for(Option::is_some).await.ok().and_then(|guest| guest.clone());
+        match connected {
+            Some(guest) => guest,
+            None => std::future::pending().await,
         }
-        _ => connect(request, inner, &shared.guest).await,
+    }
+
+    /// If pid 1 does not answer because something else paused the bottle, returns how the user continues it.
+    async fn pause(&self, guest: &Channel) -> Option<String> {
+        let answers = async {
+            let mut stream = guest.open(&GuestRequest::Status).await.ok()?;
+            stream.next().await
+        };
+        if tokio::time::timeout(ANSWERS_WITHIN, answers).await.is_ok() {
+            return None;
+        }
+        let (answer, hint) = oneshot::channel();
+        let _ = self.commands.send(Command::FindPause { answer }).await;
+        hint.await.ok().flatten()
     }
 }
 

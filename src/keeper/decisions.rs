@@ -15,7 +15,7 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -56,7 +56,7 @@ struct Inner {
     trail: Trail,
     /// The bottle's folder.
     folder: PathBuf,
-    bundle: Channel,
+    bundle: std::sync::Mutex<Channel>,
     live: Mutex<Live>,
 }
 
@@ -80,7 +80,13 @@ impl Decisions {
     ) -> Self {
         let sent = routes.as_ref().map_or(0, |routes| routes.revision);
         let live = Mutex::new(Live { routes, sent });
+        let bundle = std::sync::Mutex::new(bundle);
         Self(Arc::new(Inner { trail: Trail::of(home, slug), folder, bundle, live }))
+    }
+
+    /// Sends routes over this channel from now on, after the previous one closed.
+    pub(super) fn reconnect(&self, bundle: Channel) {
+        *self.0.bundle.lock().unwrap_or_else(PoisonError::into_inner) = bundle;
     }
 
     /// Sends the routes to the proxy again if the previous keeper was killed after it wrote them and possibly before it
@@ -408,7 +414,8 @@ impl Inner {
     async fn send(&self, next: Routes) -> anyhow::Result<()> {
         let revision = next.revision;
         let exchange = async {
-            let mut stream = self.bundle.open(&BundleRequest::Routes(next)).await?;
+            let bundle = self.bundle.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut stream = bundle.open(&BundleRequest::Routes(next)).await?;
             stream.receive().await
         };
         let answer = tokio::time::timeout(LIVE_TIMEOUT, exchange).await;

@@ -1,7 +1,7 @@
 //! The owner task of a running bottle. No other task changes the bottle's state.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bottle_channel::{Channel, Stream};
 use bottle_contract::lock_out::LockOut;
@@ -13,6 +13,7 @@ use bottle_scan::Redactor;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
 use super::clients::{self, Attached, Command, First, Shared};
@@ -23,8 +24,9 @@ use super::notify::Notifier;
 use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
 use super::questions::{self, Answering};
 use super::teardown::{self, End};
-use super::{access_log, usage};
-use crate::backend::Backend;
+use super::{access_log, connect_both, usage};
+use crate::backend::{Backend, RunState};
+use crate::causes;
 use crate::host::{Host, Settings};
 use crate::instance::Claim;
 use crate::instance::deploy_keys::Tokens;
@@ -44,6 +46,17 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Time limit for the bundle to report the health of its sidecars. After it, their health is unknown.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The number of times in a row that the keeper connects again to a bottle whose channel closes at once. After the last one,
+/// the bottle ends.
+const RECONNECTS: u32 = 5;
+
+/// A channel that was open for this long does not count as closed at once.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// How long the guest's channel takes, at most, to close after the bundle's channel, if both close because the container
+/// engine ended.
+const CLOSES_WITHIN: Duration = Duration::from_millis(500);
 
 /// A running bottle and the keeper's state for it.
 pub(super) struct Owned<'a> {
@@ -74,7 +87,7 @@ impl Owned<'_> {
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
         let decisions = self.decisions(&slug, &self.running.bundle);
-        let Running { bundle, guest, agent } = self.running;
+        let Running { mut bundle, guest, agent } = self.running;
         if self.adopted {
             decisions.resend(live).await;
         }
@@ -87,7 +100,7 @@ impl Owned<'_> {
             redactor: Redactor::new(&self.secrets).ok(),
         };
         let shared = Arc::new(Shared {
-            guest: guest.clone(),
+            guest: watch::Sender::new(Some(guest.clone())),
             notices,
             asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(answering)),
             decisions: decisions.clone(),
@@ -98,35 +111,38 @@ impl Owned<'_> {
             offer: Mutex::default(),
         });
         tokio::spawn(clients::accept(listener, shared.clone()).in_current_span());
-        let lock = LockOutWatch {
-            slug: slug.clone(),
-            reported: self.claim.record().locked.is_some(),
-            decisions: decisions.clone(),
-            notifier: Notifier::new(self.host),
-        };
-        // The task that waits for a lock ends only with the bundle, because a bottle can also be locked during its
-        // teardown.
-        tokio::spawn(lock.run(bundle.clone(), shared.clone()).in_current_span());
-        let events = forward_bundle_events(bundle.clone(), shared.clone(), decisions);
-        let events_task = tokio::spawn(events.in_current_span());
-        let questions = questions::serve(bundle.clone(), shared.clone());
-        let questions_task = tokio::spawn(questions.in_current_span());
-        let (home, name) = (self.host.home.clone(), self.claim.record().agent.to_string());
-        let usage = usage::record(home, slug.clone(), name, bundle.clone(), shared.clone());
-        // Settings that cannot be read prevent starts, but must not end a bottle that runs.
-        let log_keep = Settings::load(self.host).unwrap_or_default().log_keep;
-        let log = access_log::record(self.claim.folder().to_owned(), log_keep, bundle.clone());
-        let records = async {
-            tokio::join!(usage, log);
-        };
-        let records_task = tokio::spawn(records.in_current_span());
+        let mut tasks = Tasks::start(self.host, &self.claim, &bundle, &guest, &shared);
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
         clients::send_last(report, &KeeperEvent::Running { slug }).await;
 
         let (backend, claim) = (self.backend, &self.claim);
-        let mut watch = Watch { backend, claim, shared: &shared, inbox, agent, guest: &guest, job: None };
-        let mut end = watch.run().await?;
+        let mut watch = Watch { backend, claim, shared: &shared, inbox, agent, guest, job: None };
+        let mut reconnects = 0;
+        let mut end = loop {
+            let begun = Instant::now();
+            let end = watch.run().await?;
+            reconnects = if begun.elapsed() < STABLE_AFTER { reconnects + 1 } else { 0 };
+            if end.cause != EndCause::GuestDied || reconnects >= RECONNECTS {
+                break end;
+            }
+            shared.guest.send_replace(None);
+            let connected = reconnect(backend, &claim.record().slug).await;
+            let Some(running) = connected else {
+                shared.guest.send_replace(Some(watch.guest.clone()));
+                break end;
+            };
+            tasks.end();
+            bundle = running.bundle;
+            (watch.guest, watch.agent) = (running.guest, running.agent);
+            decisions.reconnect(bundle.clone());
+            let daemons = health(&bundle).await;
+            decisions.resend(daemons.iter().find_map(|daemon| daemon.revision)).await;
+            tasks = Tasks::start(self.host, claim, &bundle, &watch.guest, &shared);
+            shared.guest.send_replace(Some(watch.guest.clone()));
+            let text = "the connection to the bottle was lost and is restored; the bottle kept running";
+            shared.notices.send(Notice::Warning(text.to_owned()));
+        };
         watch.finish_job().await;
         if end.cause == EndCause::AgentExited {
             if !self.adopted {
@@ -136,10 +152,11 @@ impl Owned<'_> {
         }
         end.attached = shared.attached.borrow().ever;
         // From here on sidecars end because the bottle ends, so the user needs no warning.
-        events_task.abort();
+        tasks.events.abort();
         // Pending questions stay in the queue and are marked as stale.
-        questions_task.abort();
-        let agent = watch.into_agent();
+        tasks.questions.abort();
+        let records_task = tasks.records;
+        let (guest, agent) = watch.into_channel();
         let teardown = teardown::Teardown {
             host: self.host,
             backend: self.backend,
@@ -179,7 +196,7 @@ struct Watch<'a> {
     shared: &'a Shared,
     inbox: mpsc::Receiver<Command>,
     agent: Stream,
-    guest: &'a Channel,
+    guest: Channel,
     /// The running snapshot job, which creates or removes a snapshot. Only one job runs at a time.
     job: Option<Job<'a>>,
 }
@@ -214,9 +231,9 @@ impl Watch<'_> {
         }
     }
 
-    /// Returns the agent's stream.
-    fn into_agent(self) -> Stream {
-        self.agent
+    /// Returns the guest's channel and the agent's stream.
+    fn into_channel(self) -> (Channel, Stream) {
+        (self.guest, self.agent)
     }
 
     /// Runs a command. Refuses a snapshot command while another snapshot job runs.
@@ -242,6 +259,18 @@ impl Watch<'_> {
             }
             Command::ServiceDown(name) => self.record_down(name.as_deref()),
             Command::LockedOut(why) => self.record_lock_out(why),
+            Command::FindPause { answer } => {
+                // An engine pauses the bottle during a snapshot; the client waits until it is complete.
+                let state = match self.job {
+                    Some(_) => None,
+                    None => self.backend.run_state(&self.claim.record().slug).await.ok(),
+                };
+                let hint = match state {
+                    Some(RunState::Paused { hint }) => Some(hint),
+                    _ => None,
+                };
+                let _ = answer.send(hint);
+            }
             Command::Stop { .. } | Command::Detach | Command::FirstGone => {}
         }
     }
@@ -275,7 +304,7 @@ impl Watch<'_> {
     async fn ask_about_work(&mut self) -> EndChoice {
         let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut offer) = offer else { return EndChoice::Keep };
-        let work = teardown::has_work(self.backend, self.claim, self.guest).await;
+        let work = teardown::has_work(self.backend, self.claim, &self.guest).await;
         if offer.message(&KeeperEvent::Work(work)).await.is_err() || !work {
             let _ = offer.end().await;
             return EndChoice::Keep;
@@ -326,6 +355,71 @@ impl Watch<'_> {
     }
 }
 
+/// Connects again to a bottle whose channel closed, if the bottle still runs: its engine restarted. `None` if the bottle ended,
+/// or the engine does not answer.
+async fn reconnect(backend: &dyn Backend, slug: &Slug) -> Option<Running> {
+    match backend.run_state(slug).await {
+        Ok(RunState::Running | RunState::Paused { .. }) => {}
+        Ok(RunState::Ended) => return None,
+        Err(error) => {
+            tracing::warn!("{}", causes::one_line(&error));
+            return None;
+        }
+    }
+    match connect_both(backend, slug).await {
+        Ok(running) => Some(running),
+        Err(error) => {
+            tracing::warn!("cannot connect to the bottle again: {}", causes::one_line(&error));
+            None
+        }
+    }
+}
+
+/// The tasks that use one connection to the bundle.
+struct Tasks {
+    events: JoinHandle<()>,
+    questions: JoinHandle<()>,
+    /// Writes the usage records and the access log.
+    records: JoinHandle<()>,
+}
+
+impl Tasks {
+    fn start(host: &Host, claim: &Claim, bundle: &Channel, guest: &Channel, shared: &Arc<Shared>) -> Self {
+        let record = claim.record();
+        let lock = LockOutWatch {
+            slug: record.slug.clone(),
+            reported: record.locked.is_some(),
+            decisions: shared.decisions.clone(),
+            notifier: Notifier::new(host),
+        };
+        // The task that waits for a lock ends only with the bundle, because a bottle can also be locked during its
+        // teardown.
+        tokio::spawn(lock.run(bundle.clone(), shared.clone()).in_current_span());
+        let events = forward_bundle_events(bundle.clone(), guest.clone(), shared.clone());
+        let questions = questions::serve(bundle.clone(), shared.clone());
+        let (home, name) = (host.home.clone(), record.agent.to_string());
+        let usage = usage::record(home, record.slug, name, bundle.clone(), shared.clone());
+        // Settings that cannot be read prevent starts, but must not end a bottle that runs.
+        let log_keep = Settings::load(host).unwrap_or_default().log_keep;
+        let log = access_log::record(claim.folder().to_owned(), log_keep, bundle.clone());
+        let records = async {
+            tokio::join!(usage, log);
+        };
+        Self {
+            events: tokio::spawn(events.in_current_span()),
+            questions: tokio::spawn(questions.in_current_span()),
+            records: tokio::spawn(records.in_current_span()),
+        }
+    }
+
+    /// Ends the tasks after their connection closed.
+    fn end(self) {
+        self.events.abort();
+        self.questions.abort();
+        self.records.abort();
+    }
+}
+
 async fn serve_first(first: First, shared: Arc<Shared>) {
     clients::serve(first.channel, first.incoming, shared.clone()).await;
     let _ = shared.commands.send(Command::FirstGone).await;
@@ -367,7 +461,8 @@ fn lock_out_message(slug: &Slug, why: &LockOut) -> String {
 }
 
 /// Forwards the bundle's events to clients as notices, until the bundle ends.
-async fn forward_bundle_events(bundle: Channel, shared: Arc<Shared>, decisions: Decisions) {
+async fn forward_bundle_events(bundle: Channel, guest: Channel, shared: Arc<Shared>) {
+    let decisions = shared.decisions.clone();
     if let Ok(mut events) = bundle.open(&BundleRequest::Events).await {
         while let Ok(event) = events.receive::<BundleEvent>().await {
             match event {
@@ -388,6 +483,10 @@ async fn forward_bundle_events(bundle: Channel, shared: Arc<Shared>, decisions: 
                 _ => {}
             }
         }
+    }
+    // If the engine ended, both channels close, and the keeper may connect again.
+    if tokio::time::timeout(CLOSES_WITHIN, guest.closed()).await.is_ok() {
+        return;
     }
     let sentence = "the sidecars ended; all traffic out of the bottle is blocked".to_owned();
     shared.notices.send(Notice::ProxyDown(sentence));
