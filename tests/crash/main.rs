@@ -8,10 +8,12 @@
 //! - `approving`: an approved route is active and has its entry in the audit log, or its question is still pending
 //! - `freezing`: after a killed commit or resume, the earlier snapshot or files are still usable
 //! - `docker`, `relay`: kills at every call to a container engine, selected by a relay before the engine's socket
+//! - `faults`: every fault in every state of a bottle on a private engine
 //! - `left`: finds the processes and files that a home's bottles left behind
 
 mod approving;
 mod docker;
+mod faults;
 mod freezing;
 mod left;
 mod relay;

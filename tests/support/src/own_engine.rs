@@ -39,7 +39,7 @@ case $KIND in
 esac
 start() {
   rm -f /run/engine.pid
-  set -- --data-root "$FOLDER/data" --pidfile /run/engine.pid -H "unix://$SOCKET"
+  set -- --data-root "$FOLDER/data" --pidfile /run/engine.pid -H "unix://$SOCKET" $FLAGS
   case $KIND in
     docker) dockerd --exec-root /run/docker "$@" & ;;
     remapped) dockerd --userns-remap nobody:nogroup --exec-root /run/docker "$@" & ;;
@@ -60,7 +60,8 @@ start
 while read -r word; do
   case $word in
     stop) kill -9 $engine; wait $engine; rm -f "$SOCKET"; echo stopped ;;
-    start) start ;;
+    quit) kill $engine; wait $engine; echo quit ;;
+    start*) FLAGS=${word#start}; start ;;
     fill) cat /dev/zero > "$FOLDER/data/ballast" 2>/dev/null; echo full ;;
     empty) rm "$FOLDER/data/ballast"; echo empty ;;
   esac > "$FOLDER/answer.new" && mv "$FOLDER/answer.new" "$FOLDER/answer"
@@ -213,13 +214,36 @@ impl OwnEngine {
         self.order("stop", Some("stopped"))
     }
 
+    /// Ends the engine as a service manager does. The engine ends its containers first, unless it was started with
+    /// `--live-restore`.
+    ///
+    /// # Errors
+    /// Returns an error if the control pipe is closed.
+    pub fn quit(&mut self) -> Result<()> {
+        self.order("quit", Some("quit"))
+    }
+
     /// Starts the engine again, with its images and containers.
     ///
     /// # Errors
     /// Returns the same errors as [`OwnEngine::start`].
     pub fn start_again(&mut self) -> Result<()> {
-        self.order("start", None)?;
+        self.start_with("")
+    }
+
+    /// Starts the engine again with a further option.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`OwnEngine::start`].
+    pub fn start_with(&mut self, option: &str) -> Result<()> {
+        self.order(&format!("start {option}"), None)?;
         self.answers()
+    }
+
+    /// Whether the engine answers now.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.docker(&["version", "--format", "{{.Server.Version}}"]).is_some()
     }
 
     /// Fills the engine's disk completely.
