@@ -35,10 +35,12 @@ impl Enforced {
     /// # Errors
     /// [`BackendError`] when the manifest sets a limit that this engine ignores.
     pub(super) fn check(&self, asked: &Resources) -> Result<Vec<String>, BackendError> {
+        // A manifest without `pids` leads to a plan with the default.
+        let sets_processes = asked.pids.is_some_and(|pids| pids != memory::PROCESSES);
         let limits = [
             (self.memory, asked.memory.is_some(), "memory", "limit a bottle's memory"),
             (self.processors, asked.cpus.is_some(), "cpus", "limit a bottle's processors"),
-            (self.processes, asked.pids.is_some(), "pids", "limit a bottle's processes"),
+            (self.processes, sets_processes, "pids", "limit a bottle's processes"),
         ];
         if let Some((.., key, _)) = limits.iter().find(|(enforced, set, ..)| *set && !enforced) {
             let message = format!("the engine ignores `resources.{key}`");
@@ -93,7 +95,8 @@ mod tests {
             Resources { memory: Some(1 << 30), cpus: Some(1500), pids: Some(7), ..Resources::default() };
         assert_eq!(all.check(&asked).expect("enforced"), [""; 0]);
         assert_eq!(all.check(&Resources::default()).expect("enforced"), [""; 0]);
-        let noted = none.check(&Resources::default()).expect("only defaults");
+        let planned = Resources { pids: Some(memory::PROCESSES), ..Resources::default() };
+        let noted = none.check(&planned).expect("only defaults");
         assert_eq!(
             noted,
             ["this engine cannot limit a bottle's memory", "this engine cannot limit a bottle's processes"]

@@ -17,12 +17,14 @@ const HOST_SOCKETS: [&str; 4] =
 /// The runtime that `docker.runtime: auto` prefers to the engine's default: gVisor.
 const PREFERRED: &str = "runsc";
 
-/// The runtime to try before the engine's default, if the settings name none and the engine has one.
+/// The runtime to try before the engine's default, if the settings name none and the engine has one. The runtime has to
+/// share sockets: a trial is without a network, and therefore says nothing about a bottle that needs one.
 pub(super) fn preferred(settings: &DockerSettings, info: &SystemInfo) -> Option<&'static str> {
     let runtimes = info.runtimes.as_ref()?;
     let default = info.default_runtime.as_deref();
     let is_isolated = default.is_some_and(|name| has_own_kernel(name, runtimes.get(name)));
-    (settings.runtime.is_none() && runtimes.contains_key(PREFERRED) && !is_isolated).then_some(PREFERRED)
+    let suits = runtimes.contains_key(PREFERRED) && shares_sockets(Some(PREFERRED), info);
+    (settings.runtime.is_none() && suits && !is_isolated).then_some(PREFERRED)
 }
 
 /// The transport of a bottle whose container uses this runtime: the one in the settings, or else `socket` if the runtime
@@ -109,12 +111,15 @@ mod tests {
             }
         }
         let named = DockerSettings { runtime: Some("runc".to_owned()), ..DockerSettings::default() };
-        assert_eq!(preferred(&settings(None), &engine), Some("runsc"));
-        assert_eq!(preferred(&named, &engine), None, "the settings name one");
+        let suitable = info(&[("runc", "runc", &[]), ("runsc", "/usr/bin/runsc", &["--host-uds=open"])]);
+        assert_eq!(preferred(&settings(None), &suitable), Some("runsc"));
+        assert_eq!(preferred(&named, &suitable), None, "the settings name one");
+        assert_eq!(preferred(&settings(None), &engine), None, "it shares no sockets");
         assert_eq!(preferred(&settings(None), &info(&[("runc", "runc", &[])])), None, "the engine has none");
         let by_default = info(&[("default", "/usr/bin/runsc", &[])]);
         assert_eq!(transport(&settings(None), None, &by_default), Network, "the engine's default runtime");
-        let both = info(&[("default", "/usr/bin/runsc", &[]), ("runsc", "/usr/bin/runsc", &[])]);
+        let both =
+            info(&[("default", "/usr/bin/runsc", &[]), ("runsc", "/usr/bin/runsc", &["--host-uds=open"])]);
         assert_eq!(preferred(&settings(None), &both), None, "the default is as isolated");
     }
 }

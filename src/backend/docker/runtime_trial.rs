@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bollard::models::SystemInfo;
-use bollard::query_parameters::RemoveContainerOptionsBuilder;
 use bottle_channel::{Channel, Side, rejoin};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe, Reach};
@@ -22,9 +21,10 @@ use super::agent::Agent;
 use super::attach::attach;
 use super::container::{create, start};
 use super::engine::Engine;
+use super::inventory::{self, READER};
 use super::limits::Enforced;
 use super::names::{Names, Part};
-use crate::backend::{ContainerImages, ImageInfo};
+use crate::backend::{ContainerImages, ImageInfo, Resource};
 use crate::causes;
 use crate::host::files;
 use crate::plan::Resources;
@@ -74,8 +74,11 @@ pub(super) async fn run(
     subject: String,
     (image, contained): (&ImageInfo, &ContainerImages),
 ) -> Verdict {
-    let tried =
-        tokio::time::timeout(TRIED_WITHIN, start_guest(engine, names, runtime, image, contained)).await;
+    let tried = tokio::time::timeout(
+        TRIED_WITHIN,
+        start_guest(engine, names, runtime, image, contained, &home.join("state")),
+    )
+    .await;
     let failure = tried.unwrap_or_else(|_| Err("it did not start in time".to_owned())).err();
     let verdict = Verdict { tried: subject, failure: failure.map(|why| inert(&why)) };
     let path = path(home);
@@ -95,6 +98,7 @@ async fn start_guest(
     runtime: &str,
     image: &ImageInfo,
     contained: &ContainerImages,
+    state: &Path,
 ) -> Result<(), String> {
     // The container has the name and the part of one that reads preserved files, so a cleanup finds it.
     let slug: Slug = format!("trial-{:08x}", rand::random::<u32>()).parse().map_err(line)?;
@@ -125,9 +129,12 @@ async fn start_guest(
         probe(&channel).await
     };
     let started = started.await;
-    let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-    let removed = engine.call_if_there(engine.docker().remove_container(&container, Some(options))).await;
-    started.and(removed.map(drop).map_err(line))
+    let reader = Resource::new(&slug, READER, container);
+    if let Err(error) = inventory::remove(engine, names, state, &[reader]).await {
+        // A cleanup removes it.
+        tracing::warn!("the container of a trial is left: {}", error.one_line());
+    }
+    started
 }
 
 /// Probes the addresses outside from inside. The container has no network, so each attempt must fail at once: the start
