@@ -46,7 +46,8 @@ pub struct Finding {
     /// For `known_secrets`: the index of the secret in the order passed to
     /// [`KnownSecrets::new`](crate::KnownSecrets::new).
     pub secret: Option<usize>,
-    /// A description for the user: the kind of credential, its public part and its length.
+    /// A description for the user: the kind of credential and its public part. It contains no length, because the agent
+    /// may read it, and a finding may contain a part of a secret that the agent does not hold.
     pub preview: String,
 }
 

@@ -498,8 +498,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
             if let Some(span) = frame.owned(&found.span)
                 && !scanner.is_placeholder(&frame.view.bytes[found.span.clone()])
             {
-                let preview = format!("{}, {} bytes", found.words, found.span.len());
-                let rule = found.id;
+                let (rule, preview) = (found.id, found.words.into_owned());
                 self.keys[lane] = found.open.or(self.keys[lane]);
                 self.add(Finding { span, rule, detector, severity: found.severity, secret: None, preview });
             }
@@ -514,8 +513,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         words: &str,
         span: Range64,
     ) {
-        let preview = format!("{words}, {} bytes", span.end - span.start);
-        self.add(Finding { span, rule: rule.into(), detector, severity, secret: None, preview });
+        let (rule, preview) = (rule.into(), words.to_owned());
+        self.add(Finding { span, rule, detector, severity, secret: None, preview });
     }
 
     fn known(&mut self, owner: usize, span: Range64) {

@@ -340,3 +340,15 @@ fn finds_a_secret_in_every_spelling_at_any_position_of_any_text() {
     }
     assert_eq!(missed, []);
 }
+
+/// The agent reads the description of a finding, which may contain a part of a secret that the agent does not hold.
+#[test]
+fn a_description_reveals_no_length() {
+    let scanner = Scanner::outbound(known(&[]));
+    let described = |password: &str| {
+        let report = scanner.scan(format!("postgres://me:{password}@db.internal/app").as_bytes());
+        report.findings.into_iter().map(|finding| finding.preview).collect::<Vec<_>>()
+    };
+    let [one, other] = ["Xk3Vw9QzR7tYp2Lm", "Xk3Vw9QzR7tYp2LmNb5cT8sJ4hG6"].map(described);
+    assert!(!one.is_empty() && one == other, "{one:?} {other:?}");
+}
