@@ -134,8 +134,11 @@ pub(crate) const SETTINGS_WITHIN: Duration = Duration::from_secs(1);
 /// another connection. A request with a longer body is not sent again once more than this was sent.
 pub(crate) const REPLAY_BYTES: usize = WINDOW as usize;
 
-/// Maximum number of interim responses (1xx) before the final response of HTTP/1.1. Servers send one or two.
+/// Maximum number of interim responses (1xx) before the final response. Servers send one or two.
 pub(crate) const INTERIM_RESPONSES: usize = 64;
+
+/// Number of HTTP/2 streams of a connection for which interim responses are counted. Servers allow fewer concurrent ones.
+pub(crate) const INTERIM_STREAMS: usize = 1024;
 
 /// Maximum size of the response of `egress.upstream_proxy` to a CONNECT, in bytes. With a longer response, the request
 /// fails.

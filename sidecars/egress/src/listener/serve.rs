@@ -100,7 +100,9 @@ where
         .max_header_size(bounds::HEADER_BYTES)
         .max_buf_size(bounds::HEADER_BYTES)
         .auto_date_header(false)
-        .half_close(true)
+        // Some clients of plain HTTP close their side and still read the response. Over TLS, closing ends the request
+        // (RFC 5246, 7.2.1): otherwise it would continue until the proxy next writes to a client that has ended.
+        .half_close(!connection.tls)
         .serve_connection(TokioIo::new(io), service(egress, connection))
         .with_upgrades()
         .await

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use bottle_contract::names::HTTP_PORT;
 use bottle_test_support::authority::Alpn;
+use bottle_test_support::upstream::Site;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::client::tunnel;
-use super::fixture::{AUTH, SITE};
-use super::scripted_sites::{SiteStream, proxy_to, read_request, write};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
+use super::scripted_sites::{HEADERS, Http2Site, SiteStream, proxy_to, read_request, write};
+use crate::bounds;
+
+const WITHIN: Duration = Duration::from_secs(30);
 
 /// Returns curl's output for a site that answers with `response`, then closes the connection without a `close_notify`.
 async fn curl(route: &str, version: &str, response: Vec<u8>) -> (bool, String) {
@@ -138,22 +143,73 @@ async fn skips_interim_responses_and_bounds_their_number() {
     }
 }
 
+/// The same over HTTP/2, where hyper counts nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn skips_interim_responses_of_http2_and_bounds_their_number() {
+    /// The static table of HPACK has `:status` at index 8.
+    const EARLY_HINTS: [u8; 5] = [8, 3, b'1', b'0', b'3'];
+    const END_HEADERS: u8 = 4;
+    for (count, reason) in
+        [(2, None), (bounds::INTERIM_RESPONSES, None), (2000, Some("upstream-unreachable"))]
+    {
+        let (proxy, _) = proxy_to(Alpn::Http2, AUTH, move |stream, _| async move {
+            let Some(mut site) = Http2Site::start(stream, 100).await else { return };
+            while let Some(request) = site.request().await {
+                for _ in 0..count {
+                    site.send(HEADERS, END_HEADERS, request, &EARLY_HINTS).await;
+                }
+                if reason.is_none() {
+                    site.answer(request, b"ok").await;
+                }
+            }
+        })
+        .await;
+        // Without the limit, the proxy would wait for the response longer than curl does.
+        let answer = proxy.curl(&[&format!("https://{SITE}/a")]).await;
+        assert_eq!(answer.header("x-bottle-reason").as_deref(), reason, "{count}: {}", answer.error());
+        assert_eq!(answer.text().ends_with("\r\n\r\nok"), reason.is_none(), "{count}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_a_client_that_closed_its_side() {
-    let (proxy, _) = proxy_to(Alpn::Http1, AUTH, |mut stream: SiteStream, _| async move {
-        if read_request(&mut stream).await.is_some() {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            write(&mut stream, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+    let site = Site { tls: false, ..Site::named(&[SITE]) };
+    let proxy =
+        ProxyFixture::with(FixtureOptions { site, route: "ports: [80]", ..FixtureOptions::default() }).await;
+    let mut client = proxy.connect(HTTP_PORT).await;
+    let request = format!("GET /wait/300 HTTP/1.1\r\nHost: {SITE}\r\n\r\n");
+    client.write_all(request.as_bytes()).await.expect("write");
+    client.shutdown().await.expect("half-close");
+    let mut answer = String::new();
+    timeout(WITHIN, client.read_to_string(&mut answer)).await.expect("an end").expect("read");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_hangs_up_cancels_its_request() {
+    for notifies in [true, false] {
+        let (report, mut reports) = tokio::sync::mpsc::channel(2);
+        let (proxy, _) = proxy_to(Alpn::Http1, AUTH, move |mut stream: SiteStream, _| {
+            let report = report.clone();
+            async move {
+                if read_request(&mut stream).await.is_some() {
+                    let _ = report.send("received").await;
+                    // No response: only the end of the connection ends this.
+                    let _ = stream.read(&mut [0]).await;
+                    let _ = report.send("cancelled").await;
+                }
+            }
+        })
+        .await;
+        let mut tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
+        let request = format!("POST /a HTTP/1.1\r\nHost: {SITE}\r\nContent-Length: 2\r\n\r\nok");
+        tls.write_all(request.as_bytes()).await.expect("write");
+        assert_eq!(timeout(WITHIN, reports.recv()).await.expect("in time"), Some("received"));
+        if notifies {
+            tls.shutdown().await.expect("close_notify");
+        } else {
+            drop(tls);
         }
-    })
-    .await;
-    let mut tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
-    let request = format!("GET /a HTTP/1.1\r\nHost: {SITE}\r\n\r\n");
-    tls.write_all(request.as_bytes()).await.expect("write");
-    tls.shutdown().await.expect("close_notify");
-    let mut answer = Vec::new();
-    // The proxy may close without a close_notify.
-    let _ = timeout(Duration::from_secs(10), tls.read_to_end(&mut answer)).await.expect("an end");
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+        assert_eq!(timeout(WITHIN, reports.recv()).await.expect("in time"), Some("cancelled"), "{notifies}");
+    }
 }

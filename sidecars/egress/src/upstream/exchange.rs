@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::dial::UpstreamIo;
+use super::interim_limit::InterimLimit;
 use super::{Target, Unreachable};
 use crate::bounds;
 use crate::request::body::Body;
@@ -162,7 +163,7 @@ pub(super) struct Http2 {
     connection: Arc<Mutex<Option<Http2Connection>>>,
 }
 
-type Http2Connection = http2::Connection<TokioIo<UpstreamIo>, Body, TokioExecutor>;
+type Http2Connection = http2::Connection<TokioIo<InterimLimit<UpstreamIo>>, Body, TokioExecutor>;
 
 impl Http2 {
     /// Starts HTTP/2 on `io`.
@@ -175,7 +176,7 @@ impl Http2 {
             .keep_alive_interval(bounds::PING_EVERY)
             .keep_alive_timeout(bounds::PING_WITHIN)
             .initial_max_send_streams(bounds::STREAMS_ASSUMED)
-            .handshake(TokioIo::new(io))
+            .handshake(TokioIo::new(InterimLimit::new(io)))
             .await?;
         let connection = Arc::new(Mutex::new(Some(connection)));
         let driven = Arc::clone(&connection);

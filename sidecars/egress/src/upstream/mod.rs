@@ -12,6 +12,7 @@ pub(crate) mod dial;
 pub(crate) mod dns_lookup;
 mod error;
 mod exchange;
+mod interim_limit;
 pub(crate) mod pool;
 mod replay;
 mod tls_stream;
