@@ -139,6 +139,12 @@ async fn refuses_an_unsupported_plan_before_creating_anything() {
             "linux" => bottle.plan.image = ImageSource::Reference("team/agent:1".to_owned()),
             _ => bottle.plan.resources.nested = true,
         }
+        if fixture.name() == "linux" {
+            let mut renewed = fixture.planned("renewed");
+            renewed.plan.renewal.pull = true;
+            let error = fixture.backend.supports(&renewed.plan).expect_err("refused");
+            assert!(error.message.contains("`--pull`"), "{error}");
+        }
         let error = fixture.backend.supports(&bottle.plan).expect_err("refused");
         assert_eq!(error.kind, BackendErrorKind::Unsupported, "{}", fixture.name());
         assert!(error.hint.is_some(), "{}", fixture.name());

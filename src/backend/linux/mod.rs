@@ -74,7 +74,7 @@ use super::{
 use crate::causes;
 use crate::host::Host;
 use crate::host::settings::Settings;
-use crate::plan::{ImageSource, Plan, Resources};
+use crate::plan::{ImageSource, Plan, Renewal, Resources};
 
 pub(crate) use self::root::is_system;
 
@@ -370,6 +370,12 @@ impl Backend for LinuxBackend {
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
+        if plan.renewal != Renewal::default() {
+            return Err(BackendError::unsupported(
+                "the linux backend builds and pulls no image, and `--pull` and `--rebuild` ask for it",
+                "use `--backend docker`, or leave the flag out",
+            ));
+        }
         if let Some(asked) = needs_engine(&plan.image) {
             return Err(BackendError::unsupported(
                 format!("the linux backend builds and pulls no image, and {asked}"),
