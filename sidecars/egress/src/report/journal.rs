@@ -154,7 +154,7 @@ mod tests {
         for n in 0..100 {
             ring.append(&format!("line {n:04}")).expect("append");
         }
-        files.flush().expect("flush");
+        ring.flush().expect("flush");
         let mut sizes = 0;
         for entry in fs::read_dir(folder.path()).expect("list") {
             let meta = entry.expect("entry").metadata().expect("meta");
