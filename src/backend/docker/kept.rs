@@ -34,7 +34,12 @@ pub(super) const FLATTENED_AT: usize = 100;
 ///
 /// # Errors
 /// [`BackendError`] when there is none, or the engine fails. `verb` says what it is needed for.
-async fn find_kept(engine: &Engine, names: &Names, slug: &Slug, verb: &str) -> Result<Found, BackendError> {
+pub(super) async fn find_kept(
+    engine: &Engine,
+    names: &Names,
+    slug: &Slug,
+    verb: &str,
+) -> Result<Found, BackendError> {
     let failed = |error: EngineError| error.during(&format!("{verb} the kept container of {slug}"));
     let gone = || {
         BackendError::failed(format!("cannot {verb} {slug}: it has no kept container"))

@@ -218,6 +218,8 @@ impl Launches {
         let (kind, id) = match files.access {
             Access::Read => (READER, kept::make_reader(engine, agent).await?),
             Access::Write => {
+                // Nothing is created for a bottle without files.
+                kept::find_kept(engine, names, slug, "open").await?;
                 // The container is wired as for the socket transport, without a proxy behind the sockets, so that it can
                 // be started again later.
                 let transport =
