@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bottle_contract::terminal::inert;
-use bottle_scan::Scanner;
+use bottle_scan::{Excerpt, Scanner};
 
 /// The maximum number of bytes of a line that are shown on each side of a finding.
 const AROUND: usize = 60;
@@ -11,11 +11,8 @@ const AROUND: usize = 60;
 /// The maximum length of a line with an excerpt, in bytes. Of a longer line, a part of a secret could remain.
 pub(crate) const LONGEST_LINE: usize = 64 << 10;
 
-/// What replaces a secret.
-const REDACTED: &[u8] = b"[redacted]";
-
-/// Returns the part of `line` around the finding at `own`. Replaces the finding, the `others` in the line, and
-/// everything in which `scanner` finds something, warnings too. `None` if the line is too long.
+/// Returns the part of `line` around the finding at `own`. Masks the finding, the `others` in the line, and everything
+/// in which `scanner` finds something, warnings too. `None` if the line is too long.
 pub(crate) fn excerpt(
     line: &[u8],
     own: Range<usize>,
@@ -25,39 +22,16 @@ pub(crate) fn excerpt(
     if line.len() > LONGEST_LINE {
         return None;
     }
-    let mut is_secret = vec![false; line.len()];
     let report = scanner.scan(line);
     if report.more {
         return None;
     }
     let found = report.findings.iter().map(|finding| finding.span.within(line.len()));
-    for range in others.into_iter().chain([own.clone()]).chain(found) {
-        let range = whole_word(line, range);
-        is_secret.get_mut(range)?.fill(true);
-    }
-    let begin = own.start.saturating_sub(AROUND).min(line.len());
-    let end = own.end.saturating_add(AROUND).min(line.len());
-    let mut text = Vec::new();
-    for at in begin..end {
-        if !is_secret[at] {
-            text.push(line[at]);
-        } else if at == begin || !is_secret[at - 1] {
-            text.extend(REDACTED);
-        }
-    }
+    let Excerpt { text, cut_before, cut_after } =
+        bottle_scan::excerpt(line, own, others.into_iter().chain(found), AROUND);
     let cut = |is_cut: bool| if is_cut { "…" } else { "" };
-    let text = String::from_utf8_lossy(&text).replace(['\n', '\r', '\t'], " ");
-    Some(format!("{}{}{}", cut(begin > 0), inert(text.trim()), cut(end < line.len())))
-}
-
-/// Extends a range to the letters of a credential beside it, because a rule may match only a part of one.
-fn whole_word(line: &[u8], range: Range<usize>) -> Range<usize> {
-    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/_-.~%".contains(byte);
-    let (start, end) =
-        (range.start.min(line.len()), range.end.min(line.len()).max(range.start.min(line.len())));
-    let before = line[..start].iter().rev().take_while(|byte| is_part(byte)).count();
-    let after = line[end..].iter().take_while(|byte| is_part(byte) || **byte == b'=').count();
-    start - before..end + after
+    let text = text.replace(['\n', '\r', '\t'], " ");
+    Some(format!("{}{}{}", cut(cut_before), inert(text.trim()), cut(cut_after)))
 }
 
 #[cfg(test)]

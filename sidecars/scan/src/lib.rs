@@ -14,6 +14,7 @@
 //!                    translates their expressions, rule_filter reads betterleaks' filters, and rule_files
 //!                    combines several files
 //! archive_finder     compressed files in a text
+//! excerpt            the text around a finding, without values
 //! header             line breaks in a request's head that would add a header
 //! rewrite            removes findings from a text
 //! redact             masks known secrets in log lines, in their spellings (secret_spellings)
@@ -26,6 +27,7 @@ mod base64_runs;
 mod dense_regions;
 mod encoded_secrets;
 mod entropy;
+mod excerpt;
 mod finding;
 mod go_regex;
 mod header;
@@ -46,6 +48,7 @@ mod user_rules;
 mod view;
 mod windows;
 
+pub use excerpt::{Excerpt, excerpt};
 pub use finding::{Detector, Finding, Range64, Severity};
 pub use header::{HeadPart, head_injection};
 pub use known_secrets::KnownSecrets;

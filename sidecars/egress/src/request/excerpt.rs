@@ -1,18 +1,14 @@
 //! Builds the excerpt of a question about a finding: the request line and the text around the findings.
 //!
-//! The user decides by the excerpt, so it shows where a value stands. It never contains the value, and every mask has the
-//! same length. A mask covers the whole word around a finding, because a finding may cover only a part of a value.
+//! The user decides by the excerpt, so it shows where a value stands. It never contains the value.
 
 use std::ops::Range;
 
 use bottle_contract::queue::bounded_excerpt;
-use bottle_scan::{Finding, MASK, Scanner, Severity};
+use bottle_scan::{Finding, MASK, Scanner, Severity, excerpt};
 
 /// How many bytes before and after a finding are shown, so that a line stays within its bounds.
 const AROUND: usize = 80;
-
-/// The most bytes by which a mask extends beyond its finding, on each side.
-const MAX_WORD: usize = 4 << 10;
 
 /// The most findings that are shown. The report counts all of them.
 const MAX_SHOWN: usize = 3;
@@ -52,63 +48,13 @@ pub(super) fn lines<'t>(
             break;
         }
         shown.push((place.text.as_ptr(), span.start.saturating_sub(AROUND)..span.end + AROUND));
-        let text = redact(&rescanned(around(&place, span), scanner));
+        let found = place.found.iter().map(|finding| finding.span.within(place.text.len()));
+        let around = excerpt(place.text, span, found.filter(|other| !other.is_empty()), AROUND);
+        let text = redact(&rescanned(around.text, scanner));
         lines.push(format!("{}:", place.location));
         lines.extend(near_mask(&text, place.lines).map(|line| format!("  {line}")));
     }
     bounded_excerpt(lines)
-}
-
-/// Returns the text around a finding, with every finding masked. Words at the ends that are not complete are left out,
-/// because they could be a part of a value.
-fn around(place: &Place<'_>, span: Range<usize>) -> String {
-    let text = place.text;
-    let span = word(text, span);
-    let mut start = span.start.saturating_sub(AROUND);
-    if start > 0 {
-        start += text[start..span.start].iter().take_while(|byte| in_word(**byte)).count();
-    }
-    let mut end = text.len().min(span.end + AROUND);
-    if end < text.len() {
-        end -= text[span.end..end].iter().rev().take_while(|byte| in_word(**byte)).count();
-    }
-    let mut masks: Vec<Range<usize>> = place
-        .found
-        .iter()
-        .map(|finding| finding.span.within(text.len()))
-        .filter(|other| !other.is_empty() && other.start < end && start < other.end)
-        .map(|other| word(text, other))
-        .chain([span])
-        .collect();
-    masks.sort_unstable_by_key(|mask| mask.start);
-    let mut shown = String::new();
-    let mut at = start;
-    for mask in masks {
-        // Masks that touch are shown as one.
-        if mask.start > at || shown.is_empty() {
-            shown.push_str(&String::from_utf8_lossy(&text[at..mask.start.max(at)]));
-            shown.push_str(MASK);
-        }
-        at = at.max(mask.end);
-    }
-    if at < end {
-        shown.push_str(&String::from_utf8_lossy(&text[at..end]));
-    }
-    shown
-}
-
-/// Extends a span to the word that contains it.
-fn word(text: &[u8], span: Range<usize>) -> Range<usize> {
-    // A `=` before a value belongs to its key, and after a value to its encoding.
-    let before = text[..span.start].iter().rev().take(MAX_WORD).take_while(|byte| in_word(**byte)).count();
-    let after =
-        text[span.end..].iter().take(MAX_WORD).take_while(|byte| in_word(**byte) || **byte == b'=').count();
-    span.start - before..span.end + after
-}
-
-/// Whether a value may contain this byte: those of base64, hexadecimal, percent-encoding, JWTs and UTF-8 letters.
-fn in_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"+/_-.~%\\".contains(&byte)
 }
 
 /// Masks what the scanner still finds in an excerpt. If it finds something even then, nothing but the mask is shown.
@@ -150,7 +96,7 @@ mod tests {
         Scanner::outbound(Arc::new(known))
     }
 
-    fn excerpt(text: &str, lines: usize) -> Vec<String> {
+    fn shown(text: &str, lines: usize) -> Vec<String> {
         let scanner = scanner();
         let found = scanner.scan(text.as_bytes()).findings;
         let places = found.iter().map(|finding| Place {
@@ -181,14 +127,14 @@ mod tests {
                 &[&format!("   {}[redacted]{}", "word ".repeat(15), " word".repeat(15))],
             ),
         ] {
-            let shown = excerpt(&text, 1);
+            let shown = shown(&text, 1);
             let trimmed = |line: &String| line.trim_end().to_owned();
             let expected: Vec<String> = expected.iter().map(|line| line.trim_end().to_owned()).collect();
             assert_eq!(shown[..2], ["POST /x", "the body:"], "{text}");
             assert_eq!(shown[2..].iter().map(trimmed).collect::<Vec<_>>(), expected, "{text}");
         }
         let twice = format!("{SECRET} {}{SECRET}", "x ".repeat(200));
-        assert_eq!(excerpt(&twice, 0).iter().filter(|line| *line == "the body:").count(), 2);
+        assert_eq!(shown(&twice, 0).iter().filter(|line| *line == "the body:").count(), 2);
     }
 
     proptest! {
@@ -205,7 +151,7 @@ mod tests {
             for byte in SECRET[..cut].bytes() {
                 if encoded { write!(value, "%{byte:02x}").expect("written") } else { value.push(char::from(byte)) }
             }
-            let shown = excerpt(&format!("{before}{value}{after}{value}"), 1);
+            let shown = shown(&format!("{before}{value}{after}{value}"), 1);
             prop_assert!(shown.len() <= MAX_EXCERPT_LINES);
             for line in &shown {
                 prop_assert!(line.chars().count() <= MAX_EXCERPT_LINE);

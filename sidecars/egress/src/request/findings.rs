@@ -72,13 +72,19 @@ impl RequestFindings {
         in_head.chain(plain).chain(packed).collect()
     }
 
-    /// Returns the request line and the text around the blocking findings, without the values that were found.
-    pub(super) async fn excerpt(
+    /// Returns the text of the body if a question needs it: for a blocking finding in it. `None` if the text is too long.
+    pub(super) async fn text_for_question(&self, body: Option<&BufferedBody>) -> Option<Vec<u8>> {
+        if self.in_body.blocks() { body?.text().await } else { Some(Vec::new()) }
+    }
+
+    /// Returns the request line and the text around the blocking findings, without the values that were found. `text`
+    /// is that of the body.
+    pub(super) fn excerpt(
         &self,
         egress: &Egress,
         permit: &Permit<'_>,
         head: &RequestHead,
-        body: Option<&BufferedBody>,
+        text: &[u8],
     ) -> Vec<String> {
         let RedactedHead { method, path, query, .. } = self.redact_head(permit, head);
         let RequestInfo { host, port, .. } = &*permit.info;
@@ -95,13 +101,9 @@ impl RequestFindings {
             finding,
             lines: 0,
         });
-        let text = match body {
-            Some(body) if self.in_body.blocks() => body.text().await.unwrap_or_default(),
-            _ => Vec::new(),
-        };
         let in_body = self.in_body.plain.iter().filter(blocks).map(|finding| Place {
             location: "the body".to_owned(),
-            text: &text,
+            text,
             found: &self.in_body.plain,
             finding,
             lines: 1,
@@ -127,25 +129,17 @@ impl RequestFindings {
         DeniedRequest::new(Arc::new(self.redacted_info(permit, head)), refusal)
     }
 
-    /// Returns the approvals that the request needs, or `None` if a finding cannot be assigned to a value.
-    pub(super) async fn approval_keys(
-        &self,
-        host: &str,
-        body: Option<&BufferedBody>,
-    ) -> Option<Vec<ApprovalKey>> {
+    /// Returns the approvals that the request needs, or `None` if a finding cannot be assigned to a value. `text` is that
+    /// of the body.
+    pub(super) fn approval_keys(&self, host: &str, text: &[u8]) -> Option<Vec<ApprovalKey>> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block;
         if self.in_body.packed.iter().any(|finding| blocks(&finding)) {
             return None;
         }
         let in_head = self.in_head.iter().filter(blocks);
-        let mut keys: Vec<ApprovalKey> =
-            in_head.map(|finding| ApprovalKey::new(finding, self.head.matched_text(finding), host)).collect();
-        let in_body: Vec<&Finding> = self.in_body.plain.iter().filter(blocks).collect();
-        if !in_body.is_empty() {
-            let text = body?.text().await?;
-            let value = |finding: &Finding| &text[finding.span.within(text.len())];
-            keys.extend(in_body.iter().map(|finding| ApprovalKey::new(finding, value(finding), host)));
-        }
-        Some(keys)
+        let in_head = in_head.map(|finding| (finding, self.head.matched_text(finding)));
+        let in_body = self.in_body.plain.iter().filter(blocks);
+        let in_body = in_body.map(|finding| (finding, &text[finding.span.within(text.len())]));
+        Some(in_head.chain(in_body).map(|(finding, value)| ApprovalKey::new(finding, value, host)).collect())
     }
 }

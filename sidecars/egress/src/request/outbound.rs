@@ -310,7 +310,9 @@ impl<'t> Evaluation<'t> {
     /// Asks the user to approve all findings in the request.
     async fn ask_user(&self, request: &AllowedRequest<'t, Scanned>, words: &str) -> Result<(), Denied> {
         let AllowedRequest { head, permit, scan: Scanned { body, findings }, .. } = request;
-        let Some(keys) = findings.approval_keys(permit.host(), body.buffered()).await else {
+        let text = findings.text_for_question(body.buffered()).await;
+        let keys = text.as_ref().and_then(|text| findings.approval_keys(permit.host(), text));
+        let (Some(text), Some(keys)) = (text, keys) else {
             let words = format!("{words}, which cannot be identified for an approval");
             return Err(request.redacted_denial(Refusal::unasked(permit.host(), &words)));
         };
@@ -318,7 +320,7 @@ impl<'t> Evaluation<'t> {
             return Ok(());
         }
         let shown: RequestInfo = findings.redacted_info(permit, head);
-        let excerpt = findings.excerpt(self.egress, permit, head, body.buffered()).await;
+        let excerpt = findings.excerpt(self.egress, permit, head, &text);
         let asked = approval::ask(self.egress, &shown, keys, words, excerpt).await;
         asked.map_err(|refusal| request.redacted_denial(refusal))
     }
