@@ -67,8 +67,10 @@ fn kept_on_the_engine(home: &TestHome) -> Vec<String> {
     left
 }
 
+/// The container with the bottle's files, and the volume with the state of its sidecars.
 fn is_preserved(home: &TestHome) -> Vec<String> {
-    vec![format!("container bottle-{}-agent-one", home_hash(&home.bottle_home()))]
+    let hash = home_hash(&home.bottle_home());
+    vec![format!("container bottle-{hash}-agent-one"), format!("volume bottle-{hash}-state-one")]
 }
 
 #[test]

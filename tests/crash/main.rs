@@ -73,10 +73,19 @@ fn attached(home: &TestHome) -> Child {
 }
 
 fn status(home: &TestHome, label: &str) -> Option<String> {
+    listed(home, label)?["status"].as_str().map(str::to_owned)
+}
+
+/// Whether the bottle's record says that one of its sidecars ended.
+fn has_ended_service(home: &TestHome, label: &str) -> bool {
+    let services = listed(home, label).and_then(|bottle| bottle["services"].as_array().cloned());
+    services.unwrap_or_default().iter().any(|service| service["up"] == false)
+}
+
+fn listed(home: &TestHome, label: &str) -> Option<serde_json::Value> {
     let listed = home.program(["list", "active", "--json"]).expect("program").run().expect("list");
     let bottles = listed.expect_code(0).json().expect("JSON");
-    let bottle = bottles.as_array()?.iter().find(|bottle| bottle["slug"] == label)?.clone();
-    bottle["status"].as_str().map(str::to_owned)
+    bottles.as_array()?.iter().find(|bottle| bottle["slug"] == label).cloned()
 }
 
 fn wait_until(what: &str, mut seen: impl FnMut() -> bool) {
@@ -212,6 +221,7 @@ fn a_killed_bundle_closes_the_proxy_and_the_bottle_continues() {
         process_with(&home, role).expect("the process").kill();
         let sockets = home.runtime();
         wait_until("its part of the proxy is closed", || !answers_anywhere(&sockets, ports));
+        wait_until("the keeper reported it", || has_ended_service(&home, "one"));
         assert_eq!(status(&home, "one").as_deref(), Some("running"), "{role}");
         let stopped = home.program(["stop", "one", "--time", "0"]).expect("program").run().expect("stop");
         let _ = stopped.expect_code(0);
