@@ -323,9 +323,11 @@ async fn make_volume(
         labels: Some(names.labels(part, slug)),
         ..VolumeCreateRequest::default()
     };
-    let made = engine.call(engine.docker().create_volume(request)).await;
-    let volume = made.map_err(|error| error.during("make a volume of the bottle"))?;
-    // If a volume of that name exists, the engine returns it, even if another program created it.
+    let failed = |error: EngineError| error.during("make a volume of the bottle");
+    engine.call(engine.docker().create_volume(request)).await.map_err(failed)?;
+    // If a volume of that name exists, the engine uses it, even if another program created it. Its answer then lacks the
+    // labels if the engine was restarted since (20.10).
+    let volume = engine.call(engine.docker().inspect_volume(&name)).await.map_err(failed)?;
     if names.owned(&volume.name, &volume.labels).is_none() {
         return Err(names::foreign_volume(&name));
     }
