@@ -6,8 +6,8 @@
 //!                                    remove undoes any of it, in any order, repeatedly
 //! ```
 //! `freeze` creates a [`Snapshot`] of a bottle that runs or whose files were preserved. A later launch starts from that
-//! snapshot, from the bottle's preserved files, or from empty folders, as [`Launch::origin`] says. `open_kept` starts only
-//! pid 1 on preserved files, to read or change them.
+//! snapshot, from the bottle's preserved files, or from empty folders, as [`Launch::origin`] says. `open_kept` starts
+//! only pid 1 on preserved files, to read or change them.
 //!
 //! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
 //! decisions: [`crate::launch`] runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
@@ -63,8 +63,8 @@ pub trait Backend: Images + Lifecycle + Snapshots {
         Ok(None)
     }
 
-    /// The address of the engine that this backend would use, without a connection to it. `None` on a backend without an
-    /// engine.
+    /// The address of the engine that this backend would use, without a connection to it. `None` on a backend without
+    /// an engine.
     fn engine_address(&self) -> Option<String> {
         None
     }
@@ -95,7 +95,8 @@ pub trait Images: Send + Sync {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError>;
 
     /// Finds or builds the agent's program or image, and reports progress. `secrets` contains the values of the plan's
-    /// secrets, by id. Creates nothing that belongs to only one bottle. If the call is cancelled, the next call continues from the partial result or removes it.
+    /// secrets, by id. Creates nothing that belongs to only one bottle. If the call is cancelled, the next call
+    /// continues from the partial result or removes it.
     ///
     /// # Errors
     /// [`BackendError`] that names the program or image and the user's next step.
@@ -151,10 +152,10 @@ pub trait Lifecycle: Send + Sync {
     /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
-    /// Starts pid 1 on the files of a bottle that ended and was preserved, without network, proxy and sidecars, and with
-    /// the same restrictions and limits as [`Lifecycle::start_guest`]. With [`Access::Read`], no program in it can change
-    /// the bottle's files on a backend that isolates bottles. With [`Access::Write`], its changes are part of the
-    /// preserved files. [`Lifecycle::connect_guest`] opens the channel to it. The removal of its resources except
+    /// Starts pid 1 on the files of a bottle that ended and was preserved, without network, proxy and sidecars, and
+    /// with the same restrictions and limits as [`Lifecycle::start_guest`]. With [`Access::Read`], no program in it can
+    /// change the bottle's files on a backend that isolates bottles. With [`Access::Write`], its changes are part of
+    /// the preserved files. [`Lifecycle::connect_guest`] opens the channel to it. The removal of its resources except
     /// [`LAYERS`] ends it.
     ///
     /// # Errors
@@ -173,9 +174,9 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`] when pid 1 is not running.
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
-    /// How pid 1 of a bottle is doing, for a keeper whose channel to it closed, or to which it does not answer. Waits for an
-    /// engine that does not answer, at most half a minute. A backend whose channel closes only when pid 1 ends does not
-    /// implement this.
+    /// How pid 1 of a bottle is doing, for a keeper whose channel to it closed, or to which it does not answer. Waits
+    /// for an engine that does not answer, at most half a minute. A backend whose channel closes only when pid 1 ends
+    /// does not implement this.
     ///
     /// # Errors
     /// [`BackendError`] when the engine does not answer. Pid 1 may then run.
@@ -207,8 +208,8 @@ pub trait Lifecycle: Send + Sync {
     /// [`Backend::identity`] is the engine of the bottle's record.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine cannot be queried. If this machine has no usable engine, the list is empty, which
-    /// is not an error.
+    /// [`BackendError`] when the engine cannot be queried. If this machine has no usable engine, the list is empty,
+    /// which is not an error.
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
     /// Whether the bottle's workspace contains changes newer than `since`. The bottle may be running or stopped.

@@ -27,8 +27,8 @@ use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resum
 /// How long the keeper may take to confirm a detach. After that, detaching fails.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the keeper may take to answer a status request: it may have to connect to the guest again, after the container
-/// engine restarted. After that, the guest counts as dead.
+/// How long the keeper may take to answer a status request: it may have to connect to the guest again, after the
+/// container engine restarted. After that, the guest counts as dead.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Milliseconds between SIGTERM and SIGKILL for the agent when a signal interrupts this client.

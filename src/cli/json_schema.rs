@@ -150,7 +150,8 @@ pub(crate) struct ListedSnapshot {
     pub(crate) made_at: Timestamp,
     pub(crate) bytes: Option<u64>,
     /// `ready`; `gone` when the snapshot was removed by other means; `elsewhere` when it is on another
-    /// engine, or its engine does not answer; `unknown` when the backend did not answer; `unnamed` when the snapshot's bottle has no record.
+    /// engine, or its engine does not answer; `unknown` when the backend did not answer; `unnamed` when the snapshot's
+    /// bottle has no record.
     pub(crate) status: &'static str,
 }
 

@@ -448,8 +448,8 @@ pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> any
     Ok(snapshot)
 }
 
-/// Removes the state of a bottle whose engine does not exist any more, and revokes its deploy keys. Removes nothing on an
-/// engine.
+/// Removes the state of a bottle whose engine does not exist any more, and revokes its deploy keys. Removes nothing on
+/// an engine.
 ///
 /// # Errors
 /// When the bottle's engine answers, the state cannot be removed, or a key cannot be revoked.

@@ -1,8 +1,8 @@
 //! Checks on which engine a bottle's resources are.
 //!
 //! A command can use another engine than the one on which the bottle was started, and an engine may not answer. In both
-//! cases the bottle's resources are not found, although they exist. Before a caller concludes that a resource is gone, it
-//! calls [`require`].
+//! cases the bottle's resources are not found, although they exist. Before a caller concludes that a resource is gone,
+//! it calls [`require`].
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use crate::backend::{Backend, BackendError, BackendErrorKind, EngineIdentity, LA
 /// Checks that the backend uses the engine that has the bottle's resources, so that a resource that it does not find is
 /// gone. `folder` is the bottle's folder. Succeeds on a backend without an engine.
 ///
-/// An engine that has the bottle's files or its snapshot is the right one, even if its identity has changed or the record
-/// is too old to contain one: their names are unique.
+/// An engine that has the bottle's files or its snapshot is the right one, even if its identity has changed or the
+/// record is too old to contain one: their names are unique.
 ///
 /// # Errors
 /// [`BackendError`] that names the engine, or says that the record does not name one.

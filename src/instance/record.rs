@@ -40,8 +40,8 @@ pub struct Record {
     pub copied_all: bool,
     /// The backend's name.
     pub backend: String,
-    /// The engine that has the bottle's resources and its snapshot. `None` on a backend without an engine, and in records
-    /// of older versions.
+    /// The engine that has the bottle's resources and its snapshot. `None` on a backend without an engine, and in
+    /// records of older versions.
     #[serde(default)]
     pub engine: Option<EngineIdentity>,
     /// Whether the bottle ends when its client disconnects.
@@ -94,7 +94,8 @@ pub struct Record {
     /// Whether the bottle's files were removed by something else before they could be preserved.
     #[serde(default)]
     pub lost: bool,
-    /// The inputs of the bottle's sandbox, with which its preserved files are opened. Absent in records of older versions.
+    /// The inputs of the bottle's sandbox, with which its preserved files are opened. Absent in records of older
+    /// versions.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
     /// The SHA-256 of the resolved manifest, in hexadecimal.

@@ -164,9 +164,9 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     connect_or_open(host, slug, None).await
 }
 
-/// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are preserved, opens these files
-/// instead: starts a keeper that ends with its last client, or shares the one of another command. If that one only reads
-/// and `access` is [`Access::Write`], waits until it has ended.
+/// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are preserved, opens these
+/// files instead: starts a keeper that ends with its last client, or shares the one of another command. If that one
+/// only reads and `access` is [`Access::Write`], waits until it has ended.
 ///
 /// # Errors
 /// [`ClientError`]. Each state without files has its own variant.

@@ -17,8 +17,8 @@ use super::decisions::Decisions;
 use super::notices::Notices;
 use super::protocol::{Ended, KeeperEvent, KeeperRequest};
 
-/// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether the
-/// bottle is paused.
+/// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether
+/// the bottle is paused.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The connection of the command that started this keeper.

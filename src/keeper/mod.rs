@@ -370,8 +370,9 @@ async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
     Ok(Running { bundle, guest, agent })
 }
 
-/// Takes the lock of an existing bottle. If that fails, answers the client with the reason and returns `None`. If another process
-/// holds the lock, the client tries again: that process is a keeper that serves the bottle, or it releases the lock.
+/// Takes the lock of an existing bottle. If that fails, answers the client with the reason and returns `None`. If
+/// another process holds the lock, the client tries again: that process is a keeper that serves the bottle, or it
+/// releases the lock.
 async fn adopt(host: &Host, slug: &Slug, first: &First, report: &Stream) -> anyhow::Result<Option<Claim>> {
     match Store::of(host).adopt(slug) {
         Ok(claim) => return Ok(Some(claim)),

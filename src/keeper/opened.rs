@@ -1,16 +1,16 @@
 //! The keeper that opens the files of a preserved bottle for commands.
 //!
-//! `diff`, `pull`, `cp` and `exec` talk to a guest through a keeper. If the bottle has ended and its files are preserved,
-//! the command starts a keeper for itself:
+//! `diff`, `pull`, `cp` and `exec` talk to a guest through a keeper. If the bottle has ended and its files are
+//! preserved, the command starts a keeper for itself:
 //!
 //! ```text
 //!   lock ─► leftovers removed ─► pid 1 on the preserved files ─► requests ─► last client gone ─► pid 1 ended ─► lock free
 //! ```
-//! There is no agent, no sidecar, no network and no secret, and neither a manifest nor the user is consulted: the bottle's
-//! record contains what the sandbox needs. The sandbox has the restrictions and limits of a running bottle. A command that
-//! only reads gets the files read-only. Commands that fit share the guest; another one waits until it is gone. The bottle
-//! stays preserved all the time, so a crash at any point leaves a preserved bottle, and the next command or `bottle cleanup`
-//! removes the processes that a killed keeper leaves.
+//! There is no agent, no sidecar, no network and no secret, and neither a manifest nor the user is consulted: the
+//! bottle's record contains what the sandbox needs. The sandbox has the restrictions and limits of a running bottle. A
+//! command that only reads gets the files read-only. Commands that fit share the guest; another one waits until it is
+//! gone. The bottle stays preserved all the time, so a crash at any point leaves a preserved bottle, and the next
+//! command or `bottle cleanup` removes the processes that a killed keeper leaves.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -47,15 +47,15 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Time limit for the bundle to report the health of its sidecars. After it, their health is unknown.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The number of times in a row that the keeper connects again to a bottle whose channel closes at once. After the last one,
-/// the bottle ends.
+/// The number of times in a row that the keeper connects again to a bottle whose channel closes at once. After the last
+/// one, the bottle ends.
 const RECONNECTS: u32 = 5;
 
 /// A channel that was open for this long does not count as closed at once.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// How long the guest's channel takes, at most, to close after the bundle's channel, if both close because the container
-/// engine ended.
+/// How long the guest's channel takes, at most, to close after the bundle's channel, if both close because the
+/// container engine ended.
 const CLOSES_WITHIN: Duration = Duration::from_millis(500);
 
 /// A running bottle and the keeper's state for it.
@@ -355,8 +355,8 @@ impl Watch<'_> {
     }
 }
 
-/// Connects again to a bottle whose channel closed, if the bottle still runs: its engine restarted. `None` if the bottle ended,
-/// or the engine does not answer.
+/// Connects again to a bottle whose channel closed, if the bottle still runs: its engine restarted. `None` if the
+/// bottle ended, or the engine does not answer.
 async fn reconnect(backend: &dyn Backend, slug: &Slug) -> Option<Running> {
     match backend.run_state(slug).await {
         Ok(RunState::Running | RunState::Paused { .. }) => {}

@@ -4,7 +4,8 @@
 //! keeper inherited. Later clients connect to the bottle's socket. Clients attach, run commands and copy files with the
 //! guest's messages, because the keeper forwards requests for the guest unchanged.
 //!
-//! For the files of a preserved bottle, a command starts a keeper that only opens these files ([`KeeperRequest::Open`]).
+//! For the files of a preserved bottle, a command starts a keeper that only opens these files
+//! ([`KeeperRequest::Open`]).
 
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Id, Question, Response, Tool};

@@ -130,8 +130,8 @@ fn needs_java_option(prepared: &Prepared) -> bool {
     prepared.inside.is_some() || !JAVA_ROOT_FILES.iter().any(|file| Path::new(file).exists())
 }
 
-/// Builds the environment of processes on the preserved files of a bottle. It contains no secret, and neither the plan's
-/// variables nor those of the proxy.
+/// Builds the environment of processes on the preserved files of a bottle. It contains no secret, and neither the
+/// plan's variables nor those of the proxy.
 pub(super) fn of_kept(host: &Host, slug: &Slug, prepared: &Prepared) -> BTreeMap<String, SecretText> {
     let mut env = common(slug, prepared);
     env.extend(terminal(host));

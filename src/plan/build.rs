@@ -355,8 +355,8 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
     })
 }
 
-/// For each field, the value of the manifest; otherwise that of the copied working directory; otherwise a default, so that
-/// every agent can commit.
+/// For each field, the value of the manifest; otherwise that of the copied working directory; otherwise a default, so
+/// that every agent can commit.
 fn git_identity(manifest: &ResolvedManifest, flags: &Flags) -> GitIdentity {
     let agent = &manifest.agent.name;
     let field = |own: &Option<Traced<String>>, copied: &Option<String>, default: String| {

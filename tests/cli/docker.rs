@@ -237,7 +237,8 @@ fn an_ended_bottle_shows_and_takes_files() -> Result<()> {
     }
 
     succeeds(&home, &["cleanup", "--yes"])?;
-    // The keeper of a killed client may still be opening the files. Cleanup leaves them to that keeper, which closes them.
+    // The keeper of a killed client may still be opening the files. Cleanup leaves them to that keeper, which closes
+    // them.
     wait_until("nothing but the preserved files is left", is_closed)?;
     succeeds(&home, &["resume", "one", "--yes", "-q"])?;
     assert_eq!(inside(&home, "cat file")?, "new\n", "the agent worked again");

@@ -138,8 +138,8 @@ fn a_bottle_lives_on_a_rootless_engine_which_refuses_limits_that_it_ignores() ->
     Ok(())
 }
 
-/// The packaged gVisor of 2022 reports another error than Linux for an address without a route, so that isolation cannot
-/// be proven. A newer one may pass.
+/// The packaged gVisor of 2022 reports another error than Linux for an address without a route, so that isolation
+/// cannot be proven. A newer one may pass.
 #[test]
 fn gvisor_is_used_only_if_its_isolation_can_be_proven() -> Result<()> {
     let test = "gvisor_is_used_only_if_its_isolation_can_be_proven";

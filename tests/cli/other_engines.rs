@@ -1,5 +1,5 @@
-//! Tests that a bottle is never forgotten when a command uses another engine than the bottle, or when no engine answers.
-//! The fake backend pretends to be on the engine that `BOTTLE_FAKE_ENGINE` names.
+//! Tests that a bottle is never forgotten when a command uses another engine than the bottle, or when no engine
+//! answers. The fake backend pretends to be on the engine that `BOTTLE_FAKE_ENGINE` names.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! Types every command of the README's examples in their order, at a terminal and without one, and answers the questions.
+//! Types every command of the README's examples in their order, at a terminal and without one, and answers the
+//! questions.
 //!
 //! The agents are test doubles on the user's search path that print that they ran. `tests/agents` tests the
 //! real agents. Lines that need a container engine, or that run these tests, are skipped with a message.
@@ -51,8 +52,8 @@ fn the_readme_works_as_written_without_a_terminal() -> Result<()> {
     works_as_written("README's commands without a terminal", run_on_pipes)
 }
 
-/// Runs the README's commands in their order. The placeholder NAME is the bottle that the first `start … --cwd` left: its
-/// agent made a commit and ended, so its files are kept.
+/// Runs the README's commands in their order. The placeholder NAME is the bottle that the first `start … --cwd` left:
+/// its agent made a commit and ended, so its files are kept.
 fn works_as_written(test: &str, type_line: fn(&TestHome, &str) -> Result<(i32, String)>) -> Result<()> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {

@@ -1,8 +1,8 @@
-//! Every fault in every state of a bottle on Docker: afterwards the work is there, or its loss is reported before anything
-//! replaces it.
+//! Every fault in every state of a bottle on Docker: afterwards the work is there, or its loss is reported before
+//! anything replaces it.
 //!
-//! The tests use one private engine, one after the other, because starting an engine takes seconds. A second engine takes
-//! its place where a test says so.
+//! The tests use one private engine, one after the other, because starting an engine takes seconds. A second engine
+//! takes its place where a test says so.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -83,8 +83,8 @@ static WORLD: Mutex<Option<World>> = Mutex::new(None);
 struct Turn(MutexGuard<'static, Option<World>>);
 
 impl Turn {
-    /// Waits for the engines, and starts them if this is the first test. Returns `None` and reports the skipped test if this
-    /// machine cannot run private engines.
+    /// Waits for the engines, and starts them if this is the first test. Returns `None` and reports the skipped test if
+    /// this machine cannot run private engines.
     fn take(test: &str) -> Option<Self> {
         let mut turn = Self(WORLD.lock().unwrap_or_else(PoisonError::into_inner));
         if turn.0.is_none() {
@@ -291,8 +291,8 @@ impl World {
         said
     }
 
-    /// Reads the work as a user does: resumes a bottle that ended. Returns the work, if it is there, and adds the messages to
-    /// `said`.
+    /// Reads the work as a user does: resumes a bottle that ended. Returns the work, if it is there, and adds the
+    /// messages to `said`.
     fn work(&self, slug: &str, said: &mut String) -> Option<String> {
         for _ in 0..4 {
             *said += &self.run(&["cleanup", "--yes"]).transcript();
@@ -492,8 +492,8 @@ fn a_paused_bottle_is_named_and_can_be_stopped() {
     world.end("paused");
 }
 
-/// A kept bottle is stopped and resumed many times: its container stays the same, and its image gets no layer. Prints the
-/// median time of a resume.
+/// A kept bottle is stopped and resumed many times: its container stays the same, and its image gets no layer. Prints
+/// the median time of a resume.
 #[allow(clippy::print_stdout, reason = "a test that prints what it measured")]
 fn cycle(world: &World, slug: &str, cycles: usize) {
     world.prepare(slug, State::Kept);

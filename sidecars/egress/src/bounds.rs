@@ -119,15 +119,17 @@ pub(crate) const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
 /// response.
 pub(crate) const UPSTREAM_IDLE_CONNECTIONS: usize = 32;
 
-/// Maximum number of open HTTP/2 connections to one target. The proxy opens another connection when the server's limit of
-/// concurrent streams is reached. Beyond this number, requests wait. Servers allow about 100 streams of a connection.
+/// Maximum number of open HTTP/2 connections to one target. The proxy opens another connection when the server's limit
+/// of concurrent streams is reached. Beyond this number, requests wait. Servers allow about 100 streams of a
+/// connection.
 pub(crate) const UPSTREAM_HTTP2_CONNECTIONS: usize = 8;
 
 /// Number of streams of a new HTTP/2 connection before the server has announced its limit. RFC 9113 recommends that no
 /// server allows fewer than 100. Servers announce rounder numbers, so this one means that there is no announcement yet.
 pub(crate) const STREAMS_ASSUMED: usize = 101;
 
-/// How long all requests but the first wait for the limit of streams of a new HTTP/2 connection. Servers send it at once.
+/// How long all requests but the first wait for the limit of streams of a new HTTP/2 connection. Servers send it at
+/// once.
 pub(crate) const SETTINGS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Bytes of a request body that the proxy keeps until a response arrives, so that it can send the request again over
@@ -137,7 +139,8 @@ pub(crate) const REPLAY_BYTES: usize = WINDOW as usize;
 /// Maximum number of interim responses (1xx) before the final response. Servers send one or two.
 pub(crate) const INTERIM_RESPONSES: usize = 64;
 
-/// Number of HTTP/2 streams of a connection for which interim responses are counted. Servers allow fewer concurrent ones.
+/// Number of HTTP/2 streams of a connection for which interim responses are counted. Servers allow fewer concurrent
+/// ones.
 pub(crate) const INTERIM_STREAMS: usize = 1024;
 
 /// Maximum size of the response of `egress.upstream_proxy` to a CONNECT, in bytes. With a longer response, the request
@@ -158,8 +161,8 @@ pub(crate) const LOG_LINES: usize = 1024;
 /// counted. It is enough for some hours without a keeper at level `full`, and for a night at level `blocks`.
 pub(crate) const LOG_QUEUE_BYTES: usize = 8 << 20;
 
-/// Maximum size, in bytes, of the log lines in one message, and of one line that is sent. As the text of a JSON string, a
-/// line is at most twice as long, which a message can carry.
+/// Maximum size, in bytes, of the log lines in one message, and of one line that is sent. As the text of a JSON string,
+/// a line is at most twice as long, which a message can carry.
 pub(crate) const LOG_BATCH_BYTES: usize = 256 << 10;
 
 /// How long the shutdown waits for a keeper process to write the queued log lines.

@@ -28,8 +28,8 @@ pub(crate) fn separate(command: &mut Command, terminal: bool, files: Rlimit) {
 }
 
 /// Marks all descriptors from `first` on as close-on-exec. The guest opens its own descriptors as
-/// close-on-exec. This call covers descriptors that a backend left open. A kernel without the flag of `close_range`, such
-/// as gVisor's, gets a call for each of the first descriptors.
+/// close-on-exec. This call covers descriptors that a backend left open. A kernel without the flag of `close_range`,
+/// such as gVisor's, gets a call for each of the first descriptors.
 pub(crate) fn close_on_exec_from(first: libc::c_uint) -> io::Result<()> {
     // SAFETY: the call receives three integers and no pointer. With CLOEXEC it only sets flags on descriptors
     // of this process.
@@ -50,8 +50,8 @@ pub(crate) fn close_on_exec_from(first: libc::c_uint) -> io::Result<()> {
 /// Marks the descriptors from `first` to [`LEFT_OPEN`] as close-on-exec, and skips those that are not open.
 fn mark_one_by_one(first: libc::c_uint) {
     for descriptor in first..LEFT_OPEN {
-        // SAFETY: the call receives integers and no pointer, and only sets a flag on a descriptor of this process. It is
-        // async-signal-safe.
+        // SAFETY: the call receives integers and no pointer, and only sets a flag on a descriptor of this process. It
+        // is async-signal-safe.
         unsafe { libc::fcntl(descriptor.cast_signed(), libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }

@@ -1,9 +1,9 @@
 //! Builds the request that creates the bundle's container, which runs the sidecars. The module has no side effects.
 //!
-//! The container has secrets that the agent must not get. Therefore it can write only to its own volume, the volume of the
-//! proxy's sockets and small tmpfs folders, and it listens only on the bottle's network or on those sockets. It mounts no
-//! folder of the host: an engine can run in a virtual machine without these folders, or can map user ids so that the
-//! sidecars may not write to them.
+//! The container has secrets that the agent must not get. Therefore it can write only to its own volume, the volume of
+//! the proxy's sockets and small tmpfs folders, and it listens only on the bottle's network or on those sockets. It
+//! mounts no folder of the host: an engine can run in a virtual machine without these folders, or can map user ids so
+//! that the sidecars may not write to them.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

@@ -93,7 +93,8 @@ struct Config {
     current_context: Option<String>,
 }
 
-/// The context that `docker context use` selected. A file that cannot be read selects none, as for the `docker` command.
+/// The context that `docker context use` selected. A file that cannot be read selects none, as for the `docker`
+/// command.
 fn current_context(folder: &Path) -> Option<String> {
     let config: Config = read(&folder.join("config.json"))?;
     config.current_context.filter(|name| !name.is_empty())

@@ -133,8 +133,8 @@ pub(super) struct Tmpfs {
 }
 
 impl Tmpfs {
-    /// The mount options. Podman accepts no owner's ids, but gives the tmpfs to the container's user, and does not limit
-    /// the number of files.
+    /// The mount options. Podman accepts no owner's ids, but gives the tmpfs to the container's user, and does not
+    /// limit the number of files.
     pub(super) fn options(&self, on_podman: bool) -> String {
         let Self { mode, size, files, .. } = self;
         let exec = if self.exec { "exec" } else { "noexec" };

@@ -308,8 +308,8 @@ async fn is_held_by_kept_container(engine: &Engine, names: &Names, volume: &Reso
     agent.is_ok_and(|agent| agent.is_some_and(|agent| !agent.running))
 }
 
-/// Whether the resource is the volume of the sidecars' files of a bottle whose agent's container exists. A resumed bottle
-/// needs the git gate's files again. Removing the container removes the volume too.
+/// Whether the resource is the volume of the sidecars' files of a bottle whose agent's container exists. A resumed
+/// bottle needs the git gate's files again. Removing the container removes the volume too.
 async fn is_state_of_kept(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, EngineError> {
     let is_state = resource.kind == VOLUME && resource.id == names.name(Part::State, &resource.slug);
     Ok(is_state && find_agent(engine, names, &resource.slug).await?.is_some())

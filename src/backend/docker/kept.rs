@@ -4,9 +4,9 @@
 //!   wired as now:  agent (stopped) ─limits─► the same container, which the caller starts again
 //!   otherwise:     agent (stopped) ─image─► image ─rename─► agent, set aside ─create─► agent (new) ─remove─► only the new one
 //! ```
-//! A container whose network no longer exists cannot be started again, nor can a container change its user, its mounts or
-//! its runtime. A new container with the same files, and with the volumes of the image, therefore replaces it. After a
-//! crash, either the old or the new container is complete. Both have the same label.
+//! A container whose network no longer exists cannot be started again, nor can a container change its user, its mounts
+//! or its runtime. A new container with the same files, and with the volumes of the image, therefore replaces it. After
+//! a crash, either the old or the new container is complete. Both have the same label.
 
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse, ContainerUpdateBody, HostConfig};
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, RemoveImageOptions, RenameContainerOptions};
@@ -79,8 +79,8 @@ pub(super) async fn continue_kept(
     Ok(container)
 }
 
-/// Creates a container that reads a copy of the kept files, with the settings of `agent`, whose image is ignored. Returns
-/// its id. The kept container stays as it is.
+/// Creates a container that reads a copy of the kept files, with the settings of `agent`, whose image is ignored.
+/// Returns its id. The kept container stays as it is.
 ///
 /// # Errors
 /// As [`continue_kept`].
@@ -95,8 +95,8 @@ pub(super) async fn make_reader(engine: &Engine, agent: Agent<'_>) -> Result<Str
     create_agent(engine, &agent, Some(&format!("{}:ro", kept.id))).await.map_err(failed)
 }
 
-/// Creates an agent's container, labelled with its wiring. Its image's volumes are those of the container `volumes_of`, if
-/// given. Returns its id.
+/// Creates an agent's container, labelled with its wiring. Its image's volumes are those of the container `volumes_of`,
+/// if given. Returns its id.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -113,9 +113,9 @@ pub(super) async fn create_agent(
     create(engine, &agent.names.name(agent.part, agent.slug), body).await
 }
 
-/// Returns an image with the files of a kept container. Until a container uses the image, cleanup finds it by its label.
-/// Afterwards the image is removed with that container. `suffix` ends the image's tag; an image with `limit` layers is
-/// flattened.
+/// Returns an image with the files of a kept container. Until a container uses the image, cleanup finds it by its
+/// label. Afterwards the image is removed with that container. `suffix` ends the image's tag; an image with `limit`
+/// layers is flattened.
 async fn image_of_files(
     engine: &Engine,
     names: &Names,
@@ -233,8 +233,8 @@ pub(super) async fn set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Re
     engine.call(engine.docker().rename_container(&agent.id, options)).await
 }
 
-/// Removes the container that was set aside, because the new container replaces it. `volumes` says whether the volumes of
-/// its image are removed too.
+/// Removes the container that was set aside, because the new container replaces it. `volumes` says whether the volumes
+/// of its image are removed too.
 ///
 /// # Errors
 /// [`EngineError`] when the container cannot be removed.
@@ -296,8 +296,8 @@ pub(super) async fn base_image(
     Ok(container.image.filter(|_| labels.get(KEPT_HOME).is_some_and(|home| home == names.home())))
 }
 
-/// Removes the image of a kept container. If other images are based on it, such as a snapshot, it only loses its name: the
-/// engine removes it with the last of them.
+/// Removes the image of a kept container. If other images are based on it, such as a snapshot, it only loses its name:
+/// the engine removes it with the last of them.
 ///
 /// # Errors
 /// [`EngineError`] when the image cannot be removed, because a container uses it or for another reason.

@@ -220,8 +220,8 @@ impl Launches {
             Access::Write => {
                 // Nothing is created for a bottle without files.
                 kept::find_kept(engine, names, slug, "open").await?;
-                // The container is wired as for the socket transport, without a proxy behind the sockets, so that it can
-                // be started again later.
+                // The container is wired as for the socket transport, without a proxy behind the sockets, so that it
+                // can be started again later.
                 let transport =
                     Transport::Socket(make_listener_dir(engine, names, slug, files.ledger).await?);
                 let agent =
@@ -291,8 +291,8 @@ impl Launches {
     }
 }
 
-/// Creates the volume for the proxy's sockets, a small tmpfs. Every user may create files in it: with mapped user ids, the
-/// engine cannot give it to the sidecars' user. Only the bundle's container mounts it writable.
+/// Creates the volume for the proxy's sockets, a small tmpfs. Every user may create files in it: with mapped user ids,
+/// the engine cannot give it to the sidecars' user. Only the bundle's container mounts it writable.
 async fn make_listener_dir(
     engine: &Engine,
     names: &Names,
@@ -325,8 +325,8 @@ async fn make_volume(
     };
     let failed = |error: EngineError| error.during("make a volume of the bottle");
     engine.call(engine.docker().create_volume(request)).await.map_err(failed)?;
-    // If a volume of that name exists, the engine uses it, even if another program created it. Its answer then lacks the
-    // labels if the engine was restarted since (20.10).
+    // If a volume of that name exists, the engine uses it, even if another program created it. Its answer then lacks
+    // the labels if the engine was restarted since (20.10).
     let volume = engine.call(engine.docker().inspect_volume(&name)).await.map_err(failed)?;
     if names.owned(&volume.name, &volume.labels).is_none() {
         return Err(names::foreign_volume(&name));

@@ -18,11 +18,12 @@
 //! - `container`, `attach`: create, start, find and attach to containers
 //! - `prepare`, `images`: the images and the program volume of a bottle · `launch`: the state of a launch between its
 //!   phases
-//! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers and opens their files · `flatten`: limits the
-//!   layers of images
+//! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers and opens their files · `flatten`: limits
+//!   the layers of images
 //! - `run_state`: whether the containers run
 //! - `changed_work`: detects changes in a bottle's workspace
-//! - `inventory`: lists and removes resources · `pending_usage`: saves usage records before · `listing`: lists an engine's images
+//! - `inventory`: lists and removes resources · `pending_usage`: saves usage records before · `listing`: lists an
+//!   engine's images
 //! - `check`: the findings of `bottle doctor`
 //!
 //! A container's configuration contains no secrets. No program of an image runs automatically, because entrypoints and

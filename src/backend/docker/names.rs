@@ -17,8 +17,8 @@ pub(super) const SLUG: &str = "bottle.slug";
 /// The label that contains the object's part.
 pub(super) const ROLE: &str = "bottle.role";
 
-/// The label, on an agent's container, with a hash of the settings that the container cannot change. A launch with the same
-/// settings starts a kept container again.
+/// The label, on an agent's container, with a hash of the settings that the container cannot change. A launch with the
+/// same settings starts a kept container again.
 pub(super) const WIRING: &str = "bottle.wiring";
 
 /// The part that an object has in its bottle.

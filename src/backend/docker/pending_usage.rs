@@ -1,5 +1,5 @@
-//! Saves the token usage that no keeper has received, before the bundle's container and the volume with these records are
-//! removed.
+//! Saves the token usage that no keeper has received, before the bundle's container and the volume with these records
+//! are removed.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -16,8 +16,8 @@ use super::engine::{Engine, EngineError};
 use crate::backend::SIDECAR_LOGS;
 use crate::host::files;
 
-/// The maximum size in bytes of the archive with the records; a longer archive is not saved. The proxy rewrites its file
-/// before it is half as long.
+/// The maximum size in bytes of the archive with the records; a longer archive is not saved. The proxy rewrites its
+/// file before it is half as long.
 const ARCHIVE_MAX: usize = 64 << 20;
 
 /// Why the records were not saved.

@@ -27,8 +27,8 @@ pub(super) fn preferred(settings: &DockerSettings, info: &SystemInfo) -> Option<
     (settings.runtime.is_none() && suits && !is_isolated).then_some(PREFERRED)
 }
 
-/// The transport of a bottle whose container uses this runtime: the one in the settings, or else `socket` if the runtime
-/// supports it. `None` as runtime means the engine's default.
+/// The transport of a bottle whose container uses this runtime: the one in the settings, or else `socket` if the
+/// runtime supports it. `None` as runtime means the engine's default.
 pub(super) fn transport(
     settings: &DockerSettings,
     runtime: Option<&str>,

@@ -1,8 +1,9 @@
-//! Tries whether pid 1 of a bottle starts with a container runtime and finds no way out of it, and remembers the result.
+//! Tries whether pid 1 of a bottle starts with a container runtime and finds no way out of it, and remembers the
+//! result.
 //!
-//! An engine lists runtimes whose program is missing (Podman lists every known one) or does not work with this kernel. The
-//! result is in `$BOTTLE_HOME/cache/runtime.json`, with everything on which it depends. It only saves time: without the
-//! file, the next start tries the runtime again.
+//! An engine lists runtimes whose program is missing (Podman lists every known one) or does not work with this kernel.
+//! The result is in `$BOTTLE_HOME/cache/runtime.json`, with everything on which it depends. It only saves time: without
+//! the file, the next start tries the runtime again.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,7 +1,7 @@
 //! Gives the agent the folders of the image's volumes in which it works.
 //!
-//! The engine creates an empty volume for each `VOLUME` of the image, and copies the owner of the image's folder. This owner
-//! is root if the image declares a volume at the agent's workspace or home.
+//! The engine creates an empty volume for each `VOLUME` of the image, and copies the owner of the image's folder. This
+//! owner is root if the image declares a volume at the agent's workspace or home.
 
 use std::path::Path;
 

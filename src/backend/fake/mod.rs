@@ -31,8 +31,8 @@ use super::{
 use crate::host::Host;
 use crate::plan::Plan;
 
-/// The environment variable that names the engine on which the backend pretends to be, or is `absent`. On another engine
-/// the backend finds neither files nor snapshots of a bottle.
+/// The environment variable that names the engine on which the backend pretends to be, or is `absent`. On another
+/// engine the backend finds neither files nor snapshots of a bottle.
 const ENGINE: &str = "BOTTLE_FAKE_ENGINE";
 
 /// The file in a bottle's folder that contains the engine's name.

@@ -56,8 +56,8 @@ pub(crate) struct RawTerminal {
 }
 
 impl RawTerminal {
-    /// Takes over the terminal on standard input. Sets the window's title and the cursor's colour, if given. `tint` sets
-    /// the background to a dark shade of the same colour.
+    /// Takes over the terminal on standard input. Sets the window's title and the cursor's colour, if given. `tint`
+    /// sets the background to a dark shade of the same colour.
     ///
     /// # Errors
     /// Returns an error if standard input is not a terminal. The terminal is unchanged in this case.

@@ -19,8 +19,8 @@ const STARTS_WITHIN: Duration = Duration::from_secs(60);
 /// is closed. `$FOLDER` is the folder of the test, `$SIZE` is the size of the engine's disk, and `$KIND` is the kind of
 /// engine.
 ///
-/// A user of engines needs subordinate ids, which only the namespaces see. gVisor gets no network of its own, because the
-/// packaged version takes the network namespace of a recent kernel for the machine's.
+/// A user of engines needs subordinate ids, which only the namespaces see. gVisor gets no network of its own, because
+/// the packaged version takes the network namespace of a recent kernel for the machine's.
 const KEEPER: &str = r#"
 mount -t tmpfs -o "size=$SIZE" none "$FOLDER/data" && mount -t tmpfs none /run && ip link set lo up || exit 1
 printf 'nobody:200000:65536\nnogroup:200000:65536\n' > /run/ids

@@ -1,5 +1,5 @@
-//! A fake image registry: plain HTTP on loopback, with a login if a test asks for it. A Docker engine uses a registry on
-//! 127.0.0.1 without TLS.
+//! A fake image registry: plain HTTP on loopback, with a login if a test asks for it. A Docker engine uses a registry
+//! on 127.0.0.1 without TLS.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

@@ -43,8 +43,8 @@ impl LogRelay {
         self.count.send_replace(queue.len());
     }
 
-    /// Sends lines until the stream closes. After a stream closed, the lines that it did not acknowledge are sent to the
-    /// next one.
+    /// Sends lines until the stream closes. After a stream closed, the lines that it did not acknowledge are sent to
+    /// the next one.
     pub(crate) async fn serve(&self, mut stream: Stream) {
         self.keepers.send_modify(|count| *count += 1);
         self.send(&mut stream).await;

@@ -72,7 +72,8 @@ impl RequestFindings {
         in_head.chain(plain).chain(packed).collect()
     }
 
-    /// Returns the text of the body if a question needs it: for a blocking finding in it. `None` if the text is too long.
+    /// Returns the text of the body if a question needs it: for a blocking finding in it. `None` if the text is too
+    /// long.
     pub(super) async fn text_for_question(&self, body: Option<&BufferedBody>) -> Option<Vec<u8>> {
         if self.in_body.blocks() { body?.text().await } else { Some(Vec::new()) }
     }
@@ -129,8 +130,8 @@ impl RequestFindings {
         DeniedRequest::new(Arc::new(self.redacted_info(permit, head)), refusal)
     }
 
-    /// Returns the approvals that the request needs, or `None` if a finding cannot be assigned to a value. `text` is that
-    /// of the body.
+    /// Returns the approvals that the request needs, or `None` if a finding cannot be assigned to a value. `text` is
+    /// that of the body.
     pub(super) fn approval_keys(&self, host: &str, text: &[u8]) -> Option<Vec<ApprovalKey>> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block;
         if self.in_body.packed.iter().any(|finding| blocks(&finding)) {

@@ -1,4 +1,5 @@
-//! Copies an image to a container registry and back with skopeo. The registry redirects to its blobs, as public ones do.
+//! Copies an image to a container registry and back with skopeo. The registry redirects to its blobs, as public ones
+//! do.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -383,8 +383,8 @@ async fn renaming(to: SocketAddr, host: String) -> SocketAddr {
     address
 }
 
-/// The cases of Autobahn that take seconds: all about the protocol, and the shortest of those about long messages (9) and
-/// compression (12, 13), which take minutes each group.
+/// The cases of Autobahn that take seconds: all about the protocol, and the shortest of those about long messages (9)
+/// and compression (12, 13), which take minutes each group.
 const QUICK_CASES: [&str; 20] = [
     "1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "10.*", "9.1.1", "9.2.1", "9.3.1", "9.4.1", "9.5.1",
     "9.6.1", "9.7.1", "9.8.1", "12.1.1", "12.2.1", "13.1.1", "13.3.1",
@@ -405,8 +405,8 @@ async fn all_of_autobahns_cases_have_the_same_outcome_as_without_the_proxy() {
 
 /// Runs cases of Autobahn through the proxy and without it: first its fuzzing client against its own server, then its
 /// fuzzing server against its own client. A case with the proxy must have the same outcome, or a better one.
-/// `NON-STRICT` is also accepted: after a violation, the proxy closes both sides before the answer to the message before it
-/// can arrive.
+/// `NON-STRICT` is also accepted: after a violation, the proxy closes both sides before the answer to the message
+/// before it can arrive.
 ///
 /// `BOTTLE_WSTEST` is the program `wstest` of Autobahn's test suite, which needs Python 2.
 #[expect(clippy::print_stderr, reason = "the figures are for who runs it with --nocapture")]

@@ -1,6 +1,6 @@
 //! Prepares an image for an agent. Adds a user and its home, a workspace, and links to the certificates that each
-//! launch provides, and gives the agent the folders in which it installs programs. Records the user and the home in labels
-//! of the image.
+//! launch provides, and gives the agent the folders in which it installs programs. Records the user and the home in
+//! labels of the image.
 //!
 //! No program of the image runs. This module creates a container without starting it, reads the image's user lists,
 //! uploads the missing files, and commits the result.
@@ -187,8 +187,8 @@ async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Er
     Ok(there)
 }
 
-/// Reads a short file of the container, and follows symbolic links to it. Returns an empty text if it does not exist or is
-/// not a regular file.
+/// Reads a short file of the container, and follows symbolic links to it. Returns an empty text if it does not exist or
+/// is not a regular file.
 async fn list(docker: &Docker, container: &str, path: &str) -> Result<String, Error> {
     let mut path = PathBuf::from(path);
     for _ in 0..=LINKS_MAX {

@@ -1,5 +1,5 @@
-//! Builds images, with the engine's classic builder unless a Dockerfile needs BuildKit. Also finds images and containers
-//! that an aborted build did not remove.
+//! Builds images, with the engine's classic builder unless a Dockerfile needs BuildKit. Also finds images and
+//! containers that an aborted build did not remove.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -120,8 +120,9 @@ async fn build_classic(
     id.ok_or_else(|| failure(&mut output, &ended()))
 }
 
-/// The name of the labelled Dockerfile in the build context, and the files that the classic builder needs in addition to
-/// those of the context. The builder removes the labelled Dockerfile from a user's folder, because `.dockerignore` names it.
+/// The name of the labelled Dockerfile in the build context, and the files that the classic builder needs in addition
+/// to those of the context. The builder removes the labelled Dockerfile from a user's folder, because `.dockerignore`
+/// names it.
 fn classic_texts(recipe: &Recipe, labelled: &str) -> (&'static str, Vec<(&'static str, Bytes)>) {
     let dockerfile = Bytes::from(labelled.to_owned());
     let Some(folder) = &recipe.folder else { return ("Dockerfile", vec![("Dockerfile", dockerfile)]) };
@@ -278,8 +279,8 @@ fn left(
     };
     let free = images.iter().filter(|image| !used.contains(&image.id));
     free.filter_map(|image| {
-        // A replaced agent image, a sidecars' image or one of the tools is removed by its name. If the image has another
-        // name, for example as a snapshot, it stays under that name.
+        // A replaced agent image, a sidecars' image or one of the tools is removed by its name. If the image has
+        // another name, for example as a snapshot, it stays under that name.
         let is_ours = |name: &str| [super::SIDECARS, super::TOOLS].iter().any(|own| is_named(own, name));
         let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_ours(name));
         Some(Unused {

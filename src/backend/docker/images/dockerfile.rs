@@ -1,5 +1,5 @@
-//! Parses a Dockerfile as far as a build needs it: its instructions, its base images, and whether it needs BuildKit or a
-//! build context. Also labels every stage, so that leftovers of builds can be found. The module has no side effects.
+//! Parses a Dockerfile as far as a build needs it: its instructions, its base images, and whether it needs BuildKit or
+//! a build context. Also labels every stage, so that leftovers of builds can be found. The module has no side effects.
 //!
 //! The engine's classic builder leaves an image without a name for every intermediate stage and for the last step of an
 //! aborted build. Each of these images results from a `FROM` instruction and has the labels that directly follow it.
@@ -209,8 +209,8 @@ impl Instruction {
 }
 
 impl Labelled {
-    /// Corrects the number of a line in the builder's message `dockerfile parse error line 3: CAUSE`, and names the user's
-    /// file. `None` for another message.
+    /// Corrects the number of a line in the builder's message `dockerfile parse error line 3: CAUSE`, and names the
+    /// user's file. `None` for another message.
     pub(super) fn parse_error(&self, message: &str, path: &str) -> Option<String> {
         let rest = message.split_once("arse error")?.1;
         let (number, cause) = rest.split_once("line ")?.1.split_once(':')?;

@@ -12,7 +12,8 @@ pub(super) const ACCOUNT_LABEL: &str = "bottle.account";
 /// The label that lists the image's instructions that have no effect in a bottle.
 pub(super) const LEFT_OUT_LABEL: &str = "bottle.left-out";
 
-/// The label of an image that is built from the user's Dockerfile: the ids of its base images by their references, as JSON.
+/// The label of an image that is built from the user's Dockerfile: the ids of its base images by their references, as
+/// JSON.
 pub(super) const BASES_LABEL: &str = "bottle.bases";
 /// The label of the tools' image: the time at which its packages were installed, in seconds since 1970.
 pub(super) const PACKAGES_LABEL: &str = "bottle.packages-at";

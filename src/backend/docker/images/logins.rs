@@ -103,7 +103,8 @@ impl Logins {
     /// The login at this registry, which [`registry_of`] returned. `None` if there is none.
     ///
     /// # Errors
-    /// The cause, as a sentence that names the registry, when a credential helper fails or the file has a damaged entry.
+    /// The cause, as a sentence that names the registry, when a credential helper fails or the file has a damaged
+    /// entry.
     pub(super) async fn at(&self, registry: &str) -> Result<Option<Login>, String> {
         let cannot = |why: String| format!("cannot get the login at {}: {why}", shown(registry));
         let helper = self.config.cred_helpers.get(registry).or(self.config.creds_store.as_ref());

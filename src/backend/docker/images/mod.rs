@@ -154,8 +154,8 @@ impl Images {
         self.is_podman.then_some(self.socket.as_path())
     }
 
-    /// The plan's agent image. Builds, pulls or loads the image if it does not exist. `secrets` contains the values of the
-    /// plan's secrets, by id.
+    /// The plan's agent image. Builds, pulls or loads the image if it does not exist. `secrets` contains the values of
+    /// the plan's secrets, by id.
     ///
     /// # Errors
     /// [`BackendError`] with the cause, the output of a failed build, and the user's next step.

@@ -69,7 +69,8 @@ impl Output {
         self.kept.drain(..from);
     }
 
-    /// The error of a failed build, with the end of the output. An error in the Dockerfile names the user's file and line.
+    /// The error of a failed build, with the end of the output. An error in the Dockerfile names the user's file and
+    /// line.
     pub(super) fn failure(
         &mut self,
         what: &BuildRequest<'_>,

@@ -21,8 +21,8 @@ const ABSENT: &str = "it is not on this engine";
 const ASKED: &str = "its registry is asked for a newer one";
 /// The reason for which an image is built with `--rebuild`.
 const AGAIN: &str = "`--rebuild` asks for it";
-/// The age in days at which the packages of the tools' image are reported as old. Debian publishes security updates every
-/// few days.
+/// The age in days at which the packages of the tools' image are reported as old. Debian publishes security updates
+/// every few days.
 const OLD_PACKAGES: i64 = 30;
 const DAY: i64 = 24 * 60 * 60;
 

@@ -10,8 +10,8 @@ use super::logins::{Login, Logins, registry_of, shown};
 use crate::backend::{BackendError, ProgressSink, Step};
 use crate::host::Host;
 
-/// Parts of registries' messages about a missing or wrong login. For a private image, many registries say that it does not
-/// exist.
+/// Parts of registries' messages about a missing or wrong login. For a private image, many registries say that it does
+/// not exist.
 const DENIED: [&str; 6] =
     ["unauthorized", "denied", "authentication required", "no basic auth", "may require", "not found"];
 

@@ -42,8 +42,8 @@ impl Recipe {
         hasher.finish()
     }
 
-    /// Writes the build context as a tar archive, with `texts` in addition or in place of files of the same path. Blocks
-    /// while it reads the user's folder.
+    /// Writes the build context as a tar archive, with `texts` in addition or in place of files of the same path.
+    /// Blocks while it reads the user's folder.
     ///
     /// # Errors
     /// When a file of the user's folder cannot be read, or a path is too long for an archive.

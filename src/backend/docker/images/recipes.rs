@@ -1,5 +1,5 @@
-//! The recipes of the images that `bottle` builds from its bundled Dockerfiles, and the names of images in messages. The
-//! module has no side effects.
+//! The recipes of the images that `bottle` builds from its bundled Dockerfiles, and the names of images in messages.
+//! The module has no side effects.
 
 use std::collections::BTreeMap;
 use std::path::Path;

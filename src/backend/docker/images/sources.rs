@@ -1,4 +1,5 @@
-//! Finds or makes the agent's image from each kind of source: a provider, a Dockerfile, a reference, a folder or archive.
+//! Finds or makes the agent's image from each kind of source: a provider, a Dockerfile, a reference, a folder or
+//! archive.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,7 +66,8 @@ impl Images {
         self.recipe_image(&tag, self.with_roots(recipe), request, renewal.rebuild, progress).await
     }
 
-    /// The image with the agents' tools on this base image, which all homes share. Builds the image if it does not exist.
+    /// The image with the agents' tools on this base image, which all homes share. Builds the image if it does not
+    /// exist.
     async fn tools(
         &self,
         base: &str,
@@ -188,8 +190,8 @@ impl Images {
         Ok(Builder::BuildKit { secrets: values.collect() })
     }
 
-    /// Pulls base images that are missing, or all of them, and returns their ids by their references. The build then uses
-    /// the images on the engine.
+    /// Pulls base images that are missing, or all of them, and returns their ids by their references. The build then
+    /// uses the images on the engine.
     async fn bases(
         &self,
         bases: &[Base],
@@ -225,8 +227,8 @@ impl Images {
         Ok(changed)
     }
 
-    /// The user's logins at the registries of these images. The engine uses them for images that [`Images::bases`] could
-    /// not pull first.
+    /// The user's logins at the registries of these images. The engine uses them for images that [`Images::bases`]
+    /// could not pull first.
     async fn logins(&self, bases: &[Base]) -> BTreeMap<String, Login> {
         let mut logins = BTreeMap::new();
         for registry in bases.iter().map(|base| registry_of(&base.reference)) {
@@ -271,8 +273,8 @@ impl Images {
         build::build(&self.long_running(), &self.socket, recipe, request, progress).await
     }
 
-    /// Adds the machine's trusted root certificates, for registries that are reached through a company's proxy. Only the
-    /// bundled Dockerfiles use them, and their images do not contain them.
+    /// Adds the machine's trusted root certificates, for registries that are reached through a company's proxy. Only
+    /// the bundled Dockerfiles use them, and their images do not contain them.
     fn with_roots(&self, recipe: Recipe) -> Recipe {
         let roots = Bytes::from(roots::of_this_machine());
         Recipe { extra_files: vec![("roots.pem", 0o644, roots)], ..recipe }

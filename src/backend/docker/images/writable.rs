@@ -31,8 +31,8 @@ pub(super) struct Folder {
     pub(super) modified: u64,
 }
 
-/// Lists `root` and the folders below it that root owns. A missing `root` counts as an empty folder. Empty if `root` is no
-/// folder.
+/// Lists `root` and the folders below it that root owns. A missing `root` counts as an empty folder. Empty if `root` is
+/// no folder.
 ///
 /// # Errors
 /// The engine's error.

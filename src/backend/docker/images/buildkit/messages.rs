@@ -1,5 +1,5 @@
-//! The messages of BuildKit's protocols, as far as a build needs them. The numbers are those of the files `control.proto`,
-//! `auth.proto` and `secrets.proto` of BuildKit. Unknown fields are ignored.
+//! The messages of BuildKit's protocols, as far as a build needs them. The numbers are those of the files
+//! `control.proto`, `auth.proto` and `secrets.proto` of BuildKit. Unknown fields are ignored.
 
 /// The request of `moby.filesync.v1.Auth/Credentials`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]

@@ -1,5 +1,5 @@
-//! Builds an image with the BuildKit that every supported engine contains. It is used for Dockerfiles that need it, and for
-//! builds with secrets.
+//! Builds an image with the BuildKit that every supported engine contains. It is used for Dockerfiles that need it, and
+//! for builds with secrets.
 //!
 //! ```text
 //! POST /build?version=2&session=ID ─ the context as tar ─► engine ─ lines of JSON: progress, the image's id

@@ -1,5 +1,5 @@
-//! The session of a build: a gRPC server on a connection to the engine, over which BuildKit asks for logins and secrets.
-//! Their values are only in memory.
+//! The session of a build: a gRPC server on a connection to the engine, over which BuildKit asks for logins and
+//! secrets. Their values are only in memory.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
