@@ -8,7 +8,7 @@ use bottle_contract::names::Name;
 use bottle_contract::route::{Dlp, OnMatch, OutboundDetector, PathMatch, RequestMatch, Route};
 use dialoguer::console::measure_text_width;
 
-use super::output::{Styles, inert};
+use super::output::{Styles, counted, inert};
 use crate::manifest::Place;
 use crate::manifest::git_gate::RefRules;
 use crate::resolve::{BottleChoice, GitUser, Resolved, ResolvedManifest, weakening_settings};
@@ -201,7 +201,8 @@ fn prompt(text: &str) -> Option<String> {
     let first = text.lines().next().filter(|line| !line.is_empty())?;
     let begin: String = first.chars().take(PROMPT).collect();
     let rest = if begin.len() < text.len() { "…" } else { "" };
-    Some(format!("{begin}{rest}  ({} characters)", text.chars().count()))
+    let characters = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
+    Some(format!("{begin}{rest}  ({})", counted(characters, "character")))
 }
 
 /// Describes the identity of the agent's commits; none if the manifests set none.
@@ -398,6 +399,7 @@ mod tests {
     fn shows_the_begin_and_length_of_a_prompt() {
         assert_eq!(prompt(" \n"), None);
         assert_eq!(prompt("Do it.\n").as_deref(), Some("Do it.  (6 characters)"));
+        assert_eq!(prompt("x").as_deref(), Some("x  (1 character)"));
         assert_eq!(prompt("Do it.\nNow.").as_deref(), Some("Do it.…  (11 characters)"));
         let long = "ü".repeat(100);
         let shown = prompt(&long).expect("a prompt");
