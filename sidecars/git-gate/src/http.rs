@@ -37,6 +37,7 @@ use crate::repo::Repo;
 use crate::report_status::{self, ReportStatus};
 use crate::request_body::{self, Beginning, read_beginning};
 use crate::upstream::Features;
+use crate::wants;
 
 /// The time limit between two chunks of a body, and for the wait for a permit. It is long because a client
 /// sends nothing while it builds a pack.
@@ -309,10 +310,10 @@ async fn exchange(
     if service == Service::Fetch && version == Some("version=2") {
         let permits = &gate.exchanges;
         beginning = read_beginning(&mut body, beginning, gzip, ls_refs::FIRST, permits).await;
-        if ls_refs::is_ls_refs(&beginning.decoded) {
+        if ls_refs::is_ls_refs(&beginning.decoded) || wants::is_fetch(&beginning.decoded) {
             beginning = read_beginning(&mut body, beginning, gzip, ls_refs::MOST_REQUEST, permits).await;
-            if let Some(list) = list_refs(&gate, &repo, &beginning.decoded).await {
-                return streamed(Either::Left(Full::new(list)), &result);
+            if let Some(answer) = answer_without_git(&gate, &repo, &beginning.decoded).await {
+                return streamed(Either::Left(Full::new(answer)), &result);
             }
         }
     }
@@ -366,6 +367,15 @@ async fn exchange(
     };
     tokio::spawn(work.in_current_span());
     streamed(Either::Right(StreamedBody(response)), &result)
+}
+
+/// Lists the refs, or prepares the mirror for a fetch. `None` if git has to answer from the mirror.
+async fn answer_without_git(gate: &Gate, repo: &Repo, request: &[u8]) -> Option<Bytes> {
+    if ls_refs::is_ls_refs(request) {
+        return list_refs(gate, repo, request).await;
+    }
+    let error = repo.fetch_wanted(&gate.fds, wants::wanted_ids(request)).await.err()?;
+    Some(refusal(Service::Fetch, &Refusal::from(Arc::new(error)).sentence()))
 }
 
 /// Lists the refs of the upstream, and fetches the objects of those refs outside the mirror that the client

@@ -14,6 +14,7 @@
 //! http                  smart HTTP endpoints; requests and responses are streamed
 //! request_body          request bodies on their way to git
 //! ls_refs               the list of refs for clients with protocol version 2
+//! wants                 the objects that clients with protocol version 2 want
 //! push_head             limits on the command list and the options of a push
 //! push_options          push options that the gate refuses
 //! report_status         git's response to a push, and messages that the gate inserts
@@ -63,5 +64,6 @@ mod ssh_control_master;
 mod tree_index;
 mod upstream;
 mod upstream_credentials;
+mod wants;
 
 pub use daemon::{FORWARD_SECONDS, GateConfig, NAME, run};

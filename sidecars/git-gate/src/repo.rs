@@ -285,6 +285,44 @@ impl Repo {
         Ok(())
     }
 
+    /// Fetches those of the `wanted` objects that the mirror does not have. If the upstream does not serve them,
+    /// git reports that to the client when it answers from the mirror.
+    pub(crate) async fn fetch_wanted(
+        &self,
+        fds: &ReservedFds,
+        mut wanted: HashSet<&str>,
+    ) -> Result<(), RefreshError> {
+        if let Ok(upstream) = self.upstream().await {
+            let listed: HashSet<&str> = upstream.refs.values().map(String::as_str).collect();
+            wanted.retain(|id| !listed.contains(id));
+        }
+        self.keep_missing(fds, &mut wanted).await?;
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        // The lock keeps the mirror from being recreated meanwhile.
+        let _fetched = self.fetched.lock().await;
+        self.fetch_objects(fds, &wanted)
+            .await
+            .or_else(|error| if error.is_outdated() { Ok(()) } else { Err(error) })
+    }
+
+    /// Removes the ids of objects that the mirror has.
+    async fn keep_missing(&self, fds: &ReservedFds, ids: &mut HashSet<&str>) -> Result<(), RefreshError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let input: String = ids.iter().flat_map(|id| [*id, "\n"]).collect();
+        let arguments = |_: &[i32]| ["cat-file", "--batch-check", "--buffer"].map(str::to_owned).into();
+        let checked = self.git.run_with_fds(fds, &[], arguments, input.as_bytes(), STEP_WITHIN).await;
+        let checked = checked.map_err(|error| self.mirror_error(error))?;
+        let listed = String::from_utf8_lossy(&checked.stdout);
+        let missing: HashSet<&str> =
+            listed.lines().filter_map(|line| line.strip_suffix(" missing")).collect();
+        ids.retain(|id| missing.contains(id));
+        Ok(())
+    }
+
     /// The target of the mirror's `HEAD`.
     pub(crate) fn head(&self) -> Option<String> {
         let head = fs::read_to_string(self.git.mirror.join("HEAD")).ok()?;

@@ -67,6 +67,12 @@ const FETCHES: &[Workflow] = &[
         "@git fetch -q origin $(git rev-parse origin/topic); cut -f1 .git/FETCH_HEAD",
         SAME,
     ),
+    (
+        "fetch of a commit that no ref reaches",
+        "@id=$(git -C ../../up.git commit-tree -m lost 'main^{tree}'); git fetch -q origin $id; cut -f1 .git/FETCH_HEAD",
+        SAME,
+    ),
+    ("fetch of a missing commit", "@git fetch -q origin $(printf %040d 1)", SAME),
     ("fetch without changes", "@git fetch --dry-run; git fetch; git for-each-ref", SAME),
     ("list of refs", "git ls-remote $URL", SAME),
     (
