@@ -138,6 +138,11 @@ const PUSHES: &[Workflow] = &[
     ),
     ("push --all", "@git checkout -q topic; $COMMIT; $NEW; git push -q --all", SAME),
     ("push --tags", "@git tag a; git tag b; git push -q --tags", SAME),
+    (
+        "push of 300 tags",
+        "@for n in $(seq 300); do echo create refs/tags/t$n HEAD; done | git update-ref --stdin; git push -q --tags",
+        Some("a push has at most 256 refs"),
+    ),
     ("push --follow-tags", "@$COMMIT; git tag -a -m t t; git push -q --follow-tags", SAME),
     (
         "push --mirror",
