@@ -38,6 +38,14 @@ const PI: Agent = Agent {
     header: "x-api-key",
 };
 
+/// Returns what a preserved bottle has on the engine: its container, which needs the volume of the proxy's sockets to
+/// start again, and the state of its sidecars.
+fn preserved(scene: &Scene, slug: &str) -> Vec<String> {
+    let name = |part: &str| format!("bottle-{}-{part}-{slug}", scene.home_hash());
+    let volumes = ["proxy", "state"].map(|part| format!("volume {}", name(part)));
+    std::iter::once(format!("container {}", name("agent"))).chain(volumes).collect()
+}
+
 /// Runs a task that leaves changes in the workspace. Then continues the conversation in the preserved
 /// container, and once more in a new container that gets the conversation from the host.
 fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
@@ -51,11 +59,11 @@ fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     scene.assert_prompted(skills);
     scene.assert_sent(header);
     let kept = format!("bottle-{}-agent-task", scene.home_hash());
-    assert_eq!(scene.on_the_engine(), [format!("container {kept}")], "{}", outcome.stderr);
+    assert_eq!(scene.on_the_engine(), preserved(&scene, "task"), "{}", outcome.stderr);
 
     let again = scene.go_on("Now the second task.")?;
     assert!(again.stdout.contains("The scripted task is done."), "{}", again.stdout);
-    assert_eq!(scene.on_the_engine(), [format!("container {kept}")], "{}", again.stderr);
+    assert_eq!(scene.on_the_engine(), preserved(&scene, "task"), "{}", again.stderr);
 
     assert!(docker(&["rm", "--force", "--volumes", &kept]).is_some());
     let anew = scene.go_on("And the third.")?;
@@ -78,7 +86,7 @@ fn works_on_a_terminal(test: &str, agent: &Agent, typed: &Typed<'_>) -> Result<(
     let left = scene.on_the_engine();
     let listed = scene.bottle(&["list"])?.stdout;
     if typed.choice == "keep" {
-        assert_eq!(left, [format!("container bottle-{}-agent-on-a-terminal", scene.home_hash())]);
+        assert_eq!(left, preserved(&scene, "on-a-terminal"));
         assert!(listed.contains("on-a-terminal") && listed.contains("preserved"), "{listed}");
     } else {
         assert_eq!((left, listed.as_str()), (Vec::new(), ""));
