@@ -76,14 +76,18 @@ pub(super) fn candidates(host: &Host) -> Result<Vec<Endpoint>, EngineError> {
     if let Some(address) = host.var("DOCKER_HOST") {
         return Ok(vec![from_address(Source::DockerHost, address)?]);
     }
-    let folder = host
-        .var("DOCKER_CONFIG")
-        .map_or_else(|| host.user_home.join(".docker"), |folder| host.cwd.join(folder));
+    let folder = config_folder(host);
     let name = host.var("DOCKER_CONTEXT").map(str::to_owned).or_else(|| current_context(&folder));
     match name.filter(|name| name != DEFAULT_CONTEXT) {
         Some(name) => Ok(vec![of_context(&folder, name)?]),
         None => Ok(places(host)),
     }
+}
+
+/// The folder with the configuration of the `docker` command.
+pub(super) fn config_folder(host: &Host) -> PathBuf {
+    let named = host.var("DOCKER_CONFIG");
+    named.map_or_else(|| host.user_home.join(".docker"), |folder| host.cwd.join(folder))
 }
 
 /// The part of `config.json` that is used.

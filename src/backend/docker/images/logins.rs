@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use zeroize::Zeroizing;
 
+use crate::backend::docker::endpoint::config_folder;
 use crate::host::{Host, plain_file};
 
 /// The key of Docker Hub in `config.json`.
@@ -83,9 +83,8 @@ impl Logins {
     /// # Errors
     /// The cause, as a sentence that names the file.
     pub(super) fn load(host: &Host) -> Result<Self, String> {
-        let folder = host.var("DOCKER_CONFIG").map_or_else(|| host.user_home.join(".docker"), PathBuf::from);
         // The file may be a link, for example into a folder of dotfiles.
-        let path = folder.join("config.json");
+        let path = config_folder(host).join("config.json");
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         let config = match plain_file::read(&real, CONFIG_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Config::default(),
