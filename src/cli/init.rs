@@ -65,11 +65,15 @@ fn shipped(host: &Host) -> Result<Vec<Written>, CliError> {
 fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, CliError> {
     if !folder.is_dir() {
         let theirs = host.bot_bottle_home();
-        let hint = (theirs != folder && theirs.is_dir())
-            .then(|| format!("`bottle init --import` without DIR reads {}", theirs.display()));
+        let hint = if theirs != folder && theirs.is_dir() {
+            format!("`bottle init --import` without DIR reads {}", theirs.display())
+        } else {
+            "`bottle init --import DIR` reads the folder that contains bot-bottle's `bottles` and `agents`"
+                .to_owned()
+        };
         return Err(CliError::usage(format!("there is no folder {}", folder.display()))
             .about(folder.display())
-            .hint_if(hint));
+            .hint(hint));
     }
     let (found, warnings) = import::read(folder, &Homes::from(host));
     for warning in &warnings {
