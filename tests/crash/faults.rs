@@ -519,7 +519,7 @@ fn a_kept_bottle_is_resumed_many_times() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: `.ci/run soak`"]
 fn a_kept_bottle_is_resumed_200_times() {
     let Some(mut turn) = Turn::take("a_kept_bottle_is_resumed_200_times") else { return };
     cycle(turn.world(), "more", 200);

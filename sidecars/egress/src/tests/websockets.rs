@@ -397,7 +397,7 @@ async fn autobahns_quick_cases_have_the_same_outcome_as_without_the_proxy() {
 
 /// `BOTTLE_WSTEST_CASES` selects cases, such as `12.*,13.*`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes more than an hour, and needs Autobahn's program"]
+#[ignore = "takes more than an hour, and needs Autobahn's program: `.ci/run soak`"]
 async fn all_of_autobahns_cases_have_the_same_outcome_as_without_the_proxy() {
     let cases = std::env::var("BOTTLE_WSTEST_CASES").unwrap_or_else(|_| "*".to_owned());
     compare_with_autobahn(&cases.split(',').collect::<Vec<_>>()).await;
