@@ -1,4 +1,4 @@
-//! Tries whether pid 1 of a bottle starts with a container runtime and finds no way out of it, and remembers the
+//! Tries whether pid 1 of a bottle starts with a container runtime and reaches nothing outside, and remembers the
 //! result.
 //!
 //! An engine lists runtimes whose program is missing (Podman lists every known one) or does not work with this kernel.

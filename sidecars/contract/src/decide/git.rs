@@ -191,7 +191,7 @@ fn is_word(segment: &str, word: &str) -> bool {
     rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Percent-decodes until the text no longer changes. Also decodes `%uXXXX`, which IIS supports.
+/// Percent-decodes until the text no longer changes. Also decodes `%u` and four digits, which IIS supports.
 pub(super) fn decoded(text: &str) -> String {
     let mut text = text.to_owned();
     if !text.contains('%') {
