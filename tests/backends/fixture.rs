@@ -337,7 +337,16 @@ impl Bottle<'_> {
     pub(crate) async fn shell(&self, script: &str) -> String {
         let channel = self.provisioned().await;
         let (output, _) = run(&channel, &["/bin/sh", "-c", script]).await.expect("shell");
+        close(channel).await;
         output
+    }
+
+    /// Connects to pid 1, runs a program and returns its output and exit.
+    pub(crate) async fn once(&self, argv: &[&str]) -> Result<(String, Exit), GuestEvent> {
+        let channel = self.connect().await;
+        let ended = run(&channel, argv).await;
+        close(channel).await;
+        ended
     }
 
     /// Creates a snapshot of the bottle.
@@ -388,6 +397,12 @@ impl Drop for Bottle<'_> {
             }
         }
     }
+}
+
+/// Closes a connection, so that another one can be opened. A stream of a container carries one at a time.
+pub(crate) async fn close(channel: Channel) {
+    channel.close();
+    channel.closed().await;
 }
 
 /// Runs a program in the bottle and returns its output and exit.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bottle::backend::{Origin, ProgressSink};
 
-use crate::fixture::{Bottle, Fixture, every_isolating_backend, run};
+use crate::fixture::{Bottle, Fixture, close, every_isolating_backend, run};
 
 /// The folder of a bottle's only snapshot, on backends that store snapshots in the home.
 fn stored(fixture: &Fixture, bottle: &Bottle<'_>) -> PathBuf {
@@ -32,8 +32,7 @@ fn layers(fixture: &Fixture, bottle: &Bottle<'_>) -> PathBuf {
 }
 
 async fn shell(bottle: &Bottle<'_>, script: &str) -> String {
-    let channel = bottle.connect().await;
-    run(&channel, &["/bin/sh", "-c", script]).await.expect("ran").0
+    bottle.once(&["/bin/sh", "-c", script]).await.expect("ran").0
 }
 
 /// A script that prints, for each file in the home, the attributes that a snapshot preserves, except extended
@@ -67,7 +66,7 @@ async fn a_snapshot_preserves_file_content_and_attributes() {
         bottle.remove().await;
         for snapshot in [one, two] {
             let again = fixture.bottle_from("faithful", Origin::Snapshot(snapshot)).await;
-            again.provisioned().await;
+            close(again.provisioned().await).await;
             assert_eq!(shell(&again, DESCRIBE).await, described, "{}", fixture.name());
             let read = shell(
                 &again,

@@ -20,8 +20,7 @@ async fn fixture() -> Option<Fixture> {
 }
 
 async fn shell(bottle: &Bottle<'_>, script: &str) -> String {
-    let channel = bottle.connect().await;
-    run(&channel, &["/bin/sh", "-c", script]).await.expect("ran").0
+    bottle.once(&["/bin/sh", "-c", script]).await.expect("ran").0
 }
 
 /// The folder of a snapshot's system files.

@@ -8,7 +8,7 @@ use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Limited, O
 use bottle_test_support::home::TestHome;
 
 use crate::attempts;
-use crate::fixture::{Bottle, Fixture, every_isolating_backend, run};
+use crate::fixture::{Bottle, Fixture, close, every_isolating_backend};
 
 /// Time limit for a limit to take effect on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,16 +19,14 @@ async fn limited<'a>(fixture: &'a Fixture, slug: &str, resources: Resources) -> 
     planned.resources = resources.clone();
     fixture.backend.supports(&planned).ok()?;
     let bottle = fixture.bottle_with(slug, Prepared::default(), resources).await;
-    bottle.provisioned().await;
+    close(bottle.provisioned().await).await;
     Some(bottle)
 }
 
 /// Runs a script in a provisioned bottle and returns its output and exit. Files in a tmpfs belong to no process, so the
 /// kernel may kill pid 1 to free their memory. That counts as if it had killed every process.
 async fn ends(bottle: &Bottle<'_>, script: &str) -> (String, Exit) {
-    let channel = bottle.connect().await;
-    let argv = ["/usr/bin/python3", "-c", script];
-    let ended = tokio::time::timeout(PATIENCE, run(&channel, &argv)).await;
+    let ended = tokio::time::timeout(PATIENCE, bottle.once(&["/usr/bin/python3", "-c", script])).await;
     ended.expect("noticed in time").unwrap_or_else(|gone| (format!("{gone:?}"), Exit::Signal(9)))
 }
 
@@ -61,7 +59,7 @@ async fn a_fork_bomb_stays_in_its_bottle() {
         print(made)\n";
     for fixture in every_isolating_backend().await {
         let other = fixture.bottle("quiet").await;
-        other.provisioned().await;
+        close(other.provisioned().await).await;
         let small = Resources { pids: Some(64), ..Resources::default() };
         let bottle = limited(&fixture, "bomb", small).await.expect("processes are limited everywhere");
         let (said, _) = ends(&bottle, bomb).await;

@@ -103,8 +103,8 @@ impl Channel {
         self.keep.0.closed().await
     }
 
-    /// Closes the connection. The connection accepts no new frames, and writes queued frames for at most two
-    /// seconds. [`Channel::closed`] resolves after that.
+    /// Closes the connection. The connection accepts no new frames, writes queued frames for at most two seconds,
+    /// and is shut down within two more. [`Channel::closed`] resolves after that.
     pub fn close(&self) {
         self.keep.0.close("closed by this side");
     }

@@ -73,14 +73,19 @@ impl Shared {
         }
     }
 
-    fn lose(&self, closed: &Closed) {
+    /// Ends all streams, and returns the reason.
+    fn lose(&self, closed: Closed) -> Closed {
         let mut table = self.table();
-        let closed = table.closed.clone().unwrap_or_else(|| closed.clone());
+        let closed = table.closed.clone().unwrap_or(closed);
         table.lose(&closed);
         drop(table);
-        self.closed.send_replace(Some(closed));
         self.arrivals.notify_one();
         self.idle.notify_waiters();
+        closed
+    }
+
+    fn publish(&self, closed: Closed) {
+        self.closed.send_replace(Some(closed));
     }
 }
 
@@ -89,7 +94,8 @@ struct Lost<'a>(&'a Shared);
 
 impl Drop for Lost<'_> {
     fn drop(&mut self) {
-        self.0.lose(&Closed::because("its task was dropped"));
+        let closed = self.0.lose(Closed::because("its task was dropped"));
+        self.0.publish(closed);
     }
 }
 
@@ -109,12 +115,17 @@ where
             () = deadline(shared) => Closed::because("closed by this side"),
         }
     };
-    shared.lose(&closed);
-    drop(lost);
+    let by_this_side = shared.table().closed.is_some();
+    let closed = shared.lose(closed);
     tracing::debug!(%closed, "channel closed");
+    // A peer that ended can leave a stream that accepts nothing, so its end is reported before the shutdown.
+    if !by_this_side {
+        shared.publish(closed);
+    }
     if let Ok(Err(error)) = tokio::time::timeout(CLOSE_TIMEOUT, writer.shutdown()).await {
         tracing::trace!(%error, "connection not shut down");
     }
+    drop(lost);
 }
 
 async fn deadline(shared: &Shared) {

@@ -78,6 +78,27 @@ where
     Ok(channel)
 }
 
+/// Connects while an engine copies the bytes of both directions.
+async fn connect_through(
+    near: DuplexStream,
+    reads: &mut ReadHalf<DuplexStream>,
+    to_inside: &mut WriteHalf<DuplexStream>,
+    writes: &mut WriteHalf<DuplexStream>,
+    from_inside: &mut ReadHalf<DuplexStream>,
+) -> Channel {
+    let connected = async {
+        let channel = connect(near).await.unwrap();
+        echoes(&channel, b"first").await;
+        channel
+    };
+    tokio::select! {
+        channel = connected => channel,
+        _ = async { tokio::join!(tokio::io::copy(reads, to_inside), tokio::io::copy(from_inside, writes)) } => {
+            panic!("the stream ended")
+        }
+    }
+}
+
 /// Checks that the peer echoes `bytes`.
 async fn echoes(channel: &Channel, bytes: &[u8]) {
     let (sender, mut receiver) = channel.open(&"echo").await.unwrap().split();
@@ -208,6 +229,59 @@ async fn closing_ends_the_container_side_and_the_next_keeper_connects() {
     assert_eq!(why, "the peer closed the connection");
     drop(engine);
     echoes(&connect(attach()).await.unwrap(), b"second").await;
+}
+
+/// An engine may deliver the last bytes of one client after the first bytes of the next one. A client must therefore
+/// not report the end of its connection before the container has read all its bytes.
+#[tokio::test]
+async fn closing_waits_until_the_container_has_read_everything() {
+    let Stream { mut to_inside, mut from_inside, .. } = stream();
+    let (near, far) = duplex(4 * PIPE);
+    let (mut reads, mut writes) = tokio::io::split(far);
+    let channel = connect_through(near, &mut reads, &mut to_inside, &mut writes, &mut from_inside).await;
+    channel.close();
+    let mut held = vec![0; RUN];
+    reads.read_exact(&mut held).await.unwrap();
+    assert!(timeout(Duration::from_millis(100), channel.closed()).await.is_err());
+    to_inside.write_all(&held).await.unwrap();
+    let back = tokio::io::copy(&mut from_inside, &mut writes);
+    tokio::select! {
+        closed = timeout(SOON, channel.closed()) => assert_eq!(closed.unwrap().to_string(), "closed by this side"),
+        _ = back => panic!("the container ended"),
+    }
+}
+
+/// Only the container's notice ends the client that another one replaces, so that client writes nothing more.
+#[tokio::test]
+async fn a_replaced_client_writes_nothing() {
+    let Stream { mut to_inside, mut from_inside, .. } = stream();
+    let (near, far) = duplex(4 * PIPE);
+    let (mut reads, mut writes) = tokio::io::split(far);
+    let first = connect_through(near, &mut reads, &mut to_inside, &mut writes, &mut from_inside).await;
+    let (second_near, second_far) = duplex(4 * PIPE);
+    let (mut second_reads, mut second_writes) = tokio::io::split(second_far);
+    // Both attached clients receive the container's output.
+    let back = async {
+        let mut piece = vec![0; PIPE];
+        while let Ok(read @ 1..) = from_inside.read(&mut piece).await {
+            let _ = writes.write_all(&piece[..read]).await;
+            second_writes.write_all(&piece[..read]).await.unwrap();
+        }
+    };
+    let towards = tokio::io::copy(&mut second_reads, &mut to_inside);
+    let replaced = async {
+        let second = connect(second_near).await.unwrap();
+        timeout(SOON, first.closed()).await.expect("the first client's end");
+        let mut written = Vec::new();
+        drop(first);
+        timeout(SOON, reads.read_to_end(&mut written)).await.expect("the end").unwrap();
+        assert!(written.is_empty(), "{} bytes", written.len());
+        echoes(&second, b"second").await;
+    };
+    tokio::select! {
+        () = replaced => {}
+        _ = async { tokio::join!(back, towards) } => panic!("the container ended"),
+    }
 }
 
 #[tokio::test]

@@ -45,7 +45,8 @@ struct Wire<R, W> {
     count: u64,
     /// Whether the latest connection is still open.
     live: bool,
-    /// Whether this side ended the connection and the host has not been notified.
+    /// Whether the latest connection ended and the host has not been notified. A host that closes the connection
+    /// waits for this notice. Until then, its last bytes may be on the way, and would end the next connection.
     close_pending: bool,
 }
 
@@ -186,7 +187,7 @@ impl<R: AsyncRead + Unpin, W> AsyncRead for Connection<R, W> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Some(mut wire) = self.wire() else { return Poll::Ready(Ok(())) };
         ready!(wire.fill(cx))?;
-        let Wire { piece, unread, zeros, live, .. } = &mut *wire;
+        let Wire { piece, unread, zeros, live, close_pending, .. } = &mut *wire;
         let bytes = &piece[unread.clone()];
         let bytes = &bytes[..bytes.len().min(buf.remaining())];
         let run = zeros.count(bytes);
@@ -195,6 +196,7 @@ impl<R: AsyncRead + Unpin, W> AsyncRead for Connection<R, W> {
         unread.start += bytes.len();
         if run.is_some() {
             *live = false;
+            *close_pending = true;
             self.shared.ended.notify_one();
         }
         Poll::Ready(Ok(()))

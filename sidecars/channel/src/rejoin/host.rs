@@ -100,7 +100,8 @@ fn lost(error: io::Error) -> ChannelError {
 }
 
 /// One of several connections on a stream. Reads return the end when the container closes the connection.
-/// Shutting it down closes the connection for the container and leaves the stream open.
+/// Shutting it down closes the connection for the container, waits until the container has read everything that
+/// was written, and leaves the stream open.
 #[derive(Debug)]
 pub struct Rejoined<IO> {
     io: IO,
@@ -138,7 +139,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Rejoined<IO> {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
@@ -148,6 +149,10 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // If the container ended the connection, zeros would end the next one, which may exist already.
+        if self.ended {
+            return self.poll_flush(cx);
+        }
         while self.closed < RUN {
             let zeros = [0; BUFFER_SIZE];
             let some = BUFFER_SIZE.min(RUN - self.closed);
@@ -156,6 +161,16 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
                 written => self.closed += written,
             }
         }
-        self.poll_flush(cx)
+        ready!(self.as_mut().poll_flush(cx))?;
+        // After the container's notice, no byte of this connection is on the way. Otherwise the engine could
+        // deliver the zeros after the opening of the next connection, and end that one.
+        let mut skipped = [0; BUFFER_SIZE];
+        loop {
+            let mut skipped = ReadBuf::new(&mut skipped);
+            ready!(self.as_mut().poll_read(cx, &mut skipped))?;
+            if skipped.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 }
