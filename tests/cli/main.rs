@@ -22,7 +22,7 @@
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
 //! - `conversations`: exported conversations, and their continuation
-//! - `forge_tools`: the command-line program of a forge, in a bottle with a gated repository
+//! - `forge_tools`: the command-line programs of forges, in a bottle with a gated repository
 //! - `freezing`: snapshots saved, listed and removed
 //! - `resuming`: preserved and committed bottles started again
 //! - `pulling`: `pull` and `diff`

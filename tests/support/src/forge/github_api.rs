@@ -1,89 +1,38 @@
-//! A fake of the part of GitHub's API that `gh` uses for pull requests, for one repository.
+//! The part of GitHub's API that `gh` uses for pull requests.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use anyhow::Result;
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use http::request::Parts;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::tool_api::{PullRequest, Repository};
 use super::{REPOSITORY, TOKEN};
-use crate::authority::{Alpn, Authority, Leaf};
-use crate::body::whole;
-use crate::server::{Answer, Server, handler};
 
-/// A running fake of GitHub's API. Its repository is [`REPOSITORY`], and it accepts only [`TOKEN`].
-pub struct GithubApi {
-    server: Server,
-    state: Arc<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Whether a client has created the pull request.
-    created: AtomicBool,
-    /// The branch of the pull request.
-    head: Mutex<String>,
-}
-
-impl GithubApi {
-    /// Starts the server with a certificate for `api.github.com`.
-    ///
-    /// # Errors
-    /// Returns an error if the server cannot be started.
-    pub fn start(authority: &Authority) -> Result<Self> {
-        let state = Arc::<State>::default();
-        let tls = authority.server_config(&["api.github.com"], Leaf::Valid, Alpn::Both)?;
-        let server = Server::start(0, Some(tls), handler(Arc::clone(&state), respond))?;
-        Ok(Self { server, state })
-    }
-
-    /// Returns the address on which the server listens.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.server.address()
-    }
-
-    /// Returns the branch for which a client created a pull request; none if no client created one.
-    #[must_use]
-    pub fn pull_request(&self) -> Option<String> {
-        let created = self.state.created.load(Ordering::SeqCst);
-        created.then(|| self.state.head.lock().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-}
-
-async fn respond(state: Arc<State>, request: Request<Incoming>) -> Answer {
-    let authorized = request.headers().get("authorization").is_some_and(|value| {
+/// Answers a request. Like GitHub, it takes the token from the header `Authorization`.
+pub(super) fn respond(repository: &mut Repository, head: &Parts, body: &[u8]) -> (StatusCode, Value) {
+    let authorized = head.headers.get("authorization").is_some_and(|value| {
         [format!("Bearer {TOKEN}"), format!("token {TOKEN}")].iter().any(|known| value == known)
     });
-    let (head, body) = request.into_parts();
-    let body = body.collect().await.ok()?.to_bytes();
-    let (status, answer) = match (authorized, &head.method, head.uri.path()) {
+    match (authorized, &head.method, head.uri.path()) {
         (false, ..) => (StatusCode::UNAUTHORIZED, json!({"message": "Bad credentials"})),
-        (true, &Method::POST, "/graphql") => {
-            (StatusCode::OK, graphql(&state, &serde_json::from_slice(&body).ok()?))
-        }
+        (true, &Method::POST, "/graphql") => match serde_json::from_slice(body) {
+            Ok(request) => (StatusCode::OK, graphql(repository, &request)),
+            Err(_) => (StatusCode::BAD_REQUEST, json!({"message": "Problems parsing JSON"})),
+        },
         _ => (StatusCode::NOT_FOUND, json!({"message": "Not Found"})),
-    };
-    let response =
-        Response::builder().status(status).header("content-type", "application/json; charset=utf-8");
-    response.body(whole(answer.to_string())).ok()
+    }
 }
 
 /// Answers a GraphQL request. The answer contains every field that `gh` may have selected.
-fn graphql(state: &State, request: &Value) -> Value {
+fn graphql(repository: &mut Repository, request: &Value) -> Value {
     let query = request["query"].as_str().unwrap_or_default();
     let (owner, name) = REPOSITORY.split_once('/').unwrap_or_default();
     let variables = &request["variables"];
-    let url = format!("https://github.com/{REPOSITORY}/pull/7");
+    let url = format!("https://{}/{REPOSITORY}/pull/7", repository.host);
     if query.contains("createPullRequest") {
         let input = &variables["input"];
-        *state.head.lock().unwrap_or_else(PoisonError::into_inner) =
-            input["headRefName"].as_str().unwrap_or_default().to_owned();
-        state.created.store(true, Ordering::SeqCst);
+        let text = |key: &str| input[key].as_str().unwrap_or_default().to_owned();
+        repository.pull_request =
+            Some(PullRequest { title: text("title"), head: text("headRefName"), base: text("baseRefName") });
         return json!({"data": {"createPullRequest": {"pullRequest": {"id": "PR_7", "url": url}}}});
     }
     let asked = variables["repo"].as_str().or(variables["name"].as_str());
@@ -91,13 +40,14 @@ fn graphql(state: &State, request: &Value) -> Value {
         return json!({"errors": [{"type": "NOT_FOUND", "message": "Could not resolve to a Repository"}]});
     }
     if query.contains("pullRequests(") {
-        let pull_request = json!({
-            "number": 7, "title": "Change", "state": "OPEN", "url": url, "headRefName": "work",
-            "headRepositoryOwner": {"id": "U_1", "login": owner}, "isCrossRepository": false, "isDraft": false,
-            "createdAt": "2026-01-01T00:00:00Z",
-        });
-        let nodes: Vec<_> =
-            state.created.load(Ordering::SeqCst).then_some(pull_request).into_iter().collect();
+        let shown = |of: &PullRequest| {
+            json!({
+                "number": 7, "title": of.title, "state": "OPEN", "url": url, "headRefName": of.head,
+                "headRepositoryOwner": {"id": "U_1", "login": owner}, "isCrossRepository": false,
+                "isDraft": false, "createdAt": "2026-01-01T00:00:00Z",
+            })
+        };
+        let nodes: Vec<_> = repository.pull_request.iter().map(shown).collect();
         let page = json!({"hasNextPage": false, "endCursor": ""});
         let list = json!({"totalCount": nodes.len(), "nodes": nodes, "pageInfo": page});
         return json!({"data": {"repository": {"pullRequests": list, "defaultBranchRef": {"name": "main"}}}});

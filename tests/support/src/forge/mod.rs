@@ -7,12 +7,16 @@
 //! ```
 //! The server validates requests as the real forges do, and records violations. It can inject faults: error
 //! responses, requests without a response, and connections that are closed after the request was processed.
+//!
+//! [`ToolApi`] is a separate server: the API for pull requests of GitHub or GitLab.
 
 mod github_api;
+mod gitlab_api;
 mod ssh;
+mod tool_api;
 
-pub use github_api::GithubApi;
 pub use ssh::GitHost;
+pub use tool_api::{PullRequest, ToolApi};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
