@@ -25,7 +25,9 @@ pub(crate) fn run() -> Result<()> {
     let target = target()?;
     let built = build(root, target)?;
     let program = fs::read(&built).with_context(|| format!("read {}", built.display()))?;
-    elf::expect_static(&program).map_err(|why| anyhow!("{} {why}", built.display()))?;
+    let file = fs::File::open(&built)?;
+    let checked = elf::expect_static(&file).and_then(|()| elf::build_id(&file));
+    checked.map_err(|why| anyhow!("{} {why}", built.display()))?;
     let has_test_parts = program.windows(TEST_PART.len()).any(|bytes| bytes == TEST_PART);
     ensure!(!has_test_parts, "{} has the parts for tests", built.display());
     let output = root.join(OUTPUT);
@@ -51,12 +53,15 @@ fn target() -> Result<&'static str> {
 }
 
 /// Returns the compiler's flags: the program is static, without symbols, and has relative relocations in their compact
-/// form. On x86-64, the toolchain's own linker also merges functions with the same code. A panic message has its file
+/// form, and a build id, by which `bottle` recognizes it. On x86-64, the toolchain's own linker also merges functions with the same code. A panic message has its file
 /// and line without symbols, which are a third of the program. The profile in `Cargo.toml` cannot remove them, because
 /// cargo ignores its `strip` for a package with an own section.
 fn flags() -> String {
-    let mut flags =
-        vec!["target-feature=+crt-static", "strip=symbols", "link-arg=-Wl,-z,pack-relative-relocs"];
+    let mut flags = vec![
+        "target-feature=+crt-static",
+        "strip=symbols",
+        "link-arg=-Wl,-z,pack-relative-relocs,--build-id=sha1",
+    ];
     if cfg!(target_arch = "x86_64") {
         flags.push("link-arg=-Wl,--icf=all");
     }

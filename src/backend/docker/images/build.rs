@@ -218,7 +218,7 @@ pub(super) async fn unused(
     let (steps, others): (Vec<_>, Vec<_>) =
         containers.into_iter().partition(|container| is_leftover_step(container, home));
     let used: Vec<String> = others.into_iter().filter_map(|container| container.image_id).collect();
-    let program = program.map(|program| program.hash.as_str());
+    let program = program.map(|program| program.id.as_str());
     // Containers of build steps are listed before the images that they use.
     let steps = steps.into_iter().filter_map(|step| {
         let why = "an interrupted build ran a step in it".to_owned();

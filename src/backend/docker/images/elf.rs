@@ -1,35 +1,40 @@
-//! Checks that a program is a static ELF file. `xtask` also compiles this file, to check its own builds by the same
-//! rules, so the file uses only the standard library.
+//! Reads the facts that decide whether a file is a static program for containers, and the identity of its build. Only
+//! the tables are read, because the whole program takes longer to read than all queries to an engine.
+//!
+//! `xtask` also compiles this file, to check its own builds by the same rules, so the file uses only the standard
+//! library.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 
 /// Program header of the dynamic section. A static position-independent program has this section too.
 const PT_DYNAMIC: u32 = 2;
 /// Program header that names the interpreter which loads the program.
 const PT_INTERP: u32 = 3;
+/// Program header of notes.
+const PT_NOTE: u32 = 4;
 /// Dynamic entry that ends the section.
 const DT_NULL: u64 = 0;
 /// Dynamic entry that names a required shared library.
 const DT_NEEDED: u64 = 1;
-/// The error for a program that needs an interpreter. The first page of the file is enough to detect it.
-pub(crate) const INTERPRETED: Why = "is dynamic: it names an interpreter";
+/// The note with the build id: a hash of the program that the linker computes (`--build-id`).
+const NT_GNU_BUILD_ID: u32 = 3;
+/// The length limit of a build id in bytes. Linkers write 8 to 32.
+const BUILD_ID_MAX: usize = 64;
 /// The error for a file that ends inside one of its tables.
 const TRUNCATED: Why = "is truncated";
 
 /// Why a program cannot be used, as the end of a sentence that begins with its name.
 pub(crate) type Why = &'static str;
 
-/// Fails unless these bytes are a 64-bit little-endian ELF program that needs no interpreter and no shared library.
-pub(crate) fn expect_static(program: &[u8]) -> Result<(), Why> {
-    if !program.starts_with(b"\x7fELF\x02\x01") {
-        return Err("is not a 64-bit little-endian ELF program");
-    }
-    let table = place(word(program, 32)?)?;
-    let size = usize::from(u16::from_le_bytes(bytes(program, 54)?));
-    let count = usize::from(u16::from_le_bytes(bytes(program, 56)?));
-    for entry in 0..count {
-        let header = table.checked_add(entry * size).ok_or(TRUNCATED)?;
-        match u32::from_le_bytes(bytes(program, header)?) {
-            PT_INTERP => return Err(INTERPRETED),
-            PT_DYNAMIC => expect_no_library(program, place(word(program, header + 8)?)?)?,
+/// Fails unless the file is a 64-bit little-endian ELF program that needs no interpreter and no shared library.
+pub(crate) fn expect_static(program: &File) -> Result<(), Why> {
+    for (kind, offset, _) in headers(program)? {
+        match kind {
+            PT_INTERP => return Err("is dynamic: it names an interpreter"),
+            PT_DYNAMIC => expect_no_library(program, offset)?,
             _ => {}
         }
     }
@@ -38,7 +43,7 @@ pub(crate) fn expect_static(program: &[u8]) -> Result<(), Why> {
 
 /// Returns the program's processor architecture, as container engines name it (`amd64`, `arm64`). `None` for other
 /// ones.
-pub(crate) fn architecture(program: &[u8]) -> Option<&'static str> {
+pub(crate) fn architecture(program: &File) -> Option<&'static str> {
     match u16::from_le_bytes(bytes(program, 18).ok()?) {
         62 => Some("amd64"),
         183 => Some("arm64"),
@@ -46,35 +51,96 @@ pub(crate) fn architecture(program: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn expect_no_library(program: &[u8], mut at: usize) -> Result<(), Why> {
+/// Returns the build id in hexadecimal. Two programs with different content have different ids.
+pub(crate) fn build_id(program: &File) -> Result<String, Why> {
+    for (kind, offset, size) in headers(program)? {
+        // No file is longer, so the sums below cannot overflow.
+        let end = offset.checked_add(size).filter(|end| *end < 1 << 62).ok_or(TRUNCATED)?;
+        let mut at = offset;
+        while kind == PT_NOTE && at < end {
+            let name = half(program, at)?;
+            let length = half(program, at + 4)?;
+            let content = at + 12 + u64::from(name).next_multiple_of(4);
+            let size = usize::try_from(length).map_err(|_| TRUNCATED)?;
+            if half(program, at + 8)? == NT_GNU_BUILD_ID
+                && name == 4
+                && &bytes(program, at + 12)? == b"GNU\0"
+                && (1..=BUILD_ID_MAX).contains(&size)
+            {
+                let mut id = [0; BUILD_ID_MAX];
+                read(program, content, &mut id[..size])?;
+                return Ok(id[..size].iter().fold(String::new(), |mut text, byte| {
+                    // Writing to a string cannot fail.
+                    let _ = write!(text, "{byte:02x}");
+                    text
+                }));
+            }
+            at = content + u64::from(length).next_multiple_of(4);
+        }
+    }
+    Err("has no build id")
+}
+
+/// The program headers: the type, the offset and the size of each segment.
+fn headers(program: &File) -> Result<Vec<(u32, u64, u64)>, Why> {
+    if bytes(program, 0).is_ok_and(|magic| &magic != b"\x7fELF\x02\x01") {
+        return Err("is not a 64-bit little-endian ELF program");
+    }
+    let table = word(program, 32)?;
+    let size = u64::from(u16::from_le_bytes(bytes(program, 54)?));
+    let count = u64::from(u16::from_le_bytes(bytes(program, 56)?));
+    let header = |entry| {
+        let at = table.checked_add(entry * size).ok_or(TRUNCATED)?;
+        Ok((half(program, at)?, word(program, at.saturating_add(8))?, word(program, at.saturating_add(32))?))
+    };
+    (0..count).map(header).collect()
+}
+
+fn expect_no_library(program: &File, mut at: u64) -> Result<(), Why> {
     loop {
         match word(program, at)? {
             DT_NULL => return Ok(()),
             DT_NEEDED => return Err("is dynamic: it needs a shared library"),
-            _ => at += 16,
+            _ => at = at.checked_add(16).ok_or(TRUNCATED)?,
         }
     }
 }
 
-fn place(offset: u64) -> Result<usize, Why> {
-    usize::try_from(offset).map_err(|_| TRUNCATED)
+fn half(program: &File, at: u64) -> Result<u32, Why> {
+    Ok(u32::from_le_bytes(bytes(program, at)?))
 }
 
-fn word(program: &[u8], at: usize) -> Result<u64, Why> {
+fn word(program: &File, at: u64) -> Result<u64, Why> {
     Ok(u64::from_le_bytes(bytes(program, at)?))
 }
 
-fn bytes<const N: usize>(program: &[u8], at: usize) -> Result<[u8; N], Why> {
-    let slice = at.checked_add(N).and_then(|end| program.get(at..end)).ok_or(TRUNCATED)?;
-    slice.try_into().map_err(|_| TRUNCATED)
+fn bytes<const N: usize>(program: &File, at: u64) -> Result<[u8; N], Why> {
+    let mut bytes = [0; N];
+    read(program, at, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn read(program: &File, at: u64, into: &mut [u8]) -> Result<(), Why> {
+    program.read_exact_at(into, at).map_err(|error| match error.kind() {
+        // The kernel refuses offsets above 2^63.
+        ErrorKind::UnexpectedEof | ErrorKind::InvalidInput => TRUNCATED,
+        _ => "cannot be read",
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An ELF file that has program headers of these types and a dynamic section with these tags.
-    fn program(kinds: &[u32], tags: &[u64]) -> Vec<u8> {
+    /// A file with this content.
+    fn file(content: &[u8]) -> File {
+        let file = tempfile::tempfile().expect("a temporary file");
+        file.write_all_at(content, 0).expect("written");
+        file
+    }
+
+    /// An ELF file whose program headers have these types and all mean the same content.
+    fn program(kinds: &[u32], content: &[u8]) -> Vec<u8> {
         let mut elf = vec![0; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         elf[32] = 64;
@@ -85,13 +151,29 @@ mod tests {
             elf.extend_from_slice(&kind.to_le_bytes());
             elf.extend_from_slice(&[0; 4]);
             elf.extend_from_slice(&section.to_le_bytes());
-            elf.extend_from_slice(&[0; 40]);
+            elf.extend_from_slice(&[0; 16]);
+            elf.extend_from_slice(&(content.len() as u64).to_le_bytes());
+            elf.extend_from_slice(&[0; 16]);
         }
-        for tag in tags {
-            elf.extend_from_slice(&tag.to_le_bytes());
-            elf.extend_from_slice(&[0; 8]);
-        }
+        elf.extend_from_slice(content);
         elf
+    }
+
+    fn dynamic(tags: &[u64]) -> Vec<u8> {
+        tags.iter().flat_map(|tag| tag.to_le_bytes().into_iter().chain([0; 8])).collect()
+    }
+
+    fn note(name: &[u8], kind: u32, content: &[u8]) -> Vec<u8> {
+        let mut note = Vec::new();
+        for half in [name.len(), content.len()] {
+            note.extend_from_slice(&u32::try_from(half).expect("short").to_le_bytes());
+        }
+        note.extend_from_slice(&kind.to_le_bytes());
+        for part in [name, content] {
+            note.extend_from_slice(part);
+            note.resize(note.len().next_multiple_of(4), 0);
+        }
+        note
     }
 
     #[test]
@@ -104,16 +186,44 @@ mod tests {
             // A truncated section, which has no end entry.
             (&[2], &[5], false),
         ] {
-            assert_eq!(expect_static(&program(kinds, tags)).is_ok(), verdict, "{kinds:?} {tags:?}");
+            let program = file(&program(kinds, &dynamic(tags)));
+            assert_eq!(expect_static(&program).is_ok(), verdict, "{kinds:?} {tags:?}");
         }
         for cut in [0, 5, 40, 66] {
-            assert!(expect_static(&program(&[1], &[])[..cut]).is_err(), "{cut}");
+            assert!(expect_static(&file(&program(&[1], &[])[..cut])).is_err(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn finds_the_build_id_among_the_notes() {
+        let id = note(b"GNU\0", NT_GNU_BUILD_ID, &[0xab, 0x01, 0x02]);
+        let others = [note(b"GNU\0", 1, &[7; 5]), note(b"FreeBSD\0", NT_GNU_BUILD_ID, &[8; 4])].concat();
+        let id_of = |kinds: &[u32], content: &[u8]| build_id(&file(&program(kinds, content)));
+        assert_eq!(id_of(&[1, 4], &[others.clone(), id.clone()].concat()), Ok("ab0102".to_owned()));
+        assert_eq!(id_of(&[4], &id), Ok("ab0102".to_owned()));
+        for (kinds, content) in [(&[1][..], id.clone()), (&[4], others), (&[], id.clone())] {
+            assert_eq!(id_of(kinds, &content), Err("has no build id"), "{kinds:?}");
+        }
+        assert_eq!(id_of(&[4], &id[..14]), Err(TRUNCATED));
+        assert_eq!(id_of(&[4], &note(b"GNU\0", NT_GNU_BUILD_ID, &[1; 65])), Err("has no build id"));
+    }
+
+    #[test]
+    fn no_content_causes_a_panic() {
+        let id = program(&[4, 2], &note(b"GNU\0", NT_GNU_BUILD_ID, &[1; 20]));
+        for at in 0..id.len() {
+            for byte in [0x7f, 0xff] {
+                let mut damaged = id.clone();
+                damaged[at..(at + 8).min(id.len())].fill(byte);
+                let damaged = file(&damaged);
+                let _ = (build_id(&damaged), expect_static(&damaged), architecture(&damaged));
+            }
         }
     }
 
     #[test]
     fn rejects_this_dynamic_test_program() {
-        let own = std::fs::read(std::env::current_exe().expect("own path")).expect("own program");
+        let own = File::open(std::env::current_exe().expect("own path")).expect("own program");
         assert!(architecture(&own).is_some());
         assert!(expect_static(&own).expect_err("dynamic").contains("dynamic"));
     }

@@ -30,7 +30,6 @@ mod output;
 mod owner_label;
 mod preview;
 mod program;
-mod program_hash_cache;
 mod pull;
 mod recipe;
 mod recipes;
@@ -58,7 +57,6 @@ use self::adopt::Ready;
 use self::build::BuildRequest;
 use self::image_facts::Facts;
 use self::program::Program;
-use self::program_hash_cache::ProgramHashCache;
 use self::recipe::Recipe;
 use self::recipes::{BUILD_HINT, SIDECARS_NAME};
 use self::sources::OwnDockerfile;
@@ -215,7 +213,6 @@ impl Images {
             let nobody = ProgressSink::discard();
             let (program, base) = tokio::try_join!(self.program_file(), self.base(&nobody))?;
             let home = self.host.home_hash();
-            program.keep_hash(&self.host.home);
             volume::filled(&self.docker, program, ScratchSource { image: base, home: &home }).await
         });
         volume.await.cloned()
@@ -319,9 +316,8 @@ impl Images {
     async fn program_file(&self) -> Result<&Program, BackendError> {
         let program = self.program.get_or_try_init(|| async {
             let architecture = self.architecture().await?.to_owned();
-            let (running, home) = (self.host.program.clone(), self.host.home.clone());
-            let find = move || program::find(&running, &architecture, ProgramHashCache::read(&home).as_ref());
-            let found = tokio::task::spawn_blocking(find).await;
+            let running = self.host.program.clone();
+            let found = tokio::task::spawn_blocking(move || program::find(&running, &architecture)).await;
             found.map_err(|error| BackendError::failed("cannot read the program").because(error))?
         });
         program.await

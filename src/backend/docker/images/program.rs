@@ -6,25 +6,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 
 use super::elf;
-use super::program_hash_cache::ProgramHashCache;
 use crate::backend::BackendError;
 
 /// The size limit of a program in bytes. Builds of this program are smaller; a larger file is refused.
 const PROGRAM_MAX: u64 = 512 << 20;
-/// The number of bytes, from a program's beginning, that show whether it is dynamic.
-const HEAD: u64 = 64 << 10;
 
 /// The program that runs in containers.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
-    /// The program's SHA-256 in hexadecimal.
-    pub(super) hash: String,
+    /// The program's build id in hexadecimal.
+    pub(super) id: String,
     path: PathBuf,
-    /// The program's content and its new cache entry. `None` if the hash came from the cache.
-    read: Option<(Bytes, ProgramHashCache)>,
 }
 
 impl Program {
@@ -33,44 +27,29 @@ impl Program {
     /// # Errors
     /// [`BackendError`] when the file has changed since it was found.
     pub(super) fn bytes(&self) -> Result<Bytes, BackendError> {
-        if let Some((bytes, _)) = &self.read {
-            return Ok(bytes.clone());
-        }
         let wrong = |why: String| {
             BackendError::failed(format!("the program for containers, {}, {why}", self.path.display()))
         };
-        let mut program = Vec::new();
-        let file = File::open(&self.path).map(|file| file.take(PROGRAM_MAX));
-        file.and_then(|mut file| file.read_to_end(&mut program))
-            .map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        if digest(&program) != self.hash {
+        let read = |error: io::Error| wrong(format!("cannot be read: {error}"));
+        let file = File::open(&self.path).map_err(read)?;
+        if elf::build_id(&file).as_ref() != Ok(&self.id) {
             return Err(wrong("was replaced meanwhile".to_owned()).with_hint("start again"));
         }
+        let mut program = Vec::new();
+        file.take(PROGRAM_MAX).read_to_end(&mut program).map_err(read)?;
         Ok(program.into())
-    }
-
-    /// Caches the program's hash for the next start. If this fails, the next start is slower.
-    pub(super) fn keep_hash(&self, home: &Path) {
-        if let Some(Err(error)) = self.read.as_ref().map(|(_, known)| known.write(home)) {
-            tracing::debug!("cannot cache the program's hash: {error}");
-        }
     }
 }
 
 /// The program for an engine of this processor architecture. It is the running program if that is a static Linux
-/// program, otherwise a file at the path where a release or `cargo xtask dist` puts it. A program whose hash is cached
-/// is not read.
+/// program, otherwise a file at the path where a release or `cargo xtask dist` puts it.
 ///
 /// # Errors
 /// [`BackendError`] that names every path tried, with a hint on how to build the program.
-pub(super) fn find(
-    running: &Path,
-    architecture: &str,
-    known: Option<&ProgramHashCache>,
-) -> Result<Program, BackendError> {
+pub(super) fn find(running: &Path, architecture: &str) -> Result<Program, BackendError> {
     let mut rejected = Vec::new();
     for path in candidates(running) {
-        match take(&path, running, architecture, known) {
+        match take(&path, running, architecture) {
             Ok(program) => return Ok(program),
             Err(why) => rejected.push(format!("{} {why}", path.display())),
         }
@@ -99,17 +78,12 @@ fn checkout(folder: &Path) -> Option<&Path> {
     (target.file_name()? == "target").then(|| target.parent()).flatten()
 }
 
-fn take(
-    path: &Path,
-    running: &Path,
-    architecture: &str,
-    known: Option<&ProgramHashCache>,
-) -> Result<Program, String> {
-    let mut file = File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => "is not there".to_owned(),
-        _ => format!("cannot be read: {error}"),
-    })?;
+fn take(path: &Path, running: &Path, architecture: &str) -> Result<Program, String> {
     let said = |error: io::Error| format!("cannot be read: {error}");
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "is not there".to_owned(),
+        _ => said(error),
+    })?;
     let facts = file.metadata().map_err(said)?;
     if !facts.is_file() || facts.len() > PROGRAM_MAX {
         return Err("is not a program".to_owned());
@@ -119,28 +93,12 @@ fn take(
     if path != running && (![0, own].contains(&facts.uid()) || facts.mode() & 0o022 != 0) {
         return Err("belongs to another user or is writable by others".to_owned());
     }
-    if let Some(hash) = known.and_then(|known| known.hash(path, &facts, architecture)) {
-        return Ok(Program { hash: hash.to_owned(), path: path.to_owned(), read: None });
-    }
-    let mut program = Vec::new();
-    Read::by_ref(&mut file).take(HEAD).read_to_end(&mut program).map_err(said)?;
-    // An ordinary build is large. Its first page already shows that it is dynamic.
-    if let Err(why @ elf::INTERPRETED) = elf::expect_static(&program) {
-        return Err(why.to_owned());
-    }
-    file.take(PROGRAM_MAX).read_to_end(&mut program).map_err(said)?;
-    elf::expect_static(&program)?;
-    match elf::architecture(&program) {
+    elf::expect_static(&file)?;
+    match elf::architecture(&file) {
         Some(own) if own == architecture => {}
         other => return Err(format!("is for {}", other.unwrap_or("another processor"))),
     }
-    let hash = digest(&program);
-    let known = ProgramHashCache::new(path, &facts, architecture, &hash);
-    Ok(Program { hash, path: path.to_owned(), read: Some((program.into(), known)) })
-}
-
-fn digest(program: &[u8]) -> String {
-    hex::encode(Sha256::digest(program))
+    Ok(Program { id: elf::build_id(&file)?, path: path.to_owned() })
 }
 
 #[cfg(test)]
@@ -149,11 +107,18 @@ mod tests {
 
     use super::*;
 
-    /// The smallest file that counts as a static program for this processor architecture.
-    fn elf(machine: u16) -> Vec<u8> {
+    /// The smallest file that counts as a static program for this processor architecture, with this build id.
+    fn elf(machine: u16, id: u8) -> Vec<u8> {
         let mut elf = vec![0; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         elf[18..20].copy_from_slice(&machine.to_le_bytes());
+        (elf[32], elf[54], elf[56]) = (64, 56, 1);
+        let mut note = [0; 56 + 20];
+        (note[0], note[8], note[32]) = (4, 64 + 56, 20);
+        (note[56], note[60], note[64]) = (4, 1, 3);
+        note[68..72].copy_from_slice(b"GNU\0");
+        note[72] = id;
+        elf.extend_from_slice(&note);
         elf
     }
 
@@ -176,11 +141,9 @@ mod tests {
             let root = tempfile::tempdir().expect("a temporary folder");
             let running = put(root.path(), "target/debug/bottle", &dynamic);
             for (index, (path, machine)) in others.iter().enumerate() {
-                let mut program = elf(*machine);
-                program.push(u8::try_from(index).expect("few"));
-                put(root.path(), path, &program);
+                put(root.path(), path, &elf(*machine, u8::try_from(index).expect("few")));
             }
-            let found = find(&running, "amd64", None).expect("a program");
+            let found = find(&running, "amd64").expect("a program");
             assert_eq!(
                 found.bytes().expect("read"),
                 std::fs::read(root.path().join(taken)).expect("read"),
@@ -192,42 +155,39 @@ mod tests {
     #[test]
     fn uses_the_running_program_when_it_is_static() {
         let root = tempfile::tempdir().expect("a temporary folder");
-        let running = put(root.path(), "bin/bottle", &elf(62));
-        assert_eq!(find(&running, "amd64", None).expect("itself").bytes().expect("read"), elf(62));
-        let error = find(&running, "arm64", None).expect_err("another processor");
+        let running = put(root.path(), "bin/bottle", &elf(62, 1));
+        assert_eq!(find(&running, "amd64").expect("itself").bytes().expect("read"), elf(62, 1));
+        let error = find(&running, "arm64").expect_err("another processor");
         assert!(error.message.contains("bin/bottle is for amd64"), "{error}");
         assert!(error.message.contains("bottle-linux is not there"), "{error}");
         assert!(error.hint.is_some_and(|hint| hint.contains("cargo xtask dist")));
     }
 
     #[test]
-    fn a_cached_program_is_read_only_to_be_sent_and_only_while_unchanged() {
+    fn sends_a_program_only_while_it_is_the_one_that_was_found() {
         let root = tempfile::tempdir().expect("a temporary folder");
-        let running = put(root.path(), "bin/bottle", &elf(62));
-        let first = find(&running, "amd64", None).expect("itself");
-        let (_, known) = first.read.clone().expect("it was read");
-        let again = find(&running, "amd64", Some(&known)).expect("itself");
-        assert!(again.read.is_none() && again.hash == first.hash);
-        assert_eq!(again.bytes().expect("read"), elf(62));
-        let mut other = elf(62);
-        other.push(1);
-        std::fs::write(&running, &other).expect("written");
-        let error = again.bytes().expect_err("it is another one").message;
+        let running = put(root.path(), "bin/bottle", &elf(62, 1));
+        let found = find(&running, "amd64").expect("itself");
+        assert_eq!(found.id, "01");
+        std::fs::write(&running, elf(62, 2)).expect("written");
+        let error = found.bytes().expect_err("it is another one").message;
         assert!(error.contains("bin/bottle, was replaced"), "{error}");
-        assert_ne!(find(&running, "amd64", Some(&known)).expect("itself").hash, first.hash);
-        assert!(find(&running, "arm64", Some(&known)).is_err());
+        assert_eq!(find(&running, "amd64").expect("itself").id, "02");
+        std::fs::write(&running, &elf(62, 2)[..64]).expect("written");
+        let error = find(&running, "amd64").expect_err("no identity").message;
+        assert!(error.contains("bin/bottle is truncated"), "{error}");
     }
 
     #[test]
     fn refuses_a_program_that_others_can_write() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let running = put(root.path(), "target/debug/bottle", b"#!/bin/sh\n");
-        let dist = put(root.path(), "dist/bottle", &elf(62));
+        let dist = put(root.path(), "dist/bottle", &elf(62, 1));
         std::fs::set_permissions(&dist, std::fs::Permissions::from_mode(0o777)).expect("mode");
-        let error = find(&running, "amd64", None).expect_err("writable by others").message;
+        let error = find(&running, "amd64").expect_err("writable by others").message;
         assert!(error.contains("dist/bottle belongs to another user or is writable by others"), "{error}");
         // The folder is not called `target`, so it does not identify a checkout.
         let elsewhere = put(root.path(), "opt/debug/bottle", b"#!/bin/sh\n");
-        assert!(!find(&elsewhere, "amd64", None).expect_err("no checkout").message.contains("writable"));
+        assert!(!find(&elsewhere, "amd64").expect_err("no checkout").message.contains("writable"));
     }
 }

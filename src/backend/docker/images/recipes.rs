@@ -57,7 +57,7 @@ pub(super) fn provider(template: Template, tools: &str) -> Recipe {
 pub(super) fn sidecars(program: &Program, base: &str) -> Recipe {
     Recipe {
         dockerfile: SIDECARS_DOCKERFILE.to_owned(),
-        args: named([("BASE", base), ("PROGRAM", &program.hash)]),
+        args: named([("BASE", base), ("PROGRAM", &program.id)]),
         ..Recipe::default()
     }
 }

@@ -80,7 +80,7 @@ pub(super) struct ScratchSource<'a> {
 
 /// The name of the marker for this program.
 fn mark_of(program: &Program) -> String {
-    format!("bottle-program-{}", &program.hash[..DIGITS.min(program.hash.len())])
+    format!("bottle-program-{}", &program.id[..DIGITS.min(program.id.len())])
 }
 
 async fn make(
