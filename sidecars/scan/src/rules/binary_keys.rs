@@ -77,20 +77,33 @@ fn openpgp(text: &[u8]) -> Option<usize> {
                 Some(())
             }
         }),
-        25 | 27 => body.take(32).map(drop),
-        26 => body.take(56).map(drop),
-        28 => body.take(57).map(drop),
+        25..=28 => body.take(native_size(kind)).map(drop),
         _ => return None,
     };
     public?;
     // The private part is unprotected or protected by a passphrase.
-    let kept = matches!(body.byte()?, 0 | 253..=255);
+    let protection = body.byte()?;
+    let secret = (head + length).checked_sub(text.len() - body.0.len())?;
+    let kept = match kind {
+        25..=28 => body.native_secret(version, protection, native_size(kind), secret)?,
+        _ => matches!(protection, 0 | 253..=255),
+    };
     // A user id, signature or subkey packet may follow.
     let next = text.get(head + length).is_none_or(|next| match next {
         0x80..=0xbf => matches!(next >> 2 & 15, 2 | 7 | 13),
         _ => matches!(next, 0xc2 | 0xc7 | 0xcd),
     });
     (kept && next).then_some(head + length)
+}
+
+/// The size of the public part and of the secret part of a key for X25519, X448, Ed25519 or Ed448 (RFC 9580, section
+/// 5.5.5).
+fn native_size(kind: u8) -> usize {
+    match kind {
+        25 | 27 => 32,
+        26 => 56,
+        _ => 57,
+    }
 }
 
 /// Reads an OpenPGP packet.
@@ -114,6 +127,28 @@ impl<'t> Reader<'t> {
         let highest = 8 - first.leading_zeros() as usize;
         // The bit length of a point in a native encoding may be off by some bits.
         (bits <= 16_384 && first != 0 && (bits - 1) % 8 < highest + 1).then_some(())
+    }
+
+    /// Whether a secret part of `length` bytes fits a key of `size` bytes. The public part of such a key has no numbers
+    /// that could be checked, and would match one of 500 MB of random bytes.
+    fn native_secret(&mut self, version: u8, protection: u8, size: usize, length: usize) -> Option<bool> {
+        if protection == 0 {
+            // Version 4 has a checksum.
+            return Some(length == size + if version == 4 { 2 } else { 0 });
+        }
+        // Version 6 has the length of the parameters, and of the key derivation among them.
+        let lengths = usize::from(version == 6);
+        self.take(lengths)?;
+        let cipher = self.byte()?;
+        let mode = if protection == 253 { self.byte()? } else { 1 };
+        self.take(lengths)?;
+        let (derivation, hash) = (self.byte()?, self.byte()?);
+        // Argon2 (4) has no hash.
+        let derived = derivation == 4 || matches!(derivation, 0 | 1 | 3) && matches!(hash, 1..=14);
+        // The parameters, the nonce and the authentication tag.
+        let added = length.checked_sub(size).is_some_and(|added| (12..=64).contains(&added));
+        let known = matches!(protection, 253..=255) && matches!(cipher, 1..=13) && matches!(mode, 1..=3);
+        Some(known && derived && added)
     }
 
     /// Reads the OID of a curve.
@@ -189,6 +224,34 @@ mod tests {
         {
             let text = [b"some text \xc3\xa9", mark, &secret, b"\xb4\x03abc"].concat();
             assert_eq!(ids(&text).len(), expected, "{mark:02x?}");
+        }
+    }
+
+    /// A secret key packet for Ed25519 of RFC 9580 with this secret part.
+    fn ed25519(version: u8, secret: &[u8]) -> Vec<u8> {
+        let count: &[u8] = if version == 6 { &[0, 0, 0, 32] } else { &[] };
+        let body = [&[version, 0x6b, 4, 0x1d, 0xb9, 27], count, &[0x57; 32], secret].concat();
+        [b"some text \xc3\xa9\xc5", &[u8::try_from(body.len()).expect("short")][..], &body, b"\xcd\x03abc"]
+            .concat()
+    }
+
+    #[test]
+    fn finds_keys_without_numbers_only_if_their_lengths_fit() {
+        let key = [0x91; 32];
+        let iterated: &[u8] = &[9, 3, 8, 1, 2, 3, 4, 5, 6, 7, 8, 96];
+        for (version, secret, expected) in [
+            (4, [&[0][..], &key, &[1, 2]].concat(), 1),
+            (4, [&[0][..], &key].concat(), 0),
+            (6, [&[0][..], &key].concat(), 1),
+            (6, [&[0][..], &key, &[1, 2]].concat(), 0),
+            (4, [&[254][..], iterated, &[7; 16], &key, &[8; 20]].concat(), 1),
+            (4, [&[254][..], iterated, &[7; 16], &key, &[8; 60]].concat(), 0),
+            (4, [&[254, 99][..], &iterated[1..], &[7; 16], &key, &[8; 20]].concat(), 0),
+            (4, [&[254, 9, 99][..], &iterated[2..], &[7; 16], &key, &[8; 20]].concat(), 0),
+            // Argon2 with OCB.
+            (6, [&[253, 38, 9, 2, 20, 4][..], &[5; 16], &[1, 4, 21], &[7; 15], &key, &[8; 16]].concat(), 1),
+        ] {
+            assert_eq!(ids(&ed25519(version, &secret)).len(), expected, "{version} {secret:02x?}");
         }
     }
 
