@@ -19,8 +19,8 @@ use crate::refs::{is_well_formed, matches};
 /// which the rest is ignored.
 const MOST_REFS: usize = 200_000;
 
-/// The refs that every mirror copies.
-const MIRRORED: [&str; 3] = ["refs/heads/", "refs/tags/", "refs/notes/"];
+/// The prefixes of the refs that every mirror copies.
+pub(crate) const MIRRORED: [&str; 3] = ["refs/heads/", "refs/tags/", "refs/notes/"];
 
 /// The first line of `packed-refs` (git's `refs/packed-backend.c`): the refs are sorted, and each ref that
 /// names a tag object is followed by the object that the tag names.

@@ -101,6 +101,7 @@ fn trials() -> Vec<Trial> {
         trial("clones_a_shallow_upstream", upstreams::shallow),
         trial("refuses_to_push_ref_names_that_are_not_utf8", upstreams::not_utf8),
         trial("clones_forty_thousand_refs", upstreams::many_refs),
+        trial("fetches_thousands_of_commits_by_patterns", upstreams::patterns),
         trial("names_the_new_address_of_an_upstream", upstreams::moved),
         trial("fetches_as_plain_git_does", workflows::fetches),
         trial("pushes_as_plain_git_does", workflows::pushes),

@@ -42,6 +42,15 @@ pub(crate) const RECEIVE: &str = "/tool.git/git-receive-pack";
 /// The object id that consists of zeros, with which git marks a ref that does not exist.
 pub(crate) const ZERO: &str = "0000000000000000000000000000000000000000";
 
+/// A script that gives the upstream `count` branches, each of which names a commit of its own.
+pub(crate) fn many_commits(count: usize) -> String {
+    format!(
+        "awk 'BEGIN {{ for (n = 1; n <= {count}; n++) print \"commit refs/heads/team/b\" n \"\\ncommitter A \
+         <a@example.com> \" n \" +0000\\ndata 1\\nx\\nfrom refs/heads/main^0\" }}' \
+         | git -C up.git fast-import --quiet; git -C up.git pack-refs --all"
+    )
+}
+
 /// An upstream behind OpenSSH, a gate, and a clone.
 pub(crate) struct Scene {
     pub(crate) folder: TempDir,

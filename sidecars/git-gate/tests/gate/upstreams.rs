@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bottle_contract::session::gate::GateKey;
 
-use crate::scene::{SECRET, Scene, ZERO, hook};
+use crate::scene::{SECRET, Scene, ZERO, hook, many_commits};
 
 /// Makes the upstream treat `refs/for/*` as Gerrit does: each push creates a change, and no ref.
 pub(crate) fn act_as_gerrit(scene: &Scene) -> Result<()> {
@@ -240,6 +240,32 @@ pub(crate) async fn many_refs() -> Result<()> {
          git -C ../up.git rev-parse -q --verify new",
     )?;
     ensure!(fs::read_dir(scene.at("gate/tool.git/refs"))?.next().is_none(), "the mirror has loose refs");
+    Ok(())
+}
+
+/// The gate fetches more than 4000 commits at once by patterns. The mirror also has the objects of a branch that
+/// changes later, of a tag, and of a ref that only `refs.allow` mirrors.
+pub(crate) async fn patterns() -> Result<()> {
+    for depth in ["", "--depth 1"] {
+        let mut scene = Scene::new()?;
+        scene.shell(&many_commits(4100))?;
+        scene.shell(&format!(
+            "cd seed; for ref in tags/v1 custom/x; do git commit -q --allow-empty -m $ref; \
+             git push -q ../up.git HEAD:refs/$ref; git reset -q --hard HEAD^; done; cd ..; mv up.git whole.git; \
+             git clone -q --mirror --no-single-branch {depth} file://$PWD/whole.git up.git"
+        ))?;
+        scene.open(|repo| repo.refs.allow = Some(vec!["refs/custom/*".into()])).await?;
+        let same = "git ls-remote -q $GATE > listed; git -C up.git for-each-ref > wanted; \
+             git -C gate/tool.git for-each-ref > mirrored; cmp mirrored wanted; test $(wc -l < wanted) = 4103; \
+             git -C gate/tool.git rev-list --objects --all --quiet";
+        scene.shell(same)?;
+        scene.shell(&format!("git -C up.git update-ref refs/heads/team/b7 refs/heads/team/b8; {same}"))?;
+        scene.shell(
+            "git clone -q --mirror $GATE clone; git -C clone for-each-ref > cloned; cmp cloned wanted; \
+             git -C clone fsck --no-progress; test $(git -C clone rev-list --count team/b9) = $(git -C up.git rev-list --count team/b9)",
+        )?;
+        ensure!(fs::read_dir(scene.at("gate/tool.git/refs"))?.next().is_none(), "the mirror has loose refs");
+    }
     Ok(())
 }
 
