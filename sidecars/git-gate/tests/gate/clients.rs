@@ -187,8 +187,10 @@ pub(crate) async fn https() -> Result<()> {
         &["cannot reach the upstream of tool", "does not accept the user's token"],
     )?;
     scene.open(|repo| (repo.url, repo.key) = (url.clone(), key(token))).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    scene.write_noise("clone/big", 3_000_000)?;
     scene.shell(
-        "git clone -q $GATE clone; cd clone; head -c 3000000 /dev/urandom > big; git add .; git commit -qm x; \
+        "cd clone; git add .; git commit -qm x; \
          git push -q origin HEAD:x HEAD:same; test $(git -C ../up.git rev-parse x) = $(git rev-parse HEAD)",
     )?;
     scene.refused(

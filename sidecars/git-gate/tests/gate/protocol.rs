@@ -14,8 +14,10 @@ use crate::scene::{RECEIVE, Scene, ZERO, connect, head};
 async fn with_body() -> Result<(Scene, Vec<u8>)> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    scene.write_noise("clone/f", 30_000)?;
     let made = scene.shell(
-        "git clone -q $GATE clone; cd clone; head -c 30000 /dev/urandom > f; git add .; git commit -qm x; \
+        "cd clone; git add .; git commit -qm x; \
          git rev-parse HEAD; git rev-list --objects --no-object-names origin/main..HEAD \
          | git pack-objects -q --stdout > ../pack",
     )?;

@@ -1,6 +1,6 @@
 //! Provides the test fixture: an upstream behind OpenSSH, a gate, and a folder for clients.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -50,6 +50,9 @@ pub(crate) fn many_commits(count: usize) -> String {
          | git -C up.git fast-import --quiet; git -C up.git pack-refs --all"
     )
 }
+
+/// The file with the standard error of all gates of a scene, which contains their log.
+const LOG: &str = "gate.stderr";
 
 /// An upstream behind OpenSSH, a gate, and a clone.
 pub(crate) struct Scene {
@@ -160,6 +163,7 @@ impl Scene {
             // mapped at start: a confined gate cannot open a file when it exits.
             .envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stderr(File::options().create(true).append(true).open(self.at(LOG))?)
             .spawn()?;
         self.gate = Some(Ends(gate));
         ours.set_nonblocking(true)?;
@@ -207,8 +211,29 @@ impl Scene {
     pub(crate) fn shell(&self, script: &str) -> Result<String> {
         let output = self.output(script)?;
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "{script}: {stderr}");
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &stderr)
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let log = || fs::read_to_string(self.at(LOG)).unwrap_or_default();
+        ensure!(
+            output.status.success(),
+            "{script}: {}\n{stdout}\n{stderr}\nthe gate's log:\n{}",
+            output.status,
+            log()
+        );
+        Ok(stdout + &stderr)
+    }
+
+    /// Writes a file of bytes that cannot be compressed and are the same in each run. A few random megabytes
+    /// would now and then contain a binary key, which the gate refuses.
+    pub(crate) fn write_noise(&self, name: &str, count: usize) -> Result<()> {
+        let mut state = 88_172_645_463_325_252_u64;
+        let next = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        };
+        let noise: Vec<u8> = (0..count / 8).flat_map(next).collect();
+        Ok(fs::write(self.at(name), noise)?)
     }
 
     /// Runs a shell script whose push must be refused with a message that contains `words`.
