@@ -34,7 +34,7 @@ use crate::ls_refs::{self, ListRequest};
 use crate::push::{self, Hook};
 use crate::refusal::Refusal;
 use crate::repo::Repo;
-use crate::report_status::{self, ReportStatus};
+use crate::report_status::{self, Reasons, ReportStatus};
 use crate::request_body::{self, Beginning, read_beginning};
 use crate::upstream::Features;
 use crate::wants;
@@ -325,7 +325,8 @@ async fn exchange(
         }
         Service::Push => Some(Arc::clone(&repo.receiving).read_owned().await),
     };
-    let (mut running, hook) = match spawn(&gate, &repo, service, version) {
+    let reasons = Reasons::default();
+    let (mut running, hook) = match spawn(&gate, &repo, service, version, &reasons) {
         Ok((child, hook)) => (Running::new(child), hook),
         Err(error) => {
             return text_response(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot run git: {error}"));
@@ -346,7 +347,10 @@ async fn exchange(
             };
             tracing::debug!(forwarded = forwarded.is_ok(), "the request body has ended");
             match forwarded {
-                Ok(()) => forward_response(&mut stdout, &chunks, service, &gate.exchanges).await,
+                Ok(()) => {
+                    let report = is_push.then(|| ReportStatus::new(reasons));
+                    forward_response(&mut stdout, &chunks, report, &gate.exchanges).await;
+                }
                 Err(why) => {
                     let _ =
                         idle_timeout(&gate.exchanges, chunks.send(refusal(service, &why.to_string()))).await;
@@ -397,15 +401,16 @@ fn refusal(service: Service, why: &str) -> Bytes {
 }
 
 /// Spawns the git command of a service. For a push, also spawns the task that replies to the pre-receive
-/// hook.
+/// hook and sets `reasons`.
 fn spawn(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,
     service: Service,
     version: Option<&'static str>,
+    reasons: &Reasons,
 ) -> io::Result<(Child, Option<AbortHandle>)> {
     if service == Service::Push {
-        return spawn_receive_pack(gate, repo, version).map(|(child, hook)| (child, Some(hook)));
+        return spawn_receive_pack(gate, repo, version, reasons).map(|(child, hook)| (child, Some(hook)));
     }
     let child = gate.fds.spawn(&[], |_| {
         let mut command = command(repo, service, version);
@@ -420,6 +425,7 @@ fn spawn_receive_pack(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,
     version: Option<&'static str>,
+    reasons: &Reasons,
 ) -> io::Result<(Child, AbortHandle)> {
     let (request, hook_request) = git::pipe()?;
     let (hook_reply, reply) = git::pipe()?;
@@ -431,19 +437,20 @@ fn spawn_receive_pack(
         }
         command
     })?;
-    let hook = push::serve(Arc::clone(gate), Arc::clone(repo), Hook { request, reply });
+    let hook = Hook { request, reply, reasons: Arc::clone(reasons) };
+    let hook = push::serve(Arc::clone(gate), Arc::clone(repo), hook);
     let hook = tokio::spawn(hook.in_current_span());
     Ok((child, hook.abort_handle()))
 }
 
-/// Forwards git's output to the response until the output ends or the client disconnects.
+/// Forwards git's output to the response until the output ends or the client disconnects. `report` parses the
+/// output of a push.
 async fn forward_response(
     stdout: &mut ChildStdout,
     chunks: &mpsc::Sender<Bytes>,
-    service: Service,
+    mut report: Option<ReportStatus>,
     permits: &Semaphore,
 ) {
-    let mut report = (service == Service::Push).then(ReportStatus::default);
     loop {
         let mut chunk = BytesMut::with_capacity(CHUNK);
         let read = tokio::select! {

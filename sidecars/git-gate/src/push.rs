@@ -22,6 +22,7 @@ use crate::push_scan;
 use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes, check_update};
 use crate::refusal::{Block, Refusal, SHOWN};
 use crate::repo::Repo;
+use crate::report_status::Reasons;
 use crate::upstream::Upstream;
 
 /// The time limit for the local git command that checks for a fast-forward. After it, the push is refused.
@@ -31,10 +32,11 @@ const STEP_WITHIN: Duration = Duration::from_secs(120);
 /// [`crate::push_head`] limits the number of updates separately.
 const MOST_HOOK_BYTES: u64 = 1 << 20;
 
-/// The gate's ends of the two pipes to the pre-receive hook of one push.
+/// The gate's ends of the two pipes to the pre-receive hook of one push, and what git's report shows in addition.
 pub(crate) struct Hook {
     pub(crate) request: OwnedFd,
     pub(crate) reply: OwnedFd,
+    pub(crate) reasons: Reasons,
 }
 
 /// Waits for the pre-receive hook of a push, and sends it the verdict.
@@ -47,7 +49,7 @@ pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
         return;
     };
     tracing::Span::current().record("refs", updates.as_ref().ok().map(Vec::len));
-    let mut push = Push { gate: &gate, repo: &repo, quarantine, options, reply };
+    let mut push = Push { gate: &gate, repo: &repo, quarantine, options, reply, reasons: hook.reasons };
     let (verdict, report) = match push.decide(updates).await {
         Ok(results) => ("accepted", proc_receive_report(&results)),
         Err(refusal) => {
@@ -65,7 +67,8 @@ pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
 
 /// The reason in a summary such as `[remote rejected] (hook declined)`, which the client's git repeats.
 fn reason(summary: &str) -> &str {
-    let reason = summary.split_once("] (").and_then(|(_, rest)| rest.strip_suffix(')'));
+    // The parenthesis is missing if the summary is cut off.
+    let reason = summary.split_once("] (").map(|(_, rest)| rest.strip_suffix(')').unwrap_or(rest));
     reason.unwrap_or(summary)
 }
 
@@ -74,6 +77,13 @@ struct RefResult {
     name: String,
     /// Why the upstream refused it; `None` if it accepted it.
     refused: Option<String>,
+}
+
+impl RefResult {
+    /// The name and the upstream's reason, if the upstream refused the ref.
+    fn reason(&self) -> Option<(String, String)> {
+        Some((self.name.clone(), reason(self.refused.as_ref()?).to_owned()))
+    }
 }
 
 /// Encodes the results for receive-pack, which passes them on to the client (githooks(5), "proc-receive").
@@ -134,6 +144,7 @@ struct Push<'a> {
     quarantine: String,
     options: Result<Vec<String>, OptionError>,
     reply: Sender,
+    reasons: Reasons,
 }
 
 impl Push<'_> {
@@ -364,8 +375,14 @@ impl Push<'_> {
                 .filter_map(|RefResult { name, refused }| Some(format!("{name}: {}", refused.as_ref()?)))
                 .collect();
             let is_listed = output.lines().any(|line| line.starts_with("!\t"));
-            let words =
-                if is_listed { refused.join("\n") } else { Failure::parse(&pushed.stderr).to_string() };
+            let words = if is_listed {
+                let reasons = results.iter().filter_map(RefResult::reason).collect();
+                // Nothing else sets the reasons of this push.
+                let _ = self.reasons.set(reasons);
+                refused.join("\n")
+            } else {
+                Failure::parse(&pushed.stderr).to_string()
+            };
             let stale = refused.iter().any(|line| line.ends_with("(stale info)"));
             return Err(Refusal::Rejected { repo: repo.name.clone(), words, stale });
         }

@@ -1,4 +1,8 @@
-//! Parses git's response to a push (`report-status` in a side band), and inserts messages of the gate.
+//! Parses git's response to a push (`report-status` in a side band), and inserts messages of the gate and the
+//! reasons of the upstream.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,6 +12,14 @@ use crate::push_head::{DIGITS, length};
 /// The maximum number of payload bytes in a side-band packet, not counting its length and band. Longer text
 /// is cut off.
 const MOST: usize = 65_515;
+
+/// The maximum number of bytes of a report in which reasons are replaced. The report of the most refs that a push
+/// may have is shorter, unless their names are very long.
+const MOST_REPORT: usize = 1 << 20;
+
+/// Maps the refs of a push that the upstream refused to the upstream's reasons. It is set before git reports the
+/// result of the push, and only if the upstream accepted no ref.
+pub(crate) type Reasons = Arc<OnceLock<HashMap<String, String>>>;
 
 /// Encodes a side-band packet. Band 1 carries the response, and band 2 messages for the user.
 fn side_band(band: u8, text: &[u8]) -> Vec<u8> {
@@ -27,16 +39,24 @@ pub(crate) fn refusal(sentence: &str) -> Bytes {
     answer.into()
 }
 
-/// Parses git's response while it is streamed, and adds a hint after an error that git does not explain.
+/// Parses git's response while it is streamed. Adds a hint after an error that git does not explain. Replaces
+/// git's reason for a refused ref, which names the gate's hook, by that of the upstream.
 #[derive(Default)]
 pub(crate) struct ReportStatus {
+    reasons: Reasons,
     buffer: BytesMut,
+    /// The report so far, if there are reasons.
+    report: Vec<u8>,
     /// Whether the response has no side band and is therefore forwarded unchanged.
     passthrough: bool,
     hinted: bool,
 }
 
 impl ReportStatus {
+    pub(crate) fn new(reasons: Reasons) -> Self {
+        Self { reasons, ..Self::default() }
+    }
+
     /// Parses the next chunk, and returns the bytes to send to the client.
     pub(crate) fn feed(&mut self, chunk: Bytes) -> Bytes {
         if self.passthrough {
@@ -46,18 +66,28 @@ impl ReportStatus {
         let mut output = BytesMut::new();
         while let Some(digits) = self.buffer.get(..DIGITS) {
             match (length(digits), self.buffer.get(DIGITS)) {
-                (Some(0), _) => output.extend(self.buffer.split_to(DIGITS)),
-                (Some(length), Some(1..=3)) if length > DIGITS => {
+                (Some(0), _) => {
+                    output.extend(self.take_report());
+                    output.extend(self.buffer.split_to(DIGITS));
+                }
+                (Some(length), Some(&band @ 1..=3)) if length > DIGITS => {
                     if self.buffer.len() < length {
                         break;
                     }
                     let packet = self.buffer.split_to(length);
+                    let has_room = self.report.len() + packet.len() <= MOST_REPORT;
+                    if band == 1 && has_room && self.reasons.get().is_some() {
+                        self.report.extend_from_slice(&packet[DIGITS + 1..]);
+                        continue;
+                    }
+                    output.extend(self.take_report());
                     output.extend_from_slice(&packet);
                     self.add_hint(&packet, &mut output);
                 }
                 (Some(_), None) => break,
                 _ => {
                     self.passthrough = true;
+                    output.extend(self.take_report());
                     output.extend(self.buffer.split());
                     break;
                 }
@@ -68,7 +98,20 @@ impl ReportStatus {
 
     /// Returns the remaining buffered bytes at the end of the response.
     pub(crate) fn finish(&mut self) -> Bytes {
-        self.buffer.split().freeze()
+        let mut rest = BytesMut::from(&self.take_report()[..]);
+        rest.extend(self.buffer.split());
+        rest.freeze()
+    }
+
+    /// Takes the report so far, with the reasons of the upstream.
+    fn take_report(&mut self) -> Vec<u8> {
+        let report = std::mem::take(&mut self.report);
+        match self.reasons.get() {
+            Some(reasons) => {
+                with_reasons(&report, reasons).chunks(MOST).flat_map(|part| side_band(1, part)).collect()
+            }
+            None => report,
+        }
     }
 
     /// Adds a hint after the first packet that reports a full disk.
@@ -81,12 +124,38 @@ impl ReportStatus {
     }
 }
 
+/// Replaces the reasons in the lines `ng REF REASON` of a report. What follows a malformed line is unchanged.
+fn with_reasons(mut report: &[u8], reasons: &HashMap<String, String>) -> Vec<u8> {
+    let mut output = Vec::new();
+    while let Some(length) = report.get(..DIGITS).and_then(length) {
+        let end = length.max(DIGITS);
+        let Some(line) = report.get(..end) else { break };
+        report = &report[end..];
+        let name =
+            line[DIGITS..].strip_prefix(b"ng ").and_then(|rest| rest.split(|byte| *byte == b' ').next());
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
+        match name.and_then(|name| reasons.get_key_value(name)) {
+            Some((name, reason)) => {
+                let line = format!("ng {name} {reason}\n");
+                output.extend(format!("{:04x}{line}", line.len() + DIGITS).into_bytes());
+            }
+            None => output.extend_from_slice(line),
+        }
+    }
+    output.extend_from_slice(report);
+    output
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse(bytes: &[u8], size: usize) -> Vec<u8> {
-        let mut report = ReportStatus::default();
+        parse_with(bytes, size, Reasons::default())
+    }
+
+    fn parse_with(bytes: &[u8], size: usize, reasons: Reasons) -> Vec<u8> {
+        let mut report = ReportStatus::new(reasons);
         let mut output = Vec::new();
         for chunk in bytes.chunks(size) {
             output.extend(report.feed(Bytes::copy_from_slice(chunk)));
@@ -109,7 +178,57 @@ mod tests {
         }
     }
 
+    fn reasons() -> Reasons {
+        let reasons = [("refs/heads/a", "no"), ("refs/heads/b", "hook declined")];
+        let owned = reasons.map(|(name, reason)| (name.to_owned(), reason.to_owned()));
+        Arc::new(OnceLock::from(HashMap::from(owned)))
+    }
+
+    #[test]
+    fn replaces_the_reasons_of_refused_refs() {
+        let packets = |lines: &[&str]| {
+            let packet = |line: &&str| format!("{:04x}{line}", line.len() + DIGITS);
+            lines.iter().map(packet).collect::<String>() + "0000"
+        };
+        let report = packets(&[
+            "unpack ok\n",
+            "ng refs/heads/a pre-receive hook declined\n",
+            "ng refs/heads/b\n",
+            "ng refs/heads/c why\n",
+            "ok refs/heads/a\n",
+        ]);
+        let expected = packets(&[
+            "unpack ok\n",
+            "ng refs/heads/a no\n",
+            "ng refs/heads/b\n",
+            "ng refs/heads/c why\n",
+            "ok refs/heads/a\n",
+        ]);
+        let (report, expected) = (report.as_bytes(), expected.as_bytes());
+        let message = side_band(2, b"message");
+        for cut in [1, 20, report.len()] {
+            let parts: Vec<u8> = report.chunks(cut).flat_map(|part| side_band(1, part)).collect();
+            let answer = [message.clone(), parts, b"0000".to_vec()].concat();
+            for size in [1, 7, 1 << 20] {
+                let output = parse_with(&answer, size, reasons());
+                let expected = [message.clone(), side_band(1, expected), b"0000".to_vec()].concat();
+                assert_eq!(output, expected, "{}", String::from_utf8_lossy(&output));
+            }
+            assert_eq!(parse(&answer, 7), answer);
+        }
+        // A report that is cut off or malformed passes.
+        for report in [&report[..30], b"zzzz", b"0001", b"ffffng refs/heads/a x"] {
+            let answer = side_band(1, report);
+            assert_eq!(parse_with(&answer, 3, reasons()), answer);
+        }
+    }
+
     proptest::proptest! {
+        #[test]
+        fn never_panics_on_any_report(report: Vec<u8>, size in 1_usize..9) {
+            let _ = parse_with(&side_band(1, &report), size, reasons());
+        }
+
         #[test]
         fn passes_every_byte_in_order(bytes: Vec<u8>, size in 1_usize..9) {
             proptest::prop_assert_eq!(parse(&bytes, size), bytes);

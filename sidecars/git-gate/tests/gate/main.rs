@@ -81,6 +81,7 @@ fn trials() -> Vec<Trial> {
         trial("shares_a_connection_that_ends_with_the_gate", interruptions::connection),
         trial("reports_errors_of_the_upstream", messages::upstream),
         trial("passes_on_a_refusal_of_the_upstream", messages::refused),
+        trial("shows_the_reason_of_the_upstream_for_each_ref", messages::reasons),
         trial("reports_errors_of_a_push", messages::push),
         trial("reports_a_full_disk", messages::full),
         trial("requests_approval_once_for_a_finding", approval::decided),

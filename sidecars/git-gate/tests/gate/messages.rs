@@ -59,6 +59,54 @@ pub(crate) async fn refused() -> Result<()> {
     Ok(())
 }
 
+/// The client's git shows the reason of the upstream for each ref.
+pub(crate) async fn reasons() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|repo| repo.refs.force = true).await?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x; git push -q origin HEAD:x",
+    )?;
+    let refs = || scene.shell("git -C up.git for-each-ref");
+    let reason = |pushed: &str, expected: &str| {
+        let before = refs()?;
+        let output = scene.output(&format!("cd clone; git push --porcelain origin {pushed} 1>&2"))?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && text.contains(expected), "{pushed}: no {expected:?} in {text}");
+        ensure!(refs()? == before, "{pushed} changed a ref");
+        Ok(text)
+    };
+    let rejected = |name: &str, why: &str| format!("!\tHEAD:refs/heads/{name}\t[remote rejected] ({why})\n");
+    scene.shell("git -C up.git config receive.denyNonFastForwards true; cd clone; git commit -q --amend --allow-empty -m y")?;
+    reason("+HEAD:x", &rejected("x", "non-fast-forward"))?;
+    hook(&scene, "update", "test $1 != refs/heads/denied")?;
+    reason("HEAD:denied", &rejected("denied", "hook declined"))?;
+    let both = reason("HEAD:fine HEAD:denied", &rejected("denied", "hook declined"))?;
+    ensure!(!both.contains("pre-receive hook declined"), "{both}");
+    let declines = hook(&scene, "pre-receive", "exit 1")?;
+    reason("HEAD:fine", &rejected("fine", "pre-receive hook declined"))?;
+    fs::remove_file(declines)?;
+    // The upstream chooses the words. They are shown without control characters, and not without a limit.
+    scene.shell("git -C up.git config receive.procReceiveRefs refs/heads/odd")?;
+    hook(&scene, "proc-receive", ODD)?;
+    let odd = reason("HEAD:odd", "[remote rejected] (\\u{1b}[31mred nnn")?;
+    ensure!(
+        !odd.contains('\u{1b}') && !odd.contains(&"n".repeat(500)) && odd.contains(&"n".repeat(300)),
+        "{odd}"
+    );
+    // A refused push changes nothing, so it can be repeated.
+    fs::remove_file(scene.at("up.git/hooks/proc-receive"))?;
+    scene.shell(
+        "git -C up.git config --unset receive.procReceiveRefs; cd clone; git push -q origin HEAD:odd",
+    )?;
+    Ok(())
+}
+
+/// A proc-receive hook (githooks(5)) that refuses a ref for a long reason with a control character.
+const ODD: &str = r#"
+line="ng refs/heads/odd $(printf '\033')[31mred $(printf 'n%.0s' $(seq 2000))"
+printf '000eversion=1\n0000%04x%s\n0000' $((${#line} + 5)) "$line"
+cat > /dev/null"#;
+
 pub(crate) async fn push() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;

@@ -176,6 +176,16 @@ const PUSHES: &[Workflow] = &[
     ),
     ("push that the upstream refuses", "@$NEW; git push -q origin new:denied", SAME),
     (
+        "push --porcelain that the upstream refuses",
+        "@$NEW; git push --porcelain origin new:denied | grep -v ^To",
+        SAME,
+    ),
+    (
+        "push that the upstream refuses as no fast-forward",
+        "@git -C ../../up.git config receive.denyNonFastForwards true; git reset -q --hard HEAD^; git push --porcelain --force | grep -v ^To",
+        SAME,
+    ),
+    (
         "push with a refused ref",
         "@$NEW; git push -q origin new new:denied",
         Some("the upstream updates all refs or none"),
