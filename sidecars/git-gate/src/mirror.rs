@@ -127,6 +127,11 @@ pub(crate) fn write_refs(mirror: &Path, packed: &str) -> io::Result<()> {
     remove_loose_refs(mirror)
 }
 
+/// Whether the history of the mirror ends at certain commits, because that of the upstream did at the last fetch.
+pub(crate) fn is_shallow(mirror: &Path) -> bool {
+    fs::metadata(mirror.join("shallow")).is_ok_and(|file| file.len() > 0)
+}
+
 /// Removes the refs that are separate files, which would hide those of `packed-refs`.
 fn remove_loose_refs(mirror: &Path) -> io::Result<()> {
     remove(&mirror.join("refs"), &|_| true)

@@ -239,9 +239,11 @@ impl Repo {
             self.recreate(upstream.format).await?;
         }
         let (old, new) = (mirror::packed_refs(&self.git.mirror), upstream.packed_refs());
-        if old != new {
+        let is_shallow = mirror::is_shallow(&self.git.mirror);
+        if old != new || is_shallow {
             let all: HashSet<&str> = upstream.refs.values().map(String::as_str).collect();
-            let missing: HashSet<&str> = all.difference(&packed_ids(&old)).copied().collect();
+            let known = if is_shallow { HashSet::new() } else { packed_ids(&old) };
+            let missing: HashSet<&str> = all.difference(&known).copied().collect();
             self.unlock().map_err(|error| self.mirror_error(error))?;
             match self.fetch_mirrored(fds, &missing).await {
                 Err(_) if !self.is_complete(fds).await => {
@@ -259,27 +261,40 @@ impl Repo {
 
     /// Fetches objects of the mirrored refs by their ids. If there are many, git first fetches the refs of the
     /// upstream by patterns. The ids then matter only for refs that have changed since they were listed, and for
-    /// those that no pattern matches.
+    /// those that no pattern matches. A shallow mirror follows an upstream that has got more history.
     async fn fetch_mirrored(&self, fds: &ReservedFds, ids: &HashSet<&str>) -> Result<(), RefreshError> {
-        let mut missing = ids.clone();
-        if ids.len() > MOST_IDS {
-            // With `--dry-run`, git fetches all objects but does not create a ref. It would create one file for
-            // each ref.
-            let pattern = |prefix: &str| format!("{prefix}*:refs/fetched/{prefix}*\n");
-            self.run_fetch(fds, &["--dry-run"], &MIRRORED.map(pattern).concat()).await?;
-            self.keep_missing(fds, &mut missing).await?;
+        let deepen = mirror::is_shallow(&self.git.mirror).then_some("--unshallow");
+        if ids.len() <= MOST_IDS {
+            return self.fetch_with(fds, deepen.as_slice(), ids).await;
         }
+        // With `--dry-run`, git fetches all objects but does not create a ref. It would create one file for each
+        // ref.
+        let options: Vec<&str> = deepen.into_iter().chain(["--dry-run"]).collect();
+        let pattern = |prefix: &str| format!("{prefix}*:refs/fetched/{prefix}*\n");
+        self.run_fetch(fds, &options, &MIRRORED.map(pattern).concat()).await?;
+        let mut missing = ids.clone();
+        self.keep_missing(fds, &mut missing).await?;
         self.fetch_objects(fds, &missing).await
     }
 
     /// Fetches objects of the upstream by their ids. git contacts the upstream only if the mirror does not
     /// have them all.
     async fn fetch_objects(&self, fds: &ReservedFds, ids: &HashSet<&str>) -> Result<(), RefreshError> {
+        self.fetch_with(fds, &[], ids).await
+    }
+
+    /// Fetches objects by their ids, with options of `git fetch`.
+    async fn fetch_with(
+        &self,
+        fds: &ReservedFds,
+        options: &[&str],
+        ids: &HashSet<&str>,
+    ) -> Result<(), RefreshError> {
         if ids.is_empty() {
             return Ok(());
         }
         let ids: String = ids.iter().flat_map(|id| [*id, "\n"]).collect();
-        self.run_fetch(fds, &[], &ids).await
+        self.run_fetch(fds, options, &ids).await
     }
 
     /// Fetches what `refspecs` name, one on each line.

@@ -201,6 +201,19 @@ pub(crate) async fn shallow() -> Result<()> {
          git checkout -q -b topic; git commit -q --allow-empty -m mine; git push -q origin topic; \
          test $(git -C ../up.git rev-parse topic) = $(git rev-parse HEAD); git -C ../up.git fsck --no-progress",
     )?;
+    // The upstream gets more history, and then all of it, while its refs do not change.
+    for (more, count) in [("--deepen=1", 3), ("--unshallow", 5)] {
+        scene.shell(&format!(
+            "git -C up.git fetch -q {more} file://$PWD/whole.git main; rm -rf again; git clone -q $GATE again; cd again; \
+             test $(git rev-list --count HEAD) = {count}; git fsck --no-progress; git checkout -q -b x{count}; \
+             git commit -q --allow-empty -m x; git push -q origin HEAD",
+        ))?;
+    }
+    ensure!(!scene.at("gate/tool.git/shallow").exists(), "the mirror is shallow");
+    scene.shell(
+        "cd clone; git commit -q --allow-empty -m more; git push -q origin topic; git fetch -q --unshallow; \
+         test $(git rev-list --count origin/main) = 5; git fsck --no-progress; git -C ../gate/tool.git fsck --no-progress",
+    )?;
     Ok(())
 }
 
@@ -264,6 +277,11 @@ pub(crate) async fn patterns() -> Result<()> {
             "git clone -q --mirror $GATE clone; git -C clone for-each-ref > cloned; cmp cloned wanted; \
              git -C clone fsck --no-progress; test $(git -C clone rev-list --count team/b9) = $(git -C up.git rev-list --count team/b9)",
         )?;
+        if !depth.is_empty() {
+            scene.shell("git -C up.git fetch -q --unshallow file://$PWD/whole.git 'refs/*:refs/whole/*'; git -C up.git \
+                 for-each-ref --format='delete %(refname)' refs/whole | git -C up.git update-ref --stdin; git ls-remote -q $GATE > listed; \
+                 test $(git -C gate/tool.git rev-list --count team/b9) = 2")?;
+        }
         ensure!(fs::read_dir(scene.at("gate/tool.git/refs"))?.next().is_none(), "the mirror has loose refs");
     }
     Ok(())
