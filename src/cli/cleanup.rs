@@ -131,7 +131,8 @@ fn report(
             output.warn(failure);
         }
         if text.is_empty() && failures.is_empty() {
-            output.note("nothing to clean up");
+            let else_ = if found.left.is_empty() { "" } else { "else " };
+            output.note(format!("nothing {else_}to clean up"));
         }
     }
     Ok(if failures.is_empty() { exit::DONE } else { exit::FAILED })

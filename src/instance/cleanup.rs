@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use bottle_contract::names::Slug;
 use jiff::{SignedDuration, Timestamp};
 
+use super::away::AwayBottles;
 use super::deploy_keys::{self, Tokens};
 use super::record::{DeployKey, Record, Status};
 use super::store::{Claim, ClaimError, State, Store};
@@ -113,6 +114,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
     let mut resources = enumerate(backends, &mut found.errors).await;
+    let mut away = AwayBottles::default();
     for listed in store.list()? {
         let of_backend: BTreeMap<_, Vec<_>> = resources
             .iter_mut()
@@ -123,6 +125,9 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
             State::Preserved(record) => {
                 // The resources of a command that uses the preserved files are not left behind.
                 let Ok(_claim) = store.adopt(&listed.slug) else { continue };
+                if away.contains(&store, &record, backends).await {
+                    continue;
+                }
                 let keeps = Keeps::from_flags(record.kept || !has_snapshot(&store, &record), true);
                 let left = of_backend.get(record.backend.as_str()).cloned().unwrap_or_default();
                 let left: Vec<_> =
@@ -136,7 +141,9 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
                     ));
                 }
             }
-            State::Dead(record) => inspect_dead(&store, &record, backends, of_backend, &mut found).await,
+            State::Dead(record) => {
+                inspect_dead(&store, &record, backends, of_backend, &mut away, &mut found).await;
+            }
             State::Damaged(why) => found.left.push(format!(
                 "{} has a damaged record ({why}); look into {} and remove it by hand",
                 listed.slug,
@@ -148,6 +155,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
             )),
         }
     }
+    away.report(&mut found);
     for (backend, rest) in resources {
         let mut by_slug: BTreeMap<Slug, Vec<Resource>> = BTreeMap::new();
         for resource in rest {
@@ -249,6 +257,7 @@ async fn inspect_dead(
     record: &Record,
     backends: &[Box<dyn Backend>],
     mut of_backend: BTreeMap<&'static str, Vec<Resource>>,
+    away: &mut AwayBottles,
     found: &mut Found,
 ) {
     let Some(backend) = backends.iter().find(|b| b.name() == record.backend) else {
@@ -268,10 +277,7 @@ async fn inspect_dead(
     };
     let folder = store.folder(&record.slug);
     // On another engine everything seems to be gone.
-    if !record.has_only_logs()
-        && let Err(error) = engines::require(&**backend, &folder, record).await
-    {
-        found.left.push(causes::one_line(&error));
+    if !record.has_only_logs() && away.contains(store, record, backends).await {
         return;
     }
     if record.is_adoptable() {

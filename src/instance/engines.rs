@@ -21,10 +21,29 @@ use crate::backend::{Backend, BackendError, BackendErrorKind, EngineIdentity, LA
 /// # Errors
 /// [`BackendError`] that names the engine, or says that the record does not name one.
 pub async fn require(backend: &dyn Backend, folder: &Path, record: &Record) -> Result<(), BackendError> {
+    find(backend, folder, record).await.map_err(|away| away.about(record))
+}
+
+/// Why a bottle's resources cannot be inspected.
+#[derive(Debug, Clone)]
+pub enum Away {
+    /// No engine answers.
+    NoAnswer(BackendError),
+    /// The engine that answers is another one.
+    Other(EngineIdentity),
+    /// The engine answers, and the search for the bottle's resources failed.
+    Failed(BackendError),
+}
+
+/// As [`require`]; the error is not yet a message about this bottle.
+///
+/// # Errors
+/// [`Away`].
+pub async fn find(backend: &dyn Backend, folder: &Path, record: &Record) -> Result<(), Away> {
     let current = match backend.identity().await {
         Ok(None) => return Ok(()),
         Ok(Some(current)) => current,
-        Err(error) => return Err(no_answer(record, error)),
+        Err(error) => return Err(Away::NoAnswer(error)),
     };
     if record.engine.as_ref().is_some_and(|needed| needed.is_same(&current)) {
         return Ok(());
@@ -35,17 +54,33 @@ pub async fn require(backend: &dyn Backend, folder: &Path, record: &Record) -> R
     if record.engine.is_none() && layers.is_empty() && matches!(snapshot, Ok(None)) {
         return Ok(());
     }
-    let found = backend.enumerate().await?;
+    let found = backend.enumerate().await.map_err(Away::Failed)?;
     if layers.iter().any(|layers| found.contains(layers)) {
         return Ok(());
     }
     if let Ok(Some(snapshot)) = snapshot
-        && backend.snapshots().await?.iter().any(|found| found.reference == snapshot.reference)
+        && backend
+            .snapshots()
+            .await
+            .map_err(Away::Failed)?
+            .iter()
+            .any(|found| found.reference == snapshot.reference)
         && !record.kept
     {
         return Ok(());
     }
-    Err(elsewhere(record, &current))
+    Err(Away::Other(current))
+}
+
+impl Away {
+    /// The error for a command that needs the files of this bottle.
+    fn about(self, record: &Record) -> BackendError {
+        match self {
+            Self::NoAnswer(error) => no_answer(record, error),
+            Self::Other(current) => elsewhere(record, &current),
+            Self::Failed(error) => error,
+        }
+    }
 }
 
 /// Whether the bottle's workspace contains changes newer than `since`, as [`crate::backend::Lifecycle::holds_work`].

@@ -16,6 +16,7 @@
 //! record written, or not at all. A folder whose lock is free therefore never belongs to a launch in progress.
 
 pub mod audit;
+mod away;
 pub mod cleanup;
 pub mod committed;
 pub mod deploy_keys;

@@ -46,6 +46,7 @@ const ON_FILES: &[&[&str]] = &[
     &["discard", "one", "--yes"],
     &["list"],
     &["cleanup", "--yes"],
+    &["cleanup", "--dry-run", "--json"],
 ];
 
 #[test]
@@ -75,6 +76,24 @@ fn a_snapshot_is_found_only_on_its_own_engine() -> Result<()> {
     done_on("a", &home, &["resume", "one", "--detach", "-q"])?;
     let read = done_on("a", &home, &["exec", "one", "--", "cat", "note"])?;
     assert_eq!(read.stdout, "kept\n");
+    snapshot!(text);
+    Ok(())
+}
+
+/// One message names all bottles of an engine, and a bottle that is not on it is cleaned up.
+#[test]
+fn a_cleanup_names_the_engine_that_does_not_answer_and_its_bottles() -> Result<()> {
+    let home = running()?;
+    done_on("a", &home, &["start", "nap", "--detach", "--label", "two", "-q"])?;
+    note(&home, "two", "kept\n")?;
+    for slug in ["one", "two"] {
+        done_on("a", &home, &["stop", slug, "--time", "0"])?;
+    }
+    fs::create_dir_all(home.bottle_home().join("state/.new-three-1"))?;
+    let text = transcripts_on("absent", &home, &[&["cleanup", "--yes"]])?;
+    for slug in ["one", "two"] {
+        done_on("a", &home, &["resume", slug, "--detach", "-q"])?;
+    }
     snapshot!(text);
     Ok(())
 }
