@@ -23,7 +23,7 @@ use crate::host::settings::Waits;
 use crate::manifest::egress::UpstreamProxy;
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::host_path;
-use crate::manifest::origin::Traced;
+use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::secret_ref::SecretRef;
 use crate::manifest::skills::{Skill, SkillError};
 use crate::provider::{self, ArgvError, Login, LoginSource, Provider, Run};
@@ -398,7 +398,8 @@ fn resources(manifest: &ResolvedManifest) -> Resources {
     Resources {
         cpus: limits.cpus.as_ref().map(|cpus| cpus.value.0),
         memory: limits.memory.as_ref().map(|size| size.value.0),
-        pids: Some(limits.pids.value),
+        // The manifest always has a value. Only one that a file sets may make a backend refuse the plan.
+        pids: (limits.pids.origin != Origin::Default).then_some(limits.pids.value),
         disk: limits.disk.as_ref().map(|size| size.value.0),
         nested: limits.nested.value,
     }
@@ -471,6 +472,13 @@ egress:
       auth: {scheme: Bearer, token_ref: 'file:~/key'}
 ---
 ";
+
+    #[test]
+    fn a_limit_of_processes_is_planned_only_if_a_file_sets_it() {
+        let pids = |bottle: &str| planned(bottle, |_| {}).expect("a plan").resources.pids;
+        assert_eq!(pids("---\n---\n"), None);
+        assert_eq!(pids("---\nresources: {pids: 4096}\n---\n"), Some(4096));
+    }
 
     #[test]
     fn names_secrets_without_their_values() {

@@ -35,12 +35,10 @@ impl Enforced {
     /// # Errors
     /// [`BackendError`] when the manifest sets a limit that this engine ignores.
     pub(super) fn check(&self, asked: &Resources) -> Result<Vec<String>, BackendError> {
-        // A manifest without `pids` leads to a plan with the default.
-        let sets_processes = asked.pids.is_some_and(|pids| pids != memory::PROCESSES);
         let limits = [
             (self.memory, asked.memory.is_some(), "memory", "limit a bottle's memory"),
             (self.processors, asked.cpus.is_some(), "cpus", "limit a bottle's processors"),
-            (self.processes, sets_processes, "pids", "limit a bottle's processes"),
+            (self.processes, asked.pids.is_some(), "pids", "limit a bottle's processes"),
         ];
         if let Some((.., key, _)) = limits.iter().find(|(enforced, set, ..)| *set && !enforced) {
             let message = format!("the engine ignores `resources.{key}`");
@@ -95,8 +93,7 @@ mod tests {
             Resources { memory: Some(1 << 30), cpus: Some(1500), pids: Some(7), ..Resources::default() };
         assert_eq!(all.check(&asked).expect("enforced"), [""; 0]);
         assert_eq!(all.check(&Resources::default()).expect("enforced"), [""; 0]);
-        let planned = Resources { pids: Some(memory::PROCESSES), ..Resources::default() };
-        let noted = none.check(&planned).expect("only defaults");
+        let noted = none.check(&Resources::default()).expect("only defaults");
         assert_eq!(
             noted,
             ["this engine cannot limit a bottle's memory", "this engine cannot limit a bottle's processes"]
@@ -105,6 +102,7 @@ mod tests {
             (Resources { memory: asked.memory, ..Resources::default() }, "`resources.memory`"),
             (Resources { cpus: asked.cpus, ..Resources::default() }, "`resources.cpus`"),
             (Resources { pids: asked.pids, ..Resources::default() }, "`resources.pids`"),
+            (Resources { pids: Some(memory::PROCESSES), ..Resources::default() }, "`resources.pids`"),
         ] {
             let error = none.check(&asked).expect_err(key);
             assert!(error.message.contains(key) && error.hint.is_some(), "{error:?}");
