@@ -31,6 +31,8 @@ pub enum BackendErrorKind {
     ProgramMissing,
     /// The bottle exists but cannot be contacted now (exit 1).
     Busy,
+    /// The process to contact does not run (exit 1).
+    NotRunning,
     /// Any other failure (exit 1).
     Failed,
 }

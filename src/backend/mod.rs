@@ -165,7 +165,7 @@ pub trait Lifecycle: Send + Sync {
     /// Opens the channel to the bundle. After the channel closed, another process may open it again.
     ///
     /// # Errors
-    /// [`BackendError`] when the bundle is not running.
+    /// [`BackendError`]; of kind [`BackendErrorKind::NotRunning`] if it is certain that the bundle ended.
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
     /// Opens the channel to pid 1. After the channel closed, another process may open it again.

@@ -17,6 +17,9 @@ use crate::instance::Store;
 use crate::keeper::client::{self, ClientError};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
+/// The hint for a bottle without a keeper that no new keeper can adopt.
+const LEFT_TO_CLEANUP: &str = "`bottle cleanup` removes it, and preserves a workspace with work";
+
 /// Connects to the keeper of this bottle.
 pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliError> {
     host.open_runtime()?;
@@ -138,7 +141,8 @@ fn unreachable(error: ClientError) -> CliError {
             Kind::State,
             format!("{slug} has lost its keeper, and the client that started it is gone"),
         )
-        .hint("`bottle cleanup` removes it, and preserves a workspace with work"),
+        .hint(LEFT_TO_CLEANUP),
+        ClientError::NotAdopted { .. } => failed(Kind::State).hint(LEFT_TO_CLEANUP),
         ClientError::Unusable { .. } => {
             failed(Kind::State).hint("`bottle cleanup` shows how to repair it")
         }

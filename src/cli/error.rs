@@ -209,7 +209,7 @@ impl From<crate::backend::BackendError> for CliError {
         let failed = match error.kind {
             BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => failed(Kind::Backend),
             BackendErrorKind::ProgramMissing => failed(Kind::Program).exit(exit::BACKEND),
-            BackendErrorKind::Busy => failed(Kind::State),
+            BackendErrorKind::Busy | BackendErrorKind::NotRunning => failed(Kind::State),
             BackendErrorKind::Failed => failed(Kind::Failed),
         };
         failed.hint_if(error.hint)

@@ -88,6 +88,14 @@ pub enum ClientError {
         /// The bottle's slug.
         slug: Slug,
     },
+    /// The bottle's keeper died, and a new keeper could not adopt the bottle.
+    #[error("{slug} is not running: {why}")]
+    NotAdopted {
+        /// The bottle's slug.
+        slug: Slug,
+        /// Why the adoption failed.
+        why: String,
+    },
     /// The bottle's record cannot be used.
     #[error("{slug}: {why}")]
     Unusable {
@@ -265,7 +273,7 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, Cl
             Err(ClientError::NotOpened(Box::new(failure)))
         }
         KeeperEvent::Failed(failure) => {
-            Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message, preserved: false })
+            Err(ClientError::NotAdopted { slug: slug.clone(), why: failure.message })
         }
         _ => Err(ClientError::Unexpected),
     }

@@ -43,7 +43,7 @@ impl From<&BackendError> for LaunchFailure {
         let exit = match error.kind {
             BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => 4,
             BackendErrorKind::ProgramMissing => 127,
-            BackendErrorKind::Busy | BackendErrorKind::Failed => 1,
+            BackendErrorKind::Busy | BackendErrorKind::NotRunning | BackendErrorKind::Failed => 1,
         };
         Self::new(exit, error, error.hint.clone())
     }

@@ -344,9 +344,9 @@ fn phase_span(phase: Phase, plan: &Plan) -> tracing::Span {
     tracing::debug_span!("launch_phase", ?phase, slug = %plan.identity.slug, backend = plan.backend)
 }
 
-/// Opens both channels of a running bottle and attaches to its agent. On a backend where successive keepers use the
-/// same stream, frames for the previous keeper may still arrive after this keeper's handshake message. The handshake
-/// then fails, and the connection is opened again.
+/// Opens both channels of a running bottle and attaches to its agent. A bundle that ended has a closed channel. On a
+/// backend where successive keepers use the same stream, frames for the previous keeper may still arrive after this
+/// keeper's handshake message. The handshake then fails, and the connection is opened again.
 async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     for _ in 0..RECONNECT_ATTEMPTS {
         match connect_once(backend, slug).await {
@@ -361,7 +361,7 @@ async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
 
 async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     let guest = launch::connect(backend, slug, Peer::Guest).await?;
-    let bundle = launch::connect(backend, slug, Peer::Bundle).await?;
+    let bundle = launch::connect_bundle(backend, slug).await?;
     // The stream that started the agent closed with the previous keeper. A read-only attach stream also reports the
     // agent's exit.
     let watch = GuestRequest::Attach(Attach { read_only: true, size: None });

@@ -81,7 +81,10 @@ impl Owned<'_> {
             daemons.into_iter().map(|daemon| Service { name: daemon.name, up: daemon.up }).collect();
         self.claim.update(|record| {
             record.status = Status::Running;
-            record.services = services;
+            // A bundle that ended does not answer. Its sidecars stay in the record, and are marked as ended soon.
+            if !services.is_empty() {
+                record.services = services;
+            }
         })?;
         let socket = super::client::socket(self.host, &slug);
         let _ = std::fs::remove_file(&socket);

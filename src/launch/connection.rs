@@ -3,17 +3,20 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use bottle_channel::{Channel, Side, Stream};
+use bottle_channel::{Channel, ChannelError, Side, Stream};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 
 use super::error::{LaunchError, Peer};
 use crate::archive::{self, SendError};
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendErrorKind};
 
 /// Time limit for an answer of pid 1, which may first write a few files or start a program. After it, the launch fails.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// The number of bytes that fit into a connection within this process, on which only hellos are exchanged.
+const HANDSHAKE_CAPACITY: usize = 4096;
 
 /// Opens the keeper's channel to the bundle or the guest of a running bottle.
 ///
@@ -26,6 +29,34 @@ pub async fn connect(backend: &dyn Backend, slug: &Slug, peer: Peer) -> Result<C
     };
     let established = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await;
     established.map(|(channel, _, _)| channel).map_err(|source| LaunchError::Handshake(peer, source))
+}
+
+/// Opens the keeper's channel to the bundle of a running bottle. If the bundle ended, returns a channel that is already
+/// closed: the bottle then continues without traffic, as if its bundle ended while it had a keeper.
+///
+/// # Errors
+/// As [`connect`], except when the bundle ended.
+pub async fn connect_bundle(backend: &dyn Backend, slug: &Slug) -> Result<Channel, LaunchError> {
+    match connect(backend, slug, Peer::Bundle).await {
+        Err(LaunchError::Backend(error)) if error.kind == BackendErrorKind::NotRunning => {
+            tracing::warn!("{}; all traffic of {slug} is blocked", error.one_line());
+            closed_channel().await.map_err(|source| LaunchError::Handshake(Peer::Bundle, source))
+        }
+        connected => connected,
+    }
+}
+
+/// A channel whose peer disconnected after the handshake.
+async fn closed_channel() -> Result<Channel, ChannelError> {
+    let (ours, theirs) = tokio::io::duplex(HANDSHAKE_CAPACITY);
+    let (ours, theirs) = tokio::join!(
+        Channel::establish(ours, Side::Dialed, Hello::of(Role::Keeper)),
+        Channel::establish(theirs, Side::Accepted, Hello::of(Role::Bundle))
+    );
+    drop(theirs?);
+    let (channel, ..) = ours?;
+    channel.closed().await;
+    Ok(channel)
 }
 
 /// Opens a stream to the guest for `request`.

@@ -26,7 +26,7 @@ mod truststore;
 mod workspace;
 
 pub use canary::Canary;
-pub use connection::connect;
+pub use connection::{connect, connect_bundle};
 pub use context::LaunchContext;
 pub(crate) use environment::TERMINAL_HINTS;
 pub use error::{LaunchError, Peer};

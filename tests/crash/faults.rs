@@ -24,6 +24,7 @@ use crate::status;
 enum Fault {
     KillKeeper,
     KillBundle,
+    KillKeeperAndBundle,
     KillEngine,
     RestartEngine,
     OtherEngine,
@@ -74,7 +75,7 @@ struct World {
 }
 
 /// The number of tests of this module, after which the engines end.
-const TESTS: usize = 39;
+const TESTS: usize = 41;
 
 static FINISHED: AtomicUsize = AtomicUsize::new(0);
 static WORLD: Mutex<Option<World>> = Mutex::new(None);
@@ -233,6 +234,11 @@ impl World {
             Fault::KillEngine | Fault::RestartEngine => {
                 if fault == Fault::KillEngine {
                     self.engine.stop().expect("killed");
+            Fault::KillKeeperAndBundle => {
+                self.kill_keeper(slug);
+                self.docker(&["kill", &self.container("bundle", slug)]);
+                self.wait_for(slug, &["unkept", "orphaned"]);
+            }
                 } else {
                     self.engine.quit().expect("ended");
                 }
@@ -308,8 +314,8 @@ impl World {
                     if read.code == 0 || read.stderr.contains("No such file") {
                         return (read.code == 0).then_some(read.stdout);
                     }
-                    // The bundle of the bottle ended, so no keeper adopts it.
-                    let _ = self.run(&["cleanup", "--all", "--yes"]);
+                    // A keeper of a killed client may be ending the bottle.
+                    self.wait_for(slug, &["preserved", "ended", "orphaned"]);
                 }
                 Some(other) => {
                     *said += &format!("{slug} is {other}\n");
@@ -406,6 +412,8 @@ cells! {
     kill_engine_running: KillEngine, Running;
     kill_engine_detached: KillEngine, Detached;
     kill_engine_kept: KillEngine, Kept;
+    kill_keeper_and_bundle_running: KillKeeperAndBundle, Running;
+    kill_keeper_and_bundle_detached: KillKeeperAndBundle, Detached;
     kill_engine_committed: KillEngine, Committed;
     restart_engine_running: RestartEngine, Running;
     restart_engine_detached: RestartEngine, Detached;

@@ -230,6 +230,45 @@ fn a_killed_bundle_closes_the_proxy_and_the_bottle_continues() {
     }
 }
 
+/// Starts a detached bottle with work, and kills its keeper and its bundle.
+fn without_keeper_and_bundle(bottle: &str) -> TestHome {
+    let home = home();
+    let run =
+        |arguments: &[&str]| home.program(arguments.iter().copied()).expect("program").run().expect("run");
+    let start = [&start_arguments(bottle, "one")[..], &["--detach", "-q"]].concat();
+    let _ = run(&start).expect_code(0);
+    home.write("project/note", "work\n").expect("a file");
+    let _ = run(&["cp", "note", "one:note"]).expect_code(0);
+    for role in ["__keeper", "__bundle"] {
+        process_with(&home, role).expect("the process").kill();
+    }
+    wait_until("its keeper is gone", || status(&home, "one").as_deref() == Some("unkept"));
+    wait_until("its bundle is gone", || process_with(&home, "__bundle").is_none());
+    home
+}
+
+/// A new keeper adopts a bottle whose bundle ended: it continues without traffic, and its work is preserved.
+#[test]
+fn a_bottle_without_keeper_and_bundle_is_adopted_and_stopped() {
+    let test = "a_bottle_without_keeper_and_bundle_is_adopted_and_stopped";
+    for bottle in ["fake", "linux"] {
+        if bottle == "linux" && !home().runs(test, bottle).expect("doctor") {
+            continue;
+        }
+        let home = without_keeper_and_bundle(bottle);
+        let run = |arguments: &[&str]| {
+            home.program(arguments.iter().copied()).expect("program").run().expect("run")
+        };
+        let cleaned = clean_up(&home);
+        assert!(cleaned.stderr.contains("the next command adopts it"), "{bottle}: {}", cleaned.stderr);
+        assert_eq!(run(&["exec", "one", "--", "cat", "note"]).expect_code(0).stdout, "work\n", "{bottle}");
+        wait_until("the keeper recorded it", || has_ended_service(&home, "one"));
+        let stopped = run(&["stop", "one", "--time", "0"]).expect_code(0);
+        assert!(stopped.stderr.contains("`bottle resume one` starts it again"), "{}", stopped.stderr);
+        assert_eq!(run(&["exec", "one", "--", "cat", "note"]).expect_code(0).stdout, "work\n", "{bottle}");
+    }
+}
+
 /// Whether a proxy's socket below `folder`, for one of `ports`, accepts a connection.
 fn answers_anywhere(folder: &Path, ports: &[u16]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };

@@ -257,10 +257,10 @@ impl Launches {
             None => {
                 let found = container::find_unpaused(engine, names, part, slug).await.map_err(unreachable)?;
                 let Some(found) = found.filter(|found| found.running) else {
-                    return Err(BackendError::failed(format!(
-                        "cannot connect to the {who} of {slug}: it is not running"
-                    ))
-                    .with_hint(PART_REMOVED_HINT));
+                    let message = format!("cannot connect to the {who} of {slug}: it is not running");
+                    return Err(
+                        BackendError::new(BackendErrorKind::NotRunning, message).with_hint(PART_REMOVED_HINT)
+                    );
                 };
                 if found.paused {
                     let message = format!("cannot connect to the {who} of {slug}: its container is paused");

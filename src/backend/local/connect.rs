@@ -1,19 +1,27 @@
 //! Connects to pid 1 and to the bundle through the unix sockets in the bottle's runtime folder.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use tokio::net::UnixStream;
 
-use crate::backend::{BackendError, ByteStream};
+use crate::backend::{BackendError, BackendErrorKind, ByteStream};
 
 /// Connects to the socket and verifies that the peer runs as this user.
 ///
 /// # Errors
-/// [`BackendError`] that contains `what`, when no process listens or the peer is another user.
+/// [`BackendError`] that contains `what`, when no process listens ([`BackendErrorKind::NotRunning`]) or the peer is
+/// another user.
 pub(crate) async fn connect(socket: &Path, what: &str) -> Result<ByteStream, BackendError> {
     match UnixStream::connect(socket).await {
         Ok(stream) => check_peer(stream, what),
-        Err(error) => Err(BackendError::failed(format!("cannot connect to {what}")).because(error)),
+        Err(error) => {
+            let kind = match error.kind() {
+                ErrorKind::ConnectionRefused | ErrorKind::NotFound => BackendErrorKind::NotRunning,
+                _ => BackendErrorKind::Failed,
+            };
+            Err(BackendError::new(kind, format!("cannot connect to {what}")).because(error))
+        }
     }
 }
 
