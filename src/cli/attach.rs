@@ -229,7 +229,10 @@ impl Client {
                 // The other client now owns the session, so the bottle must not end with this client.
                 self.detach().await?;
             }
-            output.note(format!("the session ended: {why}"));
+            let slug = &self.slug;
+            output.note(format!(
+                "the session ended: {why}; {slug} keeps running, and `bottle attach {slug}` returns to it"
+            ));
             return Ok(exit::DONE);
         }
         let Some(ended) = watch.wait_for_end().await.ended else {

@@ -160,6 +160,7 @@ fn another_client_takes_over() -> Result<()> {
     let mut second = on_terminal(&home, &["attach", "one"])?;
     second.wait_for("? ")?;
     first.wait_for("the session ended")?;
+    first.wait_for("`bottle attach one`")?;
     assert_eq!(first.wait_exit()?, 0);
     assert_restored(&first)?;
     second.type_keys("mine\r")?;

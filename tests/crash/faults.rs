@@ -134,6 +134,9 @@ impl World {
         home.write("home/.bottle/settings.yml", "docker: {transport: socket}\n").expect("settings");
         home.bottle("sleeper", BOTTLE).expect("bottle");
         home.agent("sleeper", "---\nbottle: sleeper\n---\n").expect("agent");
+        let talker = BOTTLE.replace("[/bin/sleep, '600']", "[sh, -c, 'echo ready; exec sleep 600']");
+        home.bottle("talker", &talker).expect("bottle");
+        home.agent("talker", "---\nbottle: talker\n---\n").expect("agent");
         home.env("DOCKER_HOST", engine.address());
         let world = Self { home, engine, other };
         let first = world.run(&["start", "sleeper", "--detach", "--yes", "-q", "--label", "first"]);
@@ -231,14 +234,14 @@ impl World {
                 }
                 self.docker(&["kill", &self.container("bundle", slug)]);
             }
-            Fault::KillEngine | Fault::RestartEngine => {
-                if fault == Fault::KillEngine {
-                    self.engine.stop().expect("killed");
             Fault::KillKeeperAndBundle => {
                 self.kill_keeper(slug);
                 self.docker(&["kill", &self.container("bundle", slug)]);
                 self.wait_for(slug, &["unkept", "orphaned"]);
             }
+            Fault::KillEngine | Fault::RestartEngine => {
+                if fault == Fault::KillEngine {
+                    self.engine.stop().expect("killed");
                 } else {
                     self.engine.quit().expect("ended");
                 }
@@ -409,11 +412,11 @@ cells! {
     kill_bundle_detached: KillBundle, Detached;
     kill_bundle_kept: KillBundle, Kept;
     kill_bundle_committed: KillBundle, Committed;
+    kill_keeper_and_bundle_running: KillKeeperAndBundle, Running;
+    kill_keeper_and_bundle_detached: KillKeeperAndBundle, Detached;
     kill_engine_running: KillEngine, Running;
     kill_engine_detached: KillEngine, Detached;
     kill_engine_kept: KillEngine, Kept;
-    kill_keeper_and_bundle_running: KillKeeperAndBundle, Running;
-    kill_keeper_and_bundle_detached: KillKeeperAndBundle, Detached;
     kill_engine_committed: KillEngine, Committed;
     restart_engine_running: RestartEngine, Running;
     restart_engine_detached: RestartEngine, Detached;
@@ -448,7 +451,13 @@ fn a_bottle_keeps_running_while_its_engine_restarts() {
     let world = turn.world();
     world.engine.stop().expect("killed");
     world.engine.start_with("--live-restore").expect("started");
-    world.prepare("live", State::Detached);
+    world.done(&["start", "talker", "--yes", "-q", "--label", "live", "--detach"]);
+    world.done(&["exec", "live", "--", "sh", "-c", "echo work >note"]);
+    let mut client = world.home.program(["attach", "live"]).expect("program").command();
+    client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut client = client.spawn().expect("started");
+    let mut heard = [0; 5];
+    client.stdout.as_mut().expect("its output").read_exact(&mut heard).expect("the agent is heard");
     let keeper = || all_with(&world.home, "__keeper").into_iter().find(|found| found.is_of("live"));
     assert!(keeper().is_some());
     let begun = |world: &World| {
@@ -459,6 +468,10 @@ fn a_bottle_keeps_running_while_its_engine_restarts() {
     world.engine.start_with("--live-restore").expect("started");
     // The same processes run, and the same keeper serves them.
     assert_eq!(world.done(&["exec", "live", "--", "cat", "note"]).stdout, WORK);
+    // The attached client names the command that returns to the agent.
+    let client = client.wait_with_output().expect("the client's end");
+    let said = String::from_utf8_lossy(&client.stderr);
+    assert!(client.status.success() && said.contains("`bottle attach live` returns to it"), "{said}");
     assert_eq!((begun(world), status(&world.home, "live").as_deref()), (first, Some("running")));
     let listed = world.done(&["list", "--json"]).json().expect("JSON");
     let live = listed.as_array().expect("a list").iter().find(|bottle| bottle["slug"] == "live").expect("it");
