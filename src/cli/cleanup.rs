@@ -89,7 +89,7 @@ async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String
     }
     let each = slugs.iter().map(async |slug| {
         let alive = matches!(Store::of(host).state(slug), Some(State::Alive(_)));
-        match super::stop::stop(host, slug, GRACE).await {
+        match super::stop::stop(host, slug, GRACE, progress).await {
             Ok(_) => None,
             Err(error) => alive.then(|| format!("{slug}: {}", error.message)),
         }

@@ -9,13 +9,14 @@ use bottle_contract::session::guest::{Failure, FailureKind, GuestRequest};
 
 use super::error::{CliError, Kind};
 use super::exit;
+use super::output::Output;
 use crate::archive::ReceiveError;
 use crate::backend::Access;
 use crate::host::Host;
 use crate::host::files::FileError;
 use crate::instance::Store;
 use crate::keeper::client::{self, ClientError};
-use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
+use crate::keeper::protocol::{KeeperEvent, KeeperRequest, Notice};
 
 /// The hint for a bottle without a keeper that no new keeper can adopt.
 const LEFT_TO_CLEANUP: &str = "`bottle cleanup` removes it, and preserves a workspace with work";
@@ -66,6 +67,15 @@ pub(crate) async fn carry_out(channel: &Channel, request: &KeeperRequest) -> Res
 /// Opens a stream to the guest, through the keeper.
 pub(crate) async fn open_guest(channel: &Channel, request: GuestRequest) -> Result<Stream, CliError> {
     channel.open(&KeeperRequest::Guest(request)).await.map_err(keeper_lost)
+}
+
+/// Notes if a snapshot pauses the bottle, because the next request for the guest then waits.
+pub(crate) async fn report_delay(channel: &Channel, output: &Output) {
+    // A keeper of an older version, or one that opened preserved files, refuses the request.
+    let Ok(mut stream) = channel.open(&KeeperRequest::FindDelay).await else { return };
+    if let Ok(KeeperEvent::Notice(Notice::Warning(text))) = stream.receive().await {
+        output.note(text);
+    }
 }
 
 /// The error when no bottle has this slug.

@@ -7,7 +7,7 @@ use bottle_contract::session::guest::{GuestRequest, Process};
 use bottle_contract::terminal::Pass;
 
 use super::completions;
-use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest};
+use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, report_delay};
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, output_failed};
@@ -83,6 +83,7 @@ impl Exec {
             user: self.user,
             ..Process::default()
         };
+        report_delay(&channel, output).await;
         let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
         let style = if self.tty {
             Style::Terminal {

@@ -1,5 +1,6 @@
 //! `bottle stop`: ends a bottle.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
@@ -9,12 +10,13 @@ use super::connect::{connect, keeper_lost, unexpected_answer};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use super::progress;
+use super::progress::{self, Progress};
 use super::select_bottle::{Question, is_running};
 use crate::host::Host;
-use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
+use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 
-/// How long the teardown may take after the agent's grace period. After that, `stop` fails.
+/// How long the teardown may take after the agent's grace period, unless a snapshot is being saved. After that, `stop`
+/// fails.
 const TEARDOWN: Duration = Duration::from_secs(30);
 
 /// Stop a bottle: end its agent, and keep its files if it has unsaved work
@@ -43,19 +45,33 @@ impl Stop {
         let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
         let words = format!("stopping {slug}; its agent has {} s to end", self.time);
         let left = "it is still ending; `bottle list` shows its state";
-        let stopping = async |_| stop(host, &slug, grace).await;
+        let stopping = async |progress: Arc<Progress>| stop(host, &slug, grace, &progress).await;
         let ended = super::block_on(progress::with_progress(&words, left, output, stopping))?;
         super::attach::report_end(&slug, &ended, output);
         if ended.left.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
     }
 }
 
-/// Requests the stop from the keeper, and waits until the bottle has ended.
-pub(crate) async fn stop(host: &Host, slug: &Slug, grace: Duration) -> Result<Ended, CliError> {
+/// Requests the stop from the keeper, and waits until the bottle has ended. If the keeper reports that the bottle ends
+/// only after a snapshot, which can take long, shows this and waits without a time limit.
+pub(crate) async fn stop(
+    host: &Host,
+    slug: &Slug,
+    grace: Duration,
+    progress: &Progress,
+) -> Result<Ended, CliError> {
     let channel = connect(host, slug).await?;
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     let mut stream = channel.open(&KeeperRequest::Stop { grace_ms }).await.map_err(keeper_lost)?;
-    match tokio::time::timeout(grace + TEARDOWN, stream.receive::<KeeperEvent>()).await {
+    let first = tokio::time::timeout(grace + TEARDOWN, stream.receive::<KeeperEvent>()).await;
+    let last = match first {
+        Ok(Ok(KeeperEvent::Notice(Notice::Warning(text)))) => {
+            progress.phase(&text);
+            Ok(stream.receive::<KeeperEvent>().await)
+        }
+        other => other,
+    };
+    match last {
         Ok(Ok(KeeperEvent::Ended(ended))) => Ok(ended),
         Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(why).about(slug)),
         Ok(Ok(_)) => Err(unexpected_answer().about(slug)),

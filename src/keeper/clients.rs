@@ -53,6 +53,8 @@ pub(super) enum Command {
     Stop {
         /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
+        /// Receives a notice if the bottle ends only after the running snapshot job.
+        events: mpsc::Sender<KeeperEvent>,
     },
     /// Keep the bottle running without its first client.
     Detach,
@@ -74,6 +76,11 @@ pub(super) enum Command {
     Pulled {
         /// Changes up to this time were pulled.
         at: Timestamp,
+        /// Receives the result.
+        events: mpsc::Sender<KeeperEvent>,
+    },
+    /// Find out whether a snapshot pauses the bottle.
+    FindDelay {
         /// Receives the result.
         events: mpsc::Sender<KeeperEvent>,
     },
@@ -152,8 +159,16 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         Ok(KeeperRequest::Notices) => send_notices(request.accept(), &shared).await,
         Ok(KeeperRequest::Stop { grace_ms }) => {
             let stream = request.accept();
-            let _ = shared.commands.send(Command::Stop { grace_ms }).await;
+            let (events, mut notices) = mpsc::channel(1);
+            let _ = shared.commands.send(Command::Stop { grace_ms, events }).await;
+            // The owner drops the sender at once, except when the bottle is already being torn down.
+            if let Some(notice) = notices.recv().await {
+                let _ = stream.message(&notice).await;
+            }
             send_end(&stream, &shared).await;
+        }
+        Ok(KeeperRequest::FindDelay) => {
+            run_command(request, &shared, |events| Command::FindDelay { events }).await
         }
         Ok(KeeperRequest::Detach) => {
             let stream = request.accept();

@@ -120,7 +120,8 @@ impl Owned<'_> {
         clients::send_last(report, &KeeperEvent::Running { slug }).await;
 
         let (backend, claim) = (self.backend, &self.claim);
-        let mut watch = Watch { backend, claim, shared: &shared, inbox, agent, guest, job: None };
+        let mut watch =
+            Watch { backend, claim, shared: &shared, inbox, agent, guest, job: None, commits: false };
         let mut reconnects = 0;
         let mut end = loop {
             let begun = Instant::now();
@@ -202,6 +203,8 @@ struct Watch<'a> {
     guest: Channel,
     /// The running snapshot job, which creates or removes a snapshot. Only one job runs at a time.
     job: Option<Job<'a>>,
+    /// Whether `job` creates a snapshot.
+    commits: bool,
 }
 
 impl Watch<'_> {
@@ -219,7 +222,8 @@ impl Watch<'_> {
                 _ = terminate.recv() => return Ok(end(EndCause::Stopped, None)),
                 () = jobs::done(&mut self.job) => {}
                 Some(command) = self.inbox.recv() => match command {
-                    Command::Stop { grace_ms } => {
+                    Command::Stop { grace_ms, events } => {
+                        self.report_job(&events).await;
                         let grace = Duration::from_millis(grace_ms);
                         return Ok(End { grace, ..end(EndCause::Stopped, None) });
                     }
@@ -246,9 +250,24 @@ impl Watch<'_> {
                 let busy = "another command makes or removes a snapshot of this bottle";
                 let _ = events.send(KeeperEvent::Refused(busy.to_owned())).await;
             }
-            Command::Commit { events } => self.job = Some(jobs::commit(self.backend, self.claim, events)),
+            Command::Commit { events } => {
+                self.job = Some(jobs::commit(self.backend, self.claim, events));
+                self.commits = true;
+            }
             Command::RemoveSnapshot { events } => {
                 self.job = Some(jobs::remove_snapshot(self.backend, self.claim, events));
+                self.commits = false;
+            }
+            Command::FindDelay { events } => {
+                let paused = self.job.is_some() && self.commits && self.backend.capabilities().commit_pauses;
+                let answer = match paused {
+                    true => warning(format!(
+                        "a snapshot of {} is being saved, which pauses its programs; the command runs afterwards",
+                        self.claim.record().slug
+                    )),
+                    false => KeeperEvent::Done,
+                };
+                let _ = events.send(answer).await;
             }
             Command::Pulled { at, events } => {
                 let answer = match self
@@ -298,8 +317,24 @@ impl Watch<'_> {
 
     /// Waits for the running snapshot job, because the job needs the bottle's files.
     async fn finish_job(&mut self) {
+        while self.job.is_some() {
+            tokio::select! {
+                () = jobs::done(&mut self.job) => {}
+                Some(command) = self.inbox.recv() => match command {
+                    Command::Stop { events, .. } => self.report_job(&events).await,
+                    other => self.run_command(other).await,
+                },
+            }
+        }
+    }
+
+    /// If a snapshot job runs, sends the notice that the bottle ends after it.
+    async fn report_job(&self, events: &mpsc::Sender<KeeperEvent>) {
         if self.job.is_some() {
-            jobs::done(&mut self.job).await;
+            let slug = self.claim.record().slug;
+            let being = if self.commits { "saved" } else { "removed" };
+            let text = format!("a snapshot of {slug} is being {being}; the bottle ends afterwards");
+            let _ = events.send(warning(text)).await;
         }
     }
 
@@ -356,6 +391,10 @@ impl Watch<'_> {
             () = client_lost => {}
         }
     }
+}
+
+fn warning(text: String) -> KeeperEvent {
+    KeeperEvent::Notice(Notice::Warning(text))
 }
 
 /// Connects again to a bottle whose channel closed, if the bottle still runs: its engine restarted. `None` if the

@@ -50,7 +50,11 @@ pub enum KeeperRequest {
     Guest(GuestRequest),
     /// Streams denials and warnings until the bottle ends ([`KeeperEvent::Ended`]).
     Notices,
-    /// Ends the bottle. Answered with [`KeeperEvent::Ended`] after the teardown.
+    /// Asks whether a snapshot pauses the bottle at present, so that requests for the guest wait. Answered with a
+    /// [`KeeperEvent::Notice`] that says so, or with [`KeeperEvent::Done`].
+    FindDelay,
+    /// Ends the bottle. Answered with [`KeeperEvent::Ended`] after the teardown. If a snapshot is being saved or
+    /// removed, the bottle ends after that, and a [`KeeperEvent::Notice`] that says so comes first.
     Stop {
         /// Milliseconds between SIGTERM and SIGKILL to the agent.
         grace_ms: u64,

@@ -1,11 +1,18 @@
 //! Tests snapshots: they are saved, listed and removed, and errors are reported if there is nothing to save.
 
-use anyhow::Result;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Program;
 use bottle_test_support::skip;
 
 use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
+
+/// Time limit for a commit to begin.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a home with a running bottle that has a file in its workspace.
 fn running(label: &str) -> Result<TestHome> {
@@ -178,5 +185,50 @@ fn a_disk_that_fills_up_leaves_no_partial_snapshot() -> Result<()> {
     let mut scrub = home.scrub()?;
     scrub.add("(?m)^ +", "")?;
     snapshot!(scrub.apply(&script.run()?.transcript()));
+    Ok(())
+}
+
+/// While a snapshot is saved, `exec` says that it waits for a paused bottle, and `stop` says that it waits. Nothing is
+/// half done afterwards.
+#[test]
+fn exec_and_stop_report_that_they_wait_for_a_commit() -> Result<()> {
+    let mut home = home()?;
+    home.env("BOTTLE_FAKE_FAIL", "freeze:wait");
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    let spawned = |arguments: &[&str]| -> Result<Child> {
+        let mut command = home.program(arguments.iter().copied())?.command();
+        Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+    };
+    let commit = spawned(&["commit", "one", "--json"])?;
+    let exec = &["exec", "one", "--", "echo", "hi"];
+    let end = Instant::now() + PATIENCE;
+    let waits = loop {
+        let outcome = run(&home, exec)?.expect_code(0);
+        if !outcome.stderr.is_empty() {
+            break outcome;
+        }
+        anyhow::ensure!(Instant::now() < end, "the commit does not begin");
+    };
+    let mut text = home.scrub()?.apply(&waits.transcript());
+    let mut stops = Vec::new();
+    // The second one arrives while the first one waits.
+    for _ in 0..2 {
+        let mut stop = spawned(&["stop", "one", "--time", "0"])?;
+        let mut stderr = BufReader::new(stop.stderr.take().context("its stderr")?);
+        let mut line = String::new();
+        stderr.read_line(&mut line)?;
+        text += &line;
+        stops.push((stop, stderr));
+    }
+    std::fs::write(home.bottle_home().join("fake-continue"), "")?;
+    let committed = commit.wait_with_output()?;
+    let committed: serde_json::Value = serde_json::from_slice(&committed.stdout)?;
+    assert_eq!(committed["resume"], "bottle resume one");
+    for (mut stop, mut stderr) in stops {
+        assert!(stop.wait()?.success());
+        stderr.read_to_string(&mut text)?;
+    }
+    text += &transcript(&home, &["snapshots"])?;
+    snapshot!(text);
     Ok(())
 }

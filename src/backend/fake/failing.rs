@@ -1,13 +1,22 @@
 //! Injects failures into the fake backend. `BOTTLE_FAKE_FAIL=<step>` makes a step fail, `<step>:kill` kills the process
-//! at that step, and `<step>:hang` makes the step hang. No other backend reads the variable.
+//! at that step, `<step>:hang` makes the step hang, and `<step>:wait` makes it wait until the home has a file
+//! [`CONTINUE`]. No other backend reads the variable.
 
 use std::future::pending;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::backend::{BackendError, ProgressSink};
 use crate::host::Host;
 
 /// The environment variable that requests a failure.
 const VARIABLE: &str = "BOTTLE_FAKE_FAIL";
+
+/// The file in the home for which a waiting step waits.
+const CONTINUE: &str = "fake-continue";
+
+/// The interval between two searches for that file.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The points at which a failure can be injected: at the beginning of a trait method, or at a point inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,15 +78,25 @@ enum How {
     Fail,
     Kill,
     Hang,
+    Wait,
 }
 
 /// The failure that the environment requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Failing(Option<Result<(Step, How), String>>);
+pub(super) struct Failing {
+    asked: Option<Result<(Step, How), String>>,
+    home: PathBuf,
+}
 
 impl Failing {
     pub(super) fn from_environment(host: &Host) -> Self {
-        Self(host.var(VARIABLE).map(|asked| parse(asked).ok_or_else(|| asked.to_owned())))
+        let asked = host.var(VARIABLE).map(|asked| parse(asked).ok_or_else(|| asked.to_owned()));
+        Self { asked, home: host.home.clone() }
+    }
+
+    /// Whether this step waits.
+    pub(super) fn waits_at(&self, step: Step) -> bool {
+        self.asked == Some(Ok((step, How::Wait)))
     }
 
     /// If this is the requested step, fails, hangs, or kills the process.
@@ -85,14 +104,14 @@ impl Failing {
     /// # Errors
     /// The requested failure. Also when the variable names no step.
     pub(super) async fn at(&self, step: Step) -> Result<(), BackendError> {
-        let how = match &self.0 {
+        let how = match &self.asked {
             None => return Ok(()),
             Some(Ok((asked, how))) if *asked == step => *how,
             Some(Ok(_)) => return Ok(()),
             Some(Err(unknown)) => {
                 let names = Step::ALL.map(|(name, _)| name).join(", ");
                 return Err(BackendError::failed(format!("{VARIABLE} names no step: {unknown:?}"))
-                    .with_hint(format!("use one of {names}, with :kill or :hang or nothing behind")));
+                    .with_hint(format!("use one of {names}, with :kill, :hang, :wait or nothing behind")));
             }
         };
         match how {
@@ -102,6 +121,12 @@ impl Failing {
                 return Err(BackendError::failed(format!("{name} fails, as {VARIABLE} asks for")));
             }
             How::Hang => {}
+            How::Wait => {
+                while !self.home.join(CONTINUE).exists() {
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+                return Ok(());
+            }
             How::Kill => kill_itself()?,
         }
         pending().await
@@ -109,7 +134,7 @@ impl Failing {
 
     /// Injects a failure inside a copy. Only a kill is possible there, and it happens on the copying thread.
     pub(super) fn while_copying(&self, step: Step, progress: ProgressSink) -> ProgressSink {
-        match &self.0 {
+        match &self.asked {
             Some(Ok((asked, How::Kill))) if *asked == step => ProgressSink::new(|_| drop(kill_itself())),
             _ => progress,
         }
@@ -129,6 +154,7 @@ fn parse(asked: &str) -> Option<(Step, How)> {
         "fail" => How::Fail,
         "kill" => How::Kill,
         "hang" => How::Hang,
+        "wait" => How::Wait,
         _ => return None,
     };
     Some((step, how))
@@ -144,10 +170,10 @@ mod tests {
         assert_eq!(parse("remove"), Some((Step::Remove, How::Fail)));
         assert_eq!(parse("remove:later"), None);
 
-        let failing = Failing(Some(Ok((Step::Prepare, How::Fail))));
+        let failing = Failing { asked: Some(Ok((Step::Prepare, How::Fail))), ..Failing::default() };
         assert!(failing.at(Step::Check).await.is_ok());
         assert!(failing.at(Step::Prepare).await.is_err());
-        let wrong = Failing(Some(Err("prepared".to_owned())));
+        let wrong = Failing { asked: Some(Err("prepared".to_owned())), ..Failing::default() };
         assert!(wrong.at(Step::Check).await.expect_err("no step").message.contains("prepared"));
         assert!(Failing::default().at(Step::Prepare).await.is_ok());
     }

@@ -108,7 +108,8 @@ impl Backend for FakeBackend {
             snapshot: true,
             live_commit: true,
             pause: false,
-            commit_pauses: false,
+            // A bottle whose commit waits counts as paused.
+            commit_pauses: self.failing.waits_at(Step::Freeze),
         }
     }
 
