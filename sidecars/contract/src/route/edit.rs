@@ -280,21 +280,22 @@ fn denied(table: &RouteTable, Subject { host, entry }: &Subject) -> Result<Vec<R
     let Some(wider) = wider else { return Ok(routes) };
     let below = Route { host: host.clone(), ..wider.clone() };
     if all || table.declared(host).is_some() {
-        let base = if wider.inspect { below } else { Route::to(host.clone()) };
-        let except = vec![RequestMatch::default()];
-        routes.push(Route { auth: None, provider: false, matches: Vec::new(), except, ..base });
+        routes.push(excluded(if wider.inspect { below } else { Route::to(host.clone()) }));
     } else if wider.auth.is_some() {
         return Err(EditError::Bound { own: wider.host.clone() });
     } else {
-        let narrowed = narrowed(&below, entry)?;
-        let nothing =
-            || Route { matches: Vec::new(), except: vec![RequestMatch::default()], ..below.clone() };
-        let route = narrowed.unwrap_or_else(nothing);
+        let route = narrowed(&below, entry)?.unwrap_or_else(|| excluded(below.clone()));
         if route != below {
             routes.push(route);
         }
     }
     Ok(routes)
+}
+
+/// Returns the route that denies every request to its host, which a wider route would allow.
+fn excluded(route: Route) -> Route {
+    let except = vec![RequestMatch::default()];
+    Route { auth: None, provider: false, matches: Vec::new(), except, ..route }
 }
 
 /// Returns the route without the requests of `entry`, or `None` if it then allows none.
@@ -550,6 +551,18 @@ mod tests {
                 render_list(changed.routes())
             );
         }
+    }
+
+    #[test]
+    fn denying_the_same_requests_again_changes_nothing() {
+        let wildcard = "- host: '*.a.example'\n  provider: true\n  matches: [{methods: [GET]}]\n";
+        let deny = edit(Action::Deny, "b.a.example GET");
+        let once = deny.apply(&table(wildcard)).expect("applied");
+        assert_eq!(
+            once.routes().last().map(|route| (route.denies_all(), route.provider)),
+            Some((true, false))
+        );
+        assert_eq!(deny.apply(&once).expect("applied"), once);
     }
 
     #[test]
