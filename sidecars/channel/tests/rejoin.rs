@@ -78,24 +78,36 @@ where
     Ok(channel)
 }
 
-/// Connects while an engine copies the bytes of both directions.
-async fn connect_through(
-    near: DuplexStream,
-    reads: &mut ReadHalf<DuplexStream>,
-    to_inside: &mut WriteHalf<DuplexStream>,
-    writes: &mut WriteHalf<DuplexStream>,
-    from_inside: &mut ReadHalf<DuplexStream>,
-) -> Channel {
-    let connected = async {
-        let channel = connect(near).await.unwrap();
-        echoes(&channel, b"first").await;
-        channel
-    };
-    tokio::select! {
-        channel = connected => channel,
-        _ = async { tokio::join!(tokio::io::copy(reads, to_inside), tokio::io::copy(from_inside, writes)) } => {
-            panic!("the stream ended")
-        }
+/// An engine between a container and one attached client, whose test copies the bytes.
+struct Engine {
+    to_inside: WriteHalf<DuplexStream>,
+    from_inside: ReadHalf<DuplexStream>,
+    from_client: ReadHalf<DuplexStream>,
+    to_client: WriteHalf<DuplexStream>,
+}
+
+impl Engine {
+    /// Connects a client while the bytes of both directions are copied, and then stops copying.
+    async fn connected() -> (Self, Channel) {
+        let Stream { mut to_inside, mut from_inside, .. } = stream();
+        let (near, far) = duplex(4 * PIPE);
+        let (mut from_client, mut to_client) = tokio::io::split(far);
+        let connected = async {
+            let channel = connect(near).await.unwrap();
+            echoes(&channel, b"first").await;
+            channel
+        };
+        let copied = async {
+            tokio::join!(
+                tokio::io::copy(&mut from_client, &mut to_inside),
+                tokio::io::copy(&mut from_inside, &mut to_client)
+            )
+        };
+        let channel = tokio::select! {
+            channel = connected => channel,
+            _ = copied => panic!("the stream ended"),
+        };
+        (Self { to_inside, from_inside, from_client, to_client }, channel)
     }
 }
 
@@ -235,16 +247,13 @@ async fn closing_ends_the_container_side_and_the_next_keeper_connects() {
 /// not report the end of its connection before the container has read all its bytes.
 #[tokio::test]
 async fn closing_waits_until_the_container_has_read_everything() {
-    let Stream { mut to_inside, mut from_inside, .. } = stream();
-    let (near, far) = duplex(4 * PIPE);
-    let (mut reads, mut writes) = tokio::io::split(far);
-    let channel = connect_through(near, &mut reads, &mut to_inside, &mut writes, &mut from_inside).await;
+    let (mut engine, channel) = Engine::connected().await;
     channel.close();
     let mut held = vec![0; RUN];
-    reads.read_exact(&mut held).await.unwrap();
+    engine.from_client.read_exact(&mut held).await.unwrap();
     assert!(timeout(Duration::from_millis(100), channel.closed()).await.is_err());
-    to_inside.write_all(&held).await.unwrap();
-    let back = tokio::io::copy(&mut from_inside, &mut writes);
+    engine.to_inside.write_all(&held).await.unwrap();
+    let back = tokio::io::copy(&mut engine.from_inside, &mut engine.to_client);
     tokio::select! {
         closed = timeout(SOON, channel.closed()) => assert_eq!(closed.unwrap().to_string(), "closed by this side"),
         _ = back => panic!("the container ended"),
@@ -254,17 +263,15 @@ async fn closing_waits_until_the_container_has_read_everything() {
 /// Only the container's notice ends the client that another one replaces, so that client writes nothing more.
 #[tokio::test]
 async fn a_replaced_client_writes_nothing() {
-    let Stream { mut to_inside, mut from_inside, .. } = stream();
-    let (near, far) = duplex(4 * PIPE);
-    let (mut reads, mut writes) = tokio::io::split(far);
-    let first = connect_through(near, &mut reads, &mut to_inside, &mut writes, &mut from_inside).await;
+    let (engine, first) = Engine::connected().await;
+    let Engine { mut to_inside, mut from_inside, mut from_client, mut to_client } = engine;
     let (second_near, second_far) = duplex(4 * PIPE);
     let (mut second_reads, mut second_writes) = tokio::io::split(second_far);
     // Both attached clients receive the container's output.
     let back = async {
         let mut piece = vec![0; PIPE];
         while let Ok(read @ 1..) = from_inside.read(&mut piece).await {
-            let _ = writes.write_all(&piece[..read]).await;
+            let _ = to_client.write_all(&piece[..read]).await;
             second_writes.write_all(&piece[..read]).await.unwrap();
         }
     };
@@ -274,7 +281,7 @@ async fn a_replaced_client_writes_nothing() {
         timeout(SOON, first.closed()).await.expect("the first client's end");
         let mut written = Vec::new();
         drop(first);
-        timeout(SOON, reads.read_to_end(&mut written)).await.expect("the end").unwrap();
+        timeout(SOON, from_client.read_to_end(&mut written)).await.expect("the end").unwrap();
         assert!(written.is_empty(), "{} bytes", written.len());
         echoes(&second, b"second").await;
     };

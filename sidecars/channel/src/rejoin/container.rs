@@ -45,8 +45,7 @@ struct Wire<R, W> {
     count: u64,
     /// Whether the latest connection is still open.
     live: bool,
-    /// Whether the latest connection ended and the host has not been notified. A host that closes the connection
-    /// waits for this notice. Until then, its last bytes may be on the way, and would end the next connection.
+    /// Whether the latest connection ended and the host has not been notified.
     close_pending: bool,
 }
 
@@ -67,7 +66,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
     }
 
     /// Returns the next connection. Waits until the previous connection ends: the host closes it, the host
-    /// opens the next one, or the previous [`Connection`] is dropped (the host is then notified). Returns
+    /// opens the next one, or the previous [`Connection`] is dropped. The host is notified of the end. Returns
     /// `None` when the stream ends, because no host can connect again.
     ///
     /// # Errors
