@@ -46,18 +46,13 @@ const BOMB: &str = "python3 -c 'import zipfile
 with zipfile.ZipFile(\"bomb.zip\", \"w\", zipfile.ZIP_DEFLATED) as bomb, bomb.open(\"f\", \"w\", force_zip64=True) as file:
     for _ in range(1500): file.write(bytes(1 << 20))'; git add .; git commit -qm bomb";
 
-fn main() -> ExitCode {
+fn main() -> Result<ExitCode> {
     // The gate runs as this program, just as it runs as `bottle` in the product.
     if std::env::args().nth(1).as_deref() == Some("__git-gate") {
-        return bottle_git_gate::run();
+        return Ok(bottle_git_gate::run());
     }
-    match compare() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    compare()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn compare() -> Result<()> {
@@ -69,14 +64,10 @@ fn compare() -> Result<()> {
     scene.shell(LARGE)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(scene.open(|_| ()))?;
-    let repo = scene.repo(|_| ())?;
-    let known = format!("[127.0.0.1]:{} {}", scene.port, fs::read_to_string(scene.at("host.pub"))?);
-    fs::write(scene.at("known_hosts"), known)?;
+    let plain = scene.enable_plain_ssh()?.replace("/up.git", "/other.git");
     scene.shell(&format!(
-        "git clone -q $GATE gated; cp -r up.git other.git; git clone -q other.git straight; cd straight; \
-         git remote set-url origin {}; \
-         git config core.sshCommand \"ssh -F /dev/null -i $HOME/client -o UserKnownHostsFile=$HOME/known_hosts\"",
-        repo.url.replace("/up.git", "/other.git")
+        "git clone -q $GATE gated; cp -r up.git other.git; git clone -q other.git straight; \
+         git -C straight remote set-url origin {plain}"
     ))?;
     let push = |clone: &str| -> Result<Duration> {
         scene.shell(&format!("cd {clone}; echo >> d1/f1; git commit -qam x"))?;

@@ -23,18 +23,13 @@ use scene::Scene;
 
 const ROUNDS: usize = 5;
 
-fn main() -> ExitCode {
+fn main() -> Result<ExitCode> {
     // The gate runs as this program, just as it runs as `bottle` in the product.
     if std::env::args().nth(1).as_deref() == Some("__git-gate") {
-        return bottle_git_gate::run();
+        return Ok(bottle_git_gate::run());
     }
-    match compare() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    compare()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn compare() -> Result<()> {
@@ -46,7 +41,7 @@ fn compare() -> Result<()> {
     let plain = {
         let scene = scene.borrow();
         scene.shell(&scene::many_commits(40_000))?;
-        plain_ssh(&scene)?
+        scene.enable_plain_ssh()?
     };
     let clone = |url: &str| {
         let script = format!("rm -rf clone.git; git clone -q --bare {url} clone.git");
@@ -74,14 +69,4 @@ fn compare() -> Result<()> {
         println!("{}: {:.2} x plain ssh", sample.line(), sample.ratio_to(&samples[0]));
     }
     Ok(())
-}
-
-/// Makes git in the scene's folder use the upstream over plain ssh. Returns the URL of the upstream.
-fn plain_ssh(scene: &Scene) -> Result<String> {
-    let known = format!("[127.0.0.1]:{} {}", scene.port, fs::read_to_string(scene.at("host.pub"))?);
-    fs::write(scene.at("known_hosts"), known)?;
-    scene.shell(
-        "git config --global core.sshCommand \"ssh -F /dev/null -i $HOME/client -o UserKnownHostsFile=$HOME/known_hosts\"",
-    )?;
-    Ok(scene.repo(|_| ())?.url)
 }

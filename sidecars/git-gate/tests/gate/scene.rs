@@ -135,6 +135,18 @@ impl Scene {
         Ok(repo)
     }
 
+    /// Makes git in the scene's folder use the upstream over plain ssh. Returns the URL of the upstream.
+    #[allow(dead_code, reason = "only the benches compare with plain ssh")]
+    pub(crate) fn enable_plain_ssh(&self) -> Result<String> {
+        let repo = self.repo(|_| ())?;
+        let GateKey::Ssh { known_hosts, .. } = &repo.key else { bail!("the upstream has no ssh key") };
+        fs::write(self.at("known_hosts"), known_hosts)?;
+        self.shell(
+            "git config --global core.sshCommand \"ssh -F /dev/null -i $HOME/client -o UserKnownHostsFile=$HOME/known_hosts\"",
+        )?;
+        Ok(repo.url)
+    }
+
     /// Starts a gate for the repository.
     pub(crate) async fn open(&mut self, change: impl FnOnce(&mut GateRepo)) -> Result<()> {
         fs::create_dir_all(self.at("gate"))?;
