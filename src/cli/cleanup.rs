@@ -131,8 +131,8 @@ fn report(
             output.warn(failure);
         }
         if text.is_empty() && failures.is_empty() {
-            let else_ = if found.left.is_empty() { "" } else { "else " };
-            output.note(format!("nothing {else_}to clean up"));
+            let nothing = if found.left.is_empty() { "nothing" } else { "nothing else" };
+            output.note(format!("{nothing} to clean up"));
         }
     }
     Ok(if failures.is_empty() { exit::DONE } else { exit::FAILED })

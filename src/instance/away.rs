@@ -79,7 +79,6 @@ impl AwayBottles {
 impl Group<'_> {
     fn describe(&self) -> String {
         let slugs = self.slugs.join(", ");
-        let give_up = "if it does not exist any more, `bottle discard NAME --forget` gives up what it had";
         match (self.away, self.engine) {
             (Away::Other(current), Some(EngineIdentity { select, .. })) => {
                 let are = if self.slugs.len() == 1 { "is" } else { "are" };
@@ -91,9 +90,10 @@ impl Group<'_> {
                  its engine"
             ),
             (Away::NoAnswer(_), Some(EngineIdentity { select, .. })) => format!(
-                "cannot inspect {slugs} {}: {}; start that engine; `{select}` selects it; {give_up}",
+                "cannot inspect {slugs} {}: {}; start that engine; `{select}` selects it; {}",
                 self.needed(),
-                self.reason
+                self.reason,
+                engines::give_up("NAME")
             ),
             (Away::NoAnswer(_), None) | (Away::Failed(_), _) => {
                 format!("cannot inspect {slugs}: {}", self.reason)

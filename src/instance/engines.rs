@@ -111,7 +111,7 @@ fn no_answer(record: &Record, error: BackendError) -> BackendError {
     let (message, hint) = match &record.engine {
         Some(needed) => (
             format!("cannot use the files of {slug}, which are on the engine at {needed}"),
-            format!("start that engine; `{}` selects it; {}", needed.select, give_up(record)),
+            format!("start that engine; `{}` selects it; {}", needed.select, give_up(slug.as_str())),
         ),
         None => (format!("cannot use the files of {slug}"), error.hint.clone().unwrap_or_default()),
     };
@@ -125,19 +125,20 @@ fn elsewhere(record: &Record, current: &EngineIdentity) -> BackendError {
             format!(
                 "cannot use the files of {slug}: they are on the engine at {needed}, not on the one at {current}"
             ),
-            format!("`{}` selects that engine; {}", needed.select, give_up(record)),
+            format!("`{}` selects that engine; {}", needed.select, give_up(slug.as_str())),
         ),
         None => (
             format!(
                 "cannot use the files of {slug}: the engine at {current} does not have them, and the bottle's record \
                  is too old to name its engine"
             ),
-            format!("select the engine on which the bottle was started; {}", give_up(record)),
+            format!("select the engine on which the bottle was started; {}", give_up(slug.as_str())),
         ),
     };
     BackendError::new(BackendErrorKind::Unavailable, message).with_hint(hint)
 }
 
-fn give_up(record: &Record) -> String {
-    format!("if it does not exist any more, `bottle discard {} --forget` gives its files up", record.slug)
+/// What to do about a bottle if its engine does not exist any more.
+pub(super) fn give_up(bottle: &str) -> String {
+    format!("if it does not exist any more, `bottle discard {bottle} --forget` gives its files up")
 }

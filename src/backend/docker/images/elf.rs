@@ -51,7 +51,8 @@ pub(crate) fn architecture(program: &File) -> Option<&'static str> {
     }
 }
 
-/// Returns the build id in hexadecimal. Two programs with different content have different ids.
+/// Returns the build id in hexadecimal. Two links with different results have different ids; a change of the file after
+/// the link does not show.
 pub(crate) fn build_id(program: &File) -> Result<String, Why> {
     for (kind, offset, size) in headers(program)? {
         // No file is longer, so the sums below cannot overflow.
