@@ -123,11 +123,11 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
         match listed.state {
             State::Alive(_) => {}
             State::Preserved(record) => {
-                // The resources of a command that uses the preserved files are not left behind.
-                let Ok(_claim) = store.adopt(&listed.slug) else { continue };
                 if away.contains(&store, &record, backends).await {
                     continue;
                 }
+                // The resources of a command that uses the preserved files are not left behind.
+                let Ok(_claim) = store.adopt(&listed.slug) else { continue };
                 let keeps = Keeps::from_flags(record.kept || !has_snapshot(&store, &record), true);
                 let left = of_backend.get(record.backend.as_str()).cloned().unwrap_or_default();
                 let left: Vec<_> =
