@@ -24,7 +24,7 @@ use super::session::Signals;
 use super::start::{ConfirmedLaunch, LaunchOptions, backend, preflight, prepare_failed, require_host_keys};
 use super::style::label_color_parser;
 use super::terminal;
-use crate::backend::{Origin, Snapshot};
+use crate::backend::{Backend, Origin, Snapshot};
 use crate::cli::own_rules;
 use crate::host::{Host, Settings};
 use crate::instance::record::{Record, Status};
@@ -92,12 +92,13 @@ impl Resume {
         // The working directory of the first start decides which project's agents are found, and is copied if the
         // workspace has to be created again.
         let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
-        let start_point = self.start_point(host, &record, output).await?;
+        let backend = backend_of(host, &record)?;
+        let start_point = self.start_point(host, &*backend, &record, output).await?;
         let bottles = if self.bottles.is_empty() { &record.bottles } else { &self.bottles };
         let resolved = resolved(&manifests(host), record.agent.clone(), bottles.clone())?;
-        let mut plan = self.plan(host, &settings, &resolved, &record, &start_point.origin, true)?;
+        let plan = self.plan(host, &settings, &resolved, &record, &start_point.origin, true)?;
         let anew = self.plan(host, &settings, &resolved, &record, &start_point.origin, false)?.agent.argv;
-        let backend = backend::choose(host, &mut plan, Some(&record.backend)).await?;
+        backend::require(&*backend, &plan).await?;
         require_host_keys(&plan)?;
         let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let changes = changes(host, &plan);
@@ -125,20 +126,23 @@ impl Resume {
     async fn start_point(
         &self,
         host: &Host,
+        backend: &dyn Backend,
         record: &Record,
         output: &Output,
     ) -> Result<StartPoint, CliError> {
-        let (backend, slug) = (backend_of(host, record)?, &record.slug);
-        let store = Store::of(host);
-        engines::require(&*backend, &store.folder(slug), record).await?;
+        let (store, slug) = (Store::of(host), &record.slug);
+        engines::require(backend, &store.folder(slug), record).await?;
         let named = store.snapshot(slug);
         let named = named.map_err(|error| CliError::state(error.to_string()))?;
+        let kept = record.kept && engines::has_layers(backend, record).await?;
+        if kept && !self.snapshot {
+            return Ok(StartPoint { origin: Origin::Kept, discards: false });
+        }
         let there = backend.snapshots().await?;
         let is = |found: &Snapshot, named: &Snapshot| {
             found.slug == named.slug && found.reference == named.reference
         };
         let snapshot = named.clone().filter(|named| there.iter().any(|found| is(found, named)));
-        let kept = record.kept && engines::has_layers(&*backend, record).await?;
         let start_from = |origin, discards| Ok(StartPoint { origin, discards });
         match (self.snapshot, kept, snapshot) {
             (true, kept, None) if named.is_some() => {
@@ -151,15 +155,14 @@ impl Resume {
                 .about("--snapshot")
                 .hint("`bottle snapshots` shows all snapshots")),
             (true, kept, Some(snapshot)) => start_from(Origin::Snapshot(snapshot), kept),
-            (false, true, _) => start_from(Origin::Kept, false),
-            (false, false, Some(snapshot)) => {
+            (false, _, Some(snapshot)) => {
                 if record.kept {
                     let why = "its preserved files were removed by something else";
                     output.warn(format!("{slug}: {why}, so it starts from its snapshot"));
                 }
                 start_from(Origin::Snapshot(snapshot), false)
             }
-            (false, false, None) => {
+            (false, _, None) => {
                 let reason =
                     if named.is_some() { "its snapshot was deleted" } else { "its files are missing" };
                 output.warn(format!("{slug}: {reason}, so it is built anew"));

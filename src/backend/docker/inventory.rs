@@ -49,14 +49,18 @@ const ID_LENGTH: usize = 64;
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
 pub(super) async fn enumerate(engine: &Engine, names: &Names) -> Result<Vec<Resource>, EngineError> {
-    let (containers, networks, volumes) =
-        tokio::try_join!(containers(engine, names), networks(engine, names), volumes(engine, names))?;
+    let (containers, networks, volumes, images) = tokio::try_join!(
+        containers(engine, names),
+        networks(engine, names),
+        volumes(engine, names),
+        kept::images(engine, names)
+    )?;
     let Containers { mut found, used, mut kept } = containers;
     kept.retain(|slug| !found.iter().any(|other| other.slug == *slug && other.kind == BUNDLE));
     // A kept container uses its volume, and the volume is removed with the container.
     let free = volumes.into_iter().filter(|volume| !kept.contains(&volume.slug));
     found.extend(networks.into_iter().chain(free));
-    found.extend(kept::unused(engine, names, &used).await?);
+    found.extend(images.into_iter().filter(|image| !used.contains(&image.id)));
     Ok(found)
 }
 

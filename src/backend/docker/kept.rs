@@ -249,18 +249,13 @@ pub(super) async fn remove_set_aside(
     engine.call_if_there(engine.docker().remove_container(&aside.id, Some(options))).await.map(drop)
 }
 
-/// The images of kept containers of this home, except those in `used`.
+/// The images of kept containers of this home, including those that a container uses.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
-pub(super) async fn unused(
-    engine: &Engine,
-    names: &Names,
-    used: &[String],
-) -> Result<Vec<Resource>, EngineError> {
+pub(super) async fn images(engine: &Engine, names: &Names) -> Result<Vec<Resource>, EngineError> {
     let images = list_labelled(engine, KEPT_HOME, names.home()).await?;
-    let free = images.into_iter().filter(|image| !used.contains(&image.id));
-    let ours = free.filter_map(|image| {
+    let ours = images.into_iter().filter_map(|image| {
         let slug: Slug = image.labels.get(KEPT_SLUG)?.parse().ok()?;
         Some(Resource::new(&slug, IMAGE, image.id))
     });

@@ -27,12 +27,17 @@ async fn named_backend(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn B
         let known: Vec<&str> = choosable.iter().map(|backend| backend.name()).collect();
         return Err(unknown_backend(name, &known));
     };
+    require(&*backend, plan).await?;
+    Ok(backend)
+}
+
+/// Fails unless this backend can run the plan on this machine.
+pub(crate) async fn require(backend: &dyn Backend, plan: &Plan) -> Result<(), CliError> {
     let check = backend.check_use().await;
     if !check.usable {
         return Err(unusable(backend.name(), &check));
     }
-    backend.supports(plan)?;
-    Ok(backend)
+    backend.supports(plan).map_err(CliError::from)
 }
 
 async fn first_usable(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliError> {

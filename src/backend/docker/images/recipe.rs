@@ -21,6 +21,9 @@ pub(super) struct Recipe {
     /// Files of the build context that the hash does not include, because they are not in the image or because an
     /// argument contains their hash.
     pub(super) extra_files: Vec<(&'static str, u32, Bytes)>,
+    /// Whether the build gets this machine's trusted root certificates, for registries that are reached through a
+    /// company's proxy. Only the bundled Dockerfiles use them, and their images do not contain them.
+    pub(super) with_roots: bool,
     /// The folder of a user's Dockerfile, if the Dockerfile reads files of it.
     pub(super) folder: Option<Arc<Context>>,
 }
@@ -88,6 +91,7 @@ mod tests {
             dockerfile: "FROM base\n".to_owned(),
             args: [("BASE".to_owned(), "sha256:1".to_owned())].into(),
             files: vec![("a/b", 0o755, Bytes::from_static(b"content"))],
+            with_roots: false,
             extra_files: vec![("roots.pem", 0o644, Bytes::from_static(b"roots"))],
             folder: None,
         }

@@ -38,6 +38,7 @@ pub(super) fn tools(base: &str) -> Recipe {
         dockerfile: TOOLS_DOCKERFILE.to_owned(),
         args: named([("BASE", base)]),
         files: pinned("images/node/"),
+        with_roots: true,
         ..Recipe::default()
     }
 }
@@ -50,7 +51,7 @@ pub(super) fn provider(template: Template, tools: &str) -> Recipe {
         _ => pinned(&format!("images/{provider}/")),
     };
     let args = named([("TOOLS", tools), ("PROVIDER", &provider)]);
-    Recipe { dockerfile: AGENT_DOCKERFILE.to_owned(), args, files, ..Recipe::default() }
+    Recipe { dockerfile: AGENT_DOCKERFILE.to_owned(), args, files, with_roots: true, ..Recipe::default() }
 }
 
 /// The recipe of the sidecars' image for this program and base image. The build adds the program as an extra file.

@@ -63,7 +63,7 @@ impl Images {
             no_cache: renewal.rebuild,
             ..BuildRequest::new(&name, BUILD_HINT, self.host.home_hash())
         };
-        self.recipe_image(&tag, self.with_roots(recipe), request, renewal.rebuild, progress).await
+        self.recipe_image(&tag, recipe, request, renewal.rebuild, progress).await
     }
 
     /// The image with the agents' tools on this base image, which all homes share. Builds the image if it does not
@@ -94,7 +94,7 @@ impl Images {
         ];
         // The label has the time of the packages only if they do not come from the build cache.
         request.no_cache = true;
-        self.build(self.with_roots(recipe), request, progress).await
+        self.build(recipe, request, progress).await
     }
 
     pub(super) async fn dockerfile_image(
@@ -262,22 +262,19 @@ impl Images {
         self.adopt(&built, name, tag).await
     }
 
-    /// Builds an image with the machine's proxies.
+    /// Builds an image with the machine's proxies, and with its root certificates if the recipe needs them.
     pub(super) async fn build(
         &self,
-        recipe: Recipe,
+        mut recipe: Recipe,
         mut request: BuildRequest<'_>,
         progress: &ProgressSink<Step>,
     ) -> Result<String, BackendError> {
         request.proxies = build::proxies(&self.host);
+        if recipe.with_roots {
+            // Reading them takes longer than the queries that decide whether the image is built.
+            recipe.extra_files.push(("roots.pem", 0o644, Bytes::from(roots::of_this_machine())));
+        }
         build::build(&self.long_running(), &self.socket, recipe, request, progress).await
-    }
-
-    /// Adds the machine's trusted root certificates, for registries that are reached through a company's proxy. Only
-    /// the bundled Dockerfiles use them, and their images do not contain them.
-    fn with_roots(&self, recipe: Recipe) -> Recipe {
-        let roots = Bytes::from(roots::of_this_machine());
-        Recipe { extra_files: vec![("roots.pem", 0o644, roots)], ..recipe }
     }
 
     pub(super) async fn reference_image(
