@@ -42,7 +42,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub use self::error::{BackendError, BackendErrorKind};
 pub use self::identity::EngineIdentity;
 pub use self::progress::{Copied, ProgressSink, Step};
-pub use self::snapshot::{Frozen, Origin, Snapshot};
+pub use self::snapshot::{Frozen, NewSnapshot, Origin, Snapshot};
 use crate::plan::{Plan, Resources};
 
 /// A backend that isolates bottles.
@@ -254,16 +254,16 @@ pub trait Snapshots: Send + Sync {
     /// between files. [`Frozen::notes`] reports files that kept changing. The snapshot excludes the files of a single
     /// launch (certificates, sockets), and the labels by which a copy of the snapshot would be listed as a bottle.
     ///
-    /// `previous` is the bottle's last snapshot. It stays unchanged until [`Snapshots::remove_snapshot`]; the new
-    /// snapshot may share unchanged files with it. After a failure no part of the new snapshot exists. After a crash
-    /// [`Lifecycle::enumerate`] or [`Snapshots::snapshots`] lists every resource that exists.
+    /// The other snapshots stay unchanged until [`Snapshots::remove_snapshot`]. After a failure no part of the new
+    /// snapshot exists. After a crash [`Lifecycle::enumerate`] or [`Snapshots::snapshots`] lists every resource that
+    /// exists.
     ///
     /// # Errors
     /// [`BackendError`] when the snapshot cannot be created.
     async fn freeze(
         &self,
         slug: &Slug,
-        previous: Option<&Snapshot>,
+        new: &NewSnapshot,
         progress: ProgressSink,
     ) -> Result<Frozen, BackendError>;
 

@@ -8,7 +8,7 @@
 //! A snapshot contains the files that belong to the bottle: installed software and the agent's work. It never contains
 //! data of one launch (certificates, secrets, the proxy's sockets, `/tmp`).
 
-use bottle_contract::names::Slug;
+use bottle_contract::names::{Name, Slug};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,28 @@ pub struct Snapshot {
     /// The size of the snapshot in bytes, if it is known without reading the complete snapshot. Removing the snapshot
     /// frees at most this many bytes, because other snapshots can share files with it.
     pub bytes: Option<u64>,
+    /// The name that the user gave it. `None` for the snapshot that the next commit without a name replaces. A bottle
+    /// has at most one snapshot of each name.
+    #[serde(default)]
+    pub name: Option<Name>,
+    /// The reference of the snapshot that the bottle's files were last stored in or restored from. That snapshot may
+    /// have been removed since.
+    #[serde(default)]
+    pub parent: Option<String>,
+}
+
+/// The snapshot to create.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewSnapshot {
+    /// As [`Snapshot::name`].
+    pub name: Option<Name>,
+    /// As [`Snapshot::parent`].
+    pub parent: Option<String>,
+    /// The snapshot that the bottle's files were last stored in or restored from, even if it will be replaced. The new
+    /// snapshot may share unchanged files with it.
+    pub previous: Option<Snapshot>,
+    /// The reference of the snapshot that the caller removes afterwards.
+    pub replaced: Option<String>,
 }
 
 /// The result of a freeze.

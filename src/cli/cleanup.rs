@@ -17,7 +17,7 @@ use super::select_bottle::is_running;
 use super::terminal::{self, TerminalUser};
 use crate::backend::{Snapshot, Unused, registry};
 use crate::host::Host;
-use crate::instance::cleanup::{self, Found, Keeps, Orphan, Unnamed};
+use crate::instance::cleanup::{self, Found, Keeps, Orphan, Unrecorded};
 use crate::instance::record::DeployKey;
 use crate::instance::{State, Store};
 
@@ -156,7 +156,7 @@ fn lines(found: &Found, running: &[Slug], verb: &str) -> String {
             let _ = writeln!(text, "the deploy key {} {verb} revoked", key.describe());
         }
     }
-    for Unnamed { backend, snapshot } in &found.snapshots {
+    for Unrecorded { backend, snapshot } in &found.snapshots {
         let Snapshot { slug, reference, .. } = snapshot;
         let _ = writeln!(
             text,
@@ -190,7 +190,7 @@ fn to_report(found: &Found, running: &[Slug], failures: &[String], dry_run: bool
         dry_run,
         stopped: running.iter().map(ToString::to_string).collect(),
         removed: found.orphans.iter().map(leftover).collect(),
-        snapshots: found.snapshots.iter().map(|unnamed| unnamed.snapshot.reference.clone()).collect(),
+        snapshots: found.snapshots.iter().map(|unrecorded| unrecorded.snapshot.reference.clone()).collect(),
         unused: found.unused.iter().map(|(_, unused)| unused.clone()).collect(),
         files: found.litter.iter().map(|path| path.display().to_string()).collect(),
         usage: found.usage.iter().map(|(slug, _)| slug.to_string()).collect(),

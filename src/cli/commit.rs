@@ -1,6 +1,8 @@
 //! `bottle commit`: saves a snapshot of a bottle without stopping it.
 
-use bottle_contract::names::Slug;
+use std::time::Instant;
+
+use bottle_contract::names::{Name, Slug};
 use indicatif::HumanBytes;
 
 use super::completions;
@@ -20,20 +22,25 @@ use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 
 /// Save a snapshot of a bottle without stopping it, for a later `bottle resume`
 ///
-/// When the new snapshot is complete, it replaces the bottle's previous one. A snapshot contains the bottle's
-/// files, but not its environment and secrets, unless the agent wrote one of them to a file.
+/// When the new snapshot is complete, it replaces the bottle's previous one. With `--as`, it is added to the
+/// bottle's snapshots. A snapshot contains the bottle's files, but not its environment and secrets, unless the
+/// agent wrote one of them to a file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Commit {
     /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::all_bottles())]
     slug: Option<Slug>,
+    /// Name the snapshot. A named snapshot stays until `bottle snapshots rm` removes it
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<Name>,
 }
 
 impl Commit {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
-        let committed = super::block_on(commit(host, &slug, output)).map_err(|error| error.about(&slug))?;
-        report(&slug, committed, output)
+        let committed =
+            super::block_on(commit(host, &slug, self.name, output)).map_err(|error| error.about(&slug))?;
+        report(committed, output)
     }
 }
 
@@ -47,10 +54,17 @@ const BOTTLE_QUESTION: Question = Question {
 /// The progress of a commit.
 const SAVING: &str = "saving a snapshot";
 
-async fn commit(host: &Host, slug: &Slug, output: &Output) -> Result<Committed, CliError> {
+async fn commit(
+    host: &Host,
+    slug: &Slug,
+    name: Option<Name>,
+    output: &Output,
+) -> Result<Committed, CliError> {
     match Store::of(host).state(slug) {
-        Some(State::Preserved(record)) => commit_kept(host, slug, &record, output).await,
-        Some(State::Alive(record) | State::Dead(record)) => commit_running(host, slug, &record, output).await,
+        Some(State::Preserved(record)) => commit_kept(host, slug, &record, name, output).await,
+        Some(State::Alive(record) | State::Dead(record)) => {
+            commit_running(host, slug, &record, name, output).await
+        }
         _ => Err(unavailable(host, slug).await),
     }
 }
@@ -59,6 +73,7 @@ async fn commit_running(
     host: &Host,
     slug: &Slug,
     record: &Record,
+    name: Option<Name>,
     output: &Output,
 ) -> Result<Committed, CliError> {
     let channel = connect(host, slug).await?;
@@ -70,10 +85,12 @@ async fn commit_running(
     };
     let left = "the snapshot is still being saved; `bottle snapshots` shows it once it is complete";
     progress::with_progress(words, left, output, async |progress| {
-        let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(keeper_lost)?;
+        let request = name.map_or(KeeperRequest::Commit, |name| KeeperRequest::CommitAs { name });
+        let mut stream = channel.open(&request).await.map_err(keeper_lost)?;
+        let begun = Instant::now();
         loop {
             match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
-                KeeperEvent::Copied(copied) => progress.set_text(&progress_text(copied)),
+                KeeperEvent::Copied(copied) => progress.set_text(&progress_text(copied, begun)),
                 KeeperEvent::Committed(committed) => return Ok(committed),
                 KeeperEvent::Failed(failure) => {
                     let exit = failure.exit;
@@ -92,6 +109,7 @@ async fn commit_kept(
     host: &Host,
     slug: &Slug,
     record: &Record,
+    name: Option<Name>,
     output: &Output,
 ) -> Result<Committed, CliError> {
     if !record.kept {
@@ -104,8 +122,9 @@ async fn commit_kept(
     warn_omissions(&*backend, slug, output).await;
     let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
     let commit = progress::with_progress(SAVING, left, output, async |progress| {
-        let progress_sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied)));
-        snapshots::commit(&*backend, &claim, progress_sink).await.map_err(freeze_failed)
+        let begun = Instant::now();
+        let progress_sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied, begun)));
+        snapshots::commit(&*backend, &claim, name.as_ref(), progress_sink).await.map_err(freeze_failed)
     });
     let commit = commit.await?;
     Ok(Committed {
@@ -122,9 +141,12 @@ async fn warn_omissions(backend: &dyn Backend, slug: &Slug, output: &Output) {
     }
 }
 
-fn report(slug: &Slug, committed: Committed, output: &Output) -> Result<u8, CliError> {
+fn report(committed: Committed, output: &Output) -> Result<u8, CliError> {
     let Committed { snapshot, notes, moved_by } = committed;
-    let resume = format!("bottle resume {slug}");
+    let resume = match &snapshot.name {
+        Some(name) => format!("bottle resume {} --snapshot {name}", snapshot.slug),
+        None => format!("bottle resume {}", snapshot.slug),
+    };
     if output.json {
         output.print_json(&json_schema::Committed { snapshot, notes, resume, moved_by })?;
         return Ok(exit::DONE);
@@ -140,8 +162,11 @@ fn report(slug: &Slug, committed: Committed, output: &Output) -> Result<u8, CliE
     Ok(exit::DONE)
 }
 
-fn progress_text(copied: Copied) -> String {
-    format!("{SAVING}: {} files read, {} copied", copied.files, HumanBytes(copied.bytes))
+fn progress_text(copied: Copied, begun: Instant) -> String {
+    let Copied { files, bytes } = copied;
+    let millis = begun.elapsed().as_millis().max(1);
+    let rate = u64::try_from(u128::from(bytes) * 1000 / millis).unwrap_or(u64::MAX);
+    format!("{SAVING}: {files} files read, {} copied, {}/s", HumanBytes(bytes), HumanBytes(rate))
 }
 
 /// Returns the backend that created a bottle.
@@ -166,5 +191,8 @@ pub(crate) fn freeze_failed(error: SnapshotError) -> CliError {
     match error {
         SnapshotError::Backend(error) => error.into(),
         SnapshotError::State(_) => CliError::from_error(Kind::Failed, &error),
+        SnapshotError::Exists { .. } | SnapshotError::TooMany(_) => {
+            CliError::from_error(Kind::State, &error).hint_if(error.hint())
+        }
     }
 }

@@ -147,6 +147,10 @@ pub(crate) struct ListedSnapshot {
     /// The address of the engine that has the snapshot, if the backend has an engine.
     pub(crate) engine: Option<String>,
     pub(crate) reference: String,
+    /// The name that the user gave it, if any.
+    pub(crate) name: Option<String>,
+    /// The reference of the snapshot that it continues. That one may have been removed.
+    pub(crate) parent: Option<String>,
     pub(crate) made_at: Timestamp,
     pub(crate) bytes: Option<u64>,
     /// `ready`; `gone` when the snapshot was removed by other means; `elsewhere` when it is on another

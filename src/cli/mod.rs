@@ -58,6 +58,7 @@ mod routes;
 mod select_bottle;
 mod session;
 mod settings;
+mod snapshot_selector;
 mod snapshots;
 mod start;
 mod stop;

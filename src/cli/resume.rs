@@ -21,6 +21,7 @@ use super::git::identity;
 use super::output::{Output, Styles};
 use super::select_bottle::Question;
 use super::session::Signals;
+use super::snapshot_selector::SnapshotSelector;
 use super::start::{ConfirmedLaunch, LaunchOptions, backend, preflight, prepare_failed, require_host_keys};
 use super::style::label_color_parser;
 use super::terminal;
@@ -43,9 +44,10 @@ pub(crate) struct Resume {
     /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::preserved())]
     slug: Option<Slug>,
-    /// Start from the snapshot, and discard files that were preserved after it
-    #[arg(long)]
-    snapshot: bool,
+    /// Start from the snapshot of this name, otherwise from the newest one; discards the bottle's preserved
+    /// files
+    #[arg(long, value_name = "NAME", num_args = 0..=1)]
+    snapshot: Option<Option<Name>>,
     /// Use this bottle manifest instead of those of the last start; repeat to merge several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
@@ -122,7 +124,7 @@ impl Resume {
         confirmed.launch(host, &settings, signals, output).await
     }
 
-    /// Chooses preserved files, which are newer than the snapshot, unless the user asks for the snapshot.
+    /// Chooses preserved files, which are newer than the snapshots, unless the user asks for a snapshot.
     async fn start_point(
         &self,
         host: &Host,
@@ -132,41 +134,49 @@ impl Resume {
     ) -> Result<StartPoint, CliError> {
         let (store, slug) = (Store::of(host), &record.slug);
         engines::require(backend, &store.folder(slug), record).await?;
-        let named = store.snapshot(slug);
-        let named = named.map_err(|error| CliError::state(error.to_string()))?;
+        let list = store.snapshots(slug).map_err(|error| CliError::state(error.to_string()))?;
         let kept = record.kept && engines::has_layers(backend, record).await?;
-        if kept && !self.snapshot {
+        if kept && self.snapshot.is_none() {
             return Ok(StartPoint { origin: Origin::Kept, discards: false });
         }
         let there = backend.snapshots().await?;
-        let is = |found: &Snapshot, named: &Snapshot| {
-            found.slug == named.slug && found.reference == named.reference
+        let mut newest_first = list.snapshots.iter().map(|entry| &entry.snapshot).rev();
+        let exists = |own: &&Snapshot| {
+            there.iter().any(|found| (&found.slug, &found.reference) == (&own.slug, &own.reference))
         };
-        let snapshot = named.clone().filter(|named| there.iter().any(|found| is(found, named)));
-        let start_from = |origin, discards| Ok(StartPoint { origin, discards });
-        match (self.snapshot, kept, snapshot) {
-            (true, kept, None) if named.is_some() => {
-                let alternative = if kept { "starts from its preserved files" } else { "builds it anew" };
-                Err(CliError::state(format!("the snapshot of {slug} was deleted"))
-                    .about("--snapshot")
-                    .hint(format!("`bottle resume {slug}` {alternative}")))
+        let start_from = |snapshot: &Snapshot| {
+            Ok(StartPoint { origin: Origin::Snapshot(snapshot.clone()), discards: kept })
+        };
+        match &self.snapshot {
+            Some(name) => {
+                let found = match name {
+                    Some(_) => list.find(name.as_ref()).filter(exists),
+                    None => newest_first.find(exists),
+                };
+                let was_deleted = match name {
+                    Some(_) => list.find(name.as_ref()).is_some(),
+                    None => !list.snapshots.is_empty(),
+                };
+                found.map_or_else(|| Err(no_snapshot(slug, name.as_ref(), was_deleted, kept)), start_from)
             }
-            (true, _, None) => Err(CliError::state(format!("there is no snapshot of {slug}"))
-                .about("--snapshot")
-                .hint("`bottle snapshots` shows all snapshots")),
-            (true, kept, Some(snapshot)) => start_from(Origin::Snapshot(snapshot), kept),
-            (false, _, Some(snapshot)) => {
+            None => {
+                let newest = newest_first.clone().next();
+                let Some(found) = newest_first.find(exists) else {
+                    let reason =
+                        if newest.is_some() { "its snapshot was deleted" } else { "its files are missing" };
+                    output.warn(format!("{slug}: {reason}, so it is built anew"));
+                    return Ok(StartPoint { origin: Origin::New, discards: false });
+                };
                 if record.kept {
                     let why = "its preserved files were removed by something else";
                     output.warn(format!("{slug}: {why}, so it starts from its snapshot"));
                 }
-                start_from(Origin::Snapshot(snapshot), false)
-            }
-            (false, _, None) => {
-                let reason =
-                    if named.is_some() { "its snapshot was deleted" } else { "its files are missing" };
-                output.warn(format!("{slug}: {reason}, so it is built anew"));
-                start_from(Origin::New, false)
+                if newest != Some(found) {
+                    let older = SnapshotSelector::of(found);
+                    output
+                        .warn(format!("{slug}: its newest snapshot was deleted, so it starts from {older}"));
+                }
+                start_from(found)
             }
         }
     }
@@ -253,6 +263,26 @@ pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliErr
         ),
         Some(State::Damaged(_) | State::Newer(_)) | None => Err(unavailable(host, slug).await),
     }
+}
+
+/// The error for `--snapshot` without such a snapshot. `was_deleted` says whether there was one.
+fn no_snapshot(slug: &Slug, name: Option<&Name>, was_deleted: bool, kept: bool) -> CliError {
+    let snapshot = match name {
+        Some(name) => format!("the snapshot {slug}@{name}"),
+        None => format!("the snapshot of {slug}"),
+    };
+    let error = match (was_deleted, name) {
+        (true, _) => {
+            let alternative = if kept { "starts from its preserved files" } else { "starts without it" };
+            CliError::state(format!("{snapshot} was deleted"))
+                .hint(format!("`bottle resume {slug}` {alternative}"))
+        }
+        (false, Some(name)) => CliError::state(format!("there is no snapshot {slug}@{name}"))
+            .hint("`bottle snapshots` shows all snapshots"),
+        (false, None) => CliError::state(format!("there is no snapshot of {slug}"))
+            .hint("`bottle snapshots` shows all snapshots"),
+    };
+    error.about("--snapshot")
 }
 
 /// Returns a unified diff from the manifest of the last start to the current one; none if they are equal.

@@ -32,7 +32,7 @@ pub struct Found {
     /// Bottles without a keeper, and resources without a bottle.
     pub orphans: Vec<Orphan>,
     /// Snapshots that the state of their bottle does not name, because they were replaced or never recorded.
-    pub snapshots: Vec<Unnamed>,
+    pub snapshots: Vec<Unrecorded>,
     /// Unused images and other inputs of bottles, each with the name of its backend.
     pub unused: Vec<(&'static str, Unused)>,
     /// Folders of unfinished claims, folders of unfinished conversation copies, and stale sockets.
@@ -87,7 +87,7 @@ impl Keeps {
 
 /// A snapshot to remove.
 #[derive(Debug)]
-pub struct Unnamed {
+pub struct Unrecorded {
     /// The name of the snapshot's backend.
     pub backend: String,
     /// The snapshot to remove.
@@ -128,7 +128,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
                 }
                 // The resources of a command that uses the preserved files are not left behind.
                 let Ok(_claim) = store.adopt(&listed.slug) else { continue };
-                let keeps = Keeps::from_flags(record.kept || !has_snapshot(&store, &record), true);
+                let keeps = Keeps::from_flags(record.kept || !store.has_snapshot(&record.slug), true);
                 let left = of_backend.get(record.backend.as_str()).cloned().unwrap_or_default();
                 let left: Vec<_> =
                     left.into_iter().filter(|r| keeps != Keeps::Work || r.kind != LAYERS).collect();
@@ -201,9 +201,9 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
     let store = Store::of(host);
     let mut failures = Vec::new();
     // Snapshots are removed before their bottles, because the state of a bottle names the snapshot to keep.
-    for unnamed in &found.snapshots {
-        if let Err(failure) = remove_unnamed(&store, backends, unnamed).await {
-            failures.push(format!("{}: {}", unnamed.snapshot.slug, causes::one_line(&*failure)));
+    for unrecorded in &found.snapshots {
+        if let Err(failure) = remove_unrecorded(&store, backends, unrecorded).await {
+            failures.push(format!("{}: {}", unrecorded.snapshot.slug, causes::one_line(&*failure)));
         }
     }
     for orphan in &found.orphans {
@@ -308,7 +308,7 @@ async fn inspect_dead(
         Some(since) => backend.holds_work(&record.slug, since).await.unwrap_or(true),
         None => false,
     };
-    let keeps = Keeps::from_flags(work, has_snapshot(store, record));
+    let keeps = Keeps::from_flags(work, store.has_snapshot(&record.slug));
     let why = match (ended, record.deploy_keys.is_empty()) {
         _ if record.lost => "lost its files: something else removed them",
         _ if !ended && is_lost(&**backend, record).await => "lost its files: something else removed them",
@@ -322,11 +322,6 @@ async fn inspect_dead(
 /// Whether the bottle had files, and they are gone.
 async fn is_lost(backend: &dyn Backend, record: &Record) -> bool {
     record.workspace_ready.is_some() && matches!(engines::has_layers(backend, record).await, Ok(false))
-}
-
-/// Whether the bottle has a snapshot. If the state cannot be read, it counts as having one.
-fn has_snapshot(store: &Store, record: &Record) -> bool {
-    !matches!(store.snapshot(&record.slug), Ok(None))
 }
 
 async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: &mut Found) {
@@ -344,12 +339,12 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
                 Some(State::Alive(_) | State::Damaged(_) | State::Newer(_)) => {}
                 Some(State::Dead(_) | State::Preserved(_)) => {
                     // A command that holds the lock may be about to record the snapshot.
-                    if is_unnamed(store, &snapshot) && store.adopt(&snapshot.slug).is_ok() {
-                        found.snapshots.push(Unnamed { backend: backend.name().to_owned(), snapshot });
+                    if is_unrecorded(store, &snapshot) && store.adopt(&snapshot.slug).is_ok() {
+                        found.snapshots.push(Unrecorded { backend: backend.name().to_owned(), snapshot });
                     }
                 }
                 None => found.left.push(format!(
-                    "the snapshot of {0} has no record; remove it with `bottle snapshots rm {0}`",
+                    "the snapshot of {0} has no record; remove it with `bottle snapshots rm {0} --all`",
                     snapshot.slug
                 )),
             }
@@ -358,24 +353,21 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
 }
 
 /// Whether the bottle's state names a different snapshot or no snapshot.
-fn is_unnamed(store: &Store, snapshot: &Snapshot) -> bool {
-    match store.snapshot(&snapshot.slug) {
-        Ok(named) => named.is_none_or(|named| named.reference != snapshot.reference),
-        // It is unknown whether the state names the snapshot, so the snapshot stays.
-        Err(_) => false,
-    }
+fn is_unrecorded(store: &Store, snapshot: &Snapshot) -> bool {
+    // If it is unknown whether the state names the snapshot, the snapshot stays.
+    store.snapshots(&snapshot.slug).is_ok_and(|list| !list.contains(snapshot))
 }
 
-async fn remove_unnamed(
+async fn remove_unrecorded(
     store: &Store,
     backends: &[Box<dyn Backend>],
-    unnamed: &Unnamed,
+    unrecorded: &Unrecorded,
 ) -> anyhow::Result<()> {
     // The claim is held until the removal ends, because a bottle that is resumed in the meantime could commit a
     // snapshot.
-    let _claim = store.adopt_idle(&unnamed.snapshot.slug)?;
-    if is_unnamed(store, &unnamed.snapshot) {
-        named(backends, &unnamed.backend)?.remove_snapshot(&unnamed.snapshot).await?;
+    let _claim = store.adopt_idle(&unrecorded.snapshot.slug)?;
+    if is_unrecorded(store, &unrecorded.snapshot) {
+        named(backends, &unrecorded.backend)?.remove_snapshot(&unrecorded.snapshot).await?;
     }
     Ok(())
 }
@@ -446,7 +438,7 @@ pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> any
     let store = Store::of(host);
     let claim = store.adopt_idle(&record.slug)?;
     engines::require(backend, claim.folder(), record).await?;
-    let snapshot = has_snapshot(&store, record);
+    let snapshot = store.has_snapshot(&record.slug);
     let found = backend.enumerate().await?;
     let own = found.into_iter().filter(|resource| resource.slug == record.slug).collect();
     let orphan = orphan(record, "was discarded", Keeps::from_flags(false, snapshot), own);

@@ -1,10 +1,11 @@
-//! Reads and writes `committed-image`, which names a bottle's last complete snapshot. The file has a version; its type
-//! is converted when the file is read or written.
+//! Reads and writes `committed-image`, which names a bottle's complete snapshots. The file has a version; its type is
+//! converted when the file is read or written.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use bottle_contract::names::Name;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +15,17 @@ use crate::host::files;
 /// The file's name in the bottle's folder.
 const NAME: &str = "committed-image";
 
-/// The schema version that this program writes. It refuses newer versions.
-const SCHEMA: u32 = 1;
+/// The schema version that this program writes. It refuses newer versions. Version 1 named one snapshot.
+const SCHEMA: u32 = 2;
 
-/// The size limit in bytes, which is more than a reference needs. A larger file is treated as damaged.
-const MAX: u64 = 64 << 10;
+/// The size limit in bytes. A larger file is treated as damaged.
+const MAX: u64 = 1 << 20;
 
-/// A bottle's last complete snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The maximum number of snapshots of a bottle, so that `committed-image` stays below its size limit.
+pub const MAX_SNAPSHOTS: usize = 1000;
+
+/// A complete snapshot of a bottle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// The snapshot.
     pub snapshot: Snapshot,
@@ -29,44 +33,83 @@ pub struct Committed {
     pub covers: Timestamp,
 }
 
-/// The content of `committed-image`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Written {
-    schema: u32,
-    snapshot: Snapshot,
-    covers: Timestamp,
+/// The snapshots of a bottle.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CommittedList {
+    /// The snapshots, oldest first. At most one of them has no name, and no two have the same name.
+    pub snapshots: Vec<Committed>,
+    /// The reference of the snapshot that the bottle's files were last stored in or restored from. `None` if there was
+    /// none, or it is not known.
+    pub current: Option<String>,
 }
 
-/// The bottle's last snapshot. `None` if there was no commit.
+impl CommittedList {
+    /// The snapshot with this name, or the one without a name.
+    #[must_use]
+    pub fn find(&self, name: Option<&Name>) -> Option<&Snapshot> {
+        self.snapshots.iter().map(|entry| &entry.snapshot).find(|found| found.name.as_ref() == name)
+    }
+
+    /// Whether one of the snapshots is this one.
+    #[must_use]
+    pub fn contains(&self, snapshot: &Snapshot) -> bool {
+        self.snapshots.iter().any(|entry| {
+            (&entry.snapshot.slug, &entry.snapshot.reference) == (&snapshot.slug, &snapshot.reference)
+        })
+    }
+}
+
+/// The content of `committed-image`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Written {
+    schema: u32,
+    #[serde(default)]
+    snapshots: Vec<Committed>,
+    #[serde(default)]
+    current: Option<String>,
+    /// The only snapshot, in version 1.
+    #[serde(default, skip_serializing)]
+    snapshot: Option<Snapshot>,
+    /// [`Committed::covers`] of the only snapshot, in version 1.
+    #[serde(default, skip_serializing)]
+    covers: Option<Timestamp>,
+}
+
+/// The bottle's snapshots. Empty if there was no commit.
 ///
 /// # Errors
 /// When the file exists but cannot be read. It is then unknown whether the bottle has a snapshot.
-pub fn read(folder: &Path) -> io::Result<Option<Committed>> {
+pub fn read(folder: &Path) -> io::Result<CommittedList> {
     let path = folder.join(NAME);
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let file = match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(CommittedList::default()),
         file => file.map_err(named)?,
     };
     let mut text = Vec::new();
     file.take(MAX).read_to_end(&mut text).map_err(named)?;
     let written: Written = serde_json::from_slice(&text).map_err(|error| named(error.into()))?;
-    if written.schema > SCHEMA {
-        return Err(named(io::Error::other(format!(
-            "written by a newer bottle (schema {})",
-            written.schema
-        ))));
+    match (written.schema, written.snapshot, written.covers) {
+        (SCHEMA, ..) => Ok(CommittedList { snapshots: written.snapshots, current: written.current }),
+        (1, Some(snapshot), Some(covers)) => {
+            let current = Some(snapshot.reference.clone());
+            Ok(CommittedList { snapshots: vec![Committed { snapshot, covers }], current })
+        }
+        (1, ..) => Err(named(io::ErrorKind::InvalidData.into())),
+        (newer, ..) => Err(named(io::Error::other(format!("written by a newer bottle (schema {newer})")))),
     }
-    Ok(Some(Committed { snapshot: written.snapshot, covers: written.covers }))
 }
 
-/// Replaces the recorded snapshot atomically and durably.
+/// Replaces the recorded snapshots atomically and durably. Removes the file if there are none.
 ///
 /// # Errors
 /// When the file cannot be written. The previous file then stays.
-pub(super) fn write(folder: &Path, committed: &Committed) -> io::Result<()> {
-    let Committed { snapshot, covers } = committed.clone();
-    let written = Written { schema: SCHEMA, snapshot, covers };
+pub(super) fn write(folder: &Path, list: &CommittedList) -> io::Result<()> {
+    if list.snapshots.is_empty() {
+        return remove(folder);
+    }
+    let CommittedList { snapshots, current } = list.clone();
+    let written = Written { schema: SCHEMA, snapshots, current, snapshot: None, covers: None };
     files::replace_durably(&folder.join(NAME), |file| {
         serde_json::to_writer_pretty(&mut *file, &written)?;
         file.write_all(b"\n")
@@ -88,31 +131,50 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn reads_back_the_snapshot_and_fails_on_a_damaged_file() {
-        let here = tempfile::tempdir().expect("folder");
-        let snapshot = |reference: &str| Committed {
+    fn committed(reference: &str, name: Option<&str>) -> Committed {
+        Committed {
             snapshot: Snapshot {
                 slug: "one".parse().expect("slug"),
                 reference: reference.to_owned(),
                 made_at: Timestamp::UNIX_EPOCH,
                 bytes: Some(5),
+                name: name.map(|name| name.parse().expect("name")),
+                parent: None,
             },
             covers: Timestamp::MAX,
+        }
+    }
+
+    #[test]
+    fn reads_back_the_snapshots_and_fails_on_a_damaged_file() {
+        let here = tempfile::tempdir().expect("folder");
+        assert_eq!(read(here.path()).expect("read"), CommittedList::default());
+        let mut list = CommittedList { snapshots: vec![committed("a", None)], current: Some("a".to_owned()) };
+        write(here.path(), &list).expect("written");
+        list.snapshots.push(committed("b", Some("good")));
+        write(here.path(), &list).expect("written");
+        assert_eq!(read(here.path()).expect("read"), list);
+        let reference = |name: Option<&str>| {
+            let name = name.map(|name| name.parse().expect("name"));
+            list.find(name.as_ref()).map(|found| found.reference.as_str())
         };
-        assert_eq!(read(here.path()).expect("read"), None);
-        write(here.path(), &snapshot("a")).expect("written");
-        write(here.path(), &snapshot("b")).expect("written");
-        assert_eq!(read(here.path()).expect("read"), Some(snapshot("b")));
-        for broken in [
-            "{",
-            r#"{"schema": 9, "snapshot": {"slug": "a", "reference": "", "made_at": "1970-01-01T00:00:00Z", "bytes": null}, "covers": "1970-01-01T00:00:00Z"}"#,
-        ] {
+        assert_eq!([None, Some("good"), Some("bad")].map(reference), [Some("a"), Some("b"), None]);
+        for broken in ["{", r#"{"schema": 9}"#, r#"{"schema": 1}"#, r#"{"schema": 0}"#] {
             fs::write(here.path().join(NAME), broken).expect("written");
             assert!(read(here.path()).is_err(), "{broken}");
         }
-        remove(here.path()).expect("removed");
+        write(here.path(), &CommittedList::default()).expect("removed");
         remove(here.path()).expect("twice is no error");
-        assert_eq!(read(here.path()).expect("read"), None);
+        assert_eq!(read(here.path()).expect("read"), CommittedList::default());
+    }
+
+    #[test]
+    fn reads_the_file_of_an_older_version() {
+        let here = tempfile::tempdir().expect("folder");
+        let old = r#"{"schema": 1, "snapshot": {"slug": "one", "reference": "a", "made_at": "1970-01-01T00:00:00Z",
+            "bytes": 5}, "covers": "9999-12-30T22:00:00.999999999Z"}"#;
+        fs::write(here.path().join(NAME), old).expect("written");
+        let list = CommittedList { snapshots: vec![committed("a", None)], current: Some("a".to_owned()) };
+        assert_eq!(read(here.path()).expect("read"), list);
     }
 }

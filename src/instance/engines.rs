@@ -49,23 +49,20 @@ pub async fn find(backend: &dyn Backend, folder: &Path, record: &Record) -> Resu
         return Ok(());
     }
     let layers: Vec<&Resource> = record.resources.iter().filter(|r| r.kind == LAYERS).collect();
+    let committed = committed::read(folder);
     // A state that cannot be read counts as one that names a snapshot.
-    let snapshot = committed::read(folder).map(|committed| committed.map(|committed| committed.snapshot));
-    if record.engine.is_none() && layers.is_empty() && matches!(snapshot, Ok(None)) {
+    let has_none = committed.as_ref().is_ok_and(|list| list.snapshots.is_empty());
+    if record.engine.is_none() && layers.is_empty() && has_none {
         return Ok(());
     }
     let found = backend.enumerate().await.map_err(Away::Failed)?;
     if layers.iter().any(|layers| found.contains(layers)) {
         return Ok(());
     }
-    if let Ok(Some(snapshot)) = snapshot
-        && backend
-            .snapshots()
-            .await
-            .map_err(Away::Failed)?
-            .iter()
-            .any(|found| found.reference == snapshot.reference)
+    if let Ok(list) = committed
+        && !list.snapshots.is_empty()
         && !record.kept
+        && backend.snapshots().await.map_err(Away::Failed)?.iter().any(|found| list.contains(found))
     {
         return Ok(());
     }

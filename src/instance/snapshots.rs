@@ -1,22 +1,23 @@
 //! Commits a bottle to a snapshot. These steps are the same on every backend.
 //!
 //! ```text
-//!   freeze ──► committed-image names the new snapshot ──► the old snapshot is removed
+//!   freeze ──► committed-image names the new snapshot ──► the snapshot that it replaces is removed
 //!     │ on failure: the old snapshot stays                │ if killed before: cleanup removes it
 //! ```
-//! At every moment, `committed-image` either names a complete snapshot or does not exist.
+//! A commit with a name adds a snapshot; one without a name replaces the snapshot that has no name. At every moment,
+//! `committed-image` names only complete snapshots.
 
 use std::io;
 use std::path::Path;
 
-use bottle_contract::names::Slug;
+use bottle_contract::names::{Name, Slug};
 use bottle_guest::file_clock::before_any_change;
 use jiff::Timestamp;
 
-use super::committed::{self, Committed};
+use super::committed::{self, Committed, CommittedList, MAX_SNAPSHOTS};
 use super::record::Record;
 use super::store::Claim;
-use crate::backend::{Backend, BackendError, ProgressSink, Snapshot};
+use crate::backend::{Backend, BackendError, NewSnapshot, ProgressSink, Snapshot};
 use crate::causes;
 use crate::host::clock;
 
@@ -38,44 +39,122 @@ pub enum SnapshotError {
     /// The bottle's state cannot be read or written.
     #[error("cannot write the bottle's state")]
     State(#[from] io::Error),
+    /// The bottle has a snapshot of that name.
+    #[error("there is a snapshot {slug}@{name} already")]
+    Exists {
+        /// The bottle.
+        slug: Slug,
+        /// The snapshot's name.
+        name: Name,
+    },
+    /// The bottle has [`MAX_SNAPSHOTS`] snapshots.
+    #[error("{0} has {MAX_SNAPSHOTS} snapshots already")]
+    TooMany(Slug),
 }
 
-/// Creates a snapshot of the bottle and records it. The previous snapshot stays usable until the new one is recorded.
+impl SnapshotError {
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Backend(error) => error.hint.clone(),
+            Self::State(_) => Some("check the folder's permissions and the disk's free space".to_owned()),
+            Self::Exists { slug, name } => Some(format!(
+                "choose another name, or remove that snapshot with `bottle snapshots rm {slug}@{name}`"
+            )),
+            Self::TooMany(slug) => Some(format!("remove some with `bottle snapshots rm {slug}@NAME`")),
+        }
+    }
+}
+
+/// Creates a snapshot of the bottle and records it. A snapshot that it replaces stays usable until the new one is
+/// recorded.
 ///
 /// # Errors
-/// [`SnapshotError`]. The bottle and its previous snapshot are then unchanged.
+/// [`SnapshotError`]. The bottle and its snapshots are then unchanged.
 pub async fn commit(
     backend: &dyn Backend,
     claim: &Claim,
+    name: Option<&Name>,
     progress: ProgressSink,
 ) -> Result<Commit, SnapshotError> {
     let slug = claim.record().slug;
-    let previous = committed::read(claim.folder())?.map(|committed| committed.snapshot);
+    let mut list = committed::read(claim.folder())?;
+    let replaced = list.find(name).cloned();
+    if let (Some(name), Some(_)) = (name, &replaced) {
+        return Err(SnapshotError::Exists { slug, name: name.clone() });
+    }
+    if list.snapshots.len() >= MAX_SNAPSHOTS {
+        return Err(SnapshotError::TooMany(slug));
+    }
     // A change that is made from here on may be missing in the snapshot.
     let covers = before_any_change();
-    let frozen = backend.freeze(&slug, previous.as_ref(), progress).await?;
+    let frozen = backend.freeze(&slug, &new_snapshot(&list, name, replaced.as_ref()), progress).await?;
     // Work that the snapshot does not contain stays unsaved.
     let covers = if frozen.has_workspace { covers } else { Timestamp::MIN };
-    let committed = Committed { snapshot: frozen.snapshot, covers };
-    if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &committed)) {
+    let snapshot = frozen.snapshot;
+    list.snapshots.retain(|entry| Some(&entry.snapshot) != replaced.as_ref());
+    list.snapshots.push(Committed { snapshot: snapshot.clone(), covers });
+    list.current = Some(snapshot.reference.clone());
+    if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &list)) {
         // No state names the new snapshot. If removing it fails, a cleanup finds it.
-        let _ = backend.remove_snapshot(&committed.snapshot).await;
+        let _ = backend.remove_snapshot(&snapshot).await;
         return Err(error.into());
     }
     let mut notes = frozen.notes;
-    // If the commit is killed here, a cleanup finds the previous snapshot.
-    if let Some(previous) = previous.filter(|previous| previous.reference != committed.snapshot.reference) {
-        let removed = backend.remove_snapshot(&previous).await;
+    // If the commit is killed here, a cleanup finds the replaced snapshot.
+    if let Some(replaced) = replaced.filter(|replaced| replaced.reference != snapshot.reference) {
+        let removed = backend.remove_snapshot(&replaced).await;
         notes.extend(removed.err().map(|error| causes::one_line(&error)));
     }
-    Ok(Commit { snapshot: committed.snapshot, notes })
+    Ok(Commit { snapshot, notes })
+}
+
+/// The snapshot to create. If it replaces its parent, it takes the parent of that one, which is about to be removed.
+fn new_snapshot(list: &CommittedList, name: Option<&Name>, replaced: Option<&Snapshot>) -> NewSnapshot {
+    let replaced = replaced.map(|replaced| replaced.reference.clone());
+    let current = list.current.as_ref();
+    let all = || list.snapshots.iter().map(|entry| &entry.snapshot);
+    let previous = all().find(|found| Some(&found.reference) == current).cloned();
+    let parent = match &previous {
+        Some(previous) if Some(&previous.reference) == replaced.as_ref() => previous.parent.clone(),
+        _ => current.cloned(),
+    };
+    NewSnapshot { name: name.cloned(), parent, previous, replaced }
+}
+
+/// Which snapshots of a bottle to remove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// The one with this name, or the one without a name.
+    One(Option<Name>),
+    /// Every one, including those that an interrupted commit left.
+    All,
+}
+
+/// Removes snapshots of the bottle.
+///
+/// # Errors
+/// When the state cannot be written or a snapshot cannot be removed. A cleanup finds the remaining snapshots.
+pub async fn remove(backend: &dyn Backend, claim: &Claim, which: &Removal) -> Result<(), SnapshotError> {
+    match which {
+        Removal::One(name) => remove_one(backend, claim, name.as_ref()).await,
+        Removal::All => remove_all(backend, claim).await,
+    }
+}
+
+/// Removes one snapshot of the bottle. A snapshot that the bottle does not have is no error.
+async fn remove_one(backend: &dyn Backend, claim: &Claim, name: Option<&Name>) -> Result<(), SnapshotError> {
+    let mut list = committed::read(claim.folder())?;
+    let Some(snapshot) = list.find(name).cloned() else { return Ok(()) };
+    // As in `remove_all`, the state is written first.
+    list.snapshots.retain(|entry| entry.snapshot != snapshot);
+    committed::write(claim.folder(), &list)?;
+    Ok(backend.remove_snapshot(&snapshot).await?)
 }
 
 /// Removes every snapshot of the bottle, and `committed-image`.
-///
-/// # Errors
-/// When the file or a snapshot cannot be removed. A cleanup finds the remaining snapshots.
-pub async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
+async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
     let slug = claim.record().slug;
     // The file is removed first. A crash can then leave a snapshot that no state names, but no state that names a
     // missing snapshot.
@@ -95,10 +174,17 @@ pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -
         // A change that was made after the snapshot may have an older time stamp.
         return Some(since);
     }
-    let Ok(Some(Committed { snapshot, covers })) = committed::read(folder) else { return Some(since) };
-    let same = |found: &Snapshot| (&found.slug, &found.reference) == (&snapshot.slug, &snapshot.reference);
-    let exists = backend.snapshots().await.is_ok_and(|all| all.iter().any(same));
-    Some(if exists { since.max(covers) } else { since })
+    let Ok(list) = committed::read(folder) else { return Some(since) };
+    if list.snapshots.is_empty() {
+        return Some(since);
+    }
+    let there = backend.snapshots().await.unwrap_or_default();
+    let exists = |entry: &&Committed| {
+        let own = &entry.snapshot;
+        there.iter().any(|found| (&found.slug, &found.reference) == (&own.slug, &own.reference))
+    };
+    let covered = list.snapshots.iter().filter(exists).map(|entry| entry.covers).max();
+    Some(covered.map_or(since, |covers| since.max(covers)))
 }
 
 /// Removes every snapshot of this bottle. Returns the failures, as sentence fragments.

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use bottle_contract::names::Slug;
 use rustix::io::Errno;
 
+use super::committed::{self, CommittedList};
 use super::record::{Record, SCHEMA, Status};
-use super::{committed, usage};
-use crate::backend::{BackendError, Ledger, Origin, Resource, Snapshot};
+use super::usage;
+use crate::backend::{BackendError, Ledger, Origin, Resource};
 use crate::causes;
 use crate::host::files::{self, FileError, Filled};
 use crate::host::{Host, disk};
@@ -181,12 +182,18 @@ impl Store {
         Some(text)
     }
 
-    /// The snapshot of a bottle, whatever its state is.
+    /// The snapshots of a bottle, whatever its state is.
     ///
     /// # Errors
     /// As [`committed::read`].
-    pub fn snapshot(&self, slug: &Slug) -> io::Result<Option<Snapshot>> {
-        Ok(committed::read(&self.folder(slug))?.map(|committed| committed.snapshot))
+    pub fn snapshots(&self, slug: &Slug) -> io::Result<CommittedList> {
+        committed::read(&self.folder(slug))
+    }
+
+    /// Whether a bottle has a snapshot. If its state cannot be read, it counts as having one.
+    #[must_use]
+    pub fn has_snapshot(&self, slug: &Slug) -> bool {
+        has_snapshot(&self.folder(slug))
     }
 
     /// Claims the record's slug by creating its folder. The returned claim holds the folder's lock. A bottle with that
@@ -363,9 +370,17 @@ impl Claim {
     /// # Errors
     /// When the record or the usage records cannot be written.
     pub fn reset(&self, new: Record, origin: &Origin) -> io::Result<()> {
-        if matches!(origin, Origin::New) {
-            // The snapshot that `committed-image` names was removed.
-            committed::remove(&self.folder)?;
+        match origin {
+            // The snapshots that `committed-image` names were removed.
+            Origin::New => committed::remove(&self.folder)?,
+            Origin::Snapshot(snapshot) => {
+                let current = Some(snapshot.reference.clone());
+                let list = committed::read(&self.folder)?;
+                if list.current != current {
+                    committed::write(&self.folder, &CommittedList { current, ..list })?;
+                }
+            }
+            Origin::Kept => {}
         }
         self.collect_usage()?;
         self.update(|record| {
@@ -413,7 +428,7 @@ impl Claim {
     /// Whether the bottle has a snapshot. If its state cannot be read, it counts as having one.
     #[must_use]
     pub fn has_snapshot(&self) -> bool {
-        !matches!(committed::read(&self.folder), Ok(None))
+        has_snapshot(&self.folder)
     }
 
     /// Collects the usage records that the bottle's proxy could not deliver. The proxy must have exited.
@@ -493,6 +508,10 @@ fn try_lock(lock: &File) -> io::Result<bool> {
 
 fn open_lock(folder: &Path) -> io::Result<File> {
     private_file().create(true).read(true).write(true).truncate(false).open(folder.join("lock"))
+}
+
+fn has_snapshot(folder: &Path) -> bool {
+    committed::read(folder).map_or(true, |list| !list.snapshots.is_empty())
 }
 
 fn private_file() -> OpenOptions {

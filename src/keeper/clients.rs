@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
 use bottle_contract::lock_out::LockOut;
+use bottle_contract::names::Name;
 use bottle_contract::session::guest::{Failure, FailureKind, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_queue::Asker;
@@ -16,6 +17,7 @@ use tracing::Instrument as _;
 use super::decisions::Decisions;
 use super::notices::Notices;
 use super::protocol::{Ended, KeeperEvent, KeeperRequest};
+use crate::instance::snapshots::Removal;
 
 /// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether
 /// the bottle is paused.
@@ -64,11 +66,15 @@ pub(super) enum Command {
     LockedOut(LockOut),
     /// Create a snapshot of the bottle.
     Commit {
+        /// The snapshot's name.
+        name: Option<Name>,
         /// Receives progress and the result.
         events: mpsc::Sender<KeeperEvent>,
     },
-    /// Remove the bottle's snapshot.
+    /// Remove snapshots of the bottle.
     RemoveSnapshot {
+        /// Which snapshots to remove.
+        which: Removal,
         /// Receives the result.
         events: mpsc::Sender<KeeperEvent>,
     },
@@ -175,9 +181,19 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             let _ = shared.commands.send(Command::Detach).await;
             send_last(&stream, &KeeperEvent::Detached).await;
         }
-        Ok(KeeperRequest::Commit) => run_command(request, &shared, |events| Command::Commit { events }).await,
+        Ok(KeeperRequest::Commit) => {
+            run_command(request, &shared, |events| Command::Commit { name: None, events }).await;
+        }
+        Ok(KeeperRequest::CommitAs { name }) => {
+            run_command(request, &shared, |events| Command::Commit { name: Some(name), events }).await;
+        }
         Ok(KeeperRequest::RemoveSnapshot) => {
-            run_command(request, &shared, |events| Command::RemoveSnapshot { events }).await;
+            let which = Removal::All;
+            run_command(request, &shared, |events| Command::RemoveSnapshot { which, events }).await;
+        }
+        Ok(KeeperRequest::RemoveOneSnapshot { name }) => {
+            let which = Removal::One(name);
+            run_command(request, &shared, |events| Command::RemoveSnapshot { which, events }).await;
         }
         Ok(KeeperRequest::Pulled { at }) => {
             run_command(request, &shared, |events| Command::Pulled { at, events }).await

@@ -53,10 +53,7 @@ impl From<&SnapshotError> for LaunchFailure {
     fn from(error: &SnapshotError) -> Self {
         match error {
             SnapshotError::Backend(error) => Self::from(error),
-            SnapshotError::State(_) => {
-                let hint = "check the folder's permissions and the disk's free space";
-                Self::new(1, error, Some(hint.to_owned()))
-            }
+            _ => Self::new(1, error, error.hint()),
         }
     }
 }

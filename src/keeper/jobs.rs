@@ -4,12 +4,13 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bottle_contract::names::Name;
 use tokio::sync::mpsc;
 
 use super::protocol::{Committed, KeeperEvent};
 use crate::backend::{Backend, Copied, ProgressSink};
 use crate::instance::Claim;
-use crate::instance::snapshots;
+use crate::instance::snapshots::{self, Removal};
 
 /// The minimum time between two progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -30,10 +31,12 @@ pub(super) async fn done(job: &mut Option<Job<'_>>) {
 pub(super) fn commit<'a>(
     backend: &'a dyn Backend,
     claim: &'a Claim,
+    name: Option<Name>,
     events: mpsc::Sender<KeeperEvent>,
 ) -> Job<'a> {
     Box::pin(async move {
-        let event = match snapshots::commit(backend, claim, progress(events.clone())).await {
+        let committed = snapshots::commit(backend, claim, name.as_ref(), progress(events.clone()));
+        let event = match committed.await {
             Ok(commit) => KeeperEvent::Committed(Committed {
                 moved_by: backend.export_command(&commit.snapshot),
                 snapshot: commit.snapshot,
@@ -46,14 +49,15 @@ pub(super) fn commit<'a>(
     })
 }
 
-/// Removes the bottle's snapshots.
+/// Removes snapshots of the bottle.
 pub(super) fn remove_snapshot<'a>(
     backend: &'a dyn Backend,
     claim: &'a Claim,
+    which: Removal,
     events: mpsc::Sender<KeeperEvent>,
 ) -> Job<'a> {
     Box::pin(async move {
-        let event = match snapshots::remove_all(backend, claim).await {
+        let event = match snapshots::remove(backend, claim, &which).await {
             Ok(()) => KeeperEvent::Done,
             Err(error) => KeeperEvent::Failed((&error).into()),
         };

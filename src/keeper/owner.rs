@@ -246,16 +246,16 @@ impl Watch<'_> {
     /// Runs a command. Refuses a snapshot command while another snapshot job runs.
     async fn run_command(&mut self, command: Command) {
         match command {
-            Command::Commit { events } | Command::RemoveSnapshot { events } if self.job.is_some() => {
+            Command::Commit { events, .. } | Command::RemoveSnapshot { events, .. } if self.job.is_some() => {
                 let busy = "another command makes or removes a snapshot of this bottle";
                 let _ = events.send(KeeperEvent::Refused(busy.to_owned())).await;
             }
-            Command::Commit { events } => {
-                self.job = Some(jobs::commit(self.backend, self.claim, events));
+            Command::Commit { name, events } => {
+                self.job = Some(jobs::commit(self.backend, self.claim, name, events));
                 self.commits = true;
             }
-            Command::RemoveSnapshot { events } => {
-                self.job = Some(jobs::remove_snapshot(self.backend, self.claim, events));
+            Command::RemoveSnapshot { which, events } => {
+                self.job = Some(jobs::remove_snapshot(self.backend, self.claim, which, events));
                 self.commits = false;
             }
             Command::FindDelay { events } => {

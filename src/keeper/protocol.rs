@@ -7,7 +7,7 @@
 //! For the files of a preserved bottle, a command starts a keeper that only opens these files
 //! ([`KeeperRequest::Open`]).
 
-use bottle_contract::names::Slug;
+use bottle_contract::names::{Name, Slug};
 use bottle_contract::queue::{Id, Question, Response, Tool};
 use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::session::bundle::Refused;
@@ -62,8 +62,18 @@ pub enum KeeperRequest {
     /// Creates a snapshot while the bottle runs. Answered with [`KeeperEvent::Copied`] as progress, then with
     /// [`KeeperEvent::Committed`], [`KeeperEvent::Failed`] or [`KeeperEvent::Refused`].
     Commit,
-    /// Removes the bottle's snapshot. Answered with [`KeeperEvent::Done`], `Failed` or `Refused`.
+    /// As [`KeeperRequest::Commit`], with a name for the snapshot.
+    CommitAs {
+        /// The name.
+        name: Name,
+    },
+    /// Removes all snapshots of the bottle. Answered with [`KeeperEvent::Done`], `Failed` or `Refused`.
     RemoveSnapshot,
+    /// Removes one snapshot of the bottle. Answered as [`KeeperRequest::RemoveSnapshot`].
+    RemoveOneSnapshot {
+        /// The snapshot's name. `None` for the one without a name.
+        name: Option<Name>,
+    },
     /// Records that the user pulled all changes in the workspace up to a time. Answered with [`KeeperEvent::Done`].
     Pulled {
         /// The time up to which changes were pulled, by the clock that stamps the bottle's files.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bottle::backend::{
-    Access, Backend, BackendError, BackendErrorKind, ByteStream, KeptFiles, LAYERS, Launch, Ledger, Origin,
-    Prepared, ProgressSink, Resource, Sandbox, Snapshot, registry,
+    Access, Backend, BackendError, BackendErrorKind, ByteStream, KeptFiles, LAYERS, Launch, Ledger,
+    NewSnapshot, Origin, Prepared, ProgressSink, Resource, Sandbox, Snapshot, registry,
 };
 use bottle::host::Host;
 use bottle::host::process::ProcessId;
@@ -351,7 +351,8 @@ impl Bottle<'_> {
 
     /// Creates a snapshot of the bottle.
     pub(crate) async fn freeze(&self, previous: Option<&Snapshot>) -> Snapshot {
-        let frozen = self.fixture.backend.freeze(self.slug(), previous, ProgressSink::discard()).await;
+        let frozen =
+            self.fixture.backend.freeze(self.slug(), &replacing(previous), ProgressSink::discard()).await;
         let frozen = frozen.unwrap_or_else(|error| panic!("{}: {error}", self.fixture.name()));
         assert_eq!(frozen.notes, [] as [&str; 0], "{}", self.fixture.name());
         frozen.snapshot
@@ -529,4 +530,10 @@ fn plan(slug: &str, backend: &str) -> Plan {
         manifest_hash: String::new(),
         manifest: String::new(),
     }
+}
+
+/// A snapshot without a name, in place of the bottle's previous one.
+pub(crate) fn replacing(previous: Option<&Snapshot>) -> NewSnapshot {
+    let reference = previous.map(|previous| previous.reference.clone());
+    NewSnapshot { name: None, parent: reference.clone(), previous: previous.cloned(), replaced: reference }
 }

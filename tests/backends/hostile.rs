@@ -3,9 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bottle::backend::{Origin, ProgressSink};
+use bottle::backend::{NewSnapshot, Origin, ProgressSink};
 
-use crate::fixture::{Bottle, Fixture, close, every_isolating_backend, run};
+use crate::fixture::{Bottle, Fixture, close, every_isolating_backend, replacing, run};
 
 /// The folder of a bottle's only snapshot, on backends that store snapshots in the home.
 fn stored(fixture: &Fixture, bottle: &Bottle<'_>) -> PathBuf {
@@ -154,8 +154,11 @@ async fn a_too_deep_tree_is_reported_and_leaves_nothing() {
     for fixture in fixtures().await {
         let bottle = fixture.bottle("deep").await;
         bottle.shell("i=0; while [ $i -lt 300 ]; do mkdir deeper; cd deeper; i=$((i+1)); done").await;
-        let error =
-            fixture.backend.freeze(bottle.slug(), None, ProgressSink::discard()).await.expect_err("too deep");
+        let error = fixture
+            .backend
+            .freeze(bottle.slug(), &NewSnapshot::default(), ProgressSink::discard())
+            .await
+            .expect_err("too deep");
         assert!(
             error.one_line().contains("more than 128 folders deep") && error.one_line().len() < 400,
             "{error}"
@@ -240,8 +243,10 @@ async fn swapping_folders_and_links_does_not_escape_the_tree() {
             }
             let mut previous = None;
             for _ in 0..30 {
-                let frozen =
-                    fixture.backend.freeze(bottle.slug(), previous.as_ref(), ProgressSink::discard()).await;
+                let frozen = fixture
+                    .backend
+                    .freeze(bottle.slug(), &replacing(previous.as_ref()), ProgressSink::discard())
+                    .await;
                 let snapshot = frozen.expect("frozen").snapshot;
                 let stored =
                     fixture.host.home.join("snapshots").join(slug).join(&snapshot.reference).join(tree);
@@ -286,7 +291,7 @@ async fn freezes_a_tree_that_keeps_changing() {
         for _ in 0..20 {
             let frozen = fixture
                 .backend
-                .freeze(bottle.slug(), previous.as_ref(), ProgressSink::discard())
+                .freeze(bottle.slug(), &replacing(previous.as_ref()), ProgressSink::discard())
                 .await
                 .expect("frozen");
             let own = fixture.host.home.join("snapshots/busy").join(&frozen.snapshot.reference);

@@ -1,6 +1,6 @@
 //! Tests what only container engines do with the files of a kept bottle: volumes, images and limits.
 
-use bottle::backend::{Access, BackendError, LAYERS, Origin, Prepared, ProgressSink, Resource};
+use bottle::backend::{Access, BackendError, LAYERS, NewSnapshot, Origin, Prepared, ProgressSink, Resource};
 use bottle::plan::Resources;
 use bottle_contract::names::WORKSPACE;
 use bottle_test_support::engine;
@@ -82,7 +82,8 @@ async fn the_volumes_of_an_image_live_as_long_as_the_kept_bottle() {
         write(&channel, &format!("{WORKSPACE}/work"), b"done").await;
         write(&channel, &format!("{home}/settings"), b"mine").await;
         // A snapshot does not contain the workspace, so it does not count as saved.
-        let frozen = fixture.backend.freeze(bottle.slug(), None, ProgressSink::discard());
+        let new = NewSnapshot::default();
+        let frozen = fixture.backend.freeze(bottle.slug(), &new, ProgressSink::discard());
         let frozen = frozen.await.expect("frozen");
         assert!(!frozen.has_workspace);
         fixture.backend.remove_snapshot(&frozen.snapshot).await.expect("removed");

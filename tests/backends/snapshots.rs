@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bottle::backend::{BackendErrorKind, Copied, Origin, ProgressSink, Snapshot};
+use bottle::backend::{BackendErrorKind, Copied, NewSnapshot, Origin, ProgressSink, Snapshot};
 use bottle_contract::names::{AGENT_USER, CA_FILE, WORKSPACE};
 
 use crate::fixture::{Fixture, every_backend, read, run, write};
@@ -38,7 +38,12 @@ async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
                 told.store(copied.files + copied.bytes, Ordering::Relaxed)
             })
         };
-        let snapshot = fixture.backend.freeze(bottle.slug(), None, counting).await.expect("frozen").snapshot;
+        let snapshot = fixture
+            .backend
+            .freeze(bottle.slug(), &NewSnapshot::default(), counting)
+            .await
+            .expect("frozen")
+            .snapshot;
         assert_eq!(&snapshot.slug, bottle.slug());
         assert!(told.load(Ordering::Relaxed) > 0, "{}: nobody was told", fixture.name());
         assert_eq!(fixture.backend.snapshots().await.expect("listed"), std::slice::from_ref(&snapshot));
@@ -125,6 +130,35 @@ async fn each_snapshot_is_independent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_keeps_its_own_name_and_parent() {
+    for fixture in every_freezing_backend().await {
+        let bottle = fixture.bottle("names").await;
+        let channel = bottle.provisioned().await;
+        write(&channel, &in_workspace("file"), b"one").await;
+        let new = NewSnapshot {
+            name: Some("good".parse().expect("name")),
+            parent: Some("earlier".to_owned()),
+            ..NewSnapshot::default()
+        };
+        let frozen = fixture.backend.freeze(bottle.slug(), &new, ProgressSink::discard()).await;
+        let named = frozen.expect("frozen").snapshot;
+        assert_eq!((&named.name, &named.parent), (&new.name, &new.parent), "{}", fixture.name());
+        bottle.remove().await;
+        // A later snapshot does not inherit them from the files that it continues.
+        let again = fixture.bottle_from("names", Origin::Snapshot(named.clone())).await;
+        let _channel = again.provisioned().await;
+        let plain = again.freeze(None).await;
+        assert_eq!((&plain.name, &plain.parent), (&None, &None), "{}", fixture.name());
+        let listed = fixture.backend.snapshots().await.expect("listed");
+        assert_eq!(listed, [named.clone(), plain.clone()], "{}", fixture.name());
+        again.remove().await;
+        for snapshot in [named, plain] {
+            fixture.backend.remove_snapshot(&snapshot).await.expect("removed");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_next_snapshot_excludes_deleted_files() {
     for fixture in every_freezing_backend().await {
         if fixture.name() == "fake" {
@@ -184,7 +218,7 @@ async fn freezing_a_missing_bottle_fails_and_leaves_nothing() {
         let bottle = fixture.planned("nothing");
         let error = fixture
             .backend
-            .freeze(bottle.slug(), None, ProgressSink::discard())
+            .freeze(bottle.slug(), &NewSnapshot::default(), ProgressSink::discard())
             .await
             .expect_err("nothing there");
         assert!(error.one_line().contains("nothing"), "{}: {error}", fixture.name());

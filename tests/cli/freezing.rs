@@ -45,6 +45,75 @@ fn snapshots_are_saved_listed_replaced_and_removed() -> Result<()> {
 }
 
 #[test]
+fn named_snapshots_stay_until_they_are_removed() -> Result<()> {
+    let home = running("one")?;
+    home.write("project/later", "later\n")?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["commit", "one", "--as", "good"],
+            &["cp", "later", "one:note"],
+            &["commit", "one"],
+            &["commit", "one", "--as", "good"],
+            &["commit", "one", "--as", "No/Name"],
+            &["snapshots"],
+            &["snapshots", "show", "one@good"],
+            &["snapshots", "show", "one", "--json"],
+            &["stop", "one", "--time", "0", "-q"],
+            &["resume", "one", "--snapshot", "bad"],
+            &["resume", "one", "--snapshot", "good", "--detach", "--yes", "-q"],
+            &["exec", "one", "--", "cat", "note"],
+            &["commit", "one", "--as", "branch", "--json"],
+            // It continues the snapshot that the bottle was last stored in, also when it replaces another one.
+            &["commit", "one", "-q"],
+            &["commit", "one", "-q"],
+            &["snapshots"],
+            &["snapshots", "rm", "one@good"],
+            &["snapshots", "rm", "one@good"],
+            &["snapshots", "rm", "one@branch", "--all"],
+            &["snapshots", "rm", "one"],
+            &["snapshots", "rm", "one"],
+            &["snapshots"],
+            &["commit", "one", "-q"],
+            &["snapshots", "rm", "one", "--all"],
+            &["snapshots"],
+        ],
+    )?);
+    Ok(())
+}
+
+#[test]
+fn a_bottle_starts_from_the_newest_snapshot_that_exists() -> Result<()> {
+    let mut home = home()?;
+    home.without_cleanup();
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    for arguments in [&["commit", "one", "-q", "--as", "old"][..], &["commit", "one", "-q"]] {
+        let _ = run(&home, arguments)?.expect_code(0);
+    }
+    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    let _ = run(&home, &["discard", "one", "--yes", "-q"])?;
+    let folder = home.bottle_home().join("snapshots.fake/one");
+    let mut stored: Vec<_> =
+        std::fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    stored.sort();
+    std::fs::remove_dir_all(stored.last().context("two snapshots")?)?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["resume", "one", "--detach", "--yes", "-q"],
+            &["stop", "one", "--time", "0", "-q"],
+            &["snapshots"],
+            &["snapshots", "rm", "one"],
+            &["list"],
+            // With the last snapshot, the record of a bottle without files is removed.
+            &["snapshots", "rm", "one@old"],
+            &["list"],
+        ],
+    )?);
+    Ok(())
+}
+
+#[test]
 fn an_ended_bottle_stays_as_long_as_its_snapshot() -> Result<()> {
     let mut home = home()?;
     home.without_cleanup();

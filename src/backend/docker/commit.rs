@@ -19,6 +19,10 @@ pub(super) const SNAPSHOT_HOME: &str = "bottle.snapshot";
 pub(super) const SNAPSHOT_SLUG: &str = "bottle.snapshot.of";
 /// The snapshot label that contains the time of the snapshot.
 pub(super) const SNAPSHOT_MADE_AT: &str = "bottle.snapshot.made-at";
+/// The snapshot label that contains the name that the user gave it. Empty if it has none.
+pub(super) const SNAPSHOT_NAME: &str = "bottle.snapshot.name";
+/// The snapshot label that contains the reference of its parent. Empty if it has none.
+pub(super) const SNAPSHOT_PARENT: &str = "bottle.snapshot.parent";
 /// The label, on the image of a preserved container, that contains the hash of `$BOTTLE_HOME`.
 pub(super) const KEPT_HOME: &str = "bottle.kept";
 /// The label, on the image of a preserved container, that contains the bottle's slug.
@@ -26,7 +30,7 @@ pub(super) const KEPT_SLUG: &str = "bottle.kept.of";
 
 /// The labels that identify a bottle's containers and images. A commit copies a container's labels unless the request
 /// overwrites them.
-const OWN_LABELS: [&str; 9] = [
+const OWN_LABELS: [&str; 11] = [
     names::HOME,
     names::SLUG,
     names::ROLE,
@@ -34,6 +38,8 @@ const OWN_LABELS: [&str; 9] = [
     SNAPSHOT_HOME,
     SNAPSHOT_SLUG,
     SNAPSHOT_MADE_AT,
+    SNAPSHOT_NAME,
+    SNAPSHOT_PARENT,
     KEPT_HOME,
     KEPT_SLUG,
 ];

@@ -80,7 +80,8 @@ use self::limits::Enforced;
 use self::names::{Names, Part};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Frozen, KeptFiles, Launch,
-    Lifecycle, Prepared, Preview, ProgressSink, Resource, RunState, Snapshot, Snapshots, Step, Unused,
+    Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, RunState, Snapshot, Snapshots, Step,
+    Unused,
 };
 use crate::causes;
 use crate::host::Host;
@@ -358,11 +359,11 @@ impl Snapshots for DockerBackend {
     async fn freeze(
         &self,
         slug: &Slug,
-        previous: Option<&Snapshot>,
+        new: &NewSnapshot,
         progress: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         let engine = self.engine("make a snapshot").await?;
-        snapshot_images::freeze(engine, &self.names, slug, previous, &progress).await
+        snapshot_images::freeze(engine, &self.names, slug, new, &progress).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {

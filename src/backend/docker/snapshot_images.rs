@@ -6,18 +6,18 @@
 use std::path::Path;
 
 use bollard::query_parameters::RemoveImageOptionsBuilder;
-use bottle_contract::names::{Slug, WORKSPACE};
+use bottle_contract::names::{Name, Slug, WORKSPACE};
 use jiff::Timestamp;
 
 use super::commit::{
-    Committed, SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_REPOSITORY, SNAPSHOT_SLUG, commit, inspect,
-    list_labelled,
+    Committed, SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_NAME, SNAPSHOT_PARENT, SNAPSHOT_REPOSITORY,
+    SNAPSHOT_SLUG, commit, inspect, list_labelled,
 };
 use super::container::find_agent;
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT, REMOVED_HINT};
 use super::flatten::{MAX_LAYERS, Source};
 use super::names::Names;
-use crate::backend::{BackendError, Copied, Frozen, ProgressSink, Snapshot};
+use crate::backend::{BackendError, Copied, Frozen, NewSnapshot, ProgressSink, Snapshot};
 
 /// Implements [`crate::backend::Snapshots::freeze`].
 ///
@@ -27,7 +27,7 @@ pub(super) async fn freeze(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
-    previous: Option<&Snapshot>,
+    new: &NewSnapshot,
     progress: &ProgressSink,
 ) -> Result<Frozen, BackendError> {
     let failed = |error: EngineError| error.during(&format!("make a snapshot of {slug}"));
@@ -40,7 +40,13 @@ pub(super) async fn freeze(
     let made_at = Timestamp::now();
     let tag = format!("{}-{slug}-{}", names.home(), made_at.as_microsecond());
     let moment = made_at.to_string();
-    let labels = [(SNAPSHOT_HOME, names.home()), (SNAPSHOT_SLUG, slug.as_str()), (SNAPSHOT_MADE_AT, &moment)];
+    let labels = [
+        (SNAPSHOT_HOME, names.home()),
+        (SNAPSHOT_SLUG, slug.as_str()),
+        (SNAPSHOT_MADE_AT, &moment),
+        (SNAPSHOT_NAME, new.name.as_ref().map_or("", Name::as_str)),
+        (SNAPSHOT_PARENT, new.parent.as_deref().unwrap_or_default()),
+    ];
     let named = (SNAPSHOT_REPOSITORY, tag.as_str());
     let committed = if container.running {
         commit(engine, &container.id, named, &labels).await
@@ -53,8 +59,8 @@ pub(super) async fn freeze(
     let gone =
         || BackendError::failed(format!("the new snapshot of {slug} was removed")).with_hint(REMOVED_HINT);
     let image = image.ok_or_else(gone)?;
-    let previous = previous.map(|previous| previous.reference.as_str());
-    let snapshot = snapshot_from_image(engine, names.home(), image, previous).await.map_err(failed)?;
+    let replaced = new.replaced.as_deref();
+    let snapshot = snapshot_from_image(engine, names.home(), image, replaced).await.map_err(failed)?;
     let snapshot = snapshot.ok_or_else(|| BackendError::failed("the engine lost the snapshot's labels"))?;
     progress.report(Copied { files: 0, bytes: snapshot.bytes.unwrap_or_default() });
     let volumes = volumes_of(engine, &container.id).await.map_err(failed)?;
@@ -163,7 +169,11 @@ async fn snapshot_from_image(
     })();
     let Some((slug, made_at, reference)) = parsed else { return Ok(None) };
     match image.own_size(engine, home, replaced).await {
-        Ok(bytes) => Ok(Some(Snapshot { slug, reference, made_at, bytes: Some(bytes) })),
+        Ok(bytes) => {
+            let name = label(SNAPSHOT_NAME).and_then(|name| name.parse().ok());
+            let parent = label(SNAPSHOT_PARENT).filter(|parent| !parent.is_empty()).cloned();
+            Ok(Some(Snapshot { slug, reference, made_at, bytes: Some(bytes), name, parent }))
+        }
         // The image was removed after it was listed.
         Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(error),
@@ -199,6 +209,8 @@ mod tests {
                 reference: reference.to_owned(),
                 made_at: Timestamp::UNIX_EPOCH,
                 bytes: None,
+                name: None,
+                parent: None,
             };
             assert_eq!(is_ours(&names, &snapshot), ours, "{slug} {reference}");
         }

@@ -26,7 +26,8 @@ use super::local::layers::Kind;
 use super::local::roles::{self, PlainSetup, listen, socket_fds};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Finding, Frozen, Images,
-    KeptFiles, Launch, Ledger, Lifecycle, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots,
+    KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot,
+    Snapshots,
 };
 use crate::host::Host;
 use crate::plan::Plan;
@@ -226,14 +227,12 @@ impl Snapshots for FakeBackend {
     async fn freeze(
         &self,
         slug: &Slug,
-        previous: Option<&Snapshot>,
+        new: &NewSnapshot,
         progress: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         self.failing.at(Step::Freeze).await?;
-        let frozen = self
-            .scope
-            .freeze(slug, previous, self.failing.while_copying(Step::FreezeCopying, progress))
-            .await?;
+        let frozen =
+            self.scope.freeze(slug, new, self.failing.while_copying(Step::FreezeCopying, progress)).await?;
         self.failing.at(Step::Frozen).await?;
         Ok(frozen)
     }

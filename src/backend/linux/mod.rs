@@ -68,8 +68,8 @@ use super::local::{Scope, tree_into};
 use super::memory::{self, PROCESSES, scratch};
 use super::{
     Access, Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen,
-    KeptFiles, Launch, Ledger, Lifecycle, Origin, Prepared, Preview, ProgressSink, Resource, Sandbox,
-    Snapshot, Snapshots, Step, Unused,
+    KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Origin, Prepared, Preview, ProgressSink, Resource,
+    Sandbox, Snapshot, Snapshots, Step, Unused,
 };
 use crate::causes;
 use crate::host::Host;
@@ -513,10 +513,10 @@ impl Snapshots for LinuxBackend {
     async fn freeze(
         &self,
         slug: &Slug,
-        previous: Option<&Snapshot>,
+        new: &NewSnapshot,
         progress: ProgressSink,
     ) -> Result<Frozen, BackendError> {
-        self.scope.freeze(slug, previous, progress).await
+        self.scope.freeze(slug, new, progress).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {

@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
+use bottle_contract::names::{Name, Slug};
 use bottle_guest::file_clock;
 use jiff::Timestamp;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with, syncfs};
@@ -28,7 +28,7 @@ use super::copy::stamps::{self, Stamps};
 use super::copy::{Copier, Outcome};
 use super::layers::Kind;
 use super::{Scope, layers, runtime_folder};
-use crate::backend::{BackendError, Frozen, ProgressSink, Snapshot};
+use crate::backend::{BackendError, Frozen, NewSnapshot, ProgressSink, Snapshot};
 
 /// The [`crate::backend::Resource::kind`] of a folder that an interrupted freeze, restore or removal left.
 pub(crate) const LEFTOVER: &str = "snapshot-rest";
@@ -56,6 +56,19 @@ struct Facts {
     /// The image that the files are based on.
     #[serde(default)]
     image: Option<String>,
+    /// As [`Snapshot::name`].
+    #[serde(default)]
+    name: Option<Name>,
+    /// As [`Snapshot::parent`].
+    #[serde(default)]
+    parent: Option<String>,
+}
+
+impl Facts {
+    fn into_snapshot(self, slug: &Slug, reference: String) -> Snapshot {
+        let Self { made_at, bytes, image: _, name, parent } = self;
+        Snapshot { slug: slug.clone(), reference, made_at, bytes: Some(bytes), name, parent }
+    }
 }
 
 impl Scope {
@@ -63,12 +76,12 @@ impl Scope {
     pub(crate) async fn freeze(
         &self,
         slug: &Slug,
-        previous: Option<&Snapshot>,
+        new: &NewSnapshot,
         progress: ProgressSink,
     ) -> Result<Frozen, BackendError> {
-        let (slug, previous) = (slug.clone(), previous.cloned());
+        let (slug, new) = (slug.clone(), new.clone());
         self.run_blocking(move |scope| {
-            store(scope, &slug, previous.as_ref(), &progress).map_err(|error| {
+            store(scope, &slug, new, &progress).map_err(|error| {
                 let kind = error.kind();
                 let failed = explain(format!("cannot store the files of {slug}"), error);
                 if kind != io::ErrorKind::InvalidFilename {
@@ -187,7 +200,7 @@ fn folder_of(scope: &Scope, snapshot: &Snapshot) -> PathBuf {
 fn store(
     scope: &Scope,
     slug: &Slug,
-    previous: Option<&Snapshot>,
+    NewSnapshot { name, parent, previous, .. }: NewSnapshot,
     progress: &ProgressSink,
 ) -> io::Result<Frozen> {
     let own = scope.snapshots.join(slug.as_str());
@@ -195,18 +208,19 @@ fn store(
     let (made_at, unchanged_since) = (Timestamp::now(), file_clock::before_any_change());
     let reference = reference_of(made_at);
     let new = own.join(format!(".new-{reference}"));
-    let stored = fill(scope, slug, previous, progress, &new).and_then(|outcome| {
+    let stored = fill(scope, slug, previous.as_ref(), progress, &new).and_then(|outcome| {
         let image = scope.layers(slug).image()?;
-        write_facts(&new, &Facts { made_at, bytes: outcome.size, image })?;
+        let facts = Facts { made_at, bytes: outcome.size, image, name, parent };
+        write_facts(&new, &facts)?;
         syncfs(open_folder(&new)?)?;
         // The rename cannot replace an existing snapshot, because a snapshot is a folder that is not empty.
         fs::rename(&new, own.join(&reference))?;
-        Ok(outcome)
+        Ok((outcome, facts))
     });
-    let outcome = stored.inspect_err(|_| drop(layers::remove_tree(&new)))?;
-    let (size, unstable) = (outcome.size, outcome.unstable);
+    let (outcome, facts) = stored.inspect_err(|_| drop(layers::remove_tree(&new)))?;
+    let unstable = outcome.unstable;
     write_stamps(&scope.layers(slug), &reference, outcome, unchanged_since);
-    let snapshot = Snapshot { slug: slug.clone(), reference, made_at, bytes: Some(size) };
+    let snapshot = facts.into_snapshot(slug, reference);
     Ok(Frozen { snapshot, has_workspace: true, notes: notes(unstable) })
 }
 
@@ -306,10 +320,17 @@ fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
             if !is_reference(&reference) || !stored.is_dir() {
                 continue;
             }
-            let facts = read_facts(&stored)?;
-            let made_at = facts.as_ref().map_or(Timestamp::UNIX_EPOCH, |facts| facts.made_at);
-            let bytes = facts.map(|facts| facts.bytes);
-            found.push(Snapshot { slug: slug.clone(), reference, made_at, bytes });
+            found.push(match read_facts(&stored)? {
+                Some(facts) => facts.into_snapshot(&slug, reference),
+                None => Snapshot {
+                    slug: slug.clone(),
+                    reference,
+                    made_at: Timestamp::UNIX_EPOCH,
+                    bytes: None,
+                    name: None,
+                    parent: None,
+                },
+            });
         }
     }
     // A reference begins with the time of the snapshot.
