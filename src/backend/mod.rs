@@ -212,7 +212,8 @@ pub trait Lifecycle: Send + Sync {
     /// which is not an error.
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
-    /// Whether the bottle's workspace contains changes newer than `since`. The bottle may be running or stopped.
+    /// Whether the bottle's workspace contains changes newer than `since`. The bottle may be running or stopped. No
+    /// process may have a channel to pid 1: the backend may open one, which replaces it.
     ///
     /// # Errors
     /// [`BackendError`] when the workspace cannot be read. The caller then assumes that there are changes.

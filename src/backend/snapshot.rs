@@ -34,6 +34,14 @@ pub struct Snapshot {
     pub parent: Option<String>,
 }
 
+impl Snapshot {
+    /// Whether the other value describes the same snapshot. The descriptions can differ in [`Snapshot::bytes`].
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.slug, &self.reference) == (&other.slug, &other.reference)
+    }
+}
+
 /// The snapshot to create.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewSnapshot {

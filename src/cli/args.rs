@@ -6,8 +6,9 @@
 use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
 use super::{
-    attach, audit, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, help, info, init,
-    learn, list, logs, man, policy, probe, pull, resume, routes, settings, snapshots, start, stop, supervise,
+    attach, audit, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, fork, help, info,
+    init, learn, list, logs, man, policy, probe, pull, resume, routes, settings, snapshots, start, stop,
+    supervise,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -52,6 +53,7 @@ pub(crate) enum Command {
     Resume(resume::Resume),
     Commit(commit::Commit),
     Snapshots(snapshots::Snapshots),
+    Fork(fork::Fork),
     Discard(discard::Discard),
     /// Show bottles, agents, bottle manifests or snapshots
     List(list::List),

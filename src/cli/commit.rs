@@ -39,7 +39,7 @@ impl Commit {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
         let committed =
-            super::block_on(commit(host, &slug, self.name, output)).map_err(|error| error.about(&slug))?;
+            super::block_on(save(host, &slug, self.name, output)).map_err(|error| error.about(&slug))?;
         report(committed, output)
     }
 }
@@ -54,7 +54,11 @@ const BOTTLE_QUESTION: Question = Question {
 /// The progress of a commit.
 const SAVING: &str = "saving a snapshot";
 
-async fn commit(
+/// Creates a snapshot of a bottle that runs or is preserved.
+///
+/// # Errors
+/// When the bottle has no files, or the snapshot cannot be created.
+pub(super) async fn save(
     host: &Host,
     slug: &Slug,
     name: Option<Name>,

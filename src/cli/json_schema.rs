@@ -23,6 +23,8 @@ pub(crate) struct ActiveBottle {
     pub(crate) color: Option<String>,
     pub(crate) agent: Option<String>,
     pub(crate) bottles: Vec<String>,
+    /// The bottle from whose files this one was made with `bottle fork`.
+    pub(crate) forked_from: Option<String>,
     pub(crate) backend: Option<String>,
     /// The address of the engine that has the bottle, if the backend has an engine.
     pub(crate) engine: Option<String>,

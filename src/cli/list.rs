@@ -174,6 +174,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         color: record.color,
         agent: Some(record.agent.to_string()),
         bottles: record.bottles.iter().map(ToString::to_string).collect(),
+        forked_from: record.forked_from.map(|slug| slug.to_string()),
         engine: record.engine.map(|engine| engine.address),
         backend: Some(record.backend),
         mode: Some(mode),

@@ -35,6 +35,7 @@ mod editor;
 mod error;
 mod exec;
 mod exit;
+mod fork;
 mod git;
 mod help;
 mod info;
@@ -137,6 +138,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Diff(diff) => diff.run(&host()?, output),
         Command::Resume(resume) => resume.run(&host()?, output),
         Command::Commit(commit) => commit.run(&host()?, output),
+        Command::Fork(fork) => fork.run(&host()?, output),
         Command::Snapshots(snapshots) => snapshots.run(&host()?, output),
         Command::List(list) => list.run(&host()?, output),
         Command::Info(info) => info.run(&host()?, output),

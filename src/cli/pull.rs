@@ -5,7 +5,7 @@ use bottle_contract::names::Slug;
 use bottle_guest::file_clock::before_any_change;
 
 use super::completions;
-use super::connect::{connect_or_open_files, keeper_lost, unavailable};
+use super::connect::{connect_or_open_files, keeper_lost, unavailable, unlistable};
 use super::error::CliError;
 use super::exit;
 use super::git::{BottleGit, Fetched, Repository, Scratch, copy_out_hint};
@@ -31,6 +31,9 @@ pub(crate) struct Pull {
     /// Fetch this branch instead of the bottle's HEAD
     #[arg(long, value_name = "BRANCH")]
     branch: Option<String>,
+    /// Also fetch from every bottle that was forked from this one, each into its own branch
+    #[arg(long)]
+    all_forks: bool,
 }
 
 /// The result of a pull.
@@ -52,17 +55,71 @@ impl Pulled {
 impl Pull {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         super::block_on(async {
-            let record = record(host, &self.slug).await?;
-            let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
+            if self.all_forks {
+                return self.pull_all(host, output).await;
+            }
+            let pulled = self.pull_one(host, &self.slug, output).await?;
+            report(&self.slug, &pulled, output)
+        })?;
+        Ok(exit::DONE)
+    }
+
+    async fn pull_one(&self, host: &Host, slug: &Slug, output: &Output) -> Result<Pulled, CliError> {
+        let pulled = async {
+            let record = record(host, slug).await?;
+            let channel = connect_or_open_files(host, slug, Access::Read).await?;
             let branch = self.branch.as_deref();
             let left = "the local branch is either unchanged or complete";
             let pulling = async |_| pull(host, &record, &channel, branch).await;
-            let pulled = progress::with_progress("pulling", left, output, pulling).await?;
-            report(&self.slug, &pulled, output)?;
-            Ok(exit::DONE)
-        })
-        .map_err(|error: CliError| error.about_if_unset(&self.slug))
+            progress::with_progress("pulling", left, output, pulling).await
+        };
+        pulled.await.map_err(|error: CliError| error.about_if_unset(slug))
     }
+
+    /// Pulls from the bottle and from its forks. A bottle that cannot be pulled does not prevent the others.
+    async fn pull_all(&self, host: &Host, output: &Output) -> Result<(), CliError> {
+        let forks = forks(host, &self.slug)?;
+        let mut all = Vec::new();
+        let mut failed = None;
+        for slug in std::iter::once(&self.slug).chain(&forks) {
+            match self.pull_one(host, slug, output).await {
+                Ok(pulled) if output.json => all.push(described(slug, &pulled)),
+                Ok(pulled) => report(slug, &pulled, output)?,
+                Err(error) => {
+                    let message = error.message.clone();
+                    if failed.replace(error).is_some() {
+                        output.warn(format!("{slug} was not pulled: {message}"));
+                    }
+                }
+            }
+        }
+        if output.json {
+            output.print_json(&all)?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// The bottles that were forked from this one or from its forks, by name. Only those that can have files.
+fn forks(host: &Host, slug: &Slug) -> Result<Vec<Slug>, CliError> {
+    let listed = Store::of(host).list().map_err(unlistable)?;
+    let mut origins: Vec<(Slug, Slug)> = Vec::new();
+    for listed in listed {
+        if let State::Alive(record) | State::Dead(record) | State::Preserved(record) = listed.state
+            && let Some(from) = record.forked_from
+        {
+            origins.push((listed.slug, from));
+        }
+    }
+    let mut found = vec![slug.clone()];
+    let mut next = 0;
+    while let Some(from) = found.get(next).cloned() {
+        let of_it = origins.iter().filter(|(slug, origin)| *origin == from && !found.contains(slug));
+        let of_it: Vec<Slug> = of_it.map(|(slug, _)| slug.clone()).collect();
+        found.extend(of_it);
+        next += 1;
+    }
+    Ok(found.split_off(1))
 }
 
 /// Returns the record of a bottle that runs or is preserved.
@@ -144,19 +201,10 @@ pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Re
 
 /// Prints the result of the pull.
 pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
-    let Pulled { fetched, uncommitted, elsewhere } = pulled;
-    let Fetched { branch, before, after, commits } = fetched;
     if output.json {
-        return output.print_json(&json_schema::Pulled {
-            slug: slug.to_string(),
-            branch: branch.clone(),
-            before: before.as_ref().map(|id| id.as_str().to_owned()),
-            after: after.as_str().to_owned(),
-            commits: *commits,
-            uncommitted: *uncommitted,
-            elsewhere: *elsewhere,
-        });
+        return output.print_json(&described(slug, pulled));
     }
+    let Pulled { fetched: Fetched { branch, commits, .. }, uncommitted, elsewhere } = pulled;
     output.print(branch)?;
     output.note(match commits {
         0 => format!("{branch} has no commits that HEAD lacks"),
@@ -173,4 +221,17 @@ pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<()
         output.warn(format!("commits on {branches} in the bottle were not pulled; `--branch` pulls one"));
     }
     Ok(())
+}
+
+fn described(slug: &Slug, pulled: &Pulled) -> json_schema::Pulled {
+    let Pulled { fetched: Fetched { branch, before, after, commits }, uncommitted, elsewhere } = pulled;
+    json_schema::Pulled {
+        slug: slug.to_string(),
+        branch: branch.clone(),
+        before: before.as_ref().map(|id| id.as_str().to_owned()),
+        after: after.as_str().to_owned(),
+        commits: *commits,
+        uncommitted: *uncommitted,
+        elsewhere: *elsewhere,
+    }
 }

@@ -103,13 +103,20 @@ impl Resume {
         backend::require(&*backend, &plan).await?;
         require_host_keys(&plan)?;
         let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
-        let changes = changes(host, &plan);
+        let changes = changes(host, slug, &plan);
         let view = preflight::View {
             resolved: &resolved,
             plan: &plan,
             preview: &preview,
             backend: &*backend,
             home: &host.user_home,
+            files: match &start_point.origin {
+                Origin::New => None,
+                Origin::Kept => Some("its preserved files".to_owned()),
+                Origin::Snapshot(snapshot) => {
+                    Some(format!("the snapshot {}", SnapshotSelector::of(snapshot)))
+                }
+            },
         };
         if self.launch.dry_run {
             return show(&view, changes.as_deref(), output);
@@ -141,9 +148,7 @@ impl Resume {
         }
         let there = backend.snapshots().await?;
         let mut newest_first = list.snapshots.iter().map(|entry| &entry.snapshot).rev();
-        let exists = |own: &&Snapshot| {
-            there.iter().any(|found| (&found.slug, &found.reference) == (&own.slug, &own.reference))
-        };
+        let exists = |own: &&Snapshot| there.iter().any(|found| found.is_same(own));
         let start_from = |snapshot: &Snapshot| {
             Ok(StartPoint { origin: Origin::Snapshot(snapshot.clone()), discards: kept })
         };
@@ -285,10 +290,10 @@ fn no_snapshot(slug: &Slug, name: Option<&Name>, was_deleted: bool, kept: bool) 
     error.about("--snapshot")
 }
 
-/// Returns a unified diff from the manifest of the last start to the current one; none if they are equal.
-fn changes(host: &Host, plan: &Plan) -> Option<String> {
+/// Returns a unified diff from the manifest of the bottle's last start to the plan's; none if they are equal.
+pub(super) fn changes(host: &Host, slug: &Slug, plan: &Plan) -> Option<String> {
     let store = Store::of(host);
-    let Some(before) = store.manifest(&plan.identity.slug) else {
+    let Some(before) = store.manifest(slug) else {
         return Some("(the manifest of its last start is unknown)\n".to_owned());
     };
     if before == plan.manifest {
@@ -298,7 +303,7 @@ fn changes(host: &Host, plan: &Plan) -> Option<String> {
     Some(diff.unified_diff().context_radius(2).missing_newline_hint(false).to_string())
 }
 
-fn changed(changes: &str, styles: Styles) -> String {
+pub(super) fn changed(changes: &str, styles: Styles) -> String {
     let mut text = styles.yellow("its manifests changed since its last start:");
     for line in changes.lines() {
         let shown = match line.as_bytes().first() {

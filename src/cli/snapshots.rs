@@ -238,7 +238,11 @@ fn list_entry(
     }
 }
 
-async fn remove(host: &Host, selector: &SnapshotSelector, which: Removal) -> Result<(), CliError> {
+/// Removes snapshots.
+///
+/// # Errors
+/// When there is no such snapshot, or it cannot be removed.
+pub(super) async fn remove(host: &Host, selector: &SnapshotSelector, which: Removal) -> Result<(), CliError> {
     let (store, slug) = (Store::of(host), &selector.slug);
     match store.state(slug) {
         None => return remove_unrecorded(host, selector, &which).await,
@@ -305,7 +309,7 @@ async fn remove_unrecorded(
     if removed { Ok(()) } else { Err(no_snapshot(host, selector)) }
 }
 
-fn no_snapshot(host: &Host, selector: &SnapshotSelector) -> CliError {
+pub(super) fn no_snapshot(host: &Host, selector: &SnapshotSelector) -> CliError {
     let SnapshotSelector { slug, name } = selector;
     let others = Store::of(host).snapshots(slug).is_ok_and(|list| !list.snapshots.is_empty());
     let message = match (name, others) {

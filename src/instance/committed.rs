@@ -53,9 +53,7 @@ impl CommittedList {
     /// Whether one of the snapshots is this one.
     #[must_use]
     pub fn contains(&self, snapshot: &Snapshot) -> bool {
-        self.snapshots.iter().any(|entry| {
-            (&entry.snapshot.slug, &entry.snapshot.reference) == (&snapshot.slug, &snapshot.reference)
-        })
+        self.snapshots.iter().any(|entry| entry.snapshot.is_same(snapshot))
     }
 }
 

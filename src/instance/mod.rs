@@ -5,7 +5,8 @@
 //!     metadata.json   the bottle's record ([`record`]), written before the first resource exists
 //!     lock            the running keeper holds this lock; only the lock shows that it runs
 //!     agent/          the backend's writable layers
-//!     committed-image the bottle's last complete snapshot ([`committed`])
+//!     committed-image the bottle's complete snapshots ([`committed`])
+//!     canaries        the canaries of its launches ([`canaries`])
 //!     routes.json     the routes that the bottle's proxy uses now ([`routes`])
 //!     manifest.yml    the resolved manifest with which the bottle was started, for comparison
 //!     logs/           the agent's output and the logs of the keeper and the sidecars, redacted
@@ -17,6 +18,7 @@
 
 pub mod audit;
 mod away;
+pub mod canaries;
 pub mod cleanup;
 pub mod committed;
 pub mod deploy_keys;

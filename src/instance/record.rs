@@ -38,6 +38,9 @@ pub struct Record {
     /// Whether the copy included files that `.gitignore` excludes.
     #[serde(default)]
     pub copied_all: bool,
+    /// The bottle from whose files this one was made.
+    #[serde(default)]
+    pub forked_from: Option<Slug>,
     /// The backend's name.
     pub backend: String,
     /// The engine that has the bottle's resources and its snapshot. `None` on a backend without an engine, and in

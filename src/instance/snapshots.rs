@@ -149,6 +149,9 @@ async fn remove_one(backend: &dyn Backend, claim: &Claim, name: Option<&Name>) -
     let Some(snapshot) = list.find(name).cloned() else { return Ok(()) };
     // As in `remove_all`, the state is written first.
     list.snapshots.retain(|entry| entry.snapshot != snapshot);
+    if list.current.as_ref() == Some(&snapshot.reference) {
+        list.current.clone_from(&snapshot.parent);
+    }
     committed::write(claim.folder(), &list)?;
     Ok(backend.remove_snapshot(&snapshot).await?)
 }
@@ -179,10 +182,7 @@ pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -
         return Some(since);
     }
     let there = backend.snapshots().await.unwrap_or_default();
-    let exists = |entry: &&Committed| {
-        let own = &entry.snapshot;
-        there.iter().any(|found| (&found.slug, &found.reference) == (&own.slug, &own.reference))
-    };
+    let exists = |entry: &&Committed| there.iter().any(|found| found.is_same(&entry.snapshot));
     let covered = list.snapshots.iter().filter(exists).map(|entry| entry.covers).max();
     Some(covered.map_or(since, |covers| since.max(covers)))
 }

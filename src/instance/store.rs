@@ -389,6 +389,7 @@ impl Claim {
             record.copied_cwd = before.copied_cwd;
             record.copied_all = before.copied_all;
             record.cwd = before.cwd;
+            record.forked_from = before.forked_from;
             record.started_at = before.started_at;
             record.resources = before.resources;
             record.deploy_keys = before.deploy_keys;
@@ -578,6 +579,7 @@ mod tests {
             bottles: vec!["offline".parse().expect("name")],
             cwd: "/somewhere".into(),
             copied_cwd: false,
+            forked_from: None,
             copied_all: false,
             backend: "fake".to_owned(),
             engine: None,

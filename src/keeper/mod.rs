@@ -46,7 +46,7 @@ use std::time::Duration;
 use bottle_channel::{Channel, Incoming, Request, Side, Stream};
 use bottle_contract::names::Slug;
 use bottle_contract::session::bundle::Routes;
-use bottle_contract::session::guest::{Attach, GuestRequest};
+use bottle_contract::session::guest::{Attach, GuestRequest, SecretText};
 use bottle_contract::session::{Hello, Role};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -59,7 +59,7 @@ use crate::host::files::FileError;
 use crate::host::process::ProcessId;
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
-use crate::instance::{Claim, ClaimError, Store, engines, routes};
+use crate::instance::{Claim, ClaimError, Store, canaries, engines, routes};
 use crate::launch::order::LaunchOrder;
 use crate::launch::{self, Canary, LaunchContext, LaunchError, Peer, Planned, Running};
 use crate::plan::{Plan, Workspace};
@@ -162,7 +162,7 @@ async fn keep_new(
         Err(error) => return refuse(&first, &report, (&error).into()).await,
     };
     log::open(&claim);
-    if order.resumed.is_some() {
+    if order.resumes() {
         // A killed keeper can have left a guest on the preserved files.
         launch::remove_launch(backend, &claim).await;
     }
@@ -189,7 +189,7 @@ async fn keep_new(
             let mut failure = LaunchFailure::from(&error);
             let undo = launch::undo(host, backend, &claim, &tokens);
             failure.left = undo.instrument(phase_span(Phase::Undo, &order.plan)).await;
-            failure.left.extend(unclaim(claim, order.resumed.is_some(), failure.left.is_empty()));
+            failure.left.extend(unclaim(claim, order.resumes(), failure.left.is_empty()));
             refuse(&first, &report, failure).await
         }
     }
@@ -199,7 +199,16 @@ async fn keep_new(
 fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     let store = Store::of(host);
     let new = record_of(order, host);
-    if order.resumed.is_none() {
+    if let Some(forked) = &order.forked {
+        // The copied files can contain the canaries of the bottle that they come from.
+        let inherited = canaries::read(&store.folder(&forked.from));
+        let inherited = inherited.map_err(|error| FileError::read(&store.folder(&forked.from), error))?;
+        let claim = store.claim(new)?;
+        canaries::write(claim.folder(), &inherited)
+            .map_err(|error| FileError::write(claim.folder(), error))?;
+        return Ok(claim);
+    }
+    if !order.resumes() {
         return store.claim(new);
     }
     let claim = store.adopt_idle(&new.slug)?;
@@ -302,9 +311,18 @@ async fn launch_watched(
             false => BTreeMap::new(),
         };
         let canary = Canary::generate(&order.plan.env);
+        let earlier_canaries = remember(claim, &canary)?;
         let progress = jobs::progress(events);
-        let planned =
-            Planned::new(LaunchContext { host, backend, order, claim, progress, canary, deploy_keys });
+        let planned = Planned::new(LaunchContext {
+            host,
+            backend,
+            order,
+            claim,
+            progress,
+            canary,
+            earlier_canaries,
+            deploy_keys,
+        });
         let networked = phases.run(Phase::Network, planned.network()).await?;
         let ready = phases.run(Phase::Sidecars, networked.start_sidecars()).await?;
         let provisioned = phases.run(Phase::Provision, ready.provision()).await?;
@@ -315,6 +333,14 @@ async fn launch_watched(
         () = watch => Err(LaunchError::Interrupted),
         never = forward_progress => never,
     }
+}
+
+/// Stores the canary for later launches of the bottle's files. Returns those of earlier launches.
+fn remember(claim: &Claim, canary: &Canary) -> Result<Vec<SecretText>, LaunchError> {
+    let earlier = canaries::read(claim.folder()).map_err(LaunchError::host("read the bottle's canaries"))?;
+    let all = [&earlier[..], std::slice::from_ref(&canary.value)].concat();
+    canaries::write(claim.folder(), &all).map_err(LaunchError::host("write the bottle's canaries"))?;
+    Ok(earlier)
 }
 
 /// Runs the phases of one launch.
@@ -403,6 +429,7 @@ fn find<'a>(backends: &'a [Box<dyn Backend>], name: &str) -> anyhow::Result<&'a 
 fn record_of(order: &LaunchOrder, host: &Host) -> Record {
     let plan = &order.plan;
     let identity = plan.identity.clone();
+    let forked = order.forked.as_ref();
     Record {
         schema: SCHEMA,
         slug: identity.slug,
@@ -411,8 +438,9 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
         agent: identity.agent,
         bottles: identity.bottles,
         cwd: identity.cwd,
-        copied_cwd: plan.workspace != Workspace::Empty,
-        copied_all: plan.workspace == Workspace::CopyAll,
+        copied_cwd: forked.map_or(plan.workspace != Workspace::Empty, |forked| forked.copied_cwd),
+        copied_all: forked.map_or(plan.workspace == Workspace::CopyAll, |forked| forked.copied_all),
+        forked_from: forked.map(|forked| forked.from.clone()),
         backend: plan.backend.clone(),
         engine: order.engine.clone(),
         mode: if plan.detached { Mode::Detached } else { Mode::Attached },
@@ -422,7 +450,8 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
         keeper: ProcessId::own().ok().map(|id| id.to_string()),
         runtime: Some(host.runtime.clone()),
         resources: Vec::new(),
-        workspace_ready: None,
+        // Every change in the copied workspace is later.
+        workspace_ready: forked.filter(|forked| forked.unsaved).map(|_| jiff::Timestamp::MIN),
         clock_lead: None,
         pulled_at: None,
         kept: false,

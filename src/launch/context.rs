@@ -26,6 +26,9 @@ pub struct LaunchContext<'a> {
     /// The canary: a worthless secret in the agent's environment. A request that contains it shows that the agent sends
     /// secrets out.
     pub canary: Canary,
+    /// The canaries of earlier launches, and of the bottle that this one was forked from. The bottle's files can contain
+    /// them.
+    pub earlier_canaries: Vec<SecretText>,
     /// The private deploy keys of this launch, by repository name.
     pub deploy_keys: BTreeMap<Name, SecretText>,
 }

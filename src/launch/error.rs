@@ -129,7 +129,7 @@ impl LaunchError {
     }
 
     /// Returns a function that wraps the cause of a failed `action` on this machine.
-    pub(super) fn host<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
+    pub(crate) fn host<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |error| Self::Host(action, error.into())
     }
 }

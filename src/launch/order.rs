@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bottle_contract::names::Slug;
 use bottle_contract::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
@@ -29,12 +30,29 @@ pub struct LaunchOrder {
     /// Where the bottle's files come from.
     #[serde(default)]
     pub origin: Origin,
-    /// Set when the launch resumes the preserved bottle of its slug.
+    /// Set when the agent continues a conversation. Without [`LaunchOrder::forked`], the launch then resumes the
+    /// preserved bottle of its slug.
     #[serde(default)]
     pub resumed: Option<Resumed>,
+    /// Set when the launch makes a new bottle from the files of another one.
+    #[serde(default)]
+    pub forked: Option<Forked>,
 }
 
-/// How a launch resumes a preserved bottle.
+/// What a forked bottle has in common with the bottle that it was forked from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forked {
+    /// The bottle that it was forked from.
+    pub from: Slug,
+    /// As [`crate::instance::record::Record::copied_cwd`].
+    pub copied_cwd: bool,
+    /// As [`crate::instance::record::Record::copied_all`].
+    pub copied_all: bool,
+    /// Whether the copied workspace contains unsaved work. All of it then counts as unsaved in the new bottle too.
+    pub unsaved: bool,
+}
+
+/// How a launch continues the conversation of an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
     /// The command that starts the agent when it has no conversation to resume.
@@ -44,6 +62,18 @@ pub struct Resumed {
 }
 
 impl LaunchOrder {
+    /// Whether the launch resumes the preserved bottle of its slug, so that the bottle's folder exists.
+    #[must_use]
+    pub fn resumes(&self) -> bool {
+        self.resumed.is_some() && self.forked.is_none()
+    }
+
+    /// Whether the record already says which changes in the workspace are unsaved work.
+    #[must_use]
+    pub fn has_ready_time(&self) -> bool {
+        self.origin == Origin::Kept || self.forked.as_ref().is_some_and(|forked| forked.unsaved)
+    }
+
     /// Creates the launch order of a new bottle after its secrets are resolved.
     ///
     /// # Errors
@@ -61,6 +91,7 @@ impl LaunchOrder {
             marked: Vec::new(),
             origin: Origin::New,
             resumed: None,
+            forked: None,
         })
     }
 }

@@ -152,6 +152,7 @@ fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvis
             .iter()
             .chain(&context.order.marked)
             .chain([&context.canary.value])
+            .chain(&context.earlier_canaries)
             .cloned()
             .collect(),
         placeholders: plan.placeholders.clone(),
@@ -183,6 +184,7 @@ fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Prov
         placeholders: plan.placeholders.clone(),
         rules: config.rules.clone(),
         canary: Some(context.canary.value.clone()),
+        earlier_canaries: context.earlier_canaries.clone(),
         ask_seconds: plan.supervise.then_some(plan.waits.token_seconds),
         upstream_roots: config.upstream_roots.clone(),
         upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|value| match value {

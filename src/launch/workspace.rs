@@ -28,7 +28,7 @@ pub(super) async fn request_ready_time(
     context: &LaunchContext<'_>,
     guest: &Channel,
 ) -> Result<Option<PendingReadyTime>, LaunchError> {
-    if copied(context).is_some() || context.order.origin == Origin::Kept {
+    if copied(context).is_some() || context.order.has_ready_time() {
         return Ok(None);
     }
     // In a workspace that starts empty, any file is a change. Pid 1 does not need to wait for a tick.
@@ -63,7 +63,7 @@ pub(super) async fn fill(
         };
         send(&mut stream, archive).await?;
     }
-    if context.order.origin == Origin::Kept {
+    if context.order.has_ready_time() {
         // The ready time that the earlier launch recorded still applies.
         return Ok(());
     }

@@ -195,6 +195,29 @@ fn resumes_from_preserved_files_and_from_a_snapshot() -> Result<()> {
 }
 
 #[test]
+fn forks_share_files_and_leave_the_first_bottle_running() -> Result<()> {
+    let Some(home) = docker_home("forks on docker")? else { return Ok(()) };
+    succeeds(&home, &["start", "nap", "--cwd", "--yes", "--detach", "--label", "one", "-q"])?;
+    inside(&home, "echo shared >note; echo also >~/of-the-home")?;
+    let forks = succeeds(&home, &["fork", "one", "--count", "2", "--label", "fork", "--yes", "-q"])?;
+    assert_eq!(forks, "fork-1\nfork-2\n");
+    for slug in ["one", "fork-1", "fork-2"] {
+        let script = "cat note ~/of-the-home code; hostname; echo own >note";
+        let found = succeeds(&home, &["exec", slug, "--", "sh", "-c", script])?;
+        assert_eq!(found, format!("shared\nalso\none\n{slug}\n"));
+    }
+    // The temporary snapshot is gone, and the bottles that were made from it can be stopped and resumed.
+    assert_eq!(succeeds(&home, &["snapshots"])?, "");
+    succeeds(&home, &["stop", "fork-1", "--time", "0"])?;
+    succeeds(&home, &["resume", "fork-1", "--yes", "--detach", "-q"])?;
+    assert_eq!(succeeds(&home, &["exec", "fork-1", "--", "cat", "note", "code"])?, "own\none\n");
+    for slug in ["one", "fork-1", "fork-2"] {
+        succeeds(&home, &["stop", slug, "--time", "0"])?;
+    }
+    Ok(())
+}
+
+#[test]
 fn an_ended_bottle_shows_and_takes_files() -> Result<()> {
     let Some(mut home) = docker_home("the files of an ended bottle on docker")? else { return Ok(()) };
     let script = serde_json::to_string(&[

@@ -61,6 +61,7 @@ mod engine_kinds;
 mod engines;
 mod exit_codes;
 mod forge_tools;
+mod forking;
 mod freezing;
 mod home;
 mod homes;

@@ -38,6 +38,27 @@ fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
 }
 
 #[test]
+fn pulls_from_all_forks() -> Result<()> {
+    let Some(home) = with_a_copy("pulls_from_all_forks")? else { return Ok(()) };
+    inside(&home, "echo two >>code; git commit -qam more")?;
+    for (from, to) in [("one", "two"), ("two", "three")] {
+        let _ = run(&home, &["fork", from, "--label", to, "-y", "-q"])?.expect_code(0);
+    }
+    let commit = "echo three >>code; git -c user.name=A -c user.email=a@example.com commit -qam third";
+    let _ = run(&home, &["exec", "three", "--", "/bin/sh", "-ec", commit])?.expect_code(0);
+    let pulled = run(&home, &["pull", "one", "--all-forks", "-q"])?.expect_code(0).stdout;
+    assert_eq!(pulled, "bottle/one\nbottle/two\nbottle/three\n");
+    assert_eq!(home.git(&["show", "bottle/two:code"])?, "one\ntwo\n");
+    assert_eq!(home.git(&["show", "bottle/three:code"])?, "one\ntwo\nthree\n");
+    // A fork without a repository does not prevent the others.
+    let _ = run(&home, &["exec", "two", "--", "rm", "-rf", ".git"])?.expect_code(0);
+    let outcome = run(&home, &["pull", "two", "--all-forks"])?.expect_code(1);
+    assert!(outcome.stderr.contains("the workspace of two is not a git repository"), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, "bottle/three\n");
+    Ok(())
+}
+
+#[test]
 fn pulls_commits_and_reports_uncommitted_files() -> Result<()> {
     let Some(home) = with_a_copy("pulls_commits_and_reports_uncommitted_files")? else {
         return Ok(());

@@ -116,17 +116,18 @@ impl Egress {
         let live = Live::new(&provision.routes, credential_store.bindings())?;
         let upstream = Upstream::new(dialer, Trust::from_roots(&provision.upstream_roots)?);
         let passwords = credential_store.passwords();
-        let canary = provision.canary.as_ref().map(|canary| &canary.0);
+        let canaries: Vec<&Secret> =
+            provision.canary.iter().chain(&provision.earlier_canaries).map(|canary| &canary.0).collect();
         let credentials: Vec<&Secret> = credential_store.values().chain(proxy).collect();
         let agent_secrets: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
         let sensitive = || provision.marked.iter().map(|value| &value.0);
         let lockout_secrets = credentials.iter().map(|secret| !agent_secrets.contains(secret)).collect();
         let in_store = credential_store.known().map(|(_, known)| known);
         let unapprovable: Vec<KnownSecret<'_>> =
-            in_store.chain(proxy.into_iter().chain(canary).map(KnownSecret::new)).collect();
+            in_store.chain(proxy.into_iter().chain(canaries.iter().copied()).map(KnownSecret::new)).collect();
         let known: Vec<KnownSecret<'_>> =
             agent_secrets.iter().copied().chain(sensitive()).map(KnownSecret::new).collect();
-        let others = passwords.iter().chain(canary).chain(agent_secrets).chain(sensitive());
+        let others = passwords.iter().chain(canaries).chain(agent_secrets).chain(sensitive());
         let secrets: Vec<&Secret> = credentials.into_iter().chain(others).collect();
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
         let inspector =

@@ -73,7 +73,7 @@ pub(super) fn marked(host: &Host, plan: &Plan, output: &Output) -> Result<Vec<Se
 }
 
 /// Launches the plan and shows the progress. On Ctrl-C, removes the resources that were created.
-pub(super) async fn launch(
+pub(crate) async fn launch(
     host: &Host,
     order: &LaunchOrder,
     signals: &mut Signals,

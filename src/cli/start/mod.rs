@@ -7,7 +7,7 @@
 //! No resource is created, and no secret is read, before the user agrees.
 
 pub(super) mod backend;
-mod launch;
+pub(super) mod launch;
 mod pick;
 pub(super) mod preflight;
 mod prepare;
@@ -184,7 +184,14 @@ impl Start {
         require_host_keys(&plan)?;
         let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let home = &host.user_home;
-        let view = preflight::View { resolved, plan: &plan, preview: &preview, backend: &*backend, home };
+        let view = preflight::View {
+            resolved,
+            plan: &plan,
+            preview: &preview,
+            backend: &*backend,
+            home,
+            files: None,
+        };
         if self.launch.dry_run {
             preflight::show_dry_run(&view, self.label.is_some(), output)?;
             return Ok(PreflightResult::Finished);
@@ -270,16 +277,7 @@ impl ConfirmedLaunch {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<u8, CliError> {
-        let Self { backend, plan, shown_notes, origin, resumed } = self;
-        let marked = launch::marked(host, &plan, output)?;
-        // Secrets are asked for before the images are built, because a build takes long and needs no user.
-        let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let preparing = prepare::prepare(&*backend, &plan, &secrets, &shown_notes, signals, output);
-        // The engine takes a few milliseconds to return its identity, and prepares the images meanwhile.
-        let (prepared, engine) = tokio::join!(preparing, backend.identity());
-        let (prepared, engine) = (prepared?, engine?);
-        let order =
-            LaunchOrder { origin, resumed, marked, engine, ..LaunchOrder::new(plan, prepared, secrets)? };
+        let order = self.order(host, signals, output).await?;
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;
         let slug = plan.identity.slug.clone();
@@ -290,6 +288,24 @@ impl ConfirmedLaunch {
         let joined =
             Client { host: host.clone(), channel, slug, owns_bottle: true, pass: settings.terminal_pass };
         joined.run(style, false, signals, output).await
+    }
+
+    /// Reads the secrets and prepares the images.
+    pub(super) async fn order(
+        self,
+        host: &Host,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<LaunchOrder, CliError> {
+        let Self { backend, plan, shown_notes, origin, resumed } = self;
+        let marked = launch::marked(host, &plan, output)?;
+        // Secrets are asked for before the images are built, because a build takes long and needs no user.
+        let secrets = launch::secrets(host, &plan, signals, output).await?;
+        let preparing = prepare::prepare(&*backend, &plan, &secrets, &shown_notes, signals, output);
+        // The engine takes a few milliseconds to return its identity, and prepares the images meanwhile.
+        let (prepared, engine) = tokio::join!(preparing, backend.identity());
+        let (prepared, engine) = (prepared?, engine?);
+        Ok(LaunchOrder { origin, resumed, marked, engine, ..LaunchOrder::new(plan, prepared, secrets)? })
     }
 }
 
@@ -332,7 +348,7 @@ pub(super) fn require_host_keys(plan: &Plan) -> Result<(), CliError> {
 
 /// Checks that the slug is unused, before any secret is read. Only the keeper's later claim of the slug is
 /// binding.
-fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), CliError> {
+pub(super) fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), CliError> {
     let slug = &plan.identity.slug;
     let taken = |message: String, hint: String| Err(CliError::state(message).about(slug).hint(hint));
     match Store::of(host).state(slug) {

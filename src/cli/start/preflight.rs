@@ -28,6 +28,8 @@ pub(crate) struct View<'a> {
     pub(crate) backend: &'a dyn Backend,
     /// The user's home folder, used to shorten paths.
     pub(crate) home: &'a Path,
+    /// The existing files that the bottle starts with, as a noun phrase. `None` for a new workspace.
+    pub(crate) files: Option<String>,
 }
 
 /// The maximum number of files of the working directory that are counted.
@@ -140,7 +142,7 @@ fn summary(view: &View<'_>) -> Summary {
     let home = view.home;
     let mut summary = Summary::new(view.resolved, home);
     summary.row("runs", Tone::Plain, started_as(view.plan));
-    summary.row("workspace", Tone::Plain, vec![works_in(view.plan, home)]);
+    summary.row("workspace", Tone::Plain, vec![works_in(view)]);
     summary.row("commits", Tone::Plain, commits_as(view.plan));
     summary.inside(&view.resolved.manifest);
     summary.reach(&view.resolved.manifest, home, unisolated(view));
@@ -156,7 +158,11 @@ fn summary(view: &View<'_>) -> Summary {
     summary
 }
 
-fn works_in(plan: &Plan, home: &Path) -> String {
+fn works_in(view: &View<'_>) -> String {
+    let View { plan, home, .. } = view;
+    if let Some(files) = &view.files {
+        return files.clone();
+    }
     let here = || from_home(&plan.identity.cwd.display().to_string(), home);
     let copy = |files: &str, everything| {
         let size = copied_size(&plan.identity.cwd, everything);
@@ -217,7 +223,7 @@ fn page(view: &View<'_>, styles: Styles) -> String {
     };
     section(&styles.bold("command"), started_as(view.plan));
     section(&styles.bold("author of its commits"), commits_as(view.plan));
-    section(&styles.bold("workspace"), vec![works_in(view.plan, view.home)]);
+    section(&styles.bold("workspace"), vec![works_in(view)]);
     section(&styles.bold("secrets"), secrets(view.plan));
     section(&styles.bold("host paths it can read"), exposed(view.preview));
     section(&styles.bold("built or pulled before the start"), view.preview.makes.clone());

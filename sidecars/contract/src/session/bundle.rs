@@ -89,6 +89,9 @@ pub struct Provision {
     /// user cannot approve such a request.
     #[serde(default)]
     pub canary: Option<SecretText>,
+    /// The canaries of earlier launches of the same files. They count like [`Provision::canary`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_canaries: Vec<SecretText>,
     /// How long a request waits for an approval, in seconds; `None` if no user can be asked.
     #[serde(default)]
     pub ask_seconds: Option<u64>,
@@ -124,6 +127,7 @@ impl Provision {
             rules: Vec::new(),
             placeholders: Vec::new(),
             canary: None,
+            earlier_canaries: Vec::new(),
             ask_seconds: None,
             limits: Limits::default(),
             upstream_roots: String::new(),
