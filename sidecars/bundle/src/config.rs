@@ -1,11 +1,9 @@
 //! The bundle's configuration, which the backend passes. The configuration contains no secrets.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bottle_daemon::ListenerConfig;
-use bottle_harden::HardenError;
-use bottle_harden::folder_access::Held;
 use bottle_harden::identity::Identity;
 use serde::{Deserialize, Serialize};
 
@@ -60,31 +58,6 @@ pub enum Control {
     /// ([`bottle_channel::rejoin()`]). The bundle exits when these streams end, because no keeper could
     /// connect again.
     Stdio,
-}
-
-impl BundleConfig {
-    /// Opens the listeners' folder before the process switches users. The folder remains accessible as long
-    /// as the returned value exists.
-    ///
-    /// # Errors
-    /// If the folder cannot be opened.
-    pub(crate) fn open_listener_folder(&mut self) -> Result<Option<Held>, HardenError> {
-        if self.identity.is_some() { self.proxy.hold() } else { Ok(None) }
-    }
-
-    /// Returns the folders in which the bundle removes unix sockets.
-    pub(crate) fn socket_folders(&self) -> Vec<PathBuf> {
-        let control = match &self.control {
-            // After switching users, the bundle cannot write to this folder.
-            Control::Socket { path } => path.parent().filter(|_| self.identity.is_none()),
-            Control::Stdio => None,
-        };
-        let proxy = match &self.proxy {
-            ListenerConfig::Socket { folder } => Some(folder.as_path()),
-            ListenerConfig::Network { .. } => None,
-        };
-        control.into_iter().chain(proxy).map(Path::to_owned).collect()
-    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,19 @@
 //! (one to ten milliseconds). If a file was read since its last change, its next change time comes from the
 //! precise clock (Linux 6.13 and later). Successive writes may therefore have equal change times, and a
 //! timestamp between two writes needs care.
+//!
+//! APFS on macOS takes change times from the precise clock in nanoseconds, so one clock serves both there.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
+
+/// The clock from which the kernel takes change times.
+#[cfg(target_os = "linux")]
+const CHANGES: ClockId = ClockId::RealtimeCoarse;
+#[cfg(target_os = "macos")]
+const CHANGES: ClockId = ClockId::Realtime;
 
 /// The interval at which the coarse clock is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -17,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// also be newer than the timestamp.
 #[must_use]
 pub fn before_any_change() -> Timestamp {
-    let tick = now(ClockId::RealtimeCoarse);
+    let tick = now(CHANGES);
     tick.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(tick)
 }
 
@@ -44,7 +52,7 @@ pub fn between_blocking() -> Timestamp {
 /// Whether the coarse clock is past a timestamp. Also true if the clock was set back, so that callers do not
 /// wait for it to catch up.
 fn is_past(moment: Timestamp) -> bool {
-    now(ClockId::RealtimeCoarse) > moment || now(ClockId::Realtime) < moment
+    now(CHANGES) > moment || now(ClockId::Realtime) < moment
 }
 
 fn now(clock: ClockId) -> Timestamp {

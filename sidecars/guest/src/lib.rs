@@ -28,34 +28,63 @@
 //!   [`file_clock`]
 //! - `watch`: limits on memory and disk that the backend cannot enforce
 //! - `forward`: connections to the proxy; [`bottle_resolver`]: DNS · `probe`: the isolation probe
+//!
+//! The guest runs only on Linux. For other systems, this crate has only the modules that the host uses too:
+//! [`archive`], [`changed_files`] and [`file_clock`].
 
+#[cfg(target_os = "linux")]
 mod agent;
 pub mod archive;
+#[cfg(target_os = "linux")]
 mod attach;
 pub mod changed_files;
+#[cfg(target_os = "linux")]
 mod children;
+#[cfg(target_os = "linux")]
 mod config;
+#[cfg(target_os = "linux")]
 mod copy;
+#[cfg(target_os = "linux")]
 mod descriptor;
+#[cfg(target_os = "linux")]
 mod exec;
+#[cfg(target_os = "linux")]
 mod failure;
 pub mod file_clock;
+#[cfg(target_os = "linux")]
 pub mod forward;
+#[cfg(target_os = "linux")]
 mod guest;
+#[cfg(target_os = "linux")]
 mod host;
+#[cfg(target_os = "linux")]
 mod life;
+#[cfg(target_os = "linux")]
 mod logs;
+#[cfg(target_os = "linux")]
 mod output;
+#[cfg(target_os = "linux")]
 pub mod probe;
+#[cfg(target_os = "linux")]
 mod process;
+#[cfg(target_os = "linux")]
 mod program;
+#[cfg(target_os = "linux")]
 mod provision;
+#[cfg(target_os = "linux")]
 mod rooted;
+#[cfg(target_os = "linux")]
 mod spawn;
+#[cfg(target_os = "linux")]
 mod stop;
+#[cfg(target_os = "linux")]
 mod watch;
 
+#[cfg(target_os = "linux")]
 pub use config::{GuestConfig, Limit, Limits, Programs, Transport};
+#[cfg(target_os = "linux")]
 pub use forward::ForwardConfig;
+#[cfg(target_os = "linux")]
 pub use life::run;
+#[cfg(target_os = "linux")]
 pub use watch::use_of_disk;

@@ -1,19 +1,9 @@
 //! Switches the process to an unprivileged user.
 
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
-use serde::{Deserialize, Serialize};
 
+pub use crate::user::Identity;
 use crate::{HardenError, step};
-
-/// An unprivileged user, given by number. It needs no entry in `/etc/passwd`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Identity {
-    /// The user id.
-    pub uid: u32,
-    /// The group id. The process leaves all other groups.
-    pub gid: u32,
-}
 
 impl Identity {
     /// Permanently sets the real, effective and saved ids of the process to this user.

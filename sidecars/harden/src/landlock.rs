@@ -7,6 +7,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
+pub use crate::files::Files;
 use crate::{HardenError, MissingProtection};
 
 /// The newest version of Landlock that is requested. An older kernel enforces the rules that it supports.
@@ -15,27 +16,6 @@ const RULES: ABI = ABI::V6;
 /// A statically linked program reads randomness from these files instead of using the system call, so they
 /// always remain readable.
 const RANDOMNESS: [&str; 2] = ["/dev/random", "/dev/urandom"];
-
-/// The files that remain accessible after [`Self::restrict`]. Access to all other files is denied. Binding
-/// TCP ports is denied too, unless [`Self::bind_tcp`] is set. File descriptors that are already open can
-/// still be used.
-#[derive(Debug, Clone, Default)]
-pub struct Files {
-    /// Files or folder trees that may be read. Paths that do not exist are ignored.
-    pub read: Vec<PathBuf>,
-    /// Folder trees whose files may be read and executed. Paths that do not exist are ignored.
-    pub programs: Vec<PathBuf>,
-    /// Files or folder trees to which all access is allowed.
-    pub trees: Vec<PathBuf>,
-    /// Folder trees in which files may be read, written, created and removed.
-    pub write: Vec<PathBuf>,
-    /// Folder trees in which unix sockets may be created and any files removed.
-    pub sockets: Vec<PathBuf>,
-    /// Whether the process may bind TCP ports.
-    pub bind_tcp: bool,
-    /// Whether the process may send signals to processes that do not have this restriction.
-    pub signal_others: bool,
-}
 
 impl Files {
     /// Applies the restriction to this thread, and to threads and processes that it later starts.

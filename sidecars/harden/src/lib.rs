@@ -15,58 +15,49 @@
 //! `seccomp_filter` compiles system call filters. `unneeded_syscalls` contains lists of system calls that the
 //! backends use too.
 //!
+//! The list describes Linux, where the sidecars of every bottle run. On macOS the keeper calls `process`, and the steps
+//! for which macOS has no counterpart report a [`MissingProtection`].
+//!
 //! If the kernel lacks a protection, the step returns a [`MissingProtection`] and no error. If a step fails
 //! although the kernel supports it, it returns an error, and the process must exit.
 //!
 //! This crate is not the bottle's sandbox, which the backend implements.
 
+mod files;
+mod user;
+
+#[cfg(target_os = "linux")]
 pub mod daemon_syscalls;
+#[cfg(target_os = "linux")]
+mod error;
+#[cfg(target_os = "linux")]
 pub mod folder_access;
+#[cfg(target_os = "linux")]
 pub mod identity;
+#[cfg(target_os = "linux")]
 pub mod landlock;
+#[cfg(target_os = "linux")]
 pub mod process;
+#[cfg(target_os = "linux")]
 pub mod seccomp_filter;
+#[cfg(target_os = "linux")]
 pub mod unneeded_syscalls;
 
-#[cfg(test)]
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(target_os = "macos")]
+pub use macos::{daemon_syscalls, error, folder_access, identity, landlock, process};
+
+#[cfg(all(test, target_os = "linux"))]
 #[allow(clippy::print_stderr, reason = "a skipped test says why")]
 mod tests;
+
+pub use error::HardenError;
 
 /// A protection that this kernel lacks. The text describes what is missing, as a part of a sentence that
 /// begins in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingProtection(pub String);
-
-/// Why a privilege could not be dropped. The message names the step; the source has the cause.
-#[derive(Debug, thiserror::Error)]
-pub enum HardenError {
-    /// The kernel refused a step.
-    #[error("{step}")]
-    Step {
-        /// What the step does.
-        step: &'static str,
-        /// The kernel's error.
-        source: nix::Error,
-    },
-    /// The capabilities could not be dropped.
-    #[error("drop capabilities")]
-    Capabilities(#[from] caps::errors::CapsError),
-    /// The Landlock rules could not be applied.
-    #[error("restrict files")]
-    Files(#[from] ::landlock::RulesetError),
-    /// A path in the Landlock rules cannot be opened.
-    #[error("restrict files")]
-    Path(#[from] ::landlock::PathFdError),
-    /// The system call filter could not be compiled or applied.
-    #[error("filter system calls")]
-    Filter(#[from] seccompiler::Error),
-}
-
-impl From<seccompiler::BackendError> for HardenError {
-    fn from(error: seccompiler::BackendError) -> Self {
-        Self::Filter(error.into())
-    }
-}
 
 /// Converts an error of the kernel to a [`HardenError`] that names the failed step.
 fn step(step: &'static str) -> impl FnOnce(nix::Error) -> HardenError {

@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bottle_contract::address::forbidden;
 use bottle_contract::route::OWN_MACHINE;
@@ -164,8 +165,19 @@ fn detect_silence(tcp: &TcpStream) {
     let _ = sockopt::set_tcp_keepintvl(tcp, bounds::KEEPALIVE_EVERY);
     let _ = sockopt::set_tcp_keepcnt(tcp, bounds::KEEPALIVE_PROBES);
     let silent = bounds::KEEPALIVE_AFTER + bounds::KEEPALIVE_EVERY * bounds::KEEPALIVE_PROBES;
-    let _ = sockopt::set_tcp_user_timeout(tcp, u32::try_from(silent.as_millis()).unwrap_or(u32::MAX));
+    limit_unacknowledged(tcp, silent);
 }
+
+/// Limits how long sent data may stay unacknowledged.
+#[cfg(target_os = "linux")]
+fn limit_unacknowledged(tcp: &TcpStream, limit: Duration) {
+    let limit = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(tcp, limit);
+}
+
+/// macOS has its own limit, which is longer.
+#[cfg(target_os = "macos")]
+fn limit_unacknowledged(_: &TcpStream, _: Duration) {}
 
 fn unreachable(step: impl Into<Unreachable>, host: &str) -> UpstreamError {
     step.into().at(host)

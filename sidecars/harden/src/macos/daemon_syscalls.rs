@@ -1,0 +1,19 @@
+//! The filter of system calls, which macOS does not have.
+
+use crate::{HardenError, MissingProtection};
+
+/// Reports that macOS cannot filter system calls.
+///
+/// # Errors
+/// None on macOS.
+pub fn restrict() -> Result<Option<MissingProtection>, HardenError> {
+    Ok(Some(MissingProtection("macOS has no system-call filter".into())))
+}
+
+/// As [`restrict`].
+///
+/// # Errors
+/// None on macOS.
+pub fn restrict_but_programs() -> Result<Option<MissingProtection>, HardenError> {
+    restrict()
+}

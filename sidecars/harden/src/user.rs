@@ -1,0 +1,13 @@
+//! The user that a confined process runs as.
+
+use serde::{Deserialize, Serialize};
+
+/// An unprivileged user, given by number. It needs no entry in `/etc/passwd`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// The user id.
+    pub uid: u32,
+    /// The group id. The process leaves all other groups.
+    pub gid: u32,
+}
