@@ -1,5 +1,7 @@
 //! Default limits on the memory and the processes of a bottle. They are the same on every backend.
 
+use crate::host::system;
+
 /// The maximum number of processes and threads of a bottle whose plan sets no limit. It is enough for a large build.
 pub(crate) const PROCESSES: u64 = 4096;
 
@@ -18,17 +20,12 @@ const BYTES_PER_FILE: u64 = 16 << 10;
 /// The memory limit, in bytes, of a bottle whose plan sets none: three quarters of the machine's memory. The last
 /// quarter is enough for the user to stop the bottle.
 pub(crate) fn default_max() -> u64 {
-    machine_total() / 4 * 3
-}
-
-fn machine_total() -> u64 {
-    let machine = rustix::system::sysinfo();
-    u64::from(machine.mem_unit).saturating_mul(machine.totalram)
+    system::memory_total() / 4 * 3
 }
 
 /// The size of `/tmp` in bytes: the requested or the default size, but at most half of the machine's memory.
 pub(crate) fn scratch(requested: Option<u64>) -> u64 {
-    requested.unwrap_or(SCRATCH).min(machine_total() / 2)
+    requested.unwrap_or(SCRATCH).min(system::memory_total() / 2)
 }
 
 /// The size of shared memory in bytes for a `/tmp` of this size.

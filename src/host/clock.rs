@@ -6,6 +6,13 @@
 use jiff::SignedDuration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+/// The clock that counts the time since boot and continues while the machine is suspended. On Linux, the clock
+/// `Monotonic` stops then; on macOS it continues (clock_gettime(3)).
+#[cfg(target_os = "linux")]
+const SINCE_BOOT: ClockId = ClockId::Boottime;
+#[cfg(target_os = "macos")]
+const SINCE_BOOT: ClockId = ClockId::Monotonic;
+
 /// The smallest decrease of [`boot_offset`] that counts as the clock being set back. A smaller one can be the
 /// time between two reads of a clock.
 const MIN_STEP: SignedDuration = SignedDuration::from_millis(50);
@@ -25,9 +32,9 @@ const TRIES: usize = 20;
 pub fn boot_offset() -> SignedDuration {
     let mut best: Option<(SignedDuration, SignedDuration)> = None;
     for _ in 0..TRIES {
-        let before = now(ClockId::Boottime);
+        let before = now(SINCE_BOOT);
         let clock = now(ClockId::Realtime);
-        let took = now(ClockId::Boottime).saturating_sub(before);
+        let took = now(SINCE_BOOT).saturating_sub(before);
         if best.is_none_or(|(least, _)| took < least) {
             best = Some((took, clock.saturating_sub(before)));
         }

@@ -15,6 +15,7 @@ pub mod process_host;
 pub mod roots;
 pub mod rules;
 pub mod settings;
+pub(crate) mod system;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,25 +1,34 @@
 //! Identifies processes in a way that is safe even if the kernel reuses a process id.
 //!
-//! In files and in the ledger, a process is written as `pid:start`: its id and its start time, which is field
-//! 22 of `/proc/PID/stat` in clock ticks since boot. A zombie counts as ended, because it has no resources.
-//! To send a signal, a pidfd is opened before the start time is compared, so that the signal reaches the
-//! identified process or none.
+//! In files and in the ledger, a process is written as `pid:start`: its id and its start time, as the system counts it
+//! (`linux` and `macos` say how). A zombie counts as ended, because it has no resources. To send a signal, the process
+//! is opened before the start time is compared, so that the signal reaches the identified process or none.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(target_os = "linux")]
+pub(crate) use linux::is_gone;
+#[cfg(target_os = "macos")]
+use macos as system;
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, Signal};
 
 /// A process id with the process's start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
     /// The process id, in the PID namespace of this program.
     pub pid: u32,
-    /// The start time of the process, in clock ticks since boot.
+    /// The start time of the process: on Linux in clock ticks since boot, on macOS in microseconds since 1970.
     pub start: u64,
 }
 
@@ -27,26 +36,17 @@ impl ProcessId {
     /// Returns the process that currently has this id. Returns `None` if there is none, or if it is a zombie.
     ///
     /// # Errors
-    /// Returns an error if `/proc` cannot be read for another reason.
+    /// Returns an error if the system does not answer.
     pub fn of(pid: u32) -> io::Result<Option<Self>> {
-        let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
-            Ok(stat) => stat,
-            Err(error) if is_gone(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        match parse_stat(&stat) {
-            Some((b'Z' | b'X', _)) => Ok(None),
-            Some((_, start)) => Ok(Some(Self { pid, start })),
-            None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("cannot parse /proc/{pid}/stat"))),
-        }
+        Ok(system::start_time(pid)?.map(|start| Self { pid, start }))
     }
 
     /// Returns this process.
     ///
     /// # Errors
-    /// Returns an error if `/proc` is not mounted.
+    /// Returns an error if the system does not answer, on Linux if `/proc` is not mounted.
     pub fn own() -> io::Result<Self> {
-        Self::of(std::process::id())?.ok_or_else(|| io::Error::other("/proc does not list this process"))
+        Self::of(std::process::id())?.ok_or_else(|| io::Error::other("the system does not list this process"))
     }
 
     /// Whether the process is still running.
@@ -61,17 +61,7 @@ impl ProcessId {
     /// Returns an error if this user may not signal the process, or if it does not end within `patience`.
     pub fn kill(self, patience: Duration) -> io::Result<()> {
         let Some(process) = self.signal(Signal::KILL)? else { return Ok(()) };
-        let deadline = Instant::now() + patience;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let wait = Timespec::try_from(left).map_err(|_| io::Error::other("the wait is too long"))?;
-            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&wait)) {
-                Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the process does not end")),
-                Ok(_) => return Ok(()),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        process.wait(patience)
     }
 
     /// Sends SIGINT to the process, as Ctrl-C does. Succeeds if the process has already ended.
@@ -83,21 +73,13 @@ impl ProcessId {
     }
 
     /// Sends a signal to the process. Returns none if it has already ended.
-    fn signal(self, signal: Signal) -> io::Result<Option<OwnedFd>> {
+    fn signal(self, signal: Signal) -> io::Result<Option<system::Opened>> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
-        let process = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(process) => process,
-            Err(rustix::io::Errno::SRCH) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(process) = system::Opened::open(pid)? else { return Ok(None) };
         if !self.is_alive() {
             return Ok(None);
         }
-        match pidfd_send_signal(&process, signal) {
-            Ok(()) => Ok(Some(process)),
-            Err(rustix::io::Errno::SRCH) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        Ok(process.signal(signal)?.then_some(process))
     }
 }
 
@@ -122,36 +104,11 @@ impl FromStr for ProcessId {
 #[error("{0:?} is not a process in the form pid:start")]
 pub struct BadProcessId(String);
 
-/// Whether an error for a file in `/proc/PID` means that the process has ended.
-pub(crate) fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
-        || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
-}
-
-/// Returns the state and start time. The program name in parentheses may contain any character, so fields are
-/// counted from the last `)`.
-fn parse_stat(stat: &[u8]) -> Option<(u8, u64)> {
-    let name_end = stat.iter().rposition(|b| *b == b')')?;
-    let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
-    let state = *fields.next()?.as_bytes().first()?;
-    // The state is field 3, so field 22 is the nineteenth field after it.
-    Some((state, fields.nth(18)?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
-
-    #[test]
-    fn parses_names_with_parentheses_and_spaces() {
-        let stat = b"42 (a) R 1 (b) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
-        assert_eq!(parse_stat(stat), Some((b'S', 987_654)));
-        for broken in [&b""[..], b"42 (a", b"42 (a) S 1 2", b"42 (\xff) \xff"] {
-            assert_eq!(parse_stat(broken), None);
-        }
-    }
 
     #[test]
     fn parses_and_displays_the_text_form() {
