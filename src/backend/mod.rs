@@ -14,17 +14,23 @@
 //! launch. The crate `bottle_contract` defines the messages on the streams. The guest implements exec, terminals,
 //! copies and logs, so these work the same on every backend. Only a backend's folder contains code for its engine. For
 //! each promise in this file, one function in `tests/backends` tests it on every available backend.
+//!
+//! `linux`, `local`, `fake` and `guest_entry` exist only on Linux. `native` is their edge to the other modules.
 
 pub mod docker;
 mod error;
-#[cfg(feature = "test-parts")]
+#[cfg(all(feature = "test-parts", target_os = "linux"))]
 pub mod fake;
+#[cfg(target_os = "linux")]
 pub mod guest_entry;
 mod identity;
 pub(crate) mod image;
+#[cfg(target_os = "linux")]
 pub mod linux;
+#[cfg(target_os = "linux")]
 pub mod local;
 mod memory;
+pub mod native;
 mod progress;
 pub mod registry;
 mod snapshot;

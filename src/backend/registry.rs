@@ -3,19 +3,17 @@
 
 use super::Backend;
 use super::docker::DockerBackend;
-use super::linux::LinuxBackend;
+use super::native;
 use crate::host::Host;
 
 /// Every backend of this build, the preferred one first. In a test build, the fake backend is last. It runs only when
 /// it is selected by name.
 #[must_use]
 pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
-    vec![
-        Box::new(LinuxBackend::new(host)),
-        Box::new(DockerBackend::new(host)),
-        #[cfg(feature = "test-parts")]
-        Box::new(super::fake::FakeBackend::new(host)),
-    ]
+    let mut all = native::preferred(host);
+    all.push(Box::new(DockerBackend::new(host)));
+    all.extend(native::for_tests(host));
+    all
 }
 
 /// The backend of this name. `None` if this build has none.

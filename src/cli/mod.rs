@@ -52,6 +52,8 @@ mod page;
 mod picker;
 mod policy;
 mod probe;
+#[cfg(target_os = "linux")]
+mod probe_inside;
 mod progress;
 mod pull;
 mod resume;
@@ -77,7 +79,8 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
-pub use self::probe::inside as probe_from_inside;
+#[cfg(target_os = "linux")]
+pub use self::probe_inside::run as probe_from_inside;
 
 /// Runs `bottle __git-pipe`, which the host's git uses as its transport into a bottle.
 #[must_use]

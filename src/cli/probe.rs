@@ -1,18 +1,13 @@
 //! `bottle probe`: tests from inside a bottle what the bottle can reach, and shows the results in a table.
 //!
-//! [`Probe`] asks the guest of a running bottle to run the attempts. [`inside`] is the program of the shipped
-//! agent `probe`, and runs the attempts in its own bottle. `Probe` and `inside` print the same table.
+//! [`Probe`] asks the guest of a running bottle to run the attempts. `probe_inside` is the program of the shipped
+//! agent `probe`, and runs the attempts in its own bottle. Both print the same table.
 
-use std::ffi::OsString;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe as ProbeRequest, Reach};
-use clap::ColorChoice;
+use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Reach};
 
-use super::args::Global;
 use super::commit::backend_of;
 use super::completions;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
@@ -68,34 +63,8 @@ impl Probe {
     }
 }
 
-/// The program of the agent `probe`: runs the attempts and prints the table.
-pub fn inside() -> ExitCode {
-    let global = Global { json: false, quiet: false, verbose: 0, color: ColorChoice::Auto };
-    let output = Output::new(&global);
-    // Every process in the bottle has the same environment as this process.
-    let given = std::env::vars_os().map(text).collect();
-    let attempts =
-        super::block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
-    let printed = attempts.and_then(|attempts| {
-        output.print(&table(&attempts, output.styles()))?;
-        Ok(all_blocked(&attempts))
-    });
-    match printed {
-        Ok(true) => ExitCode::from(exit::DONE),
-        Ok(false) => ExitCode::from(exit::FAILED),
-        Err(error) => {
-            output.error(&error);
-            ExitCode::from(error.exit)
-        }
-    }
-}
-
-fn text((name, value): (OsString, OsString)) -> (String, Secret) {
-    (name.to_string_lossy().into_owned(), Secret::new(value.to_string_lossy().into_owned()))
-}
-
 /// Renders the table and a one-line verdict. Attempts with the same target and result share a row.
-fn table(attempts: &[Attempt], styles: Styles) -> String {
+pub(super) fn table(attempts: &[Attempt], styles: Styles) -> String {
     let same = |one: &Attempt, other: &Attempt| {
         (&one.target, one.result, &one.seen) == (&other.target, other.result, &other.seen)
     };

@@ -14,7 +14,7 @@
 //! - `limits`: the resource limits that the engine enforces · `podman`: commits on Podman
 //! - `runtime`: the container runtime and the transport that it supports · `runtime_trial`: whether a runtime works
 //! - `hardened`, `agent`, `bundle`: the create requests of the containers, without side effects
-//! - `container_entry`: the entry points of this program inside the containers
+//! - `container_entry`: the command lines of this program inside the containers · `container_roles`: its roles there
 //! - `container`, `attach`: create, start, find and attach to containers
 //! - `prepare`, `images`: the images and the program volume of a bottle · `launch`: the state of a launch between its
 //!   phases
@@ -37,7 +37,9 @@ mod changed_work;
 mod check;
 mod commit;
 mod container;
-pub mod container_entry;
+mod container_entry;
+#[cfg(target_os = "linux")]
+pub mod container_roles;
 mod endpoint;
 mod engine;
 mod flatten;

@@ -10,7 +10,7 @@ use bottle_contract::names::{Name, Slug};
 
 use super::Start;
 use super::preflight::answer;
-use crate::backend::linux::program;
+use crate::backend::native;
 use crate::cli::choice::manifests;
 use crate::cli::error::CliError;
 use crate::cli::output::{Output, Styles};
@@ -126,7 +126,7 @@ fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choi
                 format!("reaches: {reaches}"),
             ];
             let program = command(&resolved.manifest.provider);
-            if program.is_some_and(|program| program::is_available(host, &program)) {
+            if program.is_some_and(|program| native::has_program(host, &program)) {
                 (rank(0), name, choice)
             } else {
                 choice.detail.push(

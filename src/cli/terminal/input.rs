@@ -4,12 +4,12 @@
 //! file. The thread stops when the stream is dropped, so that it does not take keys meant for the next
 //! reader.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{PipeReader, PipeWriter, pipe};
+use std::os::fd::AsFd;
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::sync::mpsc;
 
 /// The maximum number of bytes of one read.
@@ -22,7 +22,7 @@ const WAITING: usize = 4;
 pub(crate) struct Chunks {
     receiver: mpsc::Receiver<Bytes>,
     /// Closing this descriptor stops the thread.
-    _wanted: Option<OwnedFd>,
+    _wanted: Option<PipeWriter>,
 }
 
 impl Chunks {
@@ -35,7 +35,7 @@ impl Chunks {
 /// Starts the thread that reads standard input.
 pub(crate) fn chunks() -> Chunks {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let Ok((unwanted, wanted)) = pipe_with(PipeFlags::CLOEXEC) else {
+    let Ok((unwanted, wanted)) = pipe() else {
         return Chunks { receiver, _wanted: None };
     };
     std::thread::spawn(move || {
@@ -57,7 +57,7 @@ pub(crate) fn chunks() -> Chunks {
 }
 
 /// Waits for input. Returns false when the stream was dropped.
-fn is_ready(unwanted: &OwnedFd) -> bool {
+fn is_ready(unwanted: &PipeReader) -> bool {
     loop {
         let stdin = rustix::stdio::stdin();
         let mut both =

@@ -22,7 +22,7 @@ use super::{AGENT, AgentImage, IMAGE_LABEL, Images, TOOLS, base, dockerfile_diff
 use crate::backend::docker::engine::REMOVED_HINT;
 use crate::backend::docker::listing;
 use crate::backend::image::local;
-use crate::backend::{BackendError, ProgressSink, Step};
+use crate::backend::{BackendError, ProgressSink, Step, run_blocking};
 use crate::host::roots;
 use crate::manifest::host_path;
 use crate::manifest::provider::Template;
@@ -342,9 +342,7 @@ impl Images {
             BackendError::failed(format!("{} {why}", local::named(path))).with_hint(local::IMAGE_HINT)
         };
         let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
-        let looking = tokio::task::spawn_blocking(move || local::inspect(&real));
-        let found =
-            looking.await.map_err(|error| wrong(format!("cannot be read: {error}")))?.map_err(wrong)?;
+        let found = run_blocking(move || local::inspect(&real)).await?.map_err(wrong)?;
         Ok(Local { found, home: self.host.home_hash() })
     }
 

@@ -1,0 +1,26 @@
+//! The native backend of Linux.
+
+use crate::backend::Backend;
+use crate::backend::linux::{LinuxBackend, program};
+use crate::host::Host;
+
+/// The backends that are preferred to a container engine.
+pub(crate) fn preferred(host: &Host) -> Vec<Box<dyn Backend>> {
+    vec![Box::new(LinuxBackend::new(host))]
+}
+
+/// The backends that only test builds contain.
+pub(crate) fn for_tests(host: &Host) -> Vec<Box<dyn Backend>> {
+    #[cfg(feature = "test-parts")]
+    return vec![Box::new(crate::backend::fake::FakeBackend::new(host))];
+    #[cfg(not(feature = "test-parts"))]
+    {
+        let _ = host;
+        Vec::new()
+    }
+}
+
+/// Whether the native backend finds a program of this name or path.
+pub(crate) fn has_program(host: &Host, name: &str) -> bool {
+    program::is_available(host, name)
+}

@@ -1,0 +1,14 @@
+//! The backends that isolate bottles with the kernel of this machine.
+//!
+//! On Linux this is the backend `linux`. On macOS there is none: bottles run in the containers of an engine. The program
+//! has one implementation of this module for each system, so that no other module asks which system it runs on.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{for_tests, has_program, preferred};
+#[cfg(target_os = "macos")]
+pub(crate) use macos::{for_tests, has_program, preferred};
