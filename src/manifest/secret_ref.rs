@@ -1,4 +1,4 @@
-//! Parses secret references: `NAME`, `env:NAME`, `file:PATH` or `cmd:ARGV`.
+//! Parses secret references: `NAME`, `env:NAME`, `file:PATH`, `keychain:NAME` or `cmd:ARGV`.
 //!
 //! `crate::secrets` reads the value of a reference once, at launch. The reference itself is not secret. Forms
 //! that depend on the working directory are refused, because a repository must not choose a secret's value or
@@ -10,6 +10,9 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+/// The maximum length of a keychain item's name in bytes. It is more than any service needs.
+const KEYCHAIN_NAME_MAX: usize = 256;
+
 /// A reference to a secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SecretRef {
@@ -17,6 +20,8 @@ pub enum SecretRef {
     Variable(String),
     /// The content of a host file, named by an absolute path or a path that begins with `~/`.
     File(PathBuf),
+    /// The password of an item in the user's keychain, by the item's service name. Only macOS can read it.
+    Keychain(String),
     /// The output of a command: a program in `PATH` or with an absolute path, and its arguments.
     Command(Vec<String>),
 }
@@ -27,12 +32,16 @@ pub enum SecretRef {
 pub enum BadSecretRef {
     /// The text is neither a variable name nor begins with a known prefix.
     #[error(
-        "must be a secret reference: a host variable's name, `env:NAME`, `file:PATH` or `cmd:PROGRAM ARGS`"
+        "must be a secret reference: a host variable's name, `env:NAME`, `file:PATH`, `keychain:NAME` or \
+         `cmd:PROGRAM ARGS`"
     )]
     NoReference,
     /// The file's path is relative to the working directory.
     #[error("must name the file by an absolute path or one that begins with `~/`")]
     RelativeFile,
+    /// The name of the keychain item is empty, too long, or has control characters.
+    #[error("must name a keychain item in at most {KEYCHAIN_NAME_MAX} bytes without control characters")]
+    BadKeychainName,
     /// The command is empty, or has an unclosed quote.
     #[error("must be a command: a program and its arguments, quoted as in a shell")]
     NoCommand,
@@ -47,6 +56,9 @@ impl FromStr for SecretRef {
     fn from_str(text: &str) -> Result<Self, BadSecretRef> {
         if let Some(path) = text.strip_prefix("file:") {
             return file(path);
+        }
+        if let Some(name) = text.strip_prefix("keychain:") {
+            return keychain(name);
         }
         if let Some(line) = text.strip_prefix("cmd:") {
             return command(line);
@@ -63,6 +75,11 @@ fn file(path: &str) -> Result<SecretRef, BadSecretRef> {
     } else {
         Err(BadSecretRef::RelativeFile)
     }
+}
+
+fn keychain(name: &str) -> Result<SecretRef, BadSecretRef> {
+    let usable = !name.is_empty() && name.len() <= KEYCHAIN_NAME_MAX && !name.chars().any(char::is_control);
+    if usable { Ok(SecretRef::Keychain(name.to_owned())) } else { Err(BadSecretRef::BadKeychainName) }
 }
 
 fn command(line: &str) -> Result<SecretRef, BadSecretRef> {
@@ -90,6 +107,7 @@ impl fmt::Display for SecretRef {
         match self {
             Self::Variable(name) => write!(f, "env:{name}"),
             Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Keychain(name) => write!(f, "keychain:{name}"),
             Self::Command(argv) => {
                 let line = shlex::try_join(argv.iter().map(String::as_str)).map_err(|_| fmt::Error)?;
                 write!(f, "cmd:{line}")
@@ -117,6 +135,9 @@ mod tests {
             ("env:_x1", SecretRef::Variable("_x1".into())),
             ("file:~/.token", SecretRef::File("~/.token".into())),
             ("file:/run/secrets/t", SecretRef::File("/run/secrets/t".into())),
+            ("keychain:example-token", SecretRef::Keychain("example-token".into())),
+            ("keychain:Claude Code-credentials", SecretRef::Keychain("Claude Code-credentials".into())),
+            ("keychain:-w", SecretRef::Keychain("-w".into())),
             (
                 "cmd:op read 'op://Private/GitHub PAT/token'",
                 SecretRef::Command(vec!["op".into(), "read".into(), "op://Private/GitHub PAT/token".into()]),
@@ -138,6 +159,9 @@ mod tests {
             ("file:../token", BadSecretRef::RelativeFile),
             ("file:~/", BadSecretRef::RelativeFile),
             ("file:~root/x", BadSecretRef::RelativeFile),
+            ("keychain:", BadSecretRef::BadKeychainName),
+            ("keychain:a\nb", BadSecretRef::BadKeychainName),
+            ("keychain:a\0b", BadSecretRef::BadKeychainName),
             ("cmd:", BadSecretRef::NoCommand),
             ("cmd:'open", BadSecretRef::NoCommand),
             ("cmd:''", BadSecretRef::NoCommand),
@@ -148,9 +172,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn limits_the_length_of_a_keychain_items_name() {
+        let longest = "n".repeat(KEYCHAIN_NAME_MAX);
+        assert_eq!(format!("keychain:{longest}").parse(), Ok(SecretRef::Keychain(longest.clone())));
+        let parsed = format!("keychain:{longest}n").parse::<SecretRef>();
+        assert_eq!(parsed, Err(BadSecretRef::BadKeychainName));
+    }
+
     proptest! {
         #[test]
-        fn display_round_trips(text in "(env:|file:|cmd:|)[ -~é]{0,24}") {
+        fn display_round_trips(text in "(env:|file:|keychain:|cmd:|)[ -~é]{0,24}") {
             if let Ok(reference) = text.parse::<SecretRef>() {
                 prop_assert_eq!(reference.to_string().parse(), Ok(reference));
             }

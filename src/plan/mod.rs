@@ -309,6 +309,8 @@ pub enum SecretSource {
     Env(String),
     /// The content of a file on the host.
     File(PathBuf),
+    /// The password of the keychain item with this service name, which only macOS can read.
+    Keychain(String),
     /// The output of a command on the host.
     Command(Vec<String>),
     /// The user is asked on the terminal with this text.

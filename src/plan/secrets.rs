@@ -28,6 +28,7 @@ pub(super) fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &P
     match reference {
         SecretRef::Variable(name) => SecretSource::Env(name.clone()),
         SecretRef::File(path) => SecretSource::File(host_path::absolute(path, bottle_home, user_home)),
+        SecretRef::Keychain(name) => SecretSource::Keychain(name.clone()),
         SecretRef::Command(argv) => SecretSource::Command(argv.clone()),
     }
 }

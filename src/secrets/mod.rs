@@ -5,6 +5,7 @@
 //! value.
 
 mod codex_login;
+mod keychain;
 mod saved_references;
 
 use std::collections::BTreeMap;
@@ -126,6 +127,7 @@ pub async fn resolve(
             None => match &need.source {
                 SecretSource::Env(name) => from_env_or_saved(host, name, need, &mut secrets.warnings).await?,
                 SecretSource::File(path) => Some(from_file(host, path, need, &mut secrets.warnings)?),
+                SecretSource::Keychain(name) => Some(keychain::read(host, name, need).await?),
                 SecretSource::Command(argv) => Some(from_command(host, argv, need).await?),
                 SecretSource::CodexLogin { file, part } => Some(codex_login::part(file, *part, need)?),
                 SecretSource::Prompt(_) | SecretSource::Login(_) => None,
@@ -157,9 +159,10 @@ async fn prompt(
         SecretSource::Env(name) => {
             format!("{name} ({}); or file:PATH or cmd:COMMAND, to be read from now on", need.purpose)
         }
-        SecretSource::File(_) | SecretSource::Command(_) | SecretSource::CodexLogin { .. } => {
-            need.purpose.clone()
-        }
+        SecretSource::File(_)
+        | SecretSource::Keychain(_)
+        | SecretSource::Command(_)
+        | SecretSource::CodexLogin { .. } => need.purpose.clone(),
     };
     let value = match user.secret(&question) {
         Ok(Some(value)) if !value.expose().is_empty() => value,
@@ -206,6 +209,7 @@ async fn from_reference(
 ) -> Result<Secret, SecretError> {
     match reference {
         SecretRef::File(path) => from_file(host, path, need, warnings),
+        SecretRef::Keychain(name) => keychain::read(host, name, need).await,
         SecretRef::Command(argv) => from_command(host, argv, need).await,
         SecretRef::Variable(name) => {
             from_env(host, name, need)?.ok_or_else(|| unreadable(need, anyhow!("{name} is not set")))
@@ -323,7 +327,9 @@ fn missing(needs: &[SecretNeed]) -> String {
             }
             SecretSource::Login(text) => format!("no terminal to prompt for {text} (for {})", need.purpose),
             SecretSource::File(path) => format!("{} (for {})", path.display(), need.purpose),
-            SecretSource::Command(_) | SecretSource::CodexLogin { .. } => need.purpose.clone(),
+            SecretSource::Keychain(_) | SecretSource::Command(_) | SecretSource::CodexLogin { .. } => {
+                need.purpose.clone()
+            }
         })
         .collect();
     words.join("; ")
@@ -335,6 +341,7 @@ pub fn describe(source: &SecretSource) -> String {
     match source {
         SecretSource::Env(name) => format!("${name}"),
         SecretSource::File(path) => path.display().to_string(),
+        SecretSource::Keychain(name) => format!("the keychain item {name}"),
         SecretSource::Command(argv) => format!("the output of `{}`", argv.first().map_or("", String::as_str)),
         SecretSource::Prompt(_) | SecretSource::Login(_) => "prompted on the terminal".to_owned(),
         SecretSource::CodexLogin { file, .. } => format!("codex's login in {}", file.display()),

@@ -1,7 +1,7 @@
 //! Loads and saves `$BOTTLE_HOME/secrets.yml`, which contains secret references for environment variables
 //! that are not set.
 //!
-//! The file contains references, never values: `NAME: file:PATH` or `NAME: cmd:COMMAND`. A user adds an entry by typing
+//! The file contains references, never values: `NAME: file:PATH`, `NAME: keychain:ITEM` or `NAME: cmd:COMMAND`. A user adds an entry by typing
 //! a reference instead of a secret at the prompt.
 
 use std::collections::BTreeMap;
@@ -39,13 +39,15 @@ impl SavedReferences {
         };
         let written: BTreeMap<String, String> = yaml::from_str(&text).map_err(|error| {
             let at = error.at.map(|at| format!("{at}: ")).unwrap_or_default();
-            anyhow!("{at}must be a map of NAME to `file:PATH` or `cmd:COMMAND`")
+            anyhow!("{at}must be a map of NAME to `file:PATH`, `keychain:NAME` or `cmd:COMMAND`")
         })?;
         let mut references = BTreeMap::new();
         for (name, reference) in written {
             // References to variables are refused, because they could form a cycle.
             match reference.parse() {
-                Ok(SecretRef::Variable(_)) => bail!("{name} must be `file:PATH` or `cmd:COMMAND`"),
+                Ok(SecretRef::Variable(_)) => {
+                    bail!("{name} must be `file:PATH`, `keychain:NAME` or `cmd:COMMAND`")
+                }
                 Ok(reference) => drop(references.insert(name, reference)),
                 Err(why) => bail!("{name} {why}"),
             }
@@ -80,7 +82,7 @@ impl SavedReferences {
 
 /// Parses typed text as a secret reference. `None` if the text has no reference prefix.
 pub(super) fn parse_reference(typed: &str) -> Option<Result<SecretRef, BadSecretRef>> {
-    let is_reference = typed.starts_with("file:") || typed.starts_with("cmd:");
+    let is_reference = ["file:", "keychain:", "cmd:"].iter().any(|prefix| typed.starts_with(prefix));
     is_reference.then(|| typed.trim().parse())
 }
 
