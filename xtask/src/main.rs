@@ -18,7 +18,8 @@ Build steps of bottle.
 Usage: cargo xtask <STEP>
 
 Steps:
-  dist                           build the one static program and write it to dist/bottle
+  dist [--target x86_64|aarch64] build the one static program and write it to dist/bottle; for another
+                                 processor than this machine's, to dist/bottle-amd64 or dist/bottle-arm64
   broken [--together] [NAME...]  take defences out of a copy, and see the tests notice
   coverage REPORT                print the share of lines that tests cover, and refuse too low a one
   layers                         print which module imports which, and refuse imports against their order
@@ -33,7 +34,8 @@ fn main() -> ExitCode {
             print!("{HELP}");
             Ok(())
         }
-        ["dist"] => dist::run(),
+        ["dist"] => dist::run(None),
+        ["dist", "--target", processor] => dist::run(Some(processor)),
         ["coverage", report] => coverage::run(report),
         ["layers"] => layers::run(),
         ["broken", arguments @ ..] => broken::run(arguments),

@@ -3,6 +3,12 @@
 
 use nix::libc;
 
+/// The number of `kexec_file_load`. The constants of `libc` for musl on arm64 lack it (asm-generic/unistd.h).
+#[cfg(target_arch = "aarch64")]
+const KEXEC_FILE_LOAD: libc::c_long = 294;
+#[cfg(not(target_arch = "aarch64"))]
+const KEXEC_FILE_LOAD: libc::c_long = libc::SYS_kexec_file_load;
+
 /// System calls that administer the machine (such as modules, keys, clocks and swap), bypass file
 /// permissions, or are kernel interfaces with a history of bugs.
 pub const KERNEL: &[libc::c_long] = &[
@@ -20,7 +26,7 @@ pub const KERNEL: &[libc::c_long] = &[
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,

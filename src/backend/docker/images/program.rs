@@ -42,13 +42,13 @@ impl Program {
 }
 
 /// The program for an engine of this processor architecture. It is the running program if that is a static Linux
-/// program, otherwise a file at the path where a release or `cargo xtask dist` puts it.
+/// program, otherwise a file at a path where a release or `cargo xtask dist` puts it.
 ///
 /// # Errors
 /// [`BackendError`] that names every path tried, with a hint on how to build the program.
 pub(super) fn find(running: &Path, architecture: &str) -> Result<Program, BackendError> {
     let mut rejected = Vec::new();
-    for path in candidates(running) {
+    for path in candidates(running, architecture) {
         match take(&path, running, architecture) {
             Ok(program) => return Ok(program),
             Err(why) => rejected.push(format!("{} {why}", path.display())),
@@ -58,16 +58,20 @@ pub(super) fn find(running: &Path, architecture: &str) -> Result<Program, Backen
         "there is no static Linux program for containers of this engine ({architecture}): {}",
         rejected.join("; ")
     );
-    Err(BackendError::unavailable(message, "`cargo xtask dist` makes it, as dist/bottle in the checkout"))
+    Err(BackendError::unavailable(
+        message,
+        "`cargo xtask dist` makes it, as dist/bottle in the checkout; for another processor: `--target`",
+    ))
 }
 
-/// The paths to try, best first.
-fn candidates(running: &Path) -> Vec<PathBuf> {
+/// The paths to try, best first. A program for another processor than this machine's has the processor in its name.
+fn candidates(running: &Path, architecture: &str) -> Vec<PathBuf> {
     let mut paths = vec![running.to_owned()];
     if let Some(folder) = running.parent() {
         paths.push(folder.join("bottle-linux"));
         paths.push(folder.join("dist/bottle"));
-        paths.extend(checkout(folder).map(|root| root.join("dist/bottle")));
+        let names = ["dist/bottle".to_owned(), format!("dist/bottle-{architecture}")];
+        paths.extend(checkout(folder).into_iter().flat_map(|root| names.iter().map(|name| root.join(name))));
     }
     paths
 }
@@ -137,6 +141,7 @@ mod tests {
             (&[("target/debug/bottle-linux", 62), ("dist/bottle", 62)][..], "target/debug/bottle-linux"),
             (&[("target/debug/bottle-linux", 183), ("dist/bottle", 62)], "dist/bottle"),
             (&[("target/debug/dist/bottle", 62), ("dist/bottle", 183)], "target/debug/dist/bottle"),
+            (&[("dist/bottle", 183), ("dist/bottle-amd64", 62)], "dist/bottle-amd64"),
         ] {
             let root = tempfile::tempdir().expect("a temporary folder");
             let running = put(root.path(), "target/debug/bottle", &dynamic);

@@ -81,11 +81,15 @@ fn namespaces() -> Result<Vec<SeccompRule>, HardenError> {
     flags.map(|flag| all([(0, Len::Qword, Op::MaskedEq(flag), flag)])).collect()
 }
 
+/// The requests that put text into a terminal.
+#[allow(clippy::unnecessary_cast, reason = "musl gives these constants another type")]
+const TERMINAL: [u64; 2] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+
 /// A system call and the arguments with which it is refused.
 type Refused = (libc::c_long, Vec<SeccompRule>);
 
 fn by_arguments() -> Result<Vec<Refused>, HardenError> {
-    let terminal = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| all([(1, Len::Dword, Op::Eq, request)]));
+    let terminal = TERMINAL.map(|request| all([(1, Len::Dword, Op::Eq, request)]));
     let mut refused = vec![
         (libc::SYS_socket, sockets()?),
         (libc::SYS_socketpair, vec![all([domain(Op::Ne, libc::AF_UNIX)])?]),
