@@ -1,6 +1,6 @@
 //! The bundle: the parent process of a bottle's sidecar daemons.
 //!
-//! [`run`] is the process role `__bundle`. The backend passes it the configuration. The bundle spawns one
+//! [`run()`] is the process role `__bundle`. The backend passes it the configuration. The bundle spawns one
 //! process for each daemon and represents all daemons to the keeper process:
 //!
 //! ```text
