@@ -45,7 +45,6 @@ async fn read_with(
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
     use super::*;
@@ -66,8 +65,14 @@ mod tests {
     async fn read_by(script: &str) -> Result<Secret, String> {
         let home = tempfile::tempdir().expect("folder");
         let program = home.path().join("security");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("mode");
+        // Another process writes the file: a descriptor of this one could be open in a child of another test, and the
+        // kernel then refuses to execute the file.
+        let written = std::process::Command::new("/bin/sh")
+            .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod 700 "$1""#, "sh"])
+            .arg(&program)
+            .arg(script)
+            .status();
+        assert!(written.is_ok_and(|status| status.success()));
         let source = SecretSource::Keychain("example".into());
         let need = SecretNeed { id: "x".into(), source, purpose: "route x".into() };
         let read = read_with(program.to_str(), &host(home.path()), "example", &need).await;
