@@ -6,6 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::{env, fs};
 
+use crate::identity::Identity;
 use crate::landlock::Files;
 use crate::{daemon_syscalls, process};
 
@@ -53,6 +54,33 @@ fn denies_files_outside_the_rules() {
         fs::write(proxy.join("x"), "x").expect_err("a file beside the sockets");
         fs::write(folder.path().join("x"), "x").expect_err("a file elsewhere");
         TcpListener::bind("127.0.0.1:0").expect_err("a port");
+    });
+}
+
+#[test]
+fn reads_facts_about_the_machine_like_on_an_old_kernel() {
+    in_child_process("reads_facts_about_the_machine_like_on_an_old_kernel", || {
+        use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+        const PR_GET_AUXV: u64 = 0x4155_5856;
+        if nix::unistd::getuid().is_root() {
+            Identity { uid: 65_533, gid: 65_533 }.assume().expect("another user");
+        }
+        process::seal().expect("seal");
+        fs::read("/proc/self/auxv").expect_err("the file belongs to root");
+        // Kernels before 6.4 refuse the other way to read the auxiliary vector (PR_GET_AUXV(2const)).
+        let auxv = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, PR_GET_AUXV);
+        let rule = SeccompRule::new(vec![auxv.expect("condition")]).expect("rule");
+        let einval = SeccompAction::Errno(nix::libc::EINVAL.unsigned_abs());
+        let filter = seccompiler::SeccompFilter::new(
+            [(nix::libc::SYS_prctl, vec![rule])].into(),
+            SeccompAction::Allow,
+            einval,
+            env::consts::ARCH.try_into().expect("this processor"),
+        );
+        let program: seccompiler::BpfProgram = filter.expect("filter").try_into().expect("program");
+        seccompiler::apply_filter(&program).expect("applied");
+        assert!(rustix::param::page_size() >= 4096);
+        let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     });
 }
 
