@@ -16,7 +16,7 @@ use super::select_bottle::{Question, is_running};
 use crate::backend::{Backend, Copied, ProgressSink, registry};
 use crate::host::Host;
 use crate::instance::record::Record;
-use crate::instance::snapshots::{self, SnapshotError};
+use crate::instance::snapshots::{self, CommitOptions, SnapshotError};
 use crate::instance::{ClaimError, State, Store, engines};
 use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 
@@ -38,8 +38,9 @@ pub(crate) struct Commit {
 impl Commit {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
+        let options = CommitOptions { name: self.name, removed_by: None };
         let committed =
-            super::block_on(save(host, &slug, self.name, output)).map_err(|error| error.about(&slug))?;
+            super::block_on(save(host, &slug, options, output)).map_err(|error| error.about(&slug))?;
         report(committed, output)
     }
 }
@@ -61,13 +62,13 @@ const SAVING: &str = "saving a snapshot";
 pub(super) async fn save(
     host: &Host,
     slug: &Slug,
-    name: Option<Name>,
+    options: CommitOptions,
     output: &Output,
 ) -> Result<Committed, CliError> {
     match Store::of(host).state(slug) {
-        Some(State::Preserved(record)) => commit_kept(host, slug, &record, name, output).await,
+        Some(State::Preserved(record)) => commit_kept(host, slug, &record, options, output).await,
         Some(State::Alive(record) | State::Dead(record)) => {
-            commit_running(host, slug, &record, name, output).await
+            commit_running(host, slug, &record, options, output).await
         }
         _ => Err(unavailable(host, slug).await),
     }
@@ -77,7 +78,7 @@ async fn commit_running(
     host: &Host,
     slug: &Slug,
     record: &Record,
-    name: Option<Name>,
+    options: CommitOptions,
     output: &Output,
 ) -> Result<Committed, CliError> {
     let channel = connect(host, slug).await?;
@@ -89,7 +90,10 @@ async fn commit_running(
     };
     let left = "the snapshot is still being saved; `bottle snapshots` shows it once it is complete";
     progress::with_progress(words, left, output, async |progress| {
-        let request = name.map_or(KeeperRequest::Commit, |name| KeeperRequest::CommitAs { name });
+        let request = match options {
+            CommitOptions { name: None, .. } => KeeperRequest::Commit,
+            named => KeeperRequest::CommitAs(named),
+        };
         let mut stream = channel.open(&request).await.map_err(keeper_lost)?;
         let begun = Instant::now();
         loop {
@@ -113,7 +117,7 @@ async fn commit_kept(
     host: &Host,
     slug: &Slug,
     record: &Record,
-    name: Option<Name>,
+    options: CommitOptions,
     output: &Output,
 ) -> Result<Committed, CliError> {
     if !record.kept {
@@ -128,7 +132,7 @@ async fn commit_kept(
     let commit = progress::with_progress(SAVING, left, output, async |progress| {
         let begun = Instant::now();
         let progress_sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied, begun)));
-        snapshots::commit(&*backend, &claim, name.as_ref(), progress_sink).await.map_err(freeze_failed)
+        snapshots::commit(&*backend, &claim, options, progress_sink).await.map_err(freeze_failed)
     });
     let commit = commit.await?;
     Ok(Committed {

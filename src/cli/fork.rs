@@ -34,9 +34,10 @@ use super::style::label_color_parser;
 use super::terminal;
 use crate::backend::{Backend, Origin, Snapshot};
 use crate::cli::own_rules;
+use crate::host::process::ProcessId;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
-use crate::instance::snapshots::{Removal, work_since};
+use crate::instance::snapshots::{CommitOptions, Removal, work_since};
 use crate::instance::{State, Store, engines};
 use crate::launch::order::{Forked, LaunchOrder, Resumed};
 use crate::plan::{self, Flags, HostGitUser, Plan, Workspace};
@@ -245,7 +246,9 @@ impl Fork {
         let slug = &record.slug;
         let only_snapshots = matches!(Store::of(host).state(slug), Some(State::Preserved(_))) && !record.kept;
         if self.bottle.name.is_none() && !only_snapshots {
-            let saved = save(host, slug, Some(temporary.clone()), output).await?;
+            let own = ProcessId::own().map_err(|error| CliError::cannot("identify this process", error))?;
+            let options = CommitOptions { name: Some(temporary.clone()), removed_by: Some(own.to_string()) };
+            let saved = save(host, slug, options, output).await?;
             return Ok(ForkPoint { snapshot: saved.snapshot, temporary: Some(temporary) });
         }
         let list = Store::of(host).snapshots(slug).map_err(|error| CliError::state(error.to_string()))?;

@@ -15,6 +15,7 @@ use bottle_contract::names::Slug;
 use jiff::{SignedDuration, Timestamp};
 
 use super::away::AwayBottles;
+use super::committed::CommittedList;
 use super::deploy_keys::{self, Tokens};
 use super::record::{DeployKey, Record, Status};
 use super::store::{Claim, ClaimError, State, Store};
@@ -352,10 +353,11 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
     }
 }
 
-/// Whether the bottle's state names a different snapshot or no snapshot.
+/// Whether the bottle's state does not name the snapshot, or says that nothing needs it any more.
 fn is_unrecorded(store: &Store, snapshot: &Snapshot) -> bool {
     // If it is unknown whether the state names the snapshot, the snapshot stays.
-    store.snapshots(&snapshot.slug).is_ok_and(|list| !list.contains(snapshot))
+    let is_needed = |list: CommittedList| list.entry(snapshot).is_some_and(|entry| !entry.is_abandoned());
+    store.snapshots(&snapshot.slug).is_ok_and(|list| !is_needed(list))
 }
 
 async fn remove_unrecorded(
@@ -365,9 +367,11 @@ async fn remove_unrecorded(
 ) -> anyhow::Result<()> {
     // The claim is held until the removal ends, because a bottle that is resumed in the meantime could commit a
     // snapshot.
-    let _claim = store.adopt_idle(&unrecorded.snapshot.slug)?;
+    let claim = store.adopt_idle(&unrecorded.snapshot.slug)?;
     if is_unrecorded(store, &unrecorded.snapshot) {
-        named(backends, &unrecorded.backend)?.remove_snapshot(&unrecorded.snapshot).await?;
+        let backend = named(backends, &unrecorded.backend)?;
+        snapshots::remove_abandoned(backend, &claim).await?;
+        backend.remove_snapshot(&unrecorded.snapshot).await?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::Snapshot;
 use crate::host::files;
+use crate::host::process::ProcessId;
 
 /// The file's name in the bottle's folder.
 const NAME: &str = "committed-image";
@@ -31,6 +32,19 @@ pub struct Committed {
     pub snapshot: Snapshot,
     /// The snapshot contains all changes up to this time, by the clock that stamps the bottle's files.
     pub covers: Timestamp,
+    /// The process that removes the snapshot when it does not need it any more, as [`ProcessId`] writes it. `None` for a
+    /// snapshot that the user wants to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_by: Option<String>,
+}
+
+impl Committed {
+    /// Whether the process that was to remove the snapshot ended before it did so.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        let runs = |process: &String| process.parse().is_ok_and(ProcessId::is_alive);
+        self.removed_by.as_ref().is_some_and(|process| !runs(process))
+    }
 }
 
 /// The snapshots of a bottle.
@@ -50,10 +64,16 @@ impl CommittedList {
         self.snapshots.iter().map(|entry| &entry.snapshot).find(|found| found.name.as_ref() == name)
     }
 
+    /// The entry of this snapshot.
+    #[must_use]
+    pub fn entry(&self, snapshot: &Snapshot) -> Option<&Committed> {
+        self.snapshots.iter().find(|entry| entry.snapshot.is_same(snapshot))
+    }
+
     /// Whether one of the snapshots is this one.
     #[must_use]
     pub fn contains(&self, snapshot: &Snapshot) -> bool {
-        self.snapshots.iter().any(|entry| entry.snapshot.is_same(snapshot))
+        self.entry(snapshot).is_some()
     }
 }
 
@@ -91,7 +111,7 @@ pub fn read(folder: &Path) -> io::Result<CommittedList> {
         (SCHEMA, ..) => Ok(CommittedList { snapshots: written.snapshots, current: written.current }),
         (1, Some(snapshot), Some(covers)) => {
             let current = Some(snapshot.reference.clone());
-            Ok(CommittedList { snapshots: vec![Committed { snapshot, covers }], current })
+            Ok(CommittedList { snapshots: vec![Committed { snapshot, covers, removed_by: None }], current })
         }
         (1, ..) => Err(named(io::ErrorKind::InvalidData.into())),
         (newer, ..) => Err(named(io::Error::other(format!("written by a newer bottle (schema {newer})")))),
@@ -140,6 +160,7 @@ mod tests {
                 parent: None,
             },
             covers: Timestamp::MAX,
+            removed_by: None,
         }
     }
 

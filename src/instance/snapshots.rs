@@ -13,6 +13,7 @@ use std::path::Path;
 use bottle_contract::names::{Name, Slug};
 use bottle_guest::file_clock::before_any_change;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::committed::{self, Committed, CommittedList, MAX_SNAPSHOTS};
 use super::record::Record;
@@ -20,6 +21,16 @@ use super::store::Claim;
 use crate::backend::{Backend, BackendError, NewSnapshot, ProgressSink, Snapshot};
 use crate::causes;
 use crate::host::clock;
+
+/// What a commit creates.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CommitOptions {
+    /// The snapshot's name. `None` replaces the snapshot without a name.
+    pub name: Option<Name>,
+    /// As [`Committed::removed_by`].
+    #[serde(default)]
+    pub removed_by: Option<String>,
+}
 
 /// The result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,10 +86,12 @@ impl SnapshotError {
 pub async fn commit(
     backend: &dyn Backend,
     claim: &Claim,
-    name: Option<&Name>,
+    CommitOptions { name, removed_by }: CommitOptions,
     progress: ProgressSink,
 ) -> Result<Commit, SnapshotError> {
     let slug = claim.record().slug;
+    let name = name.as_ref();
+    remove_abandoned(backend, claim).await?;
     let mut list = committed::read(claim.folder())?;
     let replaced = list.find(name).cloned();
     if let (Some(name), Some(_)) = (name, &replaced) {
@@ -90,11 +103,12 @@ pub async fn commit(
     // A change that is made from here on may be missing in the snapshot.
     let covers = before_any_change();
     let frozen = backend.freeze(&slug, &new_snapshot(&list, name, replaced.as_ref()), progress).await?;
-    // Work that the snapshot does not contain stays unsaved.
-    let covers = if frozen.has_workspace { covers } else { Timestamp::MIN };
+    // Work that the snapshot does not contain stays unsaved, and so does work in a snapshot that is removed soon.
+    let saves_work = frozen.has_workspace && removed_by.is_none();
+    let covers = if saves_work { covers } else { Timestamp::MIN };
     let snapshot = frozen.snapshot;
     list.snapshots.retain(|entry| Some(&entry.snapshot) != replaced.as_ref());
-    list.snapshots.push(Committed { snapshot: snapshot.clone(), covers });
+    list.snapshots.push(Committed { snapshot: snapshot.clone(), covers, removed_by });
     list.current = Some(snapshot.reference.clone());
     if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &list)) {
         // No state names the new snapshot. If removing it fails, a cleanup finds it.
@@ -154,6 +168,18 @@ async fn remove_one(backend: &dyn Backend, claim: &Claim, name: Option<&Name>) -
     }
     committed::write(claim.folder(), &list)?;
     Ok(backend.remove_snapshot(&snapshot).await?)
+}
+
+/// Removes snapshots that nothing needs any more, because the process that was to remove them was killed.
+///
+/// # Errors
+/// As [`remove`].
+pub async fn remove_abandoned(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
+    let list = committed::read(claim.folder())?;
+    for entry in list.snapshots.iter().filter(|entry| entry.is_abandoned()) {
+        remove_one(backend, claim, entry.snapshot.name.as_ref()).await?;
+    }
+    Ok(())
 }
 
 /// Removes every snapshot of the bottle, and `committed-image`.

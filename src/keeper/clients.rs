@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
 use bottle_contract::lock_out::LockOut;
-use bottle_contract::names::Name;
 use bottle_contract::session::guest::{Failure, FailureKind, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_queue::Asker;
@@ -17,7 +16,7 @@ use tracing::Instrument as _;
 use super::decisions::Decisions;
 use super::notices::Notices;
 use super::protocol::{Ended, KeeperEvent, KeeperRequest};
-use crate::instance::snapshots::Removal;
+use crate::instance::snapshots::{CommitOptions, Removal};
 
 /// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether
 /// the bottle is paused.
@@ -66,8 +65,8 @@ pub(super) enum Command {
     LockedOut(LockOut),
     /// Create a snapshot of the bottle.
     Commit {
-        /// The snapshot's name.
-        name: Option<Name>,
+        /// What to create.
+        options: CommitOptions,
         /// Receives progress and the result.
         events: mpsc::Sender<KeeperEvent>,
     },
@@ -182,10 +181,11 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             send_last(&stream, &KeeperEvent::Detached).await;
         }
         Ok(KeeperRequest::Commit) => {
-            run_command(request, &shared, |events| Command::Commit { name: None, events }).await;
+            let options = CommitOptions::default();
+            run_command(request, &shared, |events| Command::Commit { options, events }).await;
         }
-        Ok(KeeperRequest::CommitAs { name }) => {
-            run_command(request, &shared, |events| Command::Commit { name: Some(name), events }).await;
+        Ok(KeeperRequest::CommitAs(options)) => {
+            run_command(request, &shared, |events| Command::Commit { options, events }).await;
         }
         Ok(KeeperRequest::RemoveSnapshot) => {
             let which = Removal::All;

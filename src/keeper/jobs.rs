@@ -4,13 +4,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::Name;
 use tokio::sync::mpsc;
 
 use super::protocol::{Committed, KeeperEvent};
 use crate::backend::{Backend, Copied, ProgressSink};
 use crate::instance::Claim;
-use crate::instance::snapshots::{self, Removal};
+use crate::instance::snapshots::{self, CommitOptions, Removal};
 
 /// The minimum time between two progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -31,11 +30,11 @@ pub(super) async fn done(job: &mut Option<Job<'_>>) {
 pub(super) fn commit<'a>(
     backend: &'a dyn Backend,
     claim: &'a Claim,
-    name: Option<Name>,
+    options: CommitOptions,
     events: mpsc::Sender<KeeperEvent>,
 ) -> Job<'a> {
     Box::pin(async move {
-        let committed = snapshots::commit(backend, claim, name.as_ref(), progress(events.clone()));
+        let committed = snapshots::commit(backend, claim, options, progress(events.clone()));
         let event = match committed.await {
             Ok(commit) => KeeperEvent::Committed(Committed {
                 moved_by: backend.export_command(&commit.snapshot),

@@ -250,8 +250,8 @@ impl Watch<'_> {
                 let busy = "another command makes or removes a snapshot of this bottle";
                 let _ = events.send(KeeperEvent::Refused(busy.to_owned())).await;
             }
-            Command::Commit { name, events } => {
-                self.job = Some(jobs::commit(self.backend, self.claim, name, events));
+            Command::Commit { options, events } => {
+                self.job = Some(jobs::commit(self.backend, self.claim, options, events));
                 self.commits = true;
             }
             Command::RemoveSnapshot { which, events } => {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Access, Copied, Snapshot};
 use crate::instance::deploy_keys::Tokens;
+use crate::instance::snapshots::CommitOptions;
 use crate::launch::order::LaunchOrder;
 
 /// The request in the first frame of a client's stream.
@@ -62,11 +63,8 @@ pub enum KeeperRequest {
     /// Creates a snapshot while the bottle runs. Answered with [`KeeperEvent::Copied`] as progress, then with
     /// [`KeeperEvent::Committed`], [`KeeperEvent::Failed`] or [`KeeperEvent::Refused`].
     Commit,
-    /// As [`KeeperRequest::Commit`], with a name for the snapshot.
-    CommitAs {
-        /// The name.
-        name: Name,
-    },
+    /// As [`KeeperRequest::Commit`], for a snapshot with a name.
+    CommitAs(CommitOptions),
     /// Removes all snapshots of the bottle. Answered with [`KeeperEvent::Done`], `Failed` or `Refused`.
     RemoveSnapshot,
     /// Removes one snapshot of the bottle. Answered as [`KeeperRequest::RemoveSnapshot`].

@@ -101,6 +101,8 @@ impl Teardown<'_> {
             && (self.has_work(since, found).await || failed && conversation.worth_keeping);
         let _ = self.claim.update(|record| record.lost = lost);
         let logs = keep_logs || self.claim.record().learn;
+        // If this fails, a cleanup removes them.
+        let _ = snapshots::remove_abandoned(self.backend, &self.claim).await;
         let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs };
         // Revoking runs in parallel with the removal, so that a forge that does not respond does not delay the removal.
         let revoking = deploy_keys::revoke(self.host, &self.claim, &self.tokens);

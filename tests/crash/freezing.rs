@@ -138,6 +138,38 @@ fn a_resume_killed_at_any_step_can_be_repeated() {
 }
 
 #[test]
+fn a_killed_fork_leaves_no_snapshot_and_no_work_counts_as_saved() {
+    let home = committed("fake");
+    let kill_fork = || {
+        let killed = struck(&home, "prepare:kill", &["fork", "one", "--label", "two", "--yes", "-q"]);
+        assert_ne!(killed.code, 0, "{}", killed.stderr);
+        assert_eq!(snapshots_of(&home, "fake").len(), 2, "its snapshot is left");
+    };
+    // The bottle's end removes it. The work that only it contains is unsaved.
+    kill_fork();
+    done(&home, &["stop", "one", "--time", "0"]);
+    wait_until("it is preserved", || status(&home, "one").as_deref() == Some("preserved"));
+    assert_eq!(snapshots_of(&home, "fake").len(), 1);
+    done(&home, &["resume", "one", "--detach", "--yes", "-q"]);
+    assert_eq!(done(&home, &["exec", "one", "--", "cat", "note"]).stdout, "second");
+    // So does the next commit.
+    kill_fork();
+    done(&home, &["commit", "one", "-q"]);
+    assert_eq!(snapshots_of(&home, "fake").len(), 1);
+    // So does a cleanup of a preserved bottle.
+    done(&home, &["stop", "one", "--time", "0"]);
+    done(&home, &["resume", "one", "--detach", "--yes", "-q"]);
+    done(&home, &["cp", "note", "one:more"]);
+    done(&home, &["stop", "one", "--time", "0"]);
+    wait_until("it is preserved", || status(&home, "one").as_deref() == Some("preserved"));
+    kill_fork();
+    clean_up(&home);
+    assert_eq!(snapshots_of(&home, "fake").len(), 1);
+    assert_eq!(read_back(&home, "fork"), "second");
+    only_the_snapshot_is_left(&home, "fake", "fork");
+}
+
+#[test]
 fn a_cleanup_killed_at_any_step_is_finished_by_the_next() {
     for step in ["remove", "snapshots", "remove_snapshot"] {
         let home = committed("fake");
