@@ -3,7 +3,7 @@
 use bottle::backend::{BackendErrorKind, LAYERS};
 use bottle_contract::session::guest::{AgentState, GuestEvent, GuestRequest};
 
-use crate::fixture::{every_backend, run};
+use crate::fixture::{close, every_backend, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_runs_before_it_is_provisioned() {
@@ -26,7 +26,7 @@ async fn pid_1_can_be_connected_to_again_by_another_process() {
     for fixture in every_backend().await {
         let bottle = fixture.bottle("again").await;
         let first = bottle.provisioned().await;
-        first.close();
+        close(first).await;
         let again = bottle.connect().await;
         let (output, _) = run(&again, &["echo", "still here"]).await.expect("ran");
         assert_eq!(output, "still here\n", "{}", fixture.name());
