@@ -100,12 +100,13 @@ impl Pull {
     }
 }
 
-/// The bottles that were forked from this one or from its forks, by name. Only those that can have files.
+/// The bottles that were forked from this one or from its forks, without those of which only logs remain.
 fn forks(host: &Host, slug: &Slug) -> Result<Vec<Slug>, CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
     let mut origins: Vec<(Slug, Slug)> = Vec::new();
     for listed in listed {
         if let State::Alive(record) | State::Dead(record) | State::Preserved(record) = listed.state
+            && !record.has_only_logs()
             && let Some(from) = record.forked_from
         {
             origins.push((listed.slug, from));

@@ -50,6 +50,12 @@ fn pulls_from_all_forks() -> Result<()> {
     assert_eq!(pulled, "bottle/one\nbottle/two\nbottle/three\n");
     assert_eq!(home.git(&["show", "bottle/two:code"])?, "one\ntwo\n");
     assert_eq!(home.git(&["show", "bottle/three:code"])?, "one\ntwo\nthree\n");
+    // A fork that ended and left only logs is no error.
+    let _ = run(&home, &["fork", "one", "--label", "ended", "-y", "-q"])?.expect_code(0);
+    let _ = run(&home, &["exec", "ended", "--", "/bin/sh", "-c", "rm -rf .git code"])?.expect_code(0);
+    let _ = run(&home, &["stop", "ended", "--time", "0", "-q"])?.expect_code(0);
+    let again = run(&home, &["pull", "one", "--all-forks", "-q"])?.expect_code(0).stdout;
+    assert_eq!(again, "bottle/one\nbottle/two\nbottle/three\n");
     // A fork without a repository does not prevent the others.
     let _ = run(&home, &["exec", "two", "--", "rm", "-rf", ".git"])?.expect_code(0);
     let outcome = run(&home, &["pull", "two", "--all-forks"])?.expect_code(1);
