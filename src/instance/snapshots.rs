@@ -97,7 +97,7 @@ pub async fn commit(
     if let (Some(name), Some(_)) = (name, &replaced) {
         return Err(SnapshotError::Exists { slug, name: name.clone() });
     }
-    if list.snapshots.len() >= MAX_SNAPSHOTS {
+    if replaced.is_none() && list.snapshots.len() >= MAX_SNAPSHOTS {
         return Err(SnapshotError::TooMany(slug));
     }
     // A change that is made from here on may be missing in the snapshot.
