@@ -76,9 +76,18 @@ pub(super) struct Bundle<'a> {
     pub(super) enforced: Enforced,
     /// Whether the engine is Podman.
     pub(super) on_podman: bool,
-    /// The network that the create request names: the inner network, or the outer one if the bottle has no inner
-    /// network.
-    pub(super) net: &'a Net,
+    /// The network that the create request names.
+    pub(super) network: FirstNetwork<'a>,
+}
+
+/// The network in a bundle's create request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FirstNetwork<'a> {
+    /// A network that exists.
+    Made(&'a Net),
+    /// The network of this name, on which the engine chooses the address. It need not exist before the container
+    /// starts. Podman does not support this.
+    Named(&'a str),
 }
 
 impl Bundle<'_> {
@@ -86,13 +95,25 @@ impl Bundle<'_> {
     /// network, the body names that one, and the caller connects the container to the outer network
     /// ([`Bundle::endpoint`]) before it starts the container.
     pub(super) fn body(&self) -> ContainerCreateBody {
-        let endpoints = HashMap::from([(self.net.id.clone(), Self::endpoint(self.net))]);
+        let endpoint = match self.network {
+            FirstNetwork::Made(net) => Self::endpoint(net),
+            FirstNetwork::Named(_) => EndpointSettings::default(),
+        };
+        let endpoints = HashMap::from([(self.network_mode(), endpoint)]);
         let command = [SIDECARS_PROGRAM, BUNDLE_FLAG, &self.config()];
         ContainerCreateBody {
             working_dir: Some("/".to_owned()),
             networking_config: Some(NetworkingConfig { endpoints_config: Some(endpoints) }),
             host_config: Some(self.host_config()),
             ..container(self.names, Part::Bundle, self.slug, self.image, USER, command)
+        }
+    }
+
+    /// The first network's id or name.
+    fn network_mode(&self) -> String {
+        match self.network {
+            FirstNetwork::Made(net) => net.id.clone(),
+            FirstNetwork::Named(name) => name.to_owned(),
         }
     }
 
@@ -137,7 +158,7 @@ impl Bundle<'_> {
         // With `ip_unprivileged_port_start=0`, listening on the ports 53, 80 and 443 needs no capability.
         sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
         HostConfig {
-            network_mode: Some(self.net.id.clone()),
+            network_mode: Some(self.network_mode()),
             readonly_rootfs: Some(true),
             mounts: Some(mounts),
             tmpfs: Some(self.tmpfs()),
@@ -171,7 +192,7 @@ fn state_mount(volume: &str) -> Mount {
 mod tests {
     use super::*;
 
-    fn json(transport: &Transport, net: &Net) -> serde_json::Value {
+    fn json(transport: &Transport, network: FirstNetwork<'_>) -> serde_json::Value {
         let names = Names::new("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
         let bundle = Bundle {
@@ -186,7 +207,7 @@ mod tests {
             transport,
             enforced: Enforced::of(&bollard::models::SystemInfo::default()),
             on_podman: false,
-            net,
+            network,
         };
         serde_json::to_value(bundle.body()).expect("JSON")
     }
@@ -199,14 +220,22 @@ mod tests {
     fn the_whole_request_by_network() {
         let endpoint = Bundle::endpoint(&net("n2", "10.213.0.32/28"));
         let inner = net("n1", "10.213.0.16/28");
-        let body = json(&Transport::Network(inner.clone()), &inner);
+        let body = json(&Transport::Network(inner.clone()), FirstNetwork::Made(&inner));
         insta::assert_json_snapshot!(serde_json::json!({"body": body, "endpoint": endpoint}));
     }
 
     #[test]
     fn the_whole_request_by_socket() {
         let outside = net("n2", "10.213.0.32/28");
-        insta::assert_json_snapshot!(json(&Transport::Socket("v1".to_owned()), &outside));
+        insta::assert_json_snapshot!(json(&Transport::Socket("v1".to_owned()), FirstNetwork::Made(&outside)));
+    }
+
+    #[test]
+    fn the_request_by_socket_can_name_a_network_that_does_not_exist_yet() {
+        let body = json(&Transport::Socket("v1".to_owned()), FirstNetwork::Named("bottle-outer"));
+        assert_eq!(body["HostConfig"]["NetworkMode"], "bottle-outer");
+        let endpoints = &body["NetworkingConfig"]["EndpointsConfig"];
+        assert_eq!(*endpoints, serde_json::json!({"bottle-outer": {}}), "no address");
     }
 
     #[test]

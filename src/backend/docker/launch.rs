@@ -16,7 +16,7 @@ use ipnet::Ipv4Net;
 
 use super::agent::Agent;
 use super::attach::{Attached, attach};
-use super::bundle::Bundle;
+use super::bundle::{Bundle, FirstNetwork};
 use super::container::{self, create, start};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
 use super::inventory::{BUNDLE, GUEST, READER, VOLUME};
@@ -87,7 +87,7 @@ impl Launches {
         let enforced = Enforced::of(engine.info().await.map_err(failed)?);
         let to_machine = has_route_to_machine(&launch.plan.egress.routes);
         let machine = |outside: &Net| to_machine.then(|| subnets::machine(outside.subnet));
-        let make = async |net: &Net, machine| {
+        let make = async |network, machine| {
             let bundle = Bundle {
                 names,
                 slug,
@@ -100,7 +100,7 @@ impl Launches {
                 transport: &transport,
                 enforced,
                 on_podman: engine.podman_socket().is_some(),
-                net,
+                network,
             };
             make_bundle(engine, launch, &bundle).await
         };
@@ -109,21 +109,28 @@ impl Launches {
                 // The create request contains the machine's address on the outer network, so the network must exist
                 // first.
                 let outside = outside.await?;
-                let made = make(shared, machine(&outside)).await?;
+                let made = make(FirstNetwork::Made(shared), machine(&outside)).await?;
                 join_outside(engine, &outside, &made.0).await.map_err(failed)?;
                 made
             }
             Transport::Network(shared) => {
                 // The outer network and the container are both created, or fail, before a failure is returned, so that
                 // nothing is created while the launch is undone.
-                let (outside, made) = tokio::join!(outside, make(shared, None));
+                let (outside, made) = tokio::join!(outside, make(FirstNetwork::Made(shared), None));
                 let (outside, (id, attached)) = (outside?, made?);
                 join_outside(engine, &outside, &id).await.map_err(failed)?;
                 (id, attached)
             }
-            Transport::Socket(_) => {
+            Transport::Socket(_) if to_machine || engine.podman_socket().is_some() => {
                 let outside = outside.await?;
-                make(&outside, machine(&outside)).await?
+                make(FirstNetwork::Made(&outside), machine(&outside)).await?
+            }
+            Transport::Socket(_) => {
+                // The engine looks for the network only when the container starts.
+                let name = names.name(Part::Outer, slug);
+                let (outside, made) = tokio::join!(outside, make(FirstNetwork::Named(&name), None));
+                outside?;
+                made?
             }
         };
         start(engine, &id).await.map_err(failed)?;
