@@ -140,9 +140,12 @@ impl Resume {
         output: &Output,
     ) -> Result<StartPoint, CliError> {
         let (store, slug) = (Store::of(host), &record.slug);
-        engines::require(backend, &store.folder(slug), record).await?;
+        let folder = store.folder(slug);
+        let layers = async { Ok(record.kept && engines::has_layers(backend, record).await?) };
+        // The engine answers both questions at once. The answer about the layers counts only if it is the right engine.
+        let (right, kept) = tokio::join!(engines::require(backend, &folder, record), layers);
+        let kept = right.and(kept)?;
         let list = store.snapshots(slug).map_err(|error| CliError::state(error.to_string()))?;
-        let kept = record.kept && engines::has_layers(backend, record).await?;
         if kept && self.snapshot.is_none() {
             return Ok(StartPoint { origin: Origin::Kept, discards: false });
         }

@@ -52,7 +52,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
-use crate::backend::{Backend, Prepared, Sandbox};
+use crate::backend::{Backend, BackendError, EngineIdentity, Prepared, Sandbox};
 use crate::causes;
 use crate::host::Host;
 use crate::host::files::FileError;
@@ -162,12 +162,19 @@ async fn keep_new(
         Err(error) => return refuse(&first, &report, (&error).into()).await,
     };
     log::open(&claim);
-    if order.resumes() {
-        // A killed keeper can have left a guest on the preserved files.
-        launch::remove_launch(backend, &claim).await;
-    }
+    let remove_earlier = async {
+        if order.resumes() {
+            // A killed keeper can have left a guest on the preserved files.
+            launch::remove_launch(backend, &claim).await;
+        }
+    };
+    let ((), engine) = tokio::join!(remove_earlier, require_engine(backend, order.engine.as_ref()));
     let tokens = Tokens::of(&order.plan, &order.secrets);
-    match launch_watched(host, backend, &order, &claim, &first, &report).await {
+    let launched = match engine {
+        Ok(()) => launch_watched(host, backend, &order, &claim, &first, &report).await,
+        Err(error) => Err(error.into()),
+    };
+    match launched {
         Ok(running) => {
             // If the routes file cannot be written, the routes cannot change while the bottle runs. An attempt to
             // change them then reports an error.
@@ -192,6 +199,24 @@ async fn keep_new(
             failure.left.extend(unclaim(claim, order.resumes(), failure.left.is_empty()));
             refuse(&first, &report, failure).await
         }
+    }
+}
+
+/// Checks that this process uses the engine that the command used, which is the engine in the bottle's record.
+async fn require_engine(backend: &dyn Backend, ordered: Option<&EngineIdentity>) -> Result<(), BackendError> {
+    require_same(ordered, backend.identity().await?.as_ref())
+}
+
+fn require_same(
+    ordered: Option<&EngineIdentity>,
+    current: Option<&EngineIdentity>,
+) -> Result<(), BackendError> {
+    match (ordered, current) {
+        (Some(ordered), Some(current)) if !ordered.is_same(current) => {
+            let message = format!("cannot start the bottle: the engine changed from {ordered} to {current}");
+            Err(BackendError::failed(message).with_hint("try again; the next start uses the new engine"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -467,5 +492,30 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
             limits: plan.resources.clone(),
         }),
         manifest_hash: plan.manifest_hash.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_needs_the_engine_that_the_command_used() {
+        let engine = |id: &str, address: &str| EngineIdentity {
+            id: id.to_owned(),
+            data: "/data".to_owned(),
+            address: address.to_owned(),
+            select: String::new(),
+        };
+        let (one, moved, other) =
+            (engine("1", "unix:///a"), engine("1", "unix:///b"), engine("2", "unix:///a"));
+        assert!(require_same(Some(&one), Some(&moved)).is_ok(), "the same engine at another address");
+        assert!(require_same(None, None).is_ok(), "a backend without an engine");
+        let error = require_same(Some(&one), Some(&other)).expect_err("another engine");
+        assert_eq!(
+            error.message,
+            "cannot start the bottle: the engine changed from unix:///a (id 1, data in /data) to unix:///a (id 2, \
+             data in /data)"
+        );
     }
 }
