@@ -128,9 +128,12 @@ pub(crate) struct Pulled {
 #[derive(Debug, Serialize)]
 pub(crate) struct Difference {
     pub(crate) slug: String,
+    /// The bottle that the workspace is compared with; absent when it is compared with a commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) other: Option<String>,
     /// The base commit of the comparison; absent when there is none.
     pub(crate) base: Option<String>,
-    /// A unified diff from the base to the workspace.
+    /// A unified diff from the base to the workspace, or from the workspace to the other bottle's one.
     pub(crate) diff: String,
     /// A unified diff from the base to the bottle's last commit, limited to files that differ between this
     /// commit and the workspace.

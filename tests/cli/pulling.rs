@@ -64,6 +64,29 @@ fn pulls_from_all_forks() -> Result<()> {
     Ok(())
 }
 
+/// The workspaces are compared by their files: committed or not, with a repository or without one.
+#[test]
+fn shows_how_two_bottles_differ() -> Result<()> {
+    let Some(home) = with_a_copy("shows_how_two_bottles_differ")? else { return Ok(()) };
+    let _ = run(&home, &["fork", "one", "--label", "two", "-y", "-q"])?.expect_code(0);
+    let mut text = transcripts(&home, &[&["diff", "one", "two"]])?;
+    inside(&home, "echo mine >>code; git commit -qam more")?;
+    let change = "echo other >>code; echo new >added; rm -rf .git";
+    let _ = run(&home, &["exec", "two", "--", "/bin/sh", "-ec", change])?.expect_code(0);
+    let _ = run(&home, &["stop", "two", "--time", "0", "-q"])?.expect_code(0);
+    text += &transcripts(
+        &home,
+        &[
+            &["diff", "one", "two"],
+            &["diff", "two", "one", "--json"],
+            &["diff", "one", "one"],
+            &["diff", "one", "nobody"],
+        ],
+    )?;
+    snapshot!(text);
+    Ok(())
+}
+
 #[test]
 fn pulls_commits_and_reports_uncommitted_files() -> Result<()> {
     let Some(home) = with_a_copy("pulls_commits_and_reports_uncommitted_files")? else {

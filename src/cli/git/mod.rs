@@ -29,7 +29,7 @@ pub(crate) use bottle_git::{BottleGit, copy_out_hint};
 pub(crate) use host::{Fetched, Repository};
 pub(crate) use identity::identity;
 pub(crate) use pipe::run as pipe;
-pub(crate) use scratch::{Compared, Scratch};
+pub(crate) use scratch::{Compared, Scratch, Text};
 pub(crate) use workspace::LeftOut;
 
 /// The id of a commit or tree, in SHA-1 or SHA-256. Ids are the only part of one git's output that is passed

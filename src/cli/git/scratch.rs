@@ -40,6 +40,10 @@ const ATTRIBUTES: &str =
 const HISTORY: &str = "refs/bottle/history";
 const FILES: &str = "refs/bottle/workspace";
 
+/// The same for the first one of two bottles that are compared with each other.
+const FIRST_HISTORY: &str = "refs/bottle/first-history";
+const FIRST_FILES: &str = "refs/bottle/first-workspace";
+
 /// The time limit for one git command or import, because the agent controls the amount of data. A step that
 /// takes longer is an error.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
@@ -134,8 +138,12 @@ impl<'a> Scratch<'a> {
     /// # Errors
     /// Returns an error if the fetch fails, for which the bottle's git may be the cause.
     pub(crate) async fn fetch(&self, slug: &Slug) -> Result<Option<ObjectId>, CliError> {
-        match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
-            Ok(()) => self.repository.resolve(HISTORY).await,
+        self.fetch_as(slug, HISTORY).await
+    }
+
+    async fn fetch_as(&self, slug: &Slug, reference: &str) -> Result<Option<ObjectId>, CliError> {
+        match self.repository.fetch_as(slug, "HEAD", reference).await? {
+            Ok(()) => self.repository.resolve(reference).await,
             Err(error) if error.cause == FetchCause::NoSuchReference => Ok(None),
             Err(error) => Err(CliError::failed(error.to_string()).hint(copy_out_hint(slug))),
         }
@@ -179,7 +187,7 @@ impl<'a> Scratch<'a> {
         base: Base,
         tip: Option<&ObjectId>,
     ) -> Result<Compared, CliError> {
-        let left_out = self.import(channel, slug, own, &base, tip).await?;
+        let left_out = self.import((channel, slug), FILES, own, &base, tip).await?;
         let from = self.tree_of(base.commit.as_ref()).await?;
         let diff = self.diff(&from, FILES, &[]).await?;
         let committed = match tip {
@@ -189,10 +197,35 @@ impl<'a> Scratch<'a> {
         Ok(Compared { base, diff, committed, left_out })
     }
 
+    /// Imports the workspaces of two bottles, and compares the first one with the second one. Files that the user's
+    /// commit `head` or a bottle's last commit tracks are not ignored.
+    ///
+    /// # Errors
+    /// Returns an error if an import or git fails.
+    pub(crate) async fn compare_two(
+        &self,
+        bottles: [(&Channel, &Slug); 2],
+        own: Option<&Repository<'_>>,
+        head: Option<&ObjectId>,
+    ) -> Result<(Text, [LeftOut; 2]), CliError> {
+        let base = Base { commit: head.cloned(), is_own: true };
+        let [first, second] = bottles;
+        // A bottle without a git repository is compared by its files.
+        let tip = self.fetch_as(first.1, FIRST_HISTORY).await.ok().flatten();
+        let left_out_of_first = self.import(first, FIRST_FILES, own, &base, tip.as_ref()).await?;
+        let tip = self.fetch(second.1).await.ok().flatten();
+        let left_out_of_second = self.import(second, FILES, own, &base, tip.as_ref()).await?;
+        let prefixes = [format!("--src-prefix={}/", first.1), format!("--dst-prefix={}/", second.1)];
+        let options = prefixes.each_ref().map(String::as_str);
+        let diff = self.diff_with(&options, FIRST_FILES, FILES, &[]).await?;
+        Ok((diff, [left_out_of_first, left_out_of_second]))
+    }
+
+    /// Imports the workspace of a bottle as a commit, and points `reference` at it.
     async fn import(
         &self,
-        channel: &Channel,
-        slug: &Slug,
+        (channel, slug): (&Channel, &Slug),
+        reference: &'static str,
         own: Option<&Repository<'_>>,
         base: &Base,
         tip: Option<&ObjectId>,
@@ -216,7 +249,7 @@ impl<'a> Scratch<'a> {
         let take = move |archive: &mut dyn Read| {
             // The folder is deleted when the last reference to it is dropped.
             let _folder = folder;
-            workspace::import(git, FILES, Baseline { tracked, ignored }, archive)
+            workspace::import(git, reference, Baseline { tracked, ignored }, archive)
         };
         let unread = |error| CliError::cannot("read the workspace", error);
         archive::receive(stream, take).await.map_err(|error| receive_failed(error, slug, unread))
@@ -296,7 +329,7 @@ impl<'a> Scratch<'a> {
         tip: Option<&ObjectId>,
     ) -> Result<usize, CliError> {
         let base = Base { commit: tip.cloned(), is_own: false };
-        self.import(channel, slug, None, &base, None).await?;
+        self.import((channel, slug), FILES, None, &base, None).await?;
         let from = self.tree_of(tip).await?;
         Ok(self.changed(&from, FILES).await?.len())
     }
@@ -312,8 +345,20 @@ impl<'a> Scratch<'a> {
     }
 
     async fn diff(&self, from: &str, to: &str, paths: &[String]) -> Result<Text, CliError> {
+        // The prefixes do not depend on the user's git configuration.
+        self.diff_with(&["--src-prefix=a/", "--dst-prefix=b/"], from, to, paths).await
+    }
+
+    async fn diff_with(
+        &self,
+        options: &[&str],
+        from: &str,
+        to: &str,
+        paths: &[String],
+    ) -> Result<Text, CliError> {
         let mut arguments =
             vec!["--literal-pathspecs", "diff", "--no-ext-diff", "--no-textconv", "--no-color"];
+        arguments.extend(options);
         arguments.extend(["--ignore-submodules=none", from, to, "--"]);
         arguments.extend(paths.iter().map(String::as_str));
         bounded(&self.repository, &arguments, MAX_OUTPUT).await

@@ -1,20 +1,22 @@
-//! `bottle diff`: shows the changes in a bottle's workspace.
+//! `bottle diff`: shows the changes in a bottle's workspace, or how two bottles' workspaces differ ([`between`]).
+
+mod between;
 
 use std::path::PathBuf;
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 
-use super::completions;
-use super::connect::connect_or_open_files;
-use super::error::CliError;
-use super::exit;
-use super::git::{BottleGit, Compared, LeftOut, ObjectId, Repository, Scratch};
-use super::json_schema;
-use super::output::{Output, Styles, counted, inert, one_line};
-use super::progress;
-use super::pull::record;
 use crate::backend::Access;
+use crate::cli::completions;
+use crate::cli::connect::connect_or_open_files;
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::cli::git::{BottleGit, Compared, LeftOut, ObjectId, Repository, Scratch};
+use crate::cli::json_schema;
+use crate::cli::output::{Output, Styles, counted, inert, one_line};
+use crate::cli::progress;
+use crate::cli::pull::record;
 use crate::host::Host;
 use crate::instance::record::Record;
 
@@ -25,16 +27,26 @@ use crate::instance::record::Record;
 /// Compares with the last commit that the bottle shares with your repository. If there is none, compares with
 /// your `HEAD` if the workspace was copied from it, otherwise with the bottle's last commit. Your own git
 /// makes the diff, and ignores git attributes and configuration from the bottle.
+///
+/// With a second bottle, shows what its workspace has that the first one's has not, for example in a fork.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Diff {
     /// The bottle, as `bottle list` shows it
     #[arg(add = completions::with_files())]
     slug: Slug,
+    /// Compare with the workspace of this bottle instead of a commit
+    #[arg(value_name = "OTHER", add = completions::with_files())]
+    other: Option<Slug>,
 }
 
 impl Diff {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        super::block_on(self.show(host, output)).map_err(|error| error.about_if_unset(&self.slug))
+        crate::cli::block_on(async {
+            match &self.other {
+                Some(other) => between::show(&self.slug, other, host, output).await,
+                None => self.show(host, output).await.map_err(|error| error.about_if_unset(&self.slug)),
+            }
+        })
     }
 
     async fn show(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
@@ -49,6 +61,7 @@ impl Diff {
             warn_left_out(&left_out, output);
             output.print_json(&json_schema::Difference {
                 slug: self.slug.to_string(),
+                other: None,
                 base: base.commit.map(|base| base.as_str().to_owned()),
                 diff: text.into_owned(),
                 committed: aside.into_owned(),
