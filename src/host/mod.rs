@@ -22,6 +22,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use bottle_contract::names::Slug;
+use sha2::{Digest, Sha256};
+
 pub use process_host::HostError;
 pub use rules::{OwnRules, OwnRulesError};
 pub use settings::{Settings, SettingsError};
@@ -57,6 +60,13 @@ impl Host {
         self.env.get(std::ffi::OsStr::new(name)).and_then(|v| v.to_str()).filter(|v| !v.is_empty())
     }
 
+    /// Returns the machine id of a bottle, as 32 hexadecimal digits. It is the same at each launch of the bottle, and
+    /// does not depend on this machine's id.
+    #[must_use]
+    pub fn machine_id(&self, slug: &Slug) -> String {
+        hex::encode(&Sha256::digest(format!("machine {}/{slug}", self.home_hash()))[..16])
+    }
+
     /// Returns eight hexadecimal digits that distinguish this `$BOTTLE_HOME` from others on the same machine.
     #[must_use]
     pub fn home_hash(&self) -> String {
@@ -75,7 +85,6 @@ impl fmt::Debug for Host {
 /// machine. They are the beginning of the path's SHA-256.
 #[must_use]
 pub fn home_hash(home: &Path) -> String {
-    use sha2::Digest;
     use std::os::unix::ffi::OsStrExt;
-    hex::encode(&sha2::Sha256::digest(home.as_os_str().as_bytes())[..4])
+    hex::encode(&Sha256::digest(home.as_os_str().as_bytes())[..4])
 }

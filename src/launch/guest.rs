@@ -37,6 +37,7 @@ pub(super) async fn provision(
     let all = format!("{roots}\n{authority}");
     let mut files = vec![own(names::CA_FILE, authority), own(names::CA_BUNDLE_FILE, &all)];
     files.push(own(names::GIT_CONFIG_FILE, &plan.git_system_config()));
+    files.push(own(names::MACHINE_ID_FILE, &format!("{}\n", context.host.machine_id(&plan.identity.slug))));
     files.extend(plan.agent.prompt.as_ref().map(|text| own(names::PROMPT_FILE, text)));
     files.extend(plan.agent.task.as_ref().map(|text| own(names::TASK_FILE, text)));
     let request = GuestRequest::Provision(Provision { env: environment::build(context)?, files });

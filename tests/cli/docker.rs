@@ -1,6 +1,7 @@
 //! Tests commands on a bottle in containers, where one stream carries the messages of both the keeper and the
 //! guest: while a user is attached, when the agent exits, and after a resume.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -201,11 +202,16 @@ fn forks_share_files_and_leave_the_first_bottle_running() -> Result<()> {
     inside(&home, "echo shared >note; echo also >~/of-the-home")?;
     let forks = succeeds(&home, &["fork", "one", "--count", "2", "--label", "fork", "--yes", "-q"])?;
     assert_eq!(forks, "fork-1\nfork-2\n");
+    let mut machines = BTreeSet::new();
     for slug in ["one", "fork-1", "fork-2"] {
-        let script = "cat note ~/of-the-home code; hostname; echo own >note";
+        let script = "cat note ~/of-the-home code; hostname; cat /etc/machine-id; echo own >note";
         let found = succeeds(&home, &["exec", slug, "--", "sh", "-c", script])?;
-        assert_eq!(found, format!("shared\nalso\none\n{slug}\n"));
+        let (shared, machine) = found.trim_end().rsplit_once('\n').context("a machine id")?;
+        assert_eq!(shared, format!("shared\nalso\none\n{slug}"));
+        assert_eq!(machine.len(), 32, "{machine}");
+        machines.insert(machine.to_owned());
     }
+    assert_eq!(machines.len(), 3, "{machines:?}");
     // The temporary snapshot is gone, and the bottles that were made from it can be stopped and resumed.
     assert_eq!(succeeds(&home, &["snapshots"])?, "");
     succeeds(&home, &["stop", "fork-1", "--time", "0"])?;

@@ -75,6 +75,8 @@ pub const CA_FILE: &str = "/run/bottle/ca.pem";
 pub const CA_BUNDLE_FILE: &str = "/run/bottle/ca-bundle.pem";
 /// The same certificates as in [`CA_BUNDLE_FILE`], as a truststore for Java.
 pub const TRUSTSTORE_FILE: &str = "/run/bottle/truststore.jks";
+/// The bottle's machine id (machine-id(5)). In an image, `/etc/machine-id` is a link to it.
+pub const MACHINE_ID_FILE: &str = "/run/bottle/machine-id";
 /// The file inside a bottle with the agent's prompt, which is the body of the agent manifest.
 pub const PROMPT_FILE: &str = "/run/bottle/prompt.md";
 /// The file inside a bottle with the task that the user passed with `-p`.

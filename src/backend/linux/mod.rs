@@ -50,7 +50,6 @@ use bottle_contract::names::{self, Slug};
 use bottle_contract::session::guest::{Overrun, SecretText};
 use bottle_guest::{Limit, Limits};
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 
 use self::check_cache::CheckCache;
 use self::identity::Who;
@@ -100,10 +99,9 @@ impl LinuxBackend {
 
     /// The specification of a sandbox that mounts no bottle's folders.
     fn base_spec(&self, slug: &Slug) -> Result<SandboxSpec, BackendError> {
-        let digest = Sha256::digest(format!("machine {}/{slug}", self.scope.label));
         Ok(SandboxSpec {
             hostname: slug.to_string(),
-            machine_id: hex::encode(&digest[..16]),
+            machine_id: self.host.machine_id(slug),
             outside_id: self.outside_id(slug, Who::Agent)?,
             own: None,
             image: None,

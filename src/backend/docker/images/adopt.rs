@@ -13,7 +13,7 @@ use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::ContainerConfig;
 use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder};
-use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, WORKSPACE};
+use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, MACHINE_ID_FILE, WORKSPACE};
 use bytes::Bytes;
 use futures_util::StreamExt;
 
@@ -24,7 +24,6 @@ use super::writable::{self, Folder, append_folder};
 use super::{IMAGE_LABEL, build, failed, is_missing, owner_label};
 use crate::backend::docker::podman::{Commit, Committer};
 use crate::backend::image::account::{Account, Users, default_home};
-use crate::backend::image::hash::Hash;
 use crate::backend::{BackendError, ROOT_FILES};
 
 /// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
@@ -35,6 +34,8 @@ const HEADER: usize = 512;
 const LINKS_MAX: usize = 8;
 /// The temporary folder. It takes the mode of the image's folder when a tmpfs is mounted there.
 const TMP: &str = "/tmp";
+/// The file with the machine id, which desktop programs need. Each bottle has its own.
+const MACHINE_ID: &str = "/etc/machine-id";
 
 /// How the prepared image is tagged and labelled.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +87,7 @@ async fn inside(
     for root in writable::ROOTS {
         writable.extend(writable::folders(docker, container, root).await.map_err(inspect_local)?);
     }
-    let additions = additions(&users, &account, Additions { owned, roots, writable, image: &image.id })
+    let additions = additions(&users, &account, Additions { owned, roots, writable })
         .map_err(|error| BackendError::failed(format!("cannot pack a home for {named}")).because(error))?;
     let options = UploadToContainerOptionsBuilder::new().path("/").build();
     docker
@@ -121,7 +122,7 @@ fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<
 }
 
 /// The parameters of [`additions`] besides the account.
-struct Additions<'a> {
+struct Additions {
     /// Whether the account already owns its home.
     owned: bool,
     /// The paths of certificate bundles whose parent folder exists in the image. They become links to the bottle's
@@ -129,14 +130,12 @@ struct Additions<'a> {
     roots: Vec<&'static str>,
     /// The folders that become the account's.
     writable: Vec<Folder>,
-    /// The id of the image that is being prepared.
-    image: &'a str,
 }
 
 /// Builds the archive of the files to add to the image: the user, its group, the home if it is missing, a workspace,
 /// links to files that each launch provides, and the new owner of existing folders. The archive is the same for every
 /// bottle.
-fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::Result<Bytes> {
+fn additions(users: &Users<'_>, account: &Account, more: Additions) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(Vec::new());
     recipe::append(&mut archive, "etc/passwd", 0o644, users.passwd_with(account).as_bytes())?;
     if let Some(group) = users.group_with(account) {
@@ -159,11 +158,7 @@ fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::R
     for file in more.roots {
         link(&mut archive, file, CA_BUNDLE_FILE)?;
     }
-    // Desktop programs need a machine id. The generated id is not the one of the machine on which the engine runs.
-    let mut machine = Hash::new("machine");
-    machine.add(more.image.as_bytes());
-    let machine = format!("{:0>32}\n", machine.finish());
-    recipe::append(&mut archive, "etc/machine-id", 0o444, machine.as_bytes())?;
+    link(&mut archive, MACHINE_ID, MACHINE_ID_FILE)?;
     archive.into_inner().map(Bytes::from)
 }
 

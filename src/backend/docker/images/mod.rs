@@ -80,7 +80,7 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(6 * 60 * 60);
 /// The repository name of agent images.
 const AGENT: &str = "bottle-agent";
 /// The version of the preparation, a suffix of an agent image's tag. Changing it rebuilds every image.
-const READY_VERSION: &str = "w2";
+const READY_VERSION: &str = "w3";
 const SIDECARS: &str = "bottle-sidecars";
 const TOOLS: &str = "bottle-tools";
 
