@@ -67,7 +67,9 @@ impl Build {
             // zig brings the start files and libraries of musl, which would otherwise be linked twice.
             flags.extend(["link-self-contained=no", "link-arg=-Wl,--build-id=sha1"]);
         } else {
-            flags.push("link-arg=-Wl,-z,pack-relative-relocs,--build-id=sha1");
+            // With `pie`, the program calls its own functions directly, and not through a table of addresses, of which
+            // each process would need a copy of 300 KiB.
+            flags.extend(["relocation-model=pie", "link-arg=-Wl,-z,pack-relative-relocs,--build-id=sha1"]);
             if cfg!(target_arch = "x86_64") {
                 flags.push("link-arg=-Wl,--icf=all");
             }
