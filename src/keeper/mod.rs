@@ -151,7 +151,7 @@ async fn inherited() -> anyhow::Result<(Channel, Incoming)> {
 async fn keep_new(
     host: &Host,
     backends: &[Box<dyn Backend>],
-    order: LaunchOrder,
+    mut order: LaunchOrder,
     first: First,
     request: Request,
 ) -> anyhow::Result<()> {
@@ -187,7 +187,8 @@ async fn keep_new(
             if let Err(error) = claim.write_manifest(&order.plan.manifest) {
                 tracing::warn!("cannot write the bottle's manifest: {error}");
             }
-            let secrets = order.secrets.into_values().map(|text| text.0).collect();
+            let secrets = std::mem::take(&mut order.secrets).into_values().map(|text| text.0).collect();
+            drop(order);
             let owned = Owned { host, backend, claim, running, first, secrets, tokens, adopted: false };
             owned.run(&report).await
         }

@@ -118,6 +118,8 @@ impl Owned<'_> {
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
         clients::send_last(report, &KeeperEvent::Running { slug }).await;
+        // The keeper idles from here on, and needs little of the memory that the launch used.
+        bottle_heap::trim();
 
         let (backend, claim) = (self.backend, &self.claim);
         let mut watch =

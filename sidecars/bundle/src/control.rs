@@ -210,6 +210,8 @@ impl Bundle {
         tokio::spawn(async move {
             let answer = bundle.request(name, &request).await;
             respond(request, &answer.unwrap_or_else(rejected)).await;
+            // The requests that provision the daemons are the largest ones.
+            bottle_heap::trim();
         });
     }
 

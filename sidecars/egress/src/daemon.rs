@@ -202,6 +202,7 @@ impl EgressDaemon {
         let ca_certificate = egress.leaves.authority_certificate();
         // The parent sends one request at a time, so no concurrent request can have provisioned the daemon.
         let _ = self.egress.set(egress);
+        bottle_heap::trim();
         Ok(BundleEvent::Ready { ca_certificate })
     }
 }

@@ -126,6 +126,8 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::StartAgent(process) => match Agent::start(&guest, process) {
             Ok((pid, mut exit)) => {
                 let _ = stream.message(&started(pid)).await;
+                // The files of the start are written.
+                bottle_heap::trim();
                 let exited = GuestEvent::Exited(exit.ended().await);
                 answer(&stream, &exited).await;
             }

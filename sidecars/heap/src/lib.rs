@@ -1,0 +1,42 @@
+//! Returns unused heap memory to the system.
+//!
+//! A process of a bottle uses most memory while the bottle starts, and then idles. glibc's allocator keeps the freed
+//! memory for later allocations. With many bottles on a machine, this memory is missing elsewhere.
+
+#![allow(unsafe_code)] // The one call below says why it is sound.
+
+/// Returns the free pages of the heap to the system. The process can allocate them again. Takes less than a millisecond
+/// for a heap of a few megabytes. Has an effect only with glibc.
+pub fn trim() {
+    // SAFETY: `malloc_trim` only changes unused memory of the allocator, and may run in several threads
+    // (malloc_trim(3)).
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
+}
+
+#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+mod tests {
+    use super::*;
+
+    /// The resident memory in pages: the second field of `/proc/self/statm` (proc(5)).
+    fn resident() -> usize {
+        let text = std::fs::read_to_string("/proc/self/statm").expect("statm");
+        text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number")
+    }
+
+    #[test]
+    fn free_memory_is_returned() {
+        // Blocks below the threshold of `mmap` come from the heap. The last one prevents that the allocator returns the
+        // others by itself.
+        let mut blocks: Vec<Vec<u8>> = (0..1024).map(|_| vec![1; 16 << 10]).collect();
+        let last = blocks.pop();
+        drop(blocks);
+        let before = resident();
+        trim();
+        let after = resident();
+        assert!(after + 2048 < before, "{before} pages before, {after} after");
+        drop(last);
+    }
+}
