@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bottle::backend::docker::container_roles;
+use bottle::backend::smolvm::machine_entry;
 use bottle::backend::{guest_entry, local};
 use bottle_contract::names::ASK_COMMAND;
 
@@ -17,6 +18,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     }
     Some(match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str)? {
         "__guest" => guest_entry::run(),
+        machine_entry::FLAG => machine_entry::run(),
         "__bundle" => local::bundle::run(),
         "__egress" => bottle_egress::daemon::run(),
         "__git-gate" => bottle_git_gate::run(),

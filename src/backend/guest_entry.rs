@@ -54,29 +54,40 @@ fn receive_and_run() -> io::Result<ExitCode> {
     match spec {
         #[cfg(feature = "test-parts")]
         GuestSpec::Plain(spec) => super::fake::guest::run(child_end, spec, fds),
-        GuestSpec::Sandbox(spec) => match enter(&spec, child_end).map_err(io::Error::other)? {
-            Entered::Outer => Ok(ExitCode::SUCCESS),
-            // Without folders of a bottle, the sandbox is only a trial of the setup. It exits after the setup
-            // succeeded.
-            Entered::Inner(_) if spec.own.is_none() => Ok(ExitCode::SUCCESS),
-            Entered::Inner(changed) => {
-                let has_proxy = spec.own.as_ref().is_some_and(|own| own.proxy.is_some());
-                Ok(bottle_guest::run(GuestConfig {
-                    transport: transport(fds)?,
-                    root: "/".into(),
-                    proxy: has_proxy.then(|| ForwardConfig {
-                        sockets: names::LISTENER_DIR.into(),
-                        address: names::PROXY_LOOPBACK,
-                        ports: names::LISTENER_PORTS.to_vec(),
-                    }),
-                    resolver: has_proxy,
-                    programs: Programs::Any,
-                    limits: spec.limits,
-                    changed,
-                }))
-            }
-        },
+        GuestSpec::Sandbox(spec) => run_sandbox(&spec, child_end, || transport(fds)),
     }
+}
+
+/// Becomes pid 1 of the sandbox. Returns at once in the process that starts it, and in a trial. `transport` is called in
+/// pid 1.
+///
+/// # Errors
+/// When the sandbox cannot be set up. The process that waits for the reports has then been told.
+pub(super) fn run_sandbox(
+    spec: &SandboxSpec,
+    child_end: ChildEnd,
+    transport: impl FnOnce() -> io::Result<Transport>,
+) -> io::Result<ExitCode> {
+    let changed = match enter(spec, child_end).map_err(io::Error::other)? {
+        Entered::Outer => return Ok(ExitCode::SUCCESS),
+        // Without folders of a bottle, the sandbox is only a trial of the setup. It exits after the setup succeeded.
+        Entered::Inner(_) if spec.own.is_none() => return Ok(ExitCode::SUCCESS),
+        Entered::Inner(changed) => changed,
+    };
+    let has_proxy = spec.own.as_ref().is_some_and(|own| own.proxy.is_some());
+    Ok(bottle_guest::run(GuestConfig {
+        transport: transport()?,
+        root: "/".into(),
+        proxy: has_proxy.then(|| ForwardConfig {
+            sockets: names::LISTENER_DIR.into(),
+            address: names::PROXY_LOOPBACK,
+            ports: names::LISTENER_PORTS.to_vec(),
+        }),
+        resolver: has_proxy,
+        programs: Programs::Any,
+        limits: spec.limits.clone(),
+        changed,
+    }))
 }
 
 pub(super) fn transport(fds: Vec<OwnedFd>) -> io::Result<Transport> {

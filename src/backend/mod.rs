@@ -15,8 +15,10 @@
 //! copies and logs, so these work the same on every backend. Only a backend's folder contains code for its engine. For
 //! each promise in this file, one function in `tests/backends` tests it on every available backend.
 //!
-//! `linux`, `local`, `fake` and `guest_entry` exist only on Linux. `native` is their edge to the other modules.
+//! `linux`, `local`, `smolvm`, `fake` and `guest_entry` exist only on Linux. `native` is their edge to the other modules.
 
+#[cfg(target_os = "linux")]
+pub(crate) mod command_line;
 pub mod docker;
 mod error;
 #[cfg(all(feature = "test-parts", target_os = "linux"))]
@@ -33,6 +35,8 @@ mod memory;
 pub mod native;
 mod progress;
 pub mod registry;
+#[cfg(target_os = "linux")]
+pub mod smolvm;
 mod snapshot;
 
 use std::collections::BTreeMap;

@@ -12,6 +12,7 @@ use crate::host::Host;
 pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
     let mut all = native::preferred(host);
     all.push(Box::new(DockerBackend::new(host)));
+    all.extend(native::after_engine(host));
     all.extend(native::for_tests(host));
     all
 }

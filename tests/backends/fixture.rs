@@ -38,8 +38,16 @@ pub(crate) struct Fixture {
 
 /// Every backend with each of its transports to the proxy, as the backend's name and the `settings.yml` that selects
 /// the transport.
-const ALL: [(&str, &str); 4] =
-    [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {transport: network}\n")];
+const ALL: [(&str, &str); 5] = [
+    ("fake", ""),
+    ("linux", ""),
+    ("docker", ""),
+    ("docker", "docker: {transport: network}\n"),
+    ("smolvm", ""),
+];
+
+/// The environment variable that selects the backends to test, separated by commas. Without it, all are tested.
+const SELECTED: &str = "BOTTLE_TEST_BACKENDS";
 
 /// The name, in its home, of the small image that [`Fixture::in_image`] uses.
 const IMAGE: &str = "small";
@@ -56,17 +64,28 @@ static UNPACKED: tokio::sync::Mutex<Weak<Unpacked>> = tokio::sync::Mutex::const_
 /// home. Reports the backends that are not available.
 pub(crate) async fn every_backend() -> Vec<Fixture> {
     let mut fixtures = Vec::new();
-    for (name, settings) in ALL {
+    for (name, settings) in ALL.into_iter().filter(|(name, _)| is_selected(name)) {
         let fixture = Fixture::new(name, &[]);
         fixture.set(settings);
         if fixture.is_usable().await {
-            if name == "linux" {
-                fixtures.push(Fixture::in_image().await);
+            match name {
+                "linux" => fixtures.extend([Fixture::in_image("linux").await, fixture]),
+                // The bottles of this backend always run on an image.
+                "smolvm" => fixtures.push(Fixture::in_image("smolvm").await),
+                _ => fixtures.push(fixture),
             }
-            fixtures.push(fixture);
         }
     }
     fixtures
+}
+
+/// Whether [`SELECTED`] selects a backend. Reports one that it does not select.
+fn is_selected(name: &str) -> bool {
+    let selected = std::env::var(SELECTED).map_or(true, |names| names.split(',').any(|other| other == name));
+    if !selected {
+        skip::aloud(name, &format!("${SELECTED} does not name it"));
+    }
+    selected
 }
 
 /// The docker backend with each transport to the proxy, if an engine is available.
@@ -100,9 +119,9 @@ impl Fixture {
         Self { backend, host, planned_only, prepared: OnceCell::new(), unpacked: None, _folder: folder }
     }
 
-    /// The linux backend whose bottles run on a small image, made of this machine's programs.
-    pub(crate) async fn in_image() -> Self {
-        let mut fixture = Self::new("linux", &[]);
+    /// The linux or smolvm backend whose bottles run on a small image, made of this machine's programs.
+    pub(crate) async fn in_image(name: &str) -> Self {
+        let mut fixture = Self::new(name, &[]);
         fixture.planned_only.image = ImageSource::Path(IMAGE.into());
         let unpacked = Unpacked::shared().await;
         std::fs::create_dir_all(&fixture.host.home).expect("home");

@@ -16,7 +16,7 @@ async fn fixture() -> Option<Fixture> {
         skip::aloud("images", &format!("the linux backend is not usable here: {:?}", check.findings));
         return None;
     }
-    Some(Fixture::in_image().await)
+    Some(Fixture::in_image("linux").await)
 }
 
 async fn shell(bottle: &Bottle<'_>, script: &str) -> String {

@@ -21,13 +21,14 @@
 //! contain the user name. The kernel shows this path for every mount: a bind mount of a bind mount shows the same path,
 //! and an overlay shows it among its options. Only a separate file system for the bottle would hide it.
 
+pub(in crate::backend) mod bottle_image;
 pub(crate) mod check;
 mod check_cache;
 mod devices;
 pub(crate) mod enter;
 mod etc;
 mod identity;
-mod image;
+pub(in crate::backend) mod image;
 mod landlock;
 mod mounts;
 mod network;
@@ -56,14 +57,14 @@ use self::identity::Who;
 use self::image::{Image, Images};
 use self::spec::{AgentIds, ImageSpec, OwnFolders, SandboxSpec};
 use super::guest_entry::GuestSpec;
+use super::local::Scope;
 use super::local::cgroups::{self, Controller, Groups};
 use super::local::inventory::text;
 use super::local::labels::Role;
-use super::local::layer_snapshots::{IMAGES, images_in_use};
-use super::local::layers::{COPY, Kind, Layers};
+use super::local::layer_snapshots::images_in_use;
+use super::local::layers::Kind;
 use super::local::roles::{self, Setup, listen, socket_fds};
 use super::local::spawn_ipc::{SetupFailure, SetupPart};
-use super::local::{Scope, tree_into};
 use super::memory::{self, PROCESSES, scratch};
 use super::{
     Access, Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen,
@@ -168,58 +169,12 @@ impl LinuxBackend {
         })
     }
 
-    /// The image that the bottle's files are based on. For a new bottle it is the prepared image, otherwise the
-    /// recorded one.
-    fn image_under(
-        &self,
-        launch: &Launch<'_>,
-        layers: &Layers,
-        prepared: &Prepared,
-    ) -> Result<Option<Image>, BackendError> {
-        let slug = &launch.plan.identity.slug;
-        let failed = |error: io::Error| image_failed(slug, error);
-        if let (Origin::New, Some(inside)) = (launch.origin, &prepared.inside) {
-            layers.set_image(&inside.image).map_err(failed)?;
-        }
-        let name = layers.image().map_err(failed)?;
-        if name.is_some() != prepared.inside.is_some() {
-            let (was, is) = if name.is_some() { ("an image", "none") } else { ("no image", "one") };
-            let message = format!(
-                "cannot use the files of {slug}: they are based on {was}, and its bottle manifest now names {is}"
-            );
-            return Err(BackendError::failed(message).with_hint("put `agent_provider.image` back as it was"));
-        }
-        self.open_image(slug, name)
-    }
-
-    /// Opens the image on which the files of a bottle are based, if there is one.
-    fn open_image(&self, slug: &Slug, name: Option<String>) -> Result<Option<Image>, BackendError> {
-        let Some(name) = name else { return Ok(None) };
-        match self.images.open_shared(&name).map_err(|error| image_failed(slug, error))? {
-            Some(image) => Ok(Some(image)),
-            None => Err(BackendError::failed(format!(
-                "cannot use the files of {slug}: the image that they are based on was removed"
-            ))
-            .with_hint(format!(
-                "the image was unpacked from the earlier `agent_provider.image` as {name} in {IMAGES}/"
-            ))),
-        }
-    }
-
-    /// Copies the image into the layers of a new bottle.
-    async fn copy_image(
-        &self,
-        image: &Image,
-        layers: &Layers,
-        owner: Option<u32>,
-    ) -> Result<(), BackendError> {
-        let (root, folder) = (image.root.clone(), layers.folder().to_owned());
-        let copied =
-            tokio::task::spawn_blocking(move || tree_into(&root, &folder, COPY, owner).map(drop)).await;
-        copied
-            .map_err(io::Error::other)
-            .flatten()
-            .map_err(|error| BackendError::failed("cannot copy the image for the bottle").because(error))
+    /// The images on which the bottles of this home and their snapshots are based. The smolvm backend uses the same
+    /// images.
+    fn images_in_use(&self) -> io::Result<Vec<String>> {
+        let mut used = images_in_use(&self.scope)?;
+        used.extend(images_in_use(&Scope::smolvm(&self.host))?);
+        Ok(used)
     }
 
     /// Describes the resource limits that the guest enforces by polling, because the kernel does not enforce them.
@@ -249,10 +204,6 @@ impl LinuxBackend {
     }
 }
 
-fn image_failed(slug: &Slug, error: io::Error) -> BackendError {
-    BackendError::failed(format!("cannot read the image of {slug}")).because(error)
-}
-
 /// The sandbox of a bottle, either for its launch or to open its preserved files.
 struct BottleSandbox<'a> {
     slug: &'a Slug,
@@ -262,17 +213,6 @@ struct BottleSandbox<'a> {
     prepared: &'a Prepared,
     /// `None` for a launch. A launch has a proxy and writable files.
     access: Option<Access>,
-}
-
-/// The manifest setting that needs a container engine, as the end of a sentence.
-fn needs_engine(image: &ImageSource) -> Option<String> {
-    match image {
-        ImageSource::Provider(_) | ImageSource::Path(_) => None,
-        ImageSource::Dockerfile { path, .. } => {
-            Some(format!("`agent_provider.dockerfile` is {}", path.display()))
-        }
-        ImageSource::Reference(reference) => Some(format!("`agent_provider.image` is {reference}")),
-    }
 }
 
 /// The limits that the guest enforces by polling: requested limits that the kernel does not enforce, and a default
@@ -374,7 +314,7 @@ impl Backend for LinuxBackend {
                 "use `--backend docker`, or leave the flag out",
             ));
         }
-        if let Some(asked) = needs_engine(&plan.image) {
+        if let Some(asked) = bottle_image::needs_engine(&plan.image) {
             return Err(BackendError::unsupported(
                 format!("the linux backend builds and pulls no image, and {asked}"),
                 "use `--backend docker`, or name a folder or a `docker save` archive in $BOTTLE_HOME as \
@@ -417,14 +357,14 @@ impl super::Images for LinuxBackend {
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        let used = images_in_use(&self.scope);
+        let used = self.images_in_use();
         used.and_then(|used| self.images.unused(&used))
             .map_err(|error| BackendError::failed("cannot list the images of this home").because(error))
     }
 
     async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
         self.images
-            .remove(unused, || images_in_use(&self.scope))
+            .remove(unused, || self.images_in_use())
             .map_err(|error| BackendError::failed("cannot remove an image").because(error))
     }
 }
@@ -444,7 +384,7 @@ impl Lifecycle for LinuxBackend {
         let slug = &launch.plan.identity.slug;
         self.scope.fill_layers(launch, self.outside_id(slug, Who::Agent)?, ProgressSink::discard()).await?;
         let layers = self.scope.layers_in(launch.state);
-        let image = self.image_under(launch, &layers, prepared)?;
+        let image = bottle_image::under(&self.images, launch, &layers, prepared)?;
         let bottle = BottleSandbox {
             slug,
             state: launch.state,
@@ -458,7 +398,7 @@ impl Lifecycle for LinuxBackend {
                 if error.kind == BackendErrorKind::Unsupported && *launch.origin == Origin::New =>
             {
                 // This machine does not support the overlay. A copy of the image works on every kernel and disk.
-                self.copy_image(image, &layers, self.outside_id(slug, Who::Agent)?).await?;
+                bottle_image::copy(image, &layers, self.outside_id(slug, Who::Agent)?).await?;
                 self.start(&bottle, Some(image)).await
             }
             (started, _) => started,
@@ -470,8 +410,7 @@ impl Lifecycle for LinuxBackend {
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
         let KeptFiles { slug, state, ledger, sandbox, access } = *kept;
         self.scope.make_runtime_folder(kept)?;
-        let name = self.scope.layers_in(state).image().map_err(|error| image_failed(slug, error))?;
-        let image = self.open_image(slug, name)?;
+        let image = bottle_image::of_kept(&self.images, slug, &self.scope.layers_in(state))?;
         let Sandbox { prepared, limits } = sandbox;
         let bottle = BottleSandbox { slug, state, ledger, limits, prepared, access: Some(access) };
         self.start(&bottle, image.as_ref()).await
@@ -527,29 +466,5 @@ impl Snapshots for LinuxBackend {
 
     fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
         self.scope.export_command(snapshot)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::manifest::provider::Template;
-
-    #[test]
-    fn refuses_an_image_that_needs_an_engine_and_names_its_key() {
-        let dockerfile = ImageSource::Dockerfile {
-            path: "images/dev".into(),
-            text: String::new(),
-            args: Default::default(),
-            secrets: Default::default(),
-        };
-        for (image, asked) in [
-            (ImageSource::Provider(Template::Claude), None),
-            (dockerfile, Some("`agent_provider.dockerfile` is images/dev")),
-            (ImageSource::Reference("team/a:1".to_owned()), Some("`agent_provider.image` is team/a:1")),
-            (ImageSource::Path("rootfs".into()), None),
-        ] {
-            assert_eq!(needs_engine(&image).as_deref(), asked);
-        }
     }
 }

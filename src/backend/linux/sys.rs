@@ -9,7 +9,7 @@ use nix::libc;
 use rustix::process::Pid;
 
 /// The process in which [`fork`] returns.
-pub(super) enum Forked {
+pub(in crate::backend) enum Forked {
     /// The parent process. Contains the process id of the child.
     Parent(Pid),
     /// The child.
@@ -20,7 +20,7 @@ pub(super) enum Forked {
 ///
 /// # Errors
 /// When this process has more than one thread, or the system refuses.
-pub(super) fn fork() -> io::Result<Forked> {
+pub(in crate::backend) fn fork() -> io::Result<Forked> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("cannot fork a process with several threads"));
     }

@@ -165,6 +165,7 @@ mod tests {
             layers: "agent",
             snapshots: "/snapshots".into(),
             program: "/bottle".into(),
+            prespawned_roles: &[],
             prespawned: super::super::roles::Prespawned::default(),
         };
         let home = scope.label.as_str();

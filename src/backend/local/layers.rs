@@ -88,6 +88,9 @@ impl Layers {
         self.0.join(HOME)
     }
 
+    /// The name of the agent's working directory in the folder of the layers.
+    pub(crate) const WORKSPACE: &str = WORKSPACE;
+
     /// The agent's working directory.
     pub(crate) fn workspace(&self) -> PathBuf {
         self.0.join(WORKSPACE)

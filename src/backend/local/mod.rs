@@ -1,4 +1,5 @@
-//! Shared code of the backends whose bottles are processes of this machine (`linux`, `fake`).
+//! Shared code of the backends whose sidecars are processes of this machine, and whose bottles have their files in
+//! folders of it (`linux`, `smolvm`, `fake`).
 //!
 //! ```text
 //!   labels           argv of every role: `bottle __guest <home> <slug>`; `enumerate` searches for them
@@ -35,6 +36,7 @@ use std::path::{Path, PathBuf};
 use bottle_contract::names::Slug;
 
 pub(crate) use self::copy::tree_into;
+use self::labels::Role;
 use self::layers::Layers;
 use self::runtime_folder::RuntimeFolder;
 use crate::host::Host;
@@ -54,6 +56,8 @@ pub(crate) struct Scope {
     pub(crate) snapshots: PathBuf,
     /// The path of this program.
     pub(crate) program: PathBuf,
+    /// The roles whose processes are started in advance, while their specification is prepared.
+    prespawned_roles: &'static [Role],
     /// Processes that were started in advance and wait for their specification.
     prespawned: roles::Prespawned,
 }
@@ -68,7 +72,22 @@ impl Scope {
             layers: "agent",
             snapshots: host.home.join("snapshots"),
             program: host.program.clone(),
+            prespawned_roles: &[Role::Bundle, Role::Guest],
             prespawned: roles::Prespawned::default(),
+        }
+    }
+
+    /// The scope of the `smolvm` backend, whose guests run in virtual machines. It uses other names than the `linux`
+    /// scope, so that neither backend finds the bottles of the other one.
+    pub(crate) fn smolvm(host: &Host) -> Self {
+        // No slug contains a dot, so these names cannot be those of a bottle.
+        Self {
+            label: format!("{}.vm", host.home_hash()),
+            runtime: host.runtime.join(".vm"),
+            layers: "agent.vm",
+            snapshots: host.home.join("snapshots.vm"),
+            prespawned_roles: &[Role::Bundle],
+            ..Self::linux(host)
         }
     }
 

@@ -63,7 +63,7 @@ impl Prespawned {
 
     /// Kills the bottle's processes that were started in advance and not used.
     pub(crate) async fn end(&self, slug: &Slug) {
-        for role in PRESPAWNED_ROLES {
+        for role in [Role::Bundle, Role::Guest] {
             if let Some(mut process) = self.take(role, slug) {
                 // The process may already have exited.
                 let _ = process.child.kill().await;
@@ -72,16 +72,13 @@ impl Prespawned {
     }
 }
 
-/// The roles whose processes are started in advance.
-const PRESPAWNED_ROLES: [Role; 2] = [Role::Bundle, Role::Guest];
-
 /// Starts a bottle's processes before [`start`] sends their specifications. An unused process exits when the bottle
 /// ends or when this process exits, and is found by its label like any other process.
 ///
 /// # Errors
 /// As [`start`].
 pub(crate) fn prespawn(scope: &Scope, slug: &Slug, state: &Path) -> Result<(), BackendError> {
-    for role in PRESPAWNED_ROLES {
+    for role in scope.prespawned_roles.iter().copied() {
         let process = spawn(scope, role, slug, Some(state))?;
         scope.prespawned.lock().push(process);
     }

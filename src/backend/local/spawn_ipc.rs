@@ -168,7 +168,16 @@ impl ChildEnd {
     /// # Errors
     /// When standard input is not such a socket, or the starting process has exited.
     pub(crate) fn receive<S: DeserializeOwned>() -> io::Result<(Self, S, Vec<OwnedFd>)> {
-        let socket = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
+        Self::receive_from(UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?))
+    }
+
+    /// As [`ChildEnd::receive`], from a connected socket.
+    ///
+    /// # Errors
+    /// As [`ChildEnd::receive`].
+    pub(crate) fn receive_from<S: DeserializeOwned>(
+        socket: UnixStream,
+    ) -> io::Result<(Self, S, Vec<OwnedFd>)> {
         let mut length = [0; 4];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

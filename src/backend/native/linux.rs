@@ -2,11 +2,17 @@
 
 use crate::backend::Backend;
 use crate::backend::linux::{LinuxBackend, program};
+use crate::backend::smolvm::SmolvmBackend;
 use crate::host::Host;
 
 /// The backends that are preferred to a container engine.
 pub(crate) fn preferred(host: &Host) -> Vec<Box<dyn Backend>> {
     vec![Box::new(LinuxBackend::new(host))]
+}
+
+/// The backends that are used if no container engine can be, or if the user names them.
+pub(crate) fn after_engine(host: &Host) -> Vec<Box<dyn Backend>> {
+    vec![Box::new(SmolvmBackend::new(host))]
 }
 
 /// The backends that only test builds contain.

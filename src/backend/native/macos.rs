@@ -8,6 +8,11 @@ pub(crate) fn preferred(_: &Host) -> Vec<Box<dyn Backend>> {
     Vec::new()
 }
 
+/// No further backend exists.
+pub(crate) fn after_engine(_: &Host) -> Vec<Box<dyn Backend>> {
+    Vec::new()
+}
+
 /// No backend exists only for tests, because the fake one is made of Linux processes.
 pub(crate) fn for_tests(_: &Host) -> Vec<Box<dyn Backend>> {
     Vec::new()

@@ -1,6 +1,6 @@
 //! The backends that isolate bottles with the kernel of this machine.
 //!
-//! On Linux this is the backend `linux`. On macOS there is none: bottles run in the containers of an engine. The program
+//! On Linux these are the backends `linux` and `smolvm`. On macOS there is none: bottles run in the containers of an engine. The program
 //! has one implementation of this module for each system, so that no other module asks which system it runs on.
 
 #[cfg(target_os = "linux")]
@@ -9,6 +9,6 @@ mod linux;
 mod macos;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{for_tests, has_program, preferred};
+pub(crate) use linux::{after_engine, for_tests, has_program, preferred};
 #[cfg(target_os = "macos")]
-pub(crate) use macos::{for_tests, has_program, preferred};
+pub(crate) use macos::{after_engine, for_tests, has_program, preferred};

@@ -27,7 +27,7 @@ mod saved;
 mod store;
 mod tree;
 
-pub(super) use self::store::{Image, Images};
+pub(in crate::backend) use self::store::{Image, Images};
 
 /// Why an image cannot be used, as the end of a sentence that begins with its name.
 #[derive(Debug, thiserror::Error)]

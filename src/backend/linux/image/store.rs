@@ -65,11 +65,11 @@ struct Facts {
 
 /// A stored image.
 #[derive(Debug)]
-pub(in crate::backend::linux) struct Image {
+pub(in crate::backend) struct Image {
     /// The image's unique name.
-    pub(in crate::backend::linux) name: String,
+    pub(in crate::backend) name: String,
     /// The folder of the image's read-only files.
-    pub(in crate::backend::linux) root: PathBuf,
+    pub(in crate::backend) root: PathBuf,
     /// The content of the image's `image.json`.
     facts: Facts,
 }
@@ -81,7 +81,7 @@ impl Image {
     }
 
     /// The agent's ids in the image.
-    pub(in crate::backend::linux) fn inside(&self) -> spec::AgentIds {
+    pub(in crate::backend) fn inside(&self) -> spec::AgentIds {
         spec::AgentIds { uid: self.facts.account.uid, gid: self.facts.account.gid }
     }
 
@@ -94,7 +94,7 @@ impl Image {
 
 /// The stored images of a home.
 #[derive(Debug)]
-pub(in crate::backend::linux) struct Images {
+pub(in crate::backend) struct Images {
     host: Host,
     folder: PathBuf,
     /// Shared locks, which protect the images that this process uses from removal.
@@ -113,7 +113,7 @@ struct Source {
 
 impl Images {
     /// Creates the value for this home. Reads nothing yet.
-    pub(in crate::backend::linux) fn new(host: &Host) -> Self {
+    pub(in crate::backend) fn new(host: &Host) -> Self {
         Self { host: host.clone(), folder: host.home.join(IMAGES), locks: Mutex::default() }
     }
 
@@ -121,7 +121,7 @@ impl Images {
     ///
     /// # Errors
     /// [`BackendError`] when the image cannot be used, as far as this can be detected without unpacking it.
-    pub(in crate::backend::linux) async fn preview(&self, path: &Path) -> Result<Preview, BackendError> {
+    pub(in crate::backend) async fn preview(&self, path: &Path) -> Result<Preview, BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
         let mut preview = Preview::default();
         match self.find(&source.name).map_err(|error| unreadable(&named, error))? {
@@ -135,7 +135,7 @@ impl Images {
     ///
     /// # Errors
     /// [`BackendError`] when the image cannot be used. No part of it is then stored.
-    pub(in crate::backend::linux) async fn prepare(
+    pub(in crate::backend) async fn prepare(
         &self,
         path: &Path,
         progress: &ProgressSink<Step>,
@@ -166,7 +166,7 @@ impl Images {
     ///
     /// # Errors
     /// When the image exists but cannot be read.
-    pub(in crate::backend::linux) fn open_shared(&self, name: &str) -> io::Result<Option<Image>> {
+    pub(in crate::backend) fn open_shared(&self, name: &str) -> io::Result<Option<Image>> {
         let Some(lock) = self.lock(name)? else { return Ok(None) };
         lock.lock_shared()?;
         // A removal renames the image while it holds the exclusive lock.
@@ -183,7 +183,7 @@ impl Images {
     ///
     /// # Errors
     /// When the images cannot be listed.
-    pub(in crate::backend::linux) fn unused(&self, used: &[String]) -> io::Result<Vec<Unused>> {
+    pub(in crate::backend) fn unused(&self, used: &[String]) -> io::Result<Vec<Unused>> {
         let mut found = Vec::new();
         let leftovers: Vec<String> = self.entries()?.into_iter().filter(|entry| is_leftover(entry)).collect();
         // Locking writes to the home, which may be read-only.
@@ -218,7 +218,7 @@ impl Images {
     ///
     /// # Errors
     /// When an image cannot be removed.
-    pub(in crate::backend::linux) fn remove(
+    pub(in crate::backend) fn remove(
         &self,
         unused_images: Vec<Unused>,
         used: impl Fn() -> io::Result<Vec<String>>,

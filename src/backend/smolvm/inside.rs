@@ -1,0 +1,37 @@
+//! The paths in a machine.
+
+use std::path::Path;
+
+use bottle_contract::names::LISTENER_PORTS;
+
+use super::args::{NewMachine, Socket};
+
+/// The path of the `bottle` program in the machine's root file system.
+pub(super) const PROGRAM: &str = "/bottle";
+
+/// The bottle's files.
+pub(super) const LAYERS: &str = "/layers";
+
+/// The socket to which the first process connects, to receive its specification.
+pub(super) const SETUP: &str = "/run/machine/setup";
+
+/// The socket on which the guest listens.
+pub(super) const GUEST: &str = "/run/machine/guest";
+
+/// The folder of the proxy's sockets, which the sandbox mounts.
+pub(super) const PROXY: &str = "/run/machine/proxy";
+
+/// The folders that the machine's root file system contains, beside the program.
+pub(super) const FOLDERS: [&str; 7] = ["dev", "etc", "layers", "proc", "run", "sys", "tmp"];
+
+/// The sockets of the proxy in the folder `host`.
+pub(super) fn proxy_sockets(host: &Path) -> Vec<Socket> {
+    let socket = |port: &u16| Socket { host: host.join(port.to_string()), inside: format!("{PROXY}/{port}") };
+    LISTENER_PORTS.iter().map(socket).collect()
+}
+
+/// The longest path of a socket that the machine connects to its host.
+pub(super) fn longest_socket(new: &NewMachine) -> usize {
+    let sockets = new.mounted.iter().chain([&new.exposed]);
+    sockets.map(|socket| socket.host.as_os_str().len()).max().unwrap_or_default()
+}

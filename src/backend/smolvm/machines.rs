@@ -1,0 +1,201 @@
+//! Creates, starts, lists and deletes the machines of one home.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+
+use super::args::{Machines as Arguments, NewMachine};
+use super::output::{self, Machine, NOT_FOUND};
+use super::{NAME, inside};
+use crate::backend::command_line::runner::{Output, Program, RunError, last_words};
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::host::Host;
+
+/// The variables with which an installation of smolvm finds its own files.
+const VARIABLES: [&str; 2] = ["SMOLVM_LIB_DIR", "SMOLVM_AGENT_ROOTFS"];
+
+/// How long smolvm may take to write a configuration or to list machines.
+const QUICK: Duration = Duration::from_secs(60);
+
+/// How long a machine may take to start. The first start of a home unpacks smolvm's own system.
+const START: Duration = Duration::from_secs(180);
+
+/// How long smolvm may take to stop and delete a machine. It waits for the programs in it, which do not end by
+/// themselves, for up to ten seconds.
+const DELETE: Duration = Duration::from_secs(60);
+
+/// The number of lines of a machine's output from which an error is taken.
+const LOG_LINES: u32 = 20;
+
+/// The length limit in bytes of the folder of the machines. smolvm binds sockets in it, with up to 60 further bytes in
+/// their paths, and the kernel limits the path of a socket to 107 bytes.
+const FOLDER_MAX: usize = 47;
+
+/// The length limit in bytes of the path of a socket.
+const SOCKET_MAX: usize = 107;
+
+/// The machines of one home.
+#[derive(Debug)]
+pub(super) struct Machines {
+    /// The program `smolvm`.
+    pub(super) program: Program,
+    /// The folder that contains everything about the machines.
+    pub(super) folder: PathBuf,
+    /// The hash of the home.
+    home: String,
+    arguments: Arguments,
+}
+
+impl Machines {
+    /// The machines of this home. Their folder is in the home, or in the runtime folder if the home's path is long.
+    pub(super) fn new(host: &Host, runtime: &Path) -> Self {
+        let in_home = host.home.join(NAME);
+        let short = in_home.as_os_str().len() <= FOLDER_MAX;
+        let folder = if short { in_home } else { runtime.join(".m") };
+        let arguments = Arguments { state: folder.clone() };
+        Self { program: Program::new(host, NAME, &VARIABLES), folder, home: host.home_hash(), arguments }
+    }
+
+    /// Why the paths of this home cannot be used, if they are too long.
+    pub(super) fn too_long(&self) -> Option<String> {
+        let length = self.folder.as_os_str().as_bytes().len();
+        (length > FOLDER_MAX).then(|| {
+            format!(
+                "the path {} is too long for smolvm's sockets: it has {length} bytes, and {FOLDER_MAX} are possible",
+                self.folder.display()
+            )
+        })
+    }
+
+    /// The name of a bottle's machine.
+    pub(super) fn name(slug: &Slug) -> String {
+        format!("bottle-{slug}")
+    }
+
+    /// The hash of the home, as the machines' labels contain it.
+    pub(super) fn home(&self) -> String {
+        self.home.clone()
+    }
+
+    /// Lists the bottles that have a machine. Starts no program if there never was a machine.
+    ///
+    /// # Errors
+    /// [`BackendError`] when there are machines and smolvm does not list them.
+    pub(super) async fn list(&self) -> Result<Vec<(Slug, Machine)>, BackendError> {
+        if !self.exist() {
+            return Ok(Vec::new());
+        }
+        let output = match self.program.run(&self.arguments.list(), QUICK).await {
+            // Without the program, no machine can be used.
+            Err(RunError::Missing(_)) => return Ok(Vec::new()),
+            listed => listed.map_err(|error| explain("list the machines of smolvm", error))?,
+        };
+        let listed = output::machines(&output.stdout, &self.home).map_err(|error| {
+            BackendError::failed("cannot list the machines of smolvm: `smolvm machine ls` printed no list")
+                .because(error)
+        })?;
+        // A machine with another name is not one of this backend, whatever its labels are.
+        let own = listed.into_iter().filter_map(|machine| Some((machine.slug.clone()?, machine)));
+        Ok(own.filter(|(slug, machine)| machine.name == Self::name(slug)).collect())
+    }
+
+    /// Whether smolvm has files of machines here.
+    fn exist(&self) -> bool {
+        std::fs::read_dir(&self.folder).is_ok_and(|mut entries| {
+            entries.any(|entry| entry.is_ok_and(|entry| entry.file_name().as_bytes().starts_with(b".cache")))
+        })
+    }
+
+    /// Creates a machine, in place of one that a crashed start left.
+    ///
+    /// # Errors
+    /// [`BackendError`] when a path is too long, or smolvm refuses.
+    pub(super) async fn create(&self, new: &NewMachine) -> Result<(), BackendError> {
+        let longest = inside::longest_socket(new);
+        if longest > SOCKET_MAX {
+            return Err(BackendError::failed(format!(
+                "cannot start {}: the path of a socket has {longest} bytes, and {SOCKET_MAX} are possible",
+                new.slug
+            ))
+            .with_hint("set XDG_RUNTIME_DIR to a folder with a shorter path"));
+        }
+        if self.list().await?.iter().any(|(slug, _)| *slug == new.slug) {
+            self.delete(&new.slug).await?;
+        }
+        self.run(&format!("create the machine of {}", new.slug), &self.arguments.create(new), QUICK)
+            .await
+            .map(drop)
+    }
+
+    /// Starts a machine. Returns when its first process has been started.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it does not start.
+    pub(super) async fn start(&self, slug: &Slug) -> Result<(), BackendError> {
+        let name = Self::name(slug);
+        self.run(&format!("start the machine of {slug}"), &self.arguments.start(&name), START).await.map(drop)
+    }
+
+    /// The last line that the machine's first process wrote.
+    pub(super) async fn last_words(&self, slug: &Slug) -> Option<String> {
+        let logs = self.arguments.logs(&Self::name(slug), LOG_LINES);
+        let output = self.program.run(&logs, QUICK).await.ok()?;
+        Some(last_words(&output.stdout)).filter(|line| !line.is_empty())
+    }
+
+    /// Ends and deletes a machine. A missing one is no error.
+    ///
+    /// # Errors
+    /// [`BackendError`] when smolvm cannot delete it.
+    pub(super) async fn delete(&self, slug: &Slug) -> Result<(), BackendError> {
+        if !self.exist() {
+            return Ok(());
+        }
+        let deletion = self.arguments.delete(&Self::name(slug));
+        match self.program.run(&deletion, DELETE).await {
+            Err(error) if output::error(error.stderr()).is_some_and(|error| error.code == NOT_FOUND) => {
+                Ok(())
+            }
+            deleted => {
+                deleted.map(drop).map_err(|error| explain(&format!("delete the machine of {slug}"), error))
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        action: &str,
+        arguments: &[OsString],
+        within: Duration,
+    ) -> Result<Output, BackendError> {
+        self.program.run(arguments, within).await.map_err(|error| explain(action, error))
+    }
+}
+
+/// The error of a failed call. smolvm's own error replaces the last words of the program if it can be parsed.
+fn explain(action: &str, error: RunError) -> BackendError {
+    let message = format!("cannot {action}");
+    if let Some(error) = output::error(error.stderr()) {
+        let words = last_words(error.message.as_bytes());
+        return BackendError::failed(format!("{message}: {words} ({})", last_words(error.code.as_bytes())));
+    }
+    let hint = match &error {
+        RunError::Missing(_) => Some("install smolvm, and put it on your PATH".to_owned()),
+        RunError::Late { .. } => {
+            Some("`bottle cleanup` removes what the call left; then try again".to_owned())
+        }
+        _ => None,
+    };
+    let kind = match &error {
+        RunError::Missing(_) => BackendErrorKind::Unavailable,
+        _ => BackendErrorKind::Failed,
+    };
+    let error = BackendError::new(kind, message).because(error);
+    match hint {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}

@@ -1,0 +1,489 @@
+//! The smolvm backend. It runs each bottle in a virtual machine with a kernel of its own, through the program `smolvm`.
+//!
+//! ```text
+//!   host                                            machine, without a network
+//!     keeper ═══════════ exposed socket ══════════►   guest, pid 1 of a sandbox
+//!     bundle ◄────────── mounted sockets ──────────   its proxy's ports
+//!     layers: the image's copy, the workspace ─────   the same files, over virtiofs
+//!
+//!   args, output     build arguments and parse output, without side effects
+//!   command_line     runs `smolvm` (shared with other engines that are programs)
+//!   machines         creates, starts, lists, deletes machines
+//!   root, inside     the machine's own file system, and the paths in it
+//!   machine_entry    the first process in the machine: enters the sandbox of the linux backend
+//!   check            the findings of `bottle doctor`
+//! ```
+//! The bundle is the same host process as on the linux backend. The machine runs the sandbox of the linux backend, on a
+//! copy of the image: the machine's files are folders of the host, so that kept bottles, snapshots and restores are
+//! those of [`super::local`], and the program needs the machine only while a bottle runs. The machine itself is deleted
+//! at each end.
+//!
+//! smolvm's own network rules are not used: the machine has no network device, and the sandbox no network but loopback.
+//! The isolation probe tests both together. A sandbox cannot mount an overlay over the machine's shared folders, whose
+//! server refuses an operation that overlays need. Each bottle therefore gets a copy of its image.
+
+mod args;
+mod check;
+mod inside;
+pub mod machine_entry;
+mod machines;
+mod output;
+mod root;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::SecretText;
+use bottle_guest::{Limit, Limits};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use tokio::net::UnixListener;
+
+use self::args::{NewMachine, Socket, Volume};
+use self::check::Facts;
+use self::machine_entry::MachineSpec;
+use self::machines::Machines;
+use self::output::Machine;
+use super::linux::bottle_image;
+use super::linux::image::{Image, Images};
+use super::linux::spec::{ImageSpec, OwnFolders, SandboxSpec};
+use super::local::Scope;
+use super::local::labels::Role;
+use super::local::layers::{Kind, Layers};
+use super::local::roles::listen;
+use super::local::spawn_ipc::{Report, Starter};
+use super::memory::{self, PROCESSES, scratch};
+use super::{
+    Access, Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, KeptFiles, Launch,
+    Ledger, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots, Step,
+    run_blocking, static_program,
+};
+use crate::causes;
+use crate::host::Host;
+use crate::plan::{ImageSource, Plan, Renewal, Resources};
+
+/// The backend's name, and that of its program.
+const NAME: &str = "smolvm";
+
+/// The memory in bytes that the machine's kernel needs beside the bottle.
+const KERNEL_MEMORY: u64 = 192 << 20;
+
+/// The memory limit in bytes of a bottle whose plan sets none. The machine takes only what the bottle uses.
+const MEMORY: u64 = 8 << 30;
+
+/// How long the first process of a machine that starts may take to connect. It includes the start of the machine.
+const CONNECT: Duration = Duration::from_secs(200);
+
+/// The backend that runs bottles in smolvm's virtual machines.
+#[derive(Debug)]
+pub struct SmolvmBackend {
+    host: Host,
+    scope: Scope,
+    images: Images,
+    machines: Machines,
+}
+
+/// The sandbox of a bottle, either for its launch or to open its preserved files.
+struct Bottle<'a> {
+    slug: &'a Slug,
+    state: &'a Path,
+    ledger: &'a dyn Ledger,
+    limits: &'a Resources,
+    image: &'a Image,
+    /// `None` for a launch. A launch has a proxy and writable files.
+    access: Option<Access>,
+}
+
+impl SmolvmBackend {
+    /// Creates the backend for this home.
+    #[must_use]
+    pub fn new(host: &Host) -> Self {
+        let scope = Scope::smolvm(host);
+        let machines = Machines::new(host, &scope.runtime);
+        Self { host: host.clone(), scope, images: Images::new(host), machines }
+    }
+
+    /// Starts the machine of a bottle, and waits until its sandbox is ready. On failure, the machine is deleted.
+    async fn start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
+        let slug = bottle.slug;
+        bottle.ledger.record(Resource::new(slug, Role::Guest.kind(), Machines::name(slug)))?;
+        let started = self.try_start(bottle).await;
+        if started.is_err() {
+            // The error is ignored, because it would hide the failure of the start. Cleanup finds the machine.
+            let _ = self.machines.delete(slug).await;
+        }
+        started
+    }
+
+    async fn try_start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
+        let slug = bottle.slug;
+        let spec = MachineSpec {
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            sandbox: self.spec(bottle),
+        };
+        let setup = self.scope.runtime_folder(slug).folder().join("setup");
+        let listener = listen(&setup)?;
+        let listener = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
+        let listener = listener.map_err(|error| {
+            BackendError::failed(format!("cannot listen on {}", setup.display())).because(error)
+        })?;
+        self.machines.create(&self.new_machine(bottle, &setup).await?).await?;
+        tokio::try_join!(self.machines.start(slug), self.set_up(slug, &listener, &spec)).map(drop)
+    }
+
+    /// Sends the specification to the machine's first process, and waits until the sandbox is ready.
+    async fn set_up(
+        &self,
+        slug: &Slug,
+        listener: &UnixListener,
+        spec: &MachineSpec,
+    ) -> Result<(), BackendError> {
+        let failed = |why: String| {
+            BackendError::failed(format!("cannot set up the machine of {slug}"))
+                .because(io::Error::other(why))
+        };
+        let Ok(accepted) = tokio::time::timeout(CONNECT, listener.accept()).await else {
+            let words = self.machines.last_words(slug).await.map(|words| format!(": {words}"));
+            let within = CONNECT.as_secs();
+            return Err(failed(format!(
+                "its first process did not answer within {within} s{}",
+                words.unwrap_or_default()
+            )));
+        };
+        let stream = accepted.and_then(|(stream, _)| stream.into_std()).and_then(|stream| {
+            stream.set_nonblocking(false)?;
+            Ok(stream)
+        });
+        let starter = stream.and_then(|stream| Starter::send(stream, spec, &[]));
+        let mut starter = starter.map_err(|error| failed(causes::one_line(&error)))?;
+        let reports = async {
+            loop {
+                match starter.next_report().await.map_err(|error| failed(causes::one_line(&error)))? {
+                    Some(Report::Started { .. }) => {}
+                    Some(Report::Ready) => return Ok(()),
+                    Some(Report::Failed(failure)) => {
+                        let error = BackendError::failed(format!("cannot set up the bottle {slug}"));
+                        return Err(error.because(failure));
+                    }
+                    Some(Report::AwaitsIds) => return Err(failed("it asked for ids".to_owned())),
+                    None => {
+                        let words = self.machines.last_words(slug).await;
+                        return Err(failed(words.unwrap_or_else(|| "its first process ended".to_owned())));
+                    }
+                }
+            }
+        };
+        reports.await
+    }
+
+    async fn new_machine(&self, bottle: &Bottle<'_>, setup: &Path) -> Result<NewMachine, BackendError> {
+        let running = self.host.program.clone();
+        let find = move || static_program::find(&running, architecture(), "the machines of smolvm");
+        let program = run_blocking(find).await??;
+        let runtime_folder = self.scope.runtime_folder(bottle.slug);
+        let mut mounted = vec![Socket { host: setup.to_owned(), inside: inside::SETUP.to_owned() }];
+        if bottle.access.is_none() {
+            mounted.extend(inside::proxy_sockets(&runtime_folder.proxy()));
+        }
+        let layers = self.scope.layers_in(bottle.state);
+        Ok(NewMachine {
+            name: Machines::name(bottle.slug),
+            home: self.machines.home(),
+            slug: bottle.slug.clone(),
+            root: root::make(&self.machines.folder, program).await?,
+            cpus: cpus(bottle.limits.cpus),
+            memory: machine_memory(bottle.limits) >> 20,
+            volumes: vec![Volume {
+                host: layers.folder().to_owned(),
+                inside: inside::LAYERS,
+                // The sandbox mounts the files read-only, after it has written the files of this launch.
+                read_only: false,
+            }],
+            mounted,
+            exposed: Socket { host: runtime_folder.guest_socket(), inside: inside::GUEST.to_owned() },
+            command: vec![inside::PROGRAM.into(), machine_entry::FLAG.into()],
+        })
+    }
+
+    /// The sandbox in the machine. Its paths are those in the machine.
+    fn spec(&self, bottle: &Bottle<'_>) -> SandboxSpec {
+        let Bottle { slug, limits, image, access, .. } = *bottle;
+        let digest = Sha256::digest(format!("machine {}/{slug}", self.scope.label));
+        let memory = machine_memory(limits);
+        SandboxSpec {
+            hostname: slug.to_string(),
+            machine_id: hex::encode(&digest[..16]),
+            outside_id: None,
+            own: Some(OwnFolders {
+                home: None,
+                workspace: Path::new(inside::LAYERS).join(Layers::WORKSPACE),
+                // A bottle that is only opened has no proxy.
+                proxy: access.is_none().then(|| inside::PROXY.into()),
+                read_only: access == Some(Access::Read),
+            }),
+            image: Some(ImageSpec { root: None, layers: inside::LAYERS.into(), inside: image.inside() }),
+            exposed: Vec::new(),
+            processes: limits.pids.unwrap_or(PROCESSES),
+            nested: limits.nested,
+            limits: guest_limits(limits, image),
+            groups: Vec::new(),
+            scratch: scratch(limits.disk).min(memory / 2),
+        }
+    }
+
+    /// Copies the image into the layers of a bottle that has no copy yet.
+    async fn copy_image(&self, image: &Image, layers: &Layers) -> Result<(), BackendError> {
+        match layers.kind() {
+            Some(Kind::Copy) => Ok(()),
+            _ => bottle_image::copy(image, layers, None).await,
+        }
+    }
+}
+
+/// The number of processors of a machine: the limit in thousandths of a processor, or all of this host.
+fn cpus(limit: Option<u32>) -> u32 {
+    let all =
+        || std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
+    limit.map_or_else(all, |limit| limit.div_ceil(1000)).max(1)
+}
+
+/// The memory of a bottle in bytes.
+fn bottle_memory(limits: &Resources) -> u64 {
+    limits.memory.unwrap_or_else(|| memory::default_max().min(MEMORY))
+}
+
+/// The memory of a bottle's machine in bytes.
+fn machine_memory(limits: &Resources) -> u64 {
+    bottle_memory(limits).saturating_add(KERNEL_MEMORY)
+}
+
+/// The limits that the guest enforces by polling. The guest stops a bottle at its limit of memory before the machine's
+/// kernel, which also needs memory, kills programs of it.
+fn guest_limits(asked: &Resources, image: &Image) -> Limits {
+    Limits {
+        memory: Some(Limit { bytes: bottle_memory(asked), asked: asked.memory.is_some() }),
+        disk: asked.disk.map(|bytes| Limit { bytes, asked: true }),
+        folders: vec!["/".into()],
+        // The limit does not count the image.
+        given: asked.disk.map_or(0, |_| bottle_guest::use_of_disk(&image.root)),
+    }
+}
+
+/// This machine's processor, as container engines spell it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The error for a plan without an image.
+fn needs_image(why: &str) -> BackendError {
+    BackendError::unsupported(
+        format!("the smolvm backend runs a bottle only on an image in $BOTTLE_HOME, and {why}"),
+        "name a folder or a `docker save` archive in $BOTTLE_HOME as `agent_provider.image`, or use another backend",
+    )
+}
+
+#[async_trait]
+impl Backend for SmolvmBackend {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { isolates: true, snapshot: true, live_commit: true, pause: false, commit_pauses: false }
+    }
+
+    async fn check(&self) -> Check {
+        let mut findings = Facts::read(&self.machines.program).await.findings();
+        if let Some(what) = self.machines.too_long() {
+            let fix = "set XDG_RUNTIME_DIR or BOTTLE_HOME to a folder with a shorter path".to_owned();
+            findings.push(Finding { what, fix });
+        }
+        let running = self.host.program.clone();
+        let find = move || static_program::find(&running, architecture(), "the machines of smolvm");
+        match run_blocking(find).await.flatten() {
+            Ok(_) => {}
+            Err(error) => findings.push(Finding {
+                what: error.one_line(),
+                fix: error.hint.unwrap_or_else(|| "use another backend".to_owned()),
+            }),
+        }
+        Check { usable: findings.is_empty(), uses: None, findings }
+    }
+
+    fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
+        if plan.renewal != Renewal::default() {
+            return Err(needs_image("`--pull` and `--rebuild` ask for another one"));
+        }
+        if let Some(asked) = bottle_image::needs_engine(&plan.image) {
+            return Err(needs_image(&asked));
+        }
+        if !matches!(plan.image, ImageSource::Path(_)) {
+            return Err(needs_image("the bottle manifest names none"));
+        }
+        let part = plan.resources.cpus.is_some_and(|cpus| cpus % 1000 != 0);
+        if part {
+            return Err(BackendError::unsupported(
+                "a virtual machine has whole processors, and `resources.cpus` is a fraction",
+                "set `cpus` to a whole number, or use another backend",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl super::Images for SmolvmBackend {
+    async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
+        let ImageSource::Path(path) = &plan.image else {
+            return Err(needs_image("the bottle manifest names none"));
+        };
+        let polled = plan
+            .resources
+            .disk
+            .map(|_| "`disk` is only polled: fast growth can exceed it briefly".to_owned());
+        Ok(Preview { limits: polled.into_iter().collect(), ..self.images.preview(path).await? })
+    }
+
+    async fn prepare(
+        &self,
+        plan: &Plan,
+        _: &BTreeMap<String, SecretText>,
+        progress: &ProgressSink<Step>,
+    ) -> Result<Prepared, BackendError> {
+        let ImageSource::Path(path) = &plan.image else {
+            return Err(needs_image("the bottle manifest names none"));
+        };
+        let (info, notes) = self.images.prepare(path, progress).await?;
+        Ok(Prepared { inside: Some(info), notes, ..Prepared::default() })
+    }
+}
+
+#[async_trait]
+impl Lifecycle for SmolvmBackend {
+    async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
+        // The copy of the image replaces the empty folder of changes.
+        self.scope.make_folders(launch, Kind::Upper, None)
+    }
+
+    async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
+        self.scope.start_bundle(launch, None).await
+    }
+
+    async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
+        let slug = &launch.plan.identity.slug;
+        self.scope.fill_layers(launch, None, ProgressSink::discard()).await?;
+        let layers = self.scope.layers_in(launch.state);
+        let image = bottle_image::under(&self.images, launch, &layers, prepared)?;
+        let image = image.ok_or_else(|| needs_image("the bottle has none"))?;
+        self.copy_image(&image, &layers).await?;
+        let (state, ledger, limits) = (launch.state, launch.ledger, &launch.plan.resources);
+        self.start(&Bottle { slug, state, ledger, limits, image: &image, access: None }).await
+    }
+
+    async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
+        let KeptFiles { slug, state, ledger, sandbox, access } = *kept;
+        self.scope.make_runtime_folder(kept)?;
+        let layers = self.scope.layers_in(state);
+        let image = bottle_image::of_kept(&self.images, slug, &layers)?;
+        let image = image.ok_or_else(|| needs_image("the bottle has none"))?;
+        self.copy_image(&image, &layers).await?;
+        let limits = &sandbox.limits;
+        self.start(&Bottle { slug, state, ledger, limits, image: &image, access: Some(access) }).await
+    }
+
+    async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
+        self.scope.connect_bundle(slug).await
+    }
+
+    async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
+        self.scope.connect_guest(slug).await
+    }
+
+    async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
+        let machines = self.machines.list().await?;
+        let machine =
+            |(slug, machine): (Slug, Machine)| Resource::new(&slug, Role::Guest.kind(), machine.name);
+        let mut all: Vec<Resource> = machines.into_iter().map(machine).collect();
+        all.extend(self.scope.enumerate().await?);
+        Ok(all)
+    }
+
+    async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
+        self.scope.holds_work(slug, since).await
+    }
+
+    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
+        self.scope.kept_workspace(slug)
+    }
+
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        let is_machine = |resource: &&Resource| {
+            resource.kind == Role::Guest.kind() && resource.id == Machines::name(&resource.slug)
+        };
+        let (machines, rest): (Vec<&Resource>, Vec<&Resource>) = resources.iter().partition(is_machine);
+        let mut failures = Vec::new();
+        for machine in machines {
+            if let Err(error) = self.machines.delete(&machine.slug).await {
+                failures.push(error.one_line());
+            }
+        }
+        // A machine that could not be deleted still uses the bottle's files and sockets.
+        if failures.is_empty() {
+            let rest: Vec<Resource> = rest.into_iter().cloned().collect();
+            return self.scope.remove(&rest).await;
+        }
+        BackendError::all(&failures)
+    }
+}
+
+#[async_trait]
+impl Snapshots for SmolvmBackend {
+    async fn freeze(
+        &self,
+        slug: &Slug,
+        new: &NewSnapshot,
+        progress: ProgressSink,
+    ) -> Result<Frozen, BackendError> {
+        self.scope.freeze(slug, new, progress).await
+    }
+
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
+        self.scope.snapshots().await
+    }
+
+    async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
+        self.scope.remove_snapshot(snapshot).await
+    }
+
+    fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
+        self.scope.export_command(snapshot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_whole_processors_and_memory_for_its_kernel() {
+        for (limit, expected) in [(Some(1000), 1), (Some(1500), 2), (Some(2000), 2), (Some(0), 1)] {
+            assert_eq!(cpus(limit), expected, "{limit:?}");
+        }
+        assert!(cpus(None) >= 1);
+        let asked = Resources { memory: Some(1 << 30), ..Resources::default() };
+        assert_eq!(machine_memory(&asked), (1 << 30) + KERNEL_MEMORY);
+        let none = Resources::default();
+        assert!(machine_memory(&none) <= MEMORY + KERNEL_MEMORY);
+        let endless = Resources { memory: Some(u64::MAX), ..Resources::default() };
+        assert_eq!(machine_memory(&endless), u64::MAX);
+    }
+}
