@@ -20,6 +20,7 @@
 #[cfg(target_os = "linux")]
 pub(crate) mod command_line;
 pub mod docker;
+mod elf;
 mod error;
 #[cfg(all(feature = "test-parts", target_os = "linux"))]
 pub mod fake;
@@ -38,6 +39,7 @@ pub mod registry;
 #[cfg(target_os = "linux")]
 pub mod smolvm;
 mod snapshot;
+mod static_program;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ mod broken;
 mod coverage;
 mod dist;
 // The program uses the same rules to check the program that it puts into containers.
-#[path = "../../src/backend/docker/images/elf.rs"]
+#[path = "../../src/backend/elf.rs"]
 #[allow(dead_code, reason = "the product asks more of it")]
 mod elf;
 mod layers;

@@ -16,13 +16,13 @@ use super::context::IGNORE_FILE;
 use super::dockerfile::Dockerfile;
 use super::logins::Login;
 use super::output::Output;
-use super::program::Program;
 use super::recipe::Recipe;
 use super::unused::{IMAGE, STEP};
 use super::upload::Unread;
 use super::{IMAGE_LABEL, buildkit, failed, logins};
 use crate::backend::docker::engine::EngineError;
 use crate::backend::docker::listing;
+use crate::backend::static_program::Program;
 use crate::backend::{BackendError, ProgressSink, Step, Unused};
 use crate::host::Host;
 

@@ -21,7 +21,6 @@ mod buildkit;
 mod context;
 mod dockerfile;
 mod dockerfile_diff;
-mod elf;
 mod ignored;
 mod image_facts;
 mod load;
@@ -29,7 +28,6 @@ mod logins;
 mod output;
 mod owner_label;
 mod preview;
-mod program;
 mod pull;
 mod recipe;
 mod recipes;
@@ -56,7 +54,6 @@ use tokio::sync::OnceCell;
 use self::adopt::Ready;
 use self::build::BuildRequest;
 use self::image_facts::Facts;
-use self::program::Program;
 use self::recipe::Recipe;
 use self::recipes::{BUILD_HINT, SIDECARS_NAME};
 use self::sources::OwnDockerfile;
@@ -65,6 +62,7 @@ use crate::backend::docker::engine::{EngineError, REMOVED_HINT};
 pub use crate::backend::image::account::Account;
 use crate::backend::image::build_lock::{self, BuildLock};
 use crate::backend::image::config;
+use crate::backend::static_program::{self, Program};
 use crate::backend::{BackendError, ProgressSink, Step, Unused};
 use crate::host::Host;
 use crate::plan::{ImageSource, Plan};
@@ -317,7 +315,8 @@ impl Images {
         let program = self.program.get_or_try_init(|| async {
             let architecture = self.architecture().await?.to_owned();
             let running = self.host.program.clone();
-            let found = tokio::task::spawn_blocking(move || program::find(&running, &architecture)).await;
+            let find = move || static_program::find(&running, &architecture, "containers of this engine");
+            let found = tokio::task::spawn_blocking(find).await;
             found.map_err(|error| BackendError::failed("cannot read the program").because(error))?
         });
         program.await

@@ -7,9 +7,9 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::image_facts::Facts;
-use super::program::Program;
 use super::recipe::Recipe;
 use crate::backend::image::hash::Hash;
+use crate::backend::static_program::Program;
 use crate::manifest::provider::Template;
 
 const TOOLS_DOCKERFILE: &str = include_str!("../../../../Dockerfile.tools");

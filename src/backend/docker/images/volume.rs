@@ -19,11 +19,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rand::RngExt as _;
 
-use super::program::Program;
 use super::scratch_container::ScratchContainer;
 use super::unused::{VOLUME, remove_one};
 use super::{failed, is_missing, owner_label, recipe};
 use crate::backend::docker::names::foreign_volume;
+use crate::backend::static_program::Program;
 use crate::backend::{BackendError, Unused};
 
 /// The marker's label that contains the name of the filled volume.

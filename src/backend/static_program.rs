@@ -1,4 +1,4 @@
-//! Finds the program that runs in containers: a static Linux binary, the same for the guest and the bundle.
+//! Finds the program that runs in containers and virtual machines: a static Linux binary, the same for each role.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,11 +13,11 @@ use crate::backend::BackendError;
 /// The size limit of a program in bytes. Builds of this program are smaller; a larger file is refused.
 const PROGRAM_MAX: u64 = 512 << 20;
 
-/// The program that runs in containers.
+/// The program that runs in containers and virtual machines.
 #[derive(Debug, Clone)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// The program's build id in hexadecimal.
-    pub(super) id: String,
+    pub(crate) id: String,
     path: PathBuf,
 }
 
@@ -26,9 +26,9 @@ impl Program {
     ///
     /// # Errors
     /// [`BackendError`] when the file has changed since it was found.
-    pub(super) fn bytes(&self) -> Result<Bytes, BackendError> {
+    pub(crate) fn bytes(&self) -> Result<Bytes, BackendError> {
         let wrong = |why: String| {
-            BackendError::failed(format!("the program for containers, {}, {why}", self.path.display()))
+            BackendError::failed(format!("the program for bottles, {}, {why}", self.path.display()))
         };
         let read = |error: io::Error| wrong(format!("cannot be read: {error}"));
         let file = File::open(&self.path).map_err(read)?;
@@ -42,11 +42,12 @@ impl Program {
 }
 
 /// The program for an engine of this processor architecture. It is the running program if that is a static Linux
-/// program, otherwise a file at a path where a release or `cargo xtask dist` puts it.
+/// program, otherwise a file at a path where a release or `cargo xtask dist` puts it. `place` says in messages where
+/// the program would run.
 ///
 /// # Errors
 /// [`BackendError`] that names every path tried, with a hint on how to build the program.
-pub(super) fn find(running: &Path, architecture: &str) -> Result<Program, BackendError> {
+pub(crate) fn find(running: &Path, architecture: &str, place: &str) -> Result<Program, BackendError> {
     let mut rejected = Vec::new();
     for path in candidates(running, architecture) {
         match take(&path, running, architecture) {
@@ -54,10 +55,8 @@ pub(super) fn find(running: &Path, architecture: &str) -> Result<Program, Backen
             Err(why) => rejected.push(format!("{} {why}", path.display())),
         }
     }
-    let message = format!(
-        "there is no static Linux program for containers of this engine ({architecture}): {}",
-        rejected.join("; ")
-    );
+    let message =
+        format!("there is no static Linux program for {place} ({architecture}): {}", rejected.join("; "));
     Err(BackendError::unavailable(
         message,
         "`cargo xtask dist` makes it, as dist/bottle in the checkout; for another processor: `--target`",
@@ -148,7 +147,7 @@ mod tests {
             for (index, (path, machine)) in others.iter().enumerate() {
                 put(root.path(), path, &elf(*machine, u8::try_from(index).expect("few")));
             }
-            let found = find(&running, "amd64").expect("a program");
+            let found = find(&running, "amd64", "tests").expect("a program");
             assert_eq!(
                 found.bytes().expect("read"),
                 std::fs::read(root.path().join(taken)).expect("read"),
@@ -161,8 +160,8 @@ mod tests {
     fn uses_the_running_program_when_it_is_static() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let running = put(root.path(), "bin/bottle", &elf(62, 1));
-        assert_eq!(find(&running, "amd64").expect("itself").bytes().expect("read"), elf(62, 1));
-        let error = find(&running, "arm64").expect_err("another processor");
+        assert_eq!(find(&running, "amd64", "tests").expect("itself").bytes().expect("read"), elf(62, 1));
+        let error = find(&running, "arm64", "tests").expect_err("another processor");
         assert!(error.message.contains("bin/bottle is for amd64"), "{error}");
         assert!(error.message.contains("bottle-linux is not there"), "{error}");
         assert!(error.hint.is_some_and(|hint| hint.contains("cargo xtask dist")));
@@ -172,14 +171,14 @@ mod tests {
     fn sends_a_program_only_while_it_is_the_one_that_was_found() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let running = put(root.path(), "bin/bottle", &elf(62, 1));
-        let found = find(&running, "amd64").expect("itself");
+        let found = find(&running, "amd64", "tests").expect("itself");
         assert_eq!(found.id, "01");
         std::fs::write(&running, elf(62, 2)).expect("written");
         let error = found.bytes().expect_err("it is another one").message;
         assert!(error.contains("bin/bottle, was replaced"), "{error}");
-        assert_eq!(find(&running, "amd64").expect("itself").id, "02");
+        assert_eq!(find(&running, "amd64", "tests").expect("itself").id, "02");
         std::fs::write(&running, &elf(62, 2)[..64]).expect("written");
-        let error = find(&running, "amd64").expect_err("no identity").message;
+        let error = find(&running, "amd64", "tests").expect_err("no identity").message;
         assert!(error.contains("bin/bottle is truncated"), "{error}");
     }
 
@@ -189,10 +188,10 @@ mod tests {
         let running = put(root.path(), "target/debug/bottle", b"#!/bin/sh\n");
         let dist = put(root.path(), "dist/bottle", &elf(62, 1));
         std::fs::set_permissions(&dist, std::fs::Permissions::from_mode(0o777)).expect("mode");
-        let error = find(&running, "amd64").expect_err("writable by others").message;
+        let error = find(&running, "amd64", "tests").expect_err("writable by others").message;
         assert!(error.contains("dist/bottle belongs to another user or is writable by others"), "{error}");
         // The folder is not called `target`, so it does not identify a checkout.
         let elsewhere = put(root.path(), "opt/debug/bottle", b"#!/bin/sh\n");
-        assert!(!find(&elsewhere, "amd64").expect_err("no checkout").message.contains("writable"));
+        assert!(!find(&elsewhere, "amd64", "tests").expect_err("no checkout").message.contains("writable"));
     }
 }
