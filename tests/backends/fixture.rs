@@ -1,6 +1,7 @@
 //! A backend with a temporary home, and bottles in that home.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -48,6 +49,9 @@ const ALL: [(&str, &str); 5] = [
 
 /// The environment variable that selects the backends to test, separated by commas. Without it, all are tested.
 const SELECTED: &str = "BOTTLE_TEST_BACKENDS";
+
+/// The variables of this process that a backend sees if it is driven by a program.
+const ENGINE: [&str; 4] = ["PATH", "HOME", "SMOLVM_LIB_DIR", "SMOLVM_AGENT_ROOTFS"];
 
 /// The name, in its home, of the small image that [`Fixture::in_image`] uses.
 const IMAGE: &str = "small";
@@ -106,8 +110,14 @@ impl Fixture {
     /// Creates a fixture for this backend with a new home.
     pub(crate) fn new(name: &str, env: &[(&str, &str)]) -> Self {
         let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
+        let mut env: BTreeMap<OsString, OsString> =
+            env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        if name == "smolvm" {
+            // The backend finds its program with the environment.
+            env.extend(std::env::vars_os().filter(|(name, _)| ENGINE.iter().any(|known| name == *known)));
+        }
         let host = Host {
-            env: env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            env,
             cwd: "/".into(),
             home: folder.path().join("home"),
             user_home: folder.path().join("user"),
@@ -134,6 +144,11 @@ impl Fixture {
     /// Whether the bottles run on an image and can therefore change their system files.
     pub(crate) fn is_in_image(&self) -> bool {
         self.unpacked.is_some()
+    }
+
+    /// Whether each bottle has a kernel of its own.
+    pub(crate) fn is_machine(&self) -> bool {
+        self.name() == "smolvm"
     }
 
     /// Writes the home's `settings.yml`.

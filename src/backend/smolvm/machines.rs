@@ -199,3 +199,123 @@ fn explain(action: &str, error: RunError) -> BackendError {
         None => error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A home whose `smolvm` is this shell script. `$2` is the verb.
+    fn machines(script: Option<&str>) -> (tempfile::TempDir, Machines) {
+        let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
+        if let Some(script) = script {
+            let program = folder.path().join(NAME);
+            fs::write(
+                &program,
+                format!("#!/bin/sh\necho \"$*\" >> {}/calls\n{script}\n", folder.path().display()),
+            )
+            .expect("written");
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
+        }
+        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        let host = Host {
+            env: [("PATH".into(), path.into())].into(),
+            cwd: "/".into(),
+            home: folder.path().join("home"),
+            user_home: folder.path().into(),
+            runtime: folder.path().join("run"),
+            program: "/bottle".into(),
+        };
+        let machines = Machines::new(&host, &host.runtime);
+        fs::create_dir_all(machines.folder.join(".cache")).expect("smolvm's files");
+        (folder, machines)
+    }
+
+    fn slug() -> Slug {
+        "a-1".parse().expect("slug")
+    }
+
+    #[tokio::test]
+    async fn without_smolvm_there_are_no_machines_and_a_call_names_it() {
+        let (_folder, machines) = machines(None);
+        assert_eq!(machines.list().await.expect("listed"), []);
+        let error = machines.start(&slug()).await.expect_err("missing");
+        assert_eq!(error.kind, BackendErrorKind::Unavailable);
+        assert_eq!(error.one_line(), "cannot start the machine of a-1: `smolvm` is not installed");
+    }
+
+    #[tokio::test]
+    async fn lists_only_machines_with_the_name_and_the_labels_of_a_bottle() {
+        let (folder, machines) = machines(Some(r#"cat "$(dirname "$0")/list""#));
+        let hash = machines.home();
+        let machine = |name: &str, home: &str, slug: &str| {
+            let labels = format!(r#"{{"bottle.home":"{home}","bottle.slug":"{slug}"}}"#);
+            format!(r#"{{"name":"{name}","state":"running","labels":{labels}}}"#)
+        };
+        let list = [
+            machine("bottle-a-1", &hash, "a-1"),
+            machine("other", &hash, "a-2"),
+            machine("bottle-a-3", "ffffffff", "a-3"),
+        ];
+        fs::write(folder.path().join("list"), format!("[{}]", list.join(","))).expect("written");
+        let listed = machines.list().await.expect("listed");
+        assert_eq!(listed.iter().map(|(slug, _)| slug.as_str()).collect::<Vec<_>>(), ["a-1"]);
+    }
+
+    #[tokio::test]
+    async fn garbage_in_place_of_a_list_is_an_error() {
+        for script in
+            ["echo 'warning: a new version'; echo '[]'", "printf '\\033[31m\\377'", "true", "echo '{}'"]
+        {
+            let (_folder, machines) = machines(Some(script));
+            let error = machines.list().await.expect_err(script).one_line();
+            assert!(error.starts_with("cannot list the machines of smolvm: "), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_among_progress_is_shown_with_its_code() {
+        let script = r#"yes 'unpacking 1s' | head -5000 >&2
+            echo '{"error":{"code":"SMOLVM_ERROR","message":"the disk is full"}}' >&2; exit 1"#;
+        let (_folder, machines) = machines(Some(script));
+        let error = machines.start(&slug()).await.expect_err("failed");
+        assert_eq!(error.one_line(), "cannot start the machine of a-1: the disk is full (SMOLVM_ERROR)");
+        let (_folder, usage) =
+            self::machines(Some("echo \"error: unexpected argument '--label'\" >&2; exit 2"));
+        let error = usage.start(&slug()).await.expect_err("failed").one_line();
+        assert!(error.contains("(exit 2): error: unexpected argument"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_missing_machine_is_deleted_and_another_failure_is_not_hidden() {
+        let missing = r#"echo '{"error":{"code":"NOT_FOUND","message":"vm not found"}}' >&2; exit 1"#;
+        let (folder, machines) = machines(Some(missing));
+        machines.delete(&slug()).await.expect("already deleted");
+        let calls = fs::read_to_string(folder.path().join("calls")).expect("called");
+        assert!(calls.contains("machine delete") && calls.contains("--name bottle-a-1 --force"), "{calls}");
+        let (_folder, busy) = self::machines(Some("echo busy >&2; exit 1"));
+        let error = busy.delete(&slug()).await.expect_err("failed").one_line();
+        assert_eq!(error, "cannot delete the machine of a-1: `smolvm machine delete` failed (exit 1): busy");
+    }
+
+    #[test]
+    fn a_long_home_moves_the_machines_to_the_runtime_folder() {
+        let (_folder, machines) = machines(None);
+        assert!(machines.folder.ends_with("home/smolvm") && machines.too_long().is_none());
+        let host = |home: &str| Host {
+            env: Default::default(),
+            cwd: "/".into(),
+            home: home.into(),
+            user_home: "/".into(),
+            runtime: "/run/b".into(),
+            program: "/bottle".into(),
+        };
+        let long = format!("/home/{}", "x".repeat(60));
+        let moved = Machines::new(&host(&long), Path::new("/run/b/.vm"));
+        assert!(moved.folder == Path::new("/run/b/.vm/.m") && moved.too_long().is_none());
+        let both = Machines::new(&host(&long), Path::new(&long));
+        assert!(both.too_long().is_some_and(|why| why.contains("47 are possible")));
+    }
+}

@@ -107,6 +107,13 @@ impl SmolvmBackend {
         Self { host: host.clone(), scope, images: Images::new(host), machines }
     }
 
+    /// The program that runs in the machines.
+    async fn program(&self) -> Result<static_program::Program, BackendError> {
+        let running = self.host.program.clone();
+        let find = move || static_program::find(&running, architecture(), "the machines of smolvm");
+        run_blocking(find).await?
+    }
+
     /// Starts the machine of a bottle, and waits until its sandbox is ready. On failure, the machine is deleted.
     async fn start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
         let slug = bottle.slug;
@@ -182,9 +189,7 @@ impl SmolvmBackend {
     }
 
     async fn new_machine(&self, bottle: &Bottle<'_>, setup: &Path) -> Result<NewMachine, BackendError> {
-        let running = self.host.program.clone();
-        let find = move || static_program::find(&running, architecture(), "the machines of smolvm");
-        let program = run_blocking(find).await??;
+        let program = self.program().await?;
         let runtime_folder = self.scope.runtime_folder(bottle.slug);
         let mut mounted = vec![Socket { host: setup.to_owned(), inside: inside::SETUP.to_owned() }];
         if bottle.access.is_none() {
@@ -307,14 +312,12 @@ impl Backend for SmolvmBackend {
             let fix = "set XDG_RUNTIME_DIR or BOTTLE_HOME to a folder with a shorter path".to_owned();
             findings.push(Finding { what, fix });
         }
-        let running = self.host.program.clone();
-        let find = move || static_program::find(&running, architecture(), "the machines of smolvm");
-        match run_blocking(find).await.flatten() {
-            Ok(_) => {}
-            Err(error) => findings.push(Finding {
-                what: error.one_line(),
-                fix: error.hint.unwrap_or_else(|| "use another backend".to_owned()),
-            }),
+        // The search for the program lists many paths, which would hide the other findings.
+        if findings.is_empty()
+            && let Err(error) = self.program().await
+        {
+            let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
+            findings.push(Finding { what: error.one_line(), fix });
         }
         Check { usable: findings.is_empty(), uses: None, findings }
     }
