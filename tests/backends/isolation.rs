@@ -177,6 +177,8 @@ async fn the_agent_cannot_read_pid_1() {
         let label = lines.next().expect("a command line");
         if fixture.name() == "docker" {
             assert!(label.starts_with("/run/bottle/bin/bottle __contained-guest {\"by-socket\""), "{label}");
+        } else if fixture.is_machine() {
+            assert_eq!(label.trim_end(), "/bottle __machine");
         } else {
             assert!(label.starts_with("bottle __guest ") && label.trim_end().ends_with(" closed"), "{label}");
         }

@@ -60,7 +60,7 @@ use super::memory::{self, PROCESSES, scratch};
 use super::{
     Access, Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, KeptFiles, Launch,
     Ledger, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots, Step,
-    run_blocking, static_program,
+    Unused, run_blocking, static_program,
 };
 use crate::causes;
 use crate::host::Host;
@@ -307,7 +307,8 @@ impl Backend for SmolvmBackend {
     }
 
     async fn check(&self) -> Check {
-        let mut findings = Facts::read(&self.machines.program).await.findings();
+        let facts = Facts::read(&self.machines.program).await;
+        let mut findings = facts.findings();
         if let Some(what) = self.machines.too_long() {
             let fix = "set XDG_RUNTIME_DIR or BOTTLE_HOME to a folder with a shorter path".to_owned();
             findings.push(Finding { what, fix });
@@ -319,7 +320,8 @@ impl Backend for SmolvmBackend {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
             findings.push(Finding { what: error.one_line(), fix });
         }
-        Check { usable: findings.is_empty(), uses: None, findings }
+        let uses = facts.version.ok().map(|version| format!("smolvm {version}"));
+        Check { usable: findings.is_empty(), uses, findings }
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
@@ -367,6 +369,27 @@ impl super::Images for SmolvmBackend {
         };
         let (info, notes) = self.images.prepare(path, progress).await?;
         Ok(Prepared { inside: Some(info), notes, ..Prepared::default() })
+    }
+
+    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
+        // The linux backend lists the images, which both backends share. Without a program, no build is the current one.
+        let Ok(program) = self.program().await else { return Ok(Vec::new()) };
+        root::unused(&self.machines.folder, &program.id).map_err(|error| {
+            BackendError::failed("cannot list the root file systems of the machines").because(error)
+        })
+    }
+
+    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
+        // A machine of an earlier build may run.
+        if !self.machines.list().await?.is_empty() {
+            return Ok(Vec::new());
+        }
+        for one in &unused {
+            root::remove(&self.machines.folder, &one.id).map_err(|error| {
+                BackendError::failed("cannot remove a root file system of the machines").because(error)
+            })?;
+        }
+        Ok(unused)
     }
 }
 

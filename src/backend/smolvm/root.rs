@@ -11,10 +11,17 @@ use std::path::{Path, PathBuf};
 use super::inside;
 use crate::backend::local::layers::remove_tree;
 use crate::backend::static_program::Program;
-use crate::backend::{BackendError, run_blocking};
+use crate::backend::{BackendError, Unused, run_blocking};
+use crate::host::process::ProcessId;
 
 /// The name prefix of a root file system in the folder of the machines. The program's build id follows.
 const PREFIX: &str = "root-";
+
+/// The name prefix of one that is being made. The id of the process that makes it follows.
+const NEW_PREFIX: &str = ".new-";
+
+/// The [`Unused::kind`] of a root file system.
+pub(super) const KIND: &str = "machine-root";
 
 /// Returns the root file system for this program. Creates it if it is missing.
 ///
@@ -36,9 +43,51 @@ pub(super) async fn make(machines: &Path, program: Program) -> Result<PathBuf, B
     Ok(folder)
 }
 
+/// Lists root file systems for other builds of the program than `current`, and those that killed starts left.
+///
+/// # Errors
+/// When the folder of the machines cannot be read.
+pub(super) fn unused(machines: &Path, current: &str) -> io::Result<Vec<Unused>> {
+    let entries = match fs::read_dir(machines) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut unused = Vec::new();
+    for entry in entries {
+        let Ok(id) = entry?.file_name().into_string() else { continue };
+        let why = if let Some(build) = id.strip_prefix(PREFIX) {
+            if build == current {
+                continue;
+            }
+            "belongs to another build of bottle"
+        } else if let Some(pid) = id.strip_prefix(NEW_PREFIX).and_then(|pid| pid.parse().ok()) {
+            if ProcessId::of(pid)?.is_some() {
+                continue;
+            }
+            "was being made by a start that was killed"
+        } else {
+            continue;
+        };
+        unused.push(Unused { kind: KIND.to_owned(), id, why: why.to_owned(), bytes: None });
+    }
+    Ok(unused)
+}
+
+/// Removes one that [`unused`] listed.
+///
+/// # Errors
+/// When it cannot be removed, or is none of those.
+pub(super) fn remove(machines: &Path, id: &str) -> io::Result<()> {
+    let plain = (id.starts_with(PREFIX) || id.starts_with(NEW_PREFIX)) && !id.contains('/');
+    if !plain {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{id:?} is no root file system")));
+    }
+    remove_tree(&machines.join(id))
+}
+
 /// Creates the folder atomically. Another start may create it at the same time.
 fn fill(folder: &Path, program: &[u8]) -> io::Result<()> {
-    let new = folder.with_file_name(format!(".new-{}", std::process::id()));
+    let new = folder.with_file_name(format!("{NEW_PREFIX}{}", std::process::id()));
     remove_tree(&new)?;
     let made = (|| {
         DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
@@ -75,5 +124,26 @@ mod tests {
         let names: Vec<_> =
             fs::read_dir(folder.path()).expect("listed").flatten().map(|e| e.file_name()).collect();
         assert_eq!(names, ["root-01"]);
+    }
+
+    #[test]
+    fn lists_roots_of_other_builds_and_of_killed_starts() {
+        let folder = tempfile::tempdir().expect("folder");
+        let own = format!(".new-{}", std::process::id());
+        for name in ["root-01", "root-02", ".new-999999999", &own, ".cache", "rootfs"] {
+            fs::create_dir(folder.path().join(name)).expect("made");
+        }
+        let mut listed: Vec<String> =
+            unused(folder.path(), "02").expect("listed").into_iter().map(|unused| unused.id).collect();
+        listed.sort();
+        assert_eq!(listed, [".new-999999999", "root-01"]);
+        for id in &listed {
+            remove(folder.path(), id).expect("removed");
+        }
+        for id in ["../x", "root-/../../x", ".cache"] {
+            assert!(remove(folder.path(), id).is_err(), "{id}");
+        }
+        assert_eq!(unused(folder.path(), "02").expect("listed"), []);
+        assert!(unused(&folder.path().join("missing"), "02").expect("none").is_empty());
     }
 }
