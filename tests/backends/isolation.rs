@@ -138,7 +138,7 @@ async fn the_hosts_files_and_processes_are_invisible() {
                 "for f in {} {shown} /run/user /run/docker.sock /var/run/docker.sock \
                      /sys/class /dev/kvm /dev/mem /dev/sda /dev/vda; do \
                      [ -d $f ] && [ -z \"$(ls -A $f)\" ] && continue; [ -e $f ] && echo there $f; done; \
-                 ls -d /proc/[0-9]* | wc -l; cat /proc/keys /proc/cmdline /proc/kallsyms | wc -c; \
+                 ls -d /proc/[0-9]* | wc -l; cat /proc/keys /proc/cmdline /proc/kallsyms 2>/dev/null | wc -c; \
                  ls /run/bottle; cat /etc/hostname; ls -A /home",
                 secret.display()
             ))
