@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use tar::{Entries, Entry, EntryType};
 
 use self::sparse::Map;
-pub use self::sparse::{Content, append_file};
+pub use self::sparse::{Content, append_extended_file, append_file};
 
 /// The maximum depth of nested folders. A copy of a deeper tree fails. Each level needs an open descriptor
 /// while a tree is read.
@@ -62,8 +62,16 @@ pub struct Member<'a, R: Read> {
     pub what: What,
     /// The permission bits, without set-id and sticky bits.
     pub mode: u32,
+    /// The set-id and sticky bits. Only a caller that runs no program of the archive may use them.
+    pub special: u32,
+    /// The user id of the owner. 0 if the archive's number is no user id.
+    pub uid: u32,
+    /// The group id of the owner. 0 if the archive's number is no group id.
+    pub gid: u32,
     /// The modification time, in seconds since the epoch.
     pub mtime: u64,
+    /// The nanoseconds of the modification time.
+    pub mtime_nanos: u32,
     /// The extended attributes, as pairs of name and value.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// The content of a file.
@@ -137,6 +145,10 @@ struct Extensions {
     name: Option<PathBuf>,
     link: Option<PathBuf>,
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The modification time: seconds, and nanoseconds.
+    mtime: Option<(u64, u32)>,
+    uid: Option<u32>,
+    gid: Option<u32>,
     holes: Holes,
 }
 
@@ -189,14 +201,23 @@ fn member<R: Read>(
         }
         other => What::Other(other),
     };
-    let mode = header.mode()? & 0o777;
-    let mtime = header.mtime()?;
+    let bits = header.mode()?;
+    let (mode, special) = (bits & 0o777, bits & 0o7000);
+    let (mtime, mtime_nanos) = match extensions.mtime {
+        Some(time) => time,
+        None => (header.mtime()?, 0),
+    };
+    let id = |extended: Option<u32>, own: io::Result<u64>| {
+        extended.or_else(|| own.ok().and_then(|id| u32::try_from(id).ok())).unwrap_or(0)
+    };
+    let (uid, gid) = (id(extensions.uid, header.uid()), id(extensions.gid, header.gid()));
     let map = match what {
         What::File => extensions.holes.map(&mut entry, kind).map_err(|error| about(&name, error))?,
         _ => None,
     };
     let content = Content::new(entry, map);
-    Ok(Member { name, what, mode, mtime, attributes: extensions.attributes, content })
+    let attributes = extensions.attributes;
+    Ok(Member { name, what, mode, special, uid, gid, mtime, mtime_nanos, attributes, content })
 }
 
 fn place(name: &Path) -> io::Result<PathBuf> {
@@ -247,6 +268,9 @@ impl Extensions {
             match key {
                 b"path" => self.name = path(),
                 b"linkpath" => self.link = path(),
+                b"mtime" => self.mtime = time(value).or(self.mtime),
+                b"uid" => self.uid = number(value),
+                b"gid" => self.gid = number(value),
                 b"GNU.sparse.name" => self.name = path(),
                 b"GNU.sparse.major" if value == b"1" => self.holes.major = true,
                 b"GNU.sparse.minor" if value == b"0" => {}
@@ -268,6 +292,18 @@ impl Extensions {
         }
         Ok(())
     }
+}
+
+/// Parses a time in seconds with a fraction. `None` for a time before the epoch or a damaged one.
+fn time(value: &[u8]) -> Option<(u64, u32)> {
+    let text = std::str::from_utf8(value).ok()?;
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    Some((seconds.parse().ok()?, digits.parse().ok()?))
+}
+
+fn number(value: &[u8]) -> Option<u32> {
+    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 fn unsupported_sparse() -> io::Error {
@@ -310,6 +346,20 @@ mod tests {
             (b"", None),
         ] {
             assert_eq!(record(&mut &*text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn parses_times_with_a_fraction() {
+        for (text, expected) in [
+            ("5", Some((5, 0))),
+            ("5.25", Some((5, 250_000_000))),
+            ("1.0000000019", Some((1, 1))),
+            ("-5.5", None),
+            ("5.x", None),
+            ("", None),
+        ] {
+            assert_eq!(time(text.as_bytes()), expected, "{text}");
         }
     }
 

@@ -312,18 +312,36 @@ pub fn append_file<W: Write>(
     name: &Path,
     file: File,
 ) -> io::Result<()> {
+    append_extended_file(archive, header, name, file, &[])
+}
+
+/// Like [`append_file`], with more records of the file's extended header, as pairs of key and value.
+///
+/// # Errors
+/// Fails in the same cases as [`append_file`].
+pub fn append_extended_file<W: Write>(
+    archive: &mut Builder<W>,
+    header: &mut Header,
+    name: &Path,
+    file: File,
+    records: &[(String, Vec<u8>)],
+) -> io::Result<()> {
     let size = header.size()?;
+    let records = records.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
     let Some(map) = Map::of_file(&file, size).map_err(|error| about(name, error))? else {
         let mut file = file;
         file.rewind()?;
+        archive.append_pax_extensions(records)?;
         return archive.append_data(header, name, file.chain(io::repeat(0)).take(size));
     };
     let length = size.to_string();
-    archive.append_pax_extensions([
+    let sparse = [
         ("GNU.sparse.major", &b"1"[..]),
         ("GNU.sparse.minor", b"0"),
         ("GNU.sparse.realsize", length.as_bytes()),
-    ])?;
+    ];
+    // A reader may use only the last extended header of a file, so there is one.
+    archive.append_pax_extensions(records.chain(sparse))?;
     let text = map.text();
     header.set_size(text.len() as u64 + map.bytes());
     let bytes = Pieces { file, left: map.pieces.into_iter(), length: 0 };
