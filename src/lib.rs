@@ -31,6 +31,7 @@ pub mod launch;
 pub mod learn;
 pub mod manifest;
 pub mod plan;
+pub mod portable;
 pub mod provider;
 pub mod resolve;
 pub mod secrets;

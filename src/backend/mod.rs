@@ -34,6 +34,7 @@ pub mod linux;
 pub mod local;
 mod memory;
 pub mod native;
+pub mod portable_image;
 mod progress;
 pub mod registry;
 #[cfg(target_os = "linux")]
@@ -53,6 +54,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::error::{BackendError, BackendErrorKind};
 pub use self::identity::EngineIdentity;
+use self::portable_image::{Export, ExportedImage, Import, Imported};
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, NewSnapshot, Origin, Snapshot};
 use crate::plan::{Plan, Resources};
@@ -293,6 +295,22 @@ pub trait Snapshots: Send + Sync {
     /// # Errors
     /// [`BackendError`] when the snapshot cannot be removed or belongs to another `$BOTTLE_HOME`.
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError>;
+
+    /// Adds the files of a snapshot to `export.layers`, as layers of an image. The snapshot stays as it is.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the snapshot cannot be read, or a file of it cannot be in an image.
+    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError>;
+
+    /// Makes a snapshot of a new bottle from the image of an archive, which is untrusted. Every path, link and digest
+    /// is checked before the snapshot is in place. When this returns, the snapshot is complete and durable.
+    ///
+    /// After a failure no part of it exists. After a crash [`Lifecycle::enumerate`], [`Snapshots::snapshots`] or
+    /// [`Images::unused`] lists every resource that exists.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the image is damaged or hostile, or this backend cannot use it.
+    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError>;
 
     /// The shell command that exports a snapshot for another machine, if there is one.
     fn export_command(&self, snapshot: &Snapshot) -> Option<String>;

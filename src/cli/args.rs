@@ -6,9 +6,9 @@
 use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
 use super::{
-    attach, audit, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, fork, help, info,
-    init, learn, list, logs, man, policy, probe, pull, resume, routes, settings, snapshots, start, stop,
-    supervise,
+    attach, audit, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, export, fork, help,
+    import, info, init, learn, list, logs, man, policy, probe, pull, resume, routes, settings, snapshots,
+    start, stop, supervise,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Commit(commit::Commit),
     Snapshots(snapshots::Snapshots),
     Fork(fork::Fork),
+    Export(export::Export),
+    Import(import::Import),
     Discard(discard::Discard),
     /// Show bottles, agents, bottle manifests or snapshots
     List(list::List),

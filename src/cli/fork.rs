@@ -14,30 +14,29 @@ use bottle_contract::session::guest::{Changed, GuestEvent, GuestRequest};
 use rand::RngExt as _;
 
 use super::choice::{manifests, resolved};
-use super::commit::{backend_of, save};
+use super::commit::backend_of;
 use super::completions;
 use super::connect::{connect, open_guest};
 use super::error::CliError;
 use super::exit;
+use super::fork_point::ForkPoint;
 use super::git::identity;
 use super::output::Output;
 use super::pull::record;
 use super::resume::{changed, changes};
 use super::session::Signals;
 use super::snapshot_selector::SnapshotSelector;
-use super::snapshots;
 use super::start::{
     ConfirmedLaunch, LaunchOptions, backend, launch, preflight, prepare_failed, require_free_slug,
     require_host_keys,
 };
 use super::style::label_color_parser;
 use super::terminal;
-use crate::backend::{Backend, Origin, Snapshot};
+use crate::backend::{Backend, Origin};
 use crate::cli::own_rules;
-use crate::host::process::ProcessId;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
-use crate::instance::snapshots::{CommitOptions, Removal, work_since};
+use crate::instance::snapshots::work_since;
 use crate::instance::{State, Store, engines};
 use crate::launch::order::{Forked, LaunchOrder, Resumed};
 use crate::plan::{self, Flags, HostGitUser, Plan, Workspace};
@@ -69,13 +68,6 @@ pub(crate) struct Fork {
     color_label: Option<String>,
     #[command(flatten)]
     launch: LaunchOptions,
-}
-
-/// The files that the new bottles start from.
-struct ForkPoint {
-    snapshot: Snapshot,
-    /// The name of the snapshot, if it was made for this command.
-    temporary: Option<Name>,
 }
 
 impl Fork {
@@ -122,25 +114,21 @@ impl Fork {
         }
         let shown_notes = preview.notes;
         let unsaved = self.has_unsaved_work(host, &*backend, &record).await;
-        let fork_point = self.fork_point(host, &*backend, &record, temporary_name(&plans)?, output).await?;
+        let temporary = temporary_name(&plans)?;
+        let fork_point = ForkPoint::find(host, &*backend, &record, &self.bottle, temporary, output).await?;
         let forked = Forked {
             from: slug.clone(),
             copied_cwd: record.copied_cwd,
             copied_all: record.copied_all,
+            image: record.image.clone(),
             unsaved,
         };
-        let origin = Origin::Snapshot(fork_point.snapshot);
+        let origin = Origin::Snapshot(fork_point.snapshot.clone());
         let resumed = Some(Resumed { anew, give_back: false });
         let first = plans[0].clone();
         let confirmed = ConfirmedLaunch { backend, plan: first, shown_notes, origin, resumed };
         let started = start_all(host, confirmed, plans, forked, signals, output).await;
-        if let Some(name) = fork_point.temporary {
-            let selector = SnapshotSelector { slug: slug.clone(), name: Some(name.clone()) };
-            if let Err(error) = snapshots::remove(host, &selector, Removal::One(Some(name))).await {
-                let hint = format!("`bottle snapshots rm {selector}` removes it");
-                output.warn(format!("the snapshot {selector} was not removed: {}; {hint}", error.message));
-            }
-        }
+        fork_point.release(host, output).await;
         started.map(|()| exit::DONE)
     }
 
@@ -176,6 +164,7 @@ impl Fork {
             workspace: Workspace::Empty,
             backend: record.backend.clone(),
             resumed,
+            image: record.image.clone(),
             git_user: if record.copied_cwd { identity(host, &record.cwd) } else { HostGitUser::default() },
             ..self.launch.flags(settings)
         };
@@ -231,35 +220,6 @@ impl Fork {
             }
         };
         tokio::time::timeout(WORK_TIMEOUT, asked).await.ok().flatten().unwrap_or(true)
-    }
-
-    /// The snapshot of the arguments, or a new one of the bottle as it is now. A bottle of which only snapshots are
-    /// left has its newest one.
-    async fn fork_point(
-        &self,
-        host: &Host,
-        backend: &dyn Backend,
-        record: &Record,
-        temporary: Name,
-        output: &Output,
-    ) -> Result<ForkPoint, CliError> {
-        let slug = &record.slug;
-        let only_snapshots = matches!(Store::of(host).state(slug), Some(State::Preserved(_))) && !record.kept;
-        if self.bottle.name.is_none() && !only_snapshots {
-            let own = ProcessId::own().map_err(|error| CliError::cannot("identify this process", error))?;
-            let options = CommitOptions { name: Some(temporary.clone()), removed_by: Some(own.to_string()) };
-            let saved = save(host, slug, options, output).await?;
-            return Ok(ForkPoint { snapshot: saved.snapshot, temporary: Some(temporary) });
-        }
-        let list = Store::of(host).snapshots(slug).map_err(|error| CliError::state(error.to_string()))?;
-        let there = backend.snapshots().await?;
-        let exists = |own: &&Snapshot| there.iter().any(|found| found.is_same(own));
-        let found = match &self.bottle.name {
-            Some(name) => list.find(Some(name)).filter(exists),
-            None => list.snapshots.iter().rev().map(|entry| &entry.snapshot).find(exists),
-        };
-        let snapshot = found.cloned().ok_or_else(|| snapshots::no_snapshot(host, &self.bottle))?;
-        Ok(ForkPoint { snapshot, temporary: None })
     }
 }
 

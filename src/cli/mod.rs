@@ -11,6 +11,7 @@
 //! choice         an agent and its bottles      connect        the connection to a bottle's keeper
 //! progress       spinner and progress lines    unsaved_work   unsaved work at the end of a session
 //! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
+//! fork_point     the snapshot that is copied
 //! git            git on the host and in a bottle
 //!
 //! and one file (or folder) for each command
@@ -35,9 +36,12 @@ mod editor;
 mod error;
 mod exec;
 mod exit;
+mod export;
 mod fork;
+mod fork_point;
 mod git;
 mod help;
+mod import;
 mod info;
 mod init;
 mod json_schema;
@@ -142,6 +146,8 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Resume(resume) => resume.run(&host()?, output),
         Command::Commit(commit) => commit.run(&host()?, output),
         Command::Fork(fork) => fork.run(&host()?, output),
+        Command::Export(export) => export.run(&host()?, output),
+        Command::Import(import) => import.run(&host()?, output),
         Command::Snapshots(snapshots) => snapshots.run(&host()?, output),
         Command::List(list) => list.run(&host()?, output),
         Command::Info(info) => info.run(&host()?, output),

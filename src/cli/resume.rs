@@ -210,6 +210,11 @@ impl Resume {
             workspace,
             backend: record.backend.clone(),
             resumed,
+            image: match origin {
+                // The bottle is built anew, as its manifest says.
+                Origin::New => None,
+                _ => record.image.clone(),
+            },
             git_user: if record.copied_cwd { identity(host, &record.cwd) } else { HostGitUser::default() },
             ..self.launch.flags(settings)
         };
@@ -302,12 +307,22 @@ pub(super) fn changes(host: &Host, slug: &Slug, plan: &Plan) -> Option<String> {
     if before == plan.manifest {
         return None;
     }
-    let diff = TextDiff::from_lines(before.as_str(), plan.manifest.as_str());
-    Some(diff.unified_diff().context_radius(2).missing_newline_hint(false).to_string())
+    Some(diff(&before, &plan.manifest))
+}
+
+/// Returns a unified diff between two texts.
+pub(super) fn diff(before: &str, now: &str) -> String {
+    let diff = TextDiff::from_lines(before, now);
+    diff.unified_diff().context_radius(2).missing_newline_hint(false).to_string()
 }
 
 pub(super) fn changed(changes: &str, styles: Styles) -> String {
-    let mut text = styles.yellow("its manifests changed since its last start:");
+    differences("its manifests changed since its last start:", changes, styles)
+}
+
+/// The lines of a unified diff under a heading.
+pub(super) fn differences(heading: &str, changes: &str, styles: Styles) -> String {
+    let mut text = styles.yellow(heading);
     for line in changes.lines() {
         let shown = match line.as_bytes().first() {
             Some(b'+') => styles.green(line),

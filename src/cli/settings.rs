@@ -72,6 +72,9 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("home_allow", "files and folders that bottles may read", |s| {
         listed(s.home_allow.iter().map(|path| path.display().to_string()))
     }),
+    ("import.known_keys", "exporters whose names `bottle import` shows", |s| {
+        listed(s.known_keys.keys().cloned())
+    }),
     ("keep_days", "days to keep usage records", |s| s.keep_days.to_string()),
     ("logs.keep", "size of the access log kept per bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()

@@ -3,6 +3,7 @@
 //! If the file is missing, the defaults apply. Unknown keys are refused. Known keys that would have no effect
 //! are refused too, because the user would expect an effect.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,6 +47,9 @@ pub struct Settings {
     pub notify: Option<Vec<String>>,
     /// `keep_days`: how many days usage records are kept.
     pub keep_days: u32,
+    /// `import.known_keys`: the public keys of exporters whom the user knows, by the names that the user gave them.
+    /// `bottle import` shows the names.
+    pub known_keys: BTreeMap<String, String>,
     /// `docker`: how bottles use a container engine.
     pub docker: DockerSettings,
 }
@@ -100,6 +104,7 @@ impl Default for Settings {
             waits: Waits::default(),
             notify: None,
             keep_days: KEEP_DAYS,
+            known_keys: BTreeMap::new(),
             docker: DockerSettings::default(),
         }
     }
@@ -226,6 +231,33 @@ struct Written {
     egress: Egress,
     keep_days: Option<Spanned<u32>>,
     home_allow: Vec<Spanned<PathBuf>>,
+    import: Import,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Import {
+    known_keys: BTreeMap<String, Spanned<String>>,
+}
+
+/// Checks the form of the keys.
+fn known_keys(keys: BTreeMap<String, Spanned<String>>) -> Result<BTreeMap<String, String>, Problem> {
+    let is_key = |key: &str| {
+        let digits = key.strip_prefix("ed25519:").unwrap_or_default();
+        digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    keys.into_iter()
+        .map(|(name, key)| match is_key(&key.value) {
+            true => Ok((name, key.value)),
+            false => {
+                let hint = "`bottle export --sign` prints the key: `ed25519:` and 64 hexadecimal digits";
+                Err((
+                    at(&key, &format!("`import.known_keys.{name}` is not a public key")),
+                    Some(hint.to_owned()),
+                ))
+            }
+        })
+        .collect()
 }
 
 #[derive(Deserialize, Default)]
@@ -377,6 +409,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         waits,
         notify,
         keep_days,
+        known_keys: known_keys(written.import.known_keys)?,
         docker,
     })
 }
@@ -458,7 +491,8 @@ mod tests {
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n  tint: true\n\
              logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nkeep_days: 7\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
-             docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n",
+             docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
+             import: {known_keys: {alice: 'ed25519:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a'}}\n",
         );
         assert_eq!(
             settings,
@@ -473,6 +507,7 @@ mod tests {
                 waits: Waits { token_seconds: 90, git_seconds: 3600, call_seconds: 20 },
                 notify: Some(["curl", "-d", "@-", "a b"].map(str::to_owned).to_vec()),
                 keep_days: 7,
+                known_keys: [("alice".to_owned(), format!("ed25519:{}", "0a".repeat(32)))].into(),
                 docker: DockerSettings {
                     transport: Some(DockerTransport::Socket),
                     subnets: "10.9.0.0/20".parse().expect("a network"),
@@ -509,6 +544,7 @@ mod tests {
             "home_allow: [x/y]\n",
             "logs: {keep: 8}\n",
             "keep_days: 0\n",
+            "import: {known_keys: {alice: ed25519:0a}}\n",
             "keep_days: -1\n",
             "keep_days: long\n",
             "logs: {keep: 8k}\n",

@@ -122,7 +122,7 @@ pub fn read(folder: &Path) -> io::Result<CommittedList> {
 ///
 /// # Errors
 /// When the file cannot be written. The previous file then stays.
-pub(super) fn write(folder: &Path, list: &CommittedList) -> io::Result<()> {
+pub(crate) fn write(folder: &Path, list: &CommittedList) -> io::Result<()> {
     if list.snapshots.is_empty() {
         return remove(folder);
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
 use crate::host::clock;
-use crate::plan::SecretSource;
+use crate::plan::{ImageSource, SecretSource};
 
 /// The schema version that this program writes. It reads older versions and refuses newer ones.
 pub const SCHEMA: u32 = 1;
@@ -41,6 +41,9 @@ pub struct Record {
     /// The bottle from whose files this one was made.
     #[serde(default)]
     pub forked_from: Option<Slug>,
+    /// The image that the bottle uses instead of the one in its manifest, because its files were imported.
+    #[serde(default)]
+    pub image: Option<ImageSource>,
     /// The backend's name.
     pub backend: String,
     /// The engine that has the bottle's resources and its snapshot. `None` on a backend without an engine, and in

@@ -207,14 +207,7 @@ impl Store {
             move |source| FileError::write(&path, disk::plain(source))
         };
         files::create_private_folder(&self.root).map_err(io(&self.root))?;
-        let staging = tempfile::Builder::new()
-            .prefix(STAGING_PREFIX)
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
-            .tempdir_in(&self.root)
-            .map_err(io(&self.root))?;
-        let lock = open_lock(staging.path()).map_err(io(&self.root))?;
-        // A reader may hold the lock of the new folder while it checks the folder. No other process can hold it.
-        lock.lock().map_err(io(&self.root))?;
+        let (staging, lock) = self.staging().map_err(io(&self.root))?;
         write_record(staging.path(), &record, must_be_durable(true, &record)).map_err(io(&self.root))?;
         let folder = self.folder(&record.slug);
         // The rename cannot replace a claimed folder, because that folder contains files. RENAME_NOREPLACE would also
@@ -282,6 +275,29 @@ impl Store {
         Ok(staging.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder)).collect())
     }
 
+    /// Creates a temporary folder on the disk of the bottles' files. If the process is killed, the folder is listed by
+    /// [`Store::unfinished_claims`].
+    ///
+    /// # Errors
+    /// When the folder cannot be created.
+    pub(crate) fn scratch(&self) -> io::Result<Scratch> {
+        files::create_private_folder(&self.root)?;
+        let (folder, lock) = self.staging()?;
+        Ok(Scratch { folder, _lock: lock })
+    }
+
+    /// Creates a temporary folder and locks it.
+    fn staging(&self) -> io::Result<(tempfile::TempDir, File)> {
+        let folder = tempfile::Builder::new()
+            .prefix(STAGING_PREFIX)
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .tempdir_in(&self.root)?;
+        let lock = open_lock(folder.path())?;
+        // A reader may hold the lock of the new folder while it checks the folder. No other process can hold it.
+        lock.lock()?;
+        Ok((folder, lock))
+    }
+
     fn names(&self) -> Result<Vec<String>, FileError> {
         let failed = |source| FileError::read(&self.root, source);
         let entries = match fs::read_dir(&self.root) {
@@ -313,6 +329,20 @@ impl Store {
             _ => Holder::Remains,
         };
         ClaimError::Taken { slug, by }
+    }
+}
+
+/// A temporary folder whose lock this process holds. It is removed when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    folder: tempfile::TempDir,
+    _lock: File,
+}
+
+impl Scratch {
+    /// The path of the folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 }
 
@@ -390,6 +420,7 @@ impl Claim {
             record.copied_all = before.copied_all;
             record.cwd = before.cwd;
             record.forked_from = before.forked_from;
+            record.image = before.image;
             record.started_at = before.started_at;
             record.resources = before.resources;
             record.deploy_keys = before.deploy_keys;
@@ -580,6 +611,7 @@ mod tests {
             cwd: "/somewhere".into(),
             copied_cwd: false,
             forked_from: None,
+            image: None,
             copied_all: false,
             backend: "fake".to_owned(),
             engine: None,

@@ -467,6 +467,7 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
         copied_cwd: forked.map_or(plan.workspace != Workspace::Empty, |forked| forked.copied_cwd),
         copied_all: forked.map_or(plan.workspace == Workspace::CopyAll, |forked| forked.copied_all),
         forked_from: forked.map(|forked| forked.from.clone()),
+        image: forked.and_then(|forked| forked.image.clone()),
         backend: plan.backend.clone(),
         engine: order.engine.clone(),
         mode: if plan.detached { Mode::Detached } else { Mode::Attached },

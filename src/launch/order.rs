@@ -7,7 +7,7 @@ use bottle_contract::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{EngineIdentity, Origin, Prepared};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{ImageSource, Plan, PlanError};
 
 /// The inputs of a launch, including the secrets. They are never written to disk: they exist only in memory and on the
 /// socket that the keeper inherits.
@@ -48,6 +48,9 @@ pub struct Forked {
     pub copied_cwd: bool,
     /// As [`crate::instance::record::Record::copied_all`].
     pub copied_all: bool,
+    /// As [`crate::instance::record::Record::image`].
+    #[serde(default)]
+    pub image: Option<ImageSource>,
     /// Whether the copied workspace contains unsaved work. All of it then counts as unsaved in the new bottle too.
     pub unsaved: bool,
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use bottle_contract::route::Narrowing;
 use bottle_contract::secret::Secret;
@@ -108,6 +109,26 @@ impl fmt::Display for Image {
         match self {
             Self::Reference(reference) => f.write_str(reference),
             Self::Path(path) => write!(f, "./{}", path.display()),
+        }
+    }
+}
+
+/// Why a text names no image, as the end of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadImage(String);
+
+impl FromStr for Image {
+    type Err = BadImage;
+
+    fn from_str(text: &str) -> Result<Self, BadImage> {
+        if text.starts_with(['.', '/', '~']) {
+            let path = host_path::within_home(text).map_err(|error| BadImage(error.to_string()))?;
+            Ok(Self::Path(path))
+        } else if is_image_reference(text) {
+            Ok(Self::Reference(text.to_owned()))
+        } else {
+            Err(BadImage("must be an image reference or a path".to_owned()))
         }
     }
 }
@@ -313,13 +334,7 @@ fn image(text: Spanned<String>) -> Result<Spanned<Image>, Fault> {
         Fault::new(text.at, format!("`agent_provider.image` {why}"))
             .hint("write a path as `./images/agent.tar`, relative to $BOTTLE_HOME; anything else is an image reference")
     };
-    let image = if text.value.starts_with(['.', '/', '~']) {
-        Image::Path(host_path::within_home(&text.value).map_err(|error| fault(error.to_string()))?)
-    } else if is_image_reference(&text.value) {
-        Image::Reference(text.value.clone())
-    } else {
-        return Err(fault("must be an image reference or a path".to_owned()));
-    };
+    let image = text.value.parse().map_err(|BadImage(why)| fault(why))?;
     Ok(Spanned::new(image, text.at))
 }
 

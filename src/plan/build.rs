@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
     AgentProcess, CodexPart, DockerfileError, Egress, GitField, GitFieldSource, GitIdentity, HostGitUser,
-    Identity, Plan, PlannedFile, Renewal, Resources, SecretSource, Unsettled, Value, Workspace, gate, image,
-    slug,
+    Identity, ImageSource, Plan, PlannedFile, Renewal, Resources, SecretSource, Unsettled, Value, Workspace,
+    gate, image, slug,
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
@@ -68,6 +68,8 @@ pub struct Flags {
     pub learn: bool,
     /// The user's git identity for the copied working directory. Empty if none is copied.
     pub git_user: HostGitUser,
+    /// The image that the bottle uses instead of the one in its manifest.
+    pub image: Option<ImageSource>,
 }
 
 /// Why a plan cannot be built.
@@ -129,7 +131,10 @@ pub fn build(
     let (egress, unsettled) = egress(host, manifest, flags, login.as_ref(), &mut needs)?;
     let repos = gate::repos(host, manifest, &mut needs)?;
     let files = files(manifest, provider, &run)?;
-    let image = image::source(host, &manifest.provider, &mut needs)?;
+    let image = match &flags.image {
+        Some(image) => image.clone(),
+        None => image::source(host, &manifest.provider, &mut needs)?,
+    };
     Ok(Plan {
         identity,
         backend: flags.backend.clone(),
@@ -457,6 +462,7 @@ pub(super) mod tests {
             unsupervised: false,
             learn: false,
             renewal: Renewal::default(),
+            image: None,
             git_user: HostGitUser::default(),
         };
         change(&mut flags);

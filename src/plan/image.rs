@@ -50,11 +50,19 @@ pub(super) fn source(
             args: provider.build_args.as_ref().map(|args| args.value.clone()).unwrap_or_default(),
         });
     }
-    Ok(match provider.image.as_ref().map(|image| &image.value) {
-        Some(Image::Reference(reference)) => ImageSource::Reference(reference.clone()),
-        Some(Image::Path(path)) => ImageSource::Path(path.clone()),
+    Ok(match &provider.image {
+        Some(image) => image.value.clone().into(),
         None => ImageSource::Provider(provider.template.value),
     })
+}
+
+impl From<Image> for ImageSource {
+    fn from(image: Image) -> Self {
+        match image {
+            Image::Reference(reference) => Self::Reference(reference),
+            Image::Path(path) => Self::Path(path),
+        }
+    }
 }
 
 fn read(home: &Path, path: &Path) -> Result<String, String> {

@@ -147,6 +147,8 @@ pub enum ImageSource {
     Reference(String),
     /// A folder or archive in `agent_provider.image`: its path, relative to `$BOTTLE_HOME`.
     Path(PathBuf),
+    /// An image that was imported together with a bottle: the backend's name for it. No manifest names one.
+    Imported(String),
 }
 
 /// Whether an image that exists on the engine is renewed before the start.

@@ -141,6 +141,14 @@ impl Fixture {
         fixture
     }
 
+    /// The docker backend whose bottles run on the small image, if an engine is available.
+    pub(crate) async fn docker_on_small_image() -> Option<Self> {
+        let mut fixture = Self::new("docker", &[]);
+        fixture.planned_only.image = ImageSource::Path(IMAGE.into());
+        small_root::make(&fixture.host.home.join(IMAGE)).expect("a small file system");
+        fixture.is_usable().await.then_some(fixture)
+    }
+
     /// Whether the bottles run on an image and can therefore change their system files.
     pub(crate) fn is_in_image(&self) -> bool {
         self.unpacked.is_some()

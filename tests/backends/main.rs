@@ -10,6 +10,7 @@
 //! installing  software installation beside the host's system
 //! programs    agents that are installed on the host run in a bottle
 //! snapshots   freezing, resuming, removing
+//! portable    moving bottles between homes and backends
 //! opened      reading and changing the files of ended bottles
 //! images      bottles of the linux backend on an image
 //! hostile     snapshots of hostile files
@@ -30,5 +31,6 @@ mod life;
 mod listeners;
 mod opened;
 mod ordinary;
+mod portable;
 mod programs;
 mod snapshots;

@@ -23,6 +23,7 @@
 //! - `running`: start on pipes, exec, logs, cp, stop
 //! - `conversations`: exported conversations, and their continuation
 //! - `forge_tools`: the command-line programs of forges, in a bottle with a gated repository
+//! - `moving`: bottles exported and imported
 //! - `freezing`: snapshots saved, listed and removed
 //! - `resuming`: preserved and committed bottles started again
 //! - `pulling`: `pull` and `diff`
@@ -74,6 +75,7 @@ mod logs;
 mod looking;
 mod manifests;
 mod measured;
+mod moving;
 mod names;
 mod newcomer;
 mod notices;

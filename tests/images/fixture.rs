@@ -134,6 +134,7 @@ impl Fixture {
             renewal: Default::default(),
             unsupervised: false,
             waits: Default::default(),
+            image: None,
             git_user: Default::default(),
         };
         plan::build(&self.host, &resolved.manifest, &flags, &mut |bytes| bytes.fill(1)).expect("a plan")

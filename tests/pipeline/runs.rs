@@ -100,6 +100,7 @@ fn flags(line: &str) -> Flags {
         unsupervised: false,
         renewal: Default::default(),
         learn: false,
+        image: None,
         git_user: HostGitUser::default(),
     };
     while let Some(word) = words.next() {

@@ -148,7 +148,10 @@ impl Source<'_> {
 
     /// Creates a container of this image, which is never started. If this process is killed, a cleanup finds it as a
     /// reader of the bottle's files.
-    async fn scratch(&self, image: &str, config: ContainerConfig) -> Result<String, EngineError> {
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub(super) async fn scratch(&self, image: &str, config: ContainerConfig) -> Result<String, EngineError> {
         let body = ContainerCreateBody {
             image: Some(image.to_owned()),
             // The engine refuses to create a container without a command, and the image may lack one.
@@ -168,7 +171,11 @@ impl Source<'_> {
         create(self.engine, &self.names.name(Part::Reader, self.slug), body).await
     }
 
-    async fn remove(&self, scratch: &str) -> Result<(), EngineError> {
+    /// Removes a container that [`Source::scratch`] created.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub(super) async fn remove(&self, scratch: &str) -> Result<(), EngineError> {
         let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         self.engine
             .call_if_there(self.engine.docker().remove_container(scratch, Some(options)))

@@ -20,6 +20,7 @@
 //!   phases
 //! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers and opens their files · `flatten`: limits
 //!   the layers of images
+//! - `portable`: exports and imports snapshots
 //! - `run_state`: whether the containers run
 //! - `changed_work`: detects changes in a bottle's workspace
 //! - `inventory`: lists and removes resources · `pending_usage`: saves usage records before · `listing`: lists an
@@ -56,6 +57,7 @@ mod network;
 mod pending_usage;
 mod ping;
 mod podman;
+mod portable;
 mod prepare;
 mod routes;
 mod run_state;
@@ -80,6 +82,7 @@ use self::images::Images;
 use self::launch::Launches;
 use self::limits::Enforced;
 use self::names::{Names, Part};
+use super::portable_image::{Export, ExportedImage, Import, Imported};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Frozen, KeptFiles, Launch,
     Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, RunState, Snapshot, Snapshots, Step,
@@ -377,6 +380,16 @@ impl Snapshots for DockerBackend {
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         let engine = self.engine("remove the snapshot").await?;
         snapshot_images::remove(engine, &self.names, snapshot).await
+    }
+
+    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {
+        let engine = self.engine("export the snapshot").await?;
+        portable::export(engine, &self.names, export).await
+    }
+
+    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
+        let engine = self.engine("import the bottle").await?;
+        portable::import(engine, &self.names, import).await
     }
 
     fn export_command(&self, snapshot: &Snapshot) -> Option<String> {

@@ -81,6 +81,19 @@ pub(super) async fn snapshots(engine: &Engine, names: &Names) -> Result<Vec<Snap
     Ok(snapshots)
 }
 
+/// The snapshot whose image has this name. `None` if there is none.
+///
+/// # Errors
+/// [`EngineError`] when the engine cannot be queried.
+pub(super) async fn snapshot_of_image(
+    engine: &Engine,
+    names: &Names,
+    reference: &str,
+) -> Result<Option<Snapshot>, EngineError> {
+    let Some(image) = inspect(engine, reference).await? else { return Ok(None) };
+    snapshot_from_image(engine, names.home(), image, None).await
+}
+
 /// Implements [`crate::backend::Snapshots::remove_snapshot`].
 ///
 /// # Errors

@@ -51,10 +51,16 @@ pub(super) enum Step {
     Snapshots,
     /// `remove_snapshot`
     RemoveSnapshot,
+    /// `export`
+    Export,
+    /// `import`
+    Import,
+    /// `import`, after the snapshot is complete and before it is recorded
+    Importing,
 }
 
 impl Step {
-    const ALL: [(&'static str, Self); 15] = [
+    const ALL: [(&'static str, Self); 18] = [
         ("check", Self::Check),
         ("prepare", Self::Prepare),
         ("make_network", Self::MakeNetwork),
@@ -70,6 +76,9 @@ impl Step {
         ("thawing", Self::Thawing),
         ("snapshots", Self::Snapshots),
         ("remove_snapshot", Self::RemoveSnapshot),
+        ("export", Self::Export),
+        ("import", Self::Import),
+        ("importing", Self::Importing),
     ];
 }
 

@@ -24,6 +24,7 @@ use super::local::Scope;
 use super::local::labels::Role;
 use super::local::layers::Kind;
 use super::local::roles::{self, PlainSetup, listen, socket_fds};
+use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Finding, Frozen, Images,
     KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot,
@@ -247,6 +248,24 @@ impl Snapshots for FakeBackend {
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         self.failing.at(Step::RemoveSnapshot).await?;
         self.scope.remove_snapshot(snapshot).await
+    }
+
+    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {
+        self.failing.at(Step::Export).await?;
+        self.scope.export(export, |_| Ok(None)).await
+    }
+
+    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
+        self.failing.at(Step::Import).await?;
+        if import.root == RootKind::Complete {
+            return Err(BackendError::unsupported(
+                "the fake backend has no images, and the archive contains one",
+                "use another backend",
+            ));
+        }
+        let snapshot = self.scope.import_home(import.slug, import.layout, None).await?;
+        self.failing.at(Step::Importing).await?;
+        Ok(Imported { snapshot, image: None })
     }
 
     fn export_command(&self, snapshot: &Snapshot) -> Option<String> {

@@ -4,6 +4,9 @@
 use bottle_contract::names::{AGENT_UID, AGENT_USER};
 use serde::{Deserialize, Serialize};
 
+/// The label of an image that contains the agent's account.
+pub(crate) const ACCOUNT_LABEL: &str = "bottle.account";
+
 /// The highest user or group id. Kernels and container engines reserve higher ids.
 const ID_MAX: u32 = i32::MAX.unsigned_abs();
 

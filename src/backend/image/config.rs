@@ -22,6 +22,8 @@ pub(crate) struct Config {
     pub(crate) healthcheck: Vec<String>,
     /// Whether the image has an `ONBUILD` instruction.
     pub(crate) on_build: bool,
+    /// The labels. Empty where no caller needs them.
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 impl Config {

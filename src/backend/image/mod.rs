@@ -3,6 +3,7 @@
 //! - `account`: the agent's user account
 //! - `config`: the parts of the configuration that apply in a bottle
 //! - `local`: images in `$BOTTLE_HOME`, and the hash of their metadata
+//! - `saved`: saved images, with their layers
 //! - `build_lock`: allows only one build of an image at a time
 
 pub(crate) mod account;
@@ -10,3 +11,4 @@ pub(crate) mod build_lock;
 pub(crate) mod config;
 pub(crate) mod hash;
 pub(crate) mod local;
+pub(crate) mod saved;

@@ -81,7 +81,7 @@ pub(in crate::backend) async fn copy(
 /// The manifest setting that needs a container engine, as the end of a sentence.
 pub(in crate::backend) fn needs_engine(image: &ImageSource) -> Option<String> {
     match image {
-        ImageSource::Provider(_) | ImageSource::Path(_) => None,
+        ImageSource::Provider(_) | ImageSource::Path(_) | ImageSource::Imported(_) => None,
         ImageSource::Dockerfile { path, .. } => {
             Some(format!("`agent_provider.dockerfile` is {}", path.display()))
         }

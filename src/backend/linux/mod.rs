@@ -66,6 +66,7 @@ use super::local::layers::Kind;
 use super::local::roles::{self, Setup, listen, socket_fds};
 use super::local::spawn_ipc::{SetupFailure, SetupPart};
 use super::memory::{self, PROCESSES, scratch};
+use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
     Access, Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen,
     KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Origin, Prepared, Preview, ProgressSink, Resource,
@@ -335,6 +336,10 @@ impl super::Images for LinuxBackend {
             let limits = self.polled_limits(&plan.resources);
             return Ok(Preview { limits, ..self.images.preview(path).await? });
         }
+        if let ImageSource::Imported(name) = &plan.image {
+            let limits = self.polled_limits(&plan.resources);
+            return Ok(Preview { limits, notes: self.images.imported(name)?.1, ..Preview::default() });
+        }
         let prepared = self.prepare(plan, &BTreeMap::new(), &ProgressSink::discard()).await?;
         let limits = self.polled_limits(&plan.resources);
         Ok(Preview { exposed: prepared.exposed, limits, ..Preview::default() })
@@ -348,6 +353,10 @@ impl super::Images for LinuxBackend {
     ) -> Result<Prepared, BackendError> {
         if let ImageSource::Path(path) = &plan.image {
             let (inside, notes) = self.images.prepare(path, progress).await?;
+            return Ok(Prepared { inside: Some(inside), notes, ..Prepared::default() });
+        }
+        if let ImageSource::Imported(name) = &plan.image {
+            let (inside, notes) = self.images.imported(name)?;
             return Ok(Prepared { inside: Some(inside), notes, ..Prepared::default() });
         }
         let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
@@ -372,7 +381,8 @@ impl super::Images for LinuxBackend {
 #[async_trait]
 impl Lifecycle for LinuxBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
-        let kind = if matches!(launch.plan.image, ImageSource::Path(_)) { Kind::Upper } else { Kind::Home };
+        let on_image = matches!(launch.plan.image, ImageSource::Path(_) | ImageSource::Imported(_));
+        let kind = if on_image { Kind::Upper } else { Kind::Home };
         self.scope.make_folders(launch, kind, self.outside_id(&launch.plan.identity.slug, Who::Agent)?)
     }
 
@@ -462,6 +472,27 @@ impl Snapshots for LinuxBackend {
 
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         self.scope.remove_snapshot(snapshot).await
+    }
+
+    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {
+        let images = self.images.clone();
+        self.scope.export(export, move |name| images.base(name)).await
+    }
+
+    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
+        let Import { slug, layout, root, prepared, progress } = import;
+        match root {
+            RootKind::Home => {
+                let base = prepared.inside.as_ref().map(|inside| (inside.image.clone(), inside.home.clone()));
+                let snapshot = self.scope.import_home(slug, layout, base).await?;
+                Ok(Imported { snapshot, image: None })
+            }
+            RootKind::Complete => {
+                let image = self.images.import(slug, layout).await?;
+                let snapshot = self.scope.import_on_image(slug, &image.name, &image.root, progress).await?;
+                Ok(Imported { snapshot, image: Some(ImageSource::Imported(image.name)) })
+            }
+        }
     }
 
     fn export_command(&self, snapshot: &Snapshot) -> Option<String> {

@@ -159,6 +159,7 @@ mod tests {
     #[test]
     fn accepts_only_command_lines_of_this_home_with_valid_slugs() {
         let scope = Scope {
+            home_inside: "home/agent",
             label: "0123abcd".to_owned(),
             runtime: "/run/x".into(),
             state: "/state".into(),

@@ -203,25 +203,74 @@ fn store(
     NewSnapshot { name, parent, previous, .. }: NewSnapshot,
     progress: &ProgressSink,
 ) -> io::Result<Frozen> {
+    let unchanged_since = file_clock::before_any_change();
+    let (snapshot, outcome) = create(scope, slug, |new, made_at| {
+        let outcome = fill(scope, slug, previous.as_ref(), progress, new)?;
+        let image = scope.layers(slug).image()?;
+        Ok::<_, io::Error>((Facts { made_at, bytes: outcome.size, image, name, parent }, outcome))
+    })?;
+    let unstable = outcome.unstable;
+    write_stamps(&scope.layers(slug), &snapshot.reference, outcome, unchanged_since);
+    Ok(Frozen { snapshot, has_workspace: true, notes: notes(unstable) })
+}
+
+/// Creates a snapshot without a name, and with the files that `fill` puts into its folder. `fill` returns their size in
+/// bytes. `image` is the name of the image on which they are based.
+///
+/// # Errors
+/// The error of `fill`, or when the snapshot cannot be written. No part of it then exists.
+pub(super) fn add<E: From<io::Error>>(
+    scope: &Scope,
+    slug: &Slug,
+    image: Option<String>,
+    fill: impl FnOnce(&Path) -> Result<u64, E>,
+) -> Result<Snapshot, E> {
+    let created = create(scope, slug, |new, made_at| {
+        let bytes = fill(new)?;
+        Ok((Facts { made_at, bytes, image, name: None, parent: None }, ()))
+    });
+    created.map(|(snapshot, ())| snapshot)
+}
+
+/// Creates a snapshot atomically and durably. `fill` puts its files into an empty folder.
+fn create<T, E: From<io::Error>>(
+    scope: &Scope,
+    slug: &Slug,
+    fill: impl FnOnce(&Path, Timestamp) -> Result<(Facts, T), E>,
+) -> Result<(Snapshot, T), E> {
     let own = scope.snapshots.join(slug.as_str());
     DirBuilder::new().recursive(true).mode(0o700).create(&own)?;
-    let (made_at, unchanged_since) = (Timestamp::now(), file_clock::before_any_change());
+    let made_at = Timestamp::now();
     let reference = reference_of(made_at);
     let new = own.join(format!(".new-{reference}"));
-    let stored = fill(scope, slug, previous.as_ref(), progress, &new).and_then(|outcome| {
-        let image = scope.layers(slug).image()?;
-        let facts = Facts { made_at, bytes: outcome.size, image, name, parent };
+    let filled = DirBuilder::new().mode(0o700).create(&new).map_err(E::from);
+    let stored = filled.and_then(|()| fill(&new, made_at)).and_then(|(facts, result)| {
         write_facts(&new, &facts)?;
-        syncfs(open_folder(&new)?)?;
+        syncfs(open_folder(&new)?).map_err(io::Error::from)?;
         // The rename cannot replace an existing snapshot, because a snapshot is a folder that is not empty.
         fs::rename(&new, own.join(&reference))?;
-        Ok((outcome, facts))
+        Ok((facts, result))
     });
-    let (outcome, facts) = stored.inspect_err(|_| drop(layers::remove_tree(&new)))?;
-    let unstable = outcome.unstable;
-    write_stamps(&scope.layers(slug), &reference, outcome, unchanged_since);
-    let snapshot = facts.into_snapshot(slug, reference);
-    Ok(Frozen { snapshot, has_workspace: true, notes: notes(unstable) })
+    let (facts, result) = stored.inspect_err(|_| {
+        drop(layers::remove_tree(&new));
+        // Other snapshots of the bottle stay.
+        drop(fs::remove_dir(&own));
+    })?;
+    Ok((facts.into_snapshot(slug, reference), result))
+}
+
+/// The folder of a snapshot, the kind of its layers, and the name of the image on which they are based.
+///
+/// # Errors
+/// When the snapshot does not exist.
+pub(super) fn stored(scope: &Scope, snapshot: &Snapshot) -> io::Result<(OwnedFd, Kind, Option<String>)> {
+    if !is_reference(&snapshot.reference) {
+        return Err(foreign());
+    }
+    let folder = folder_of(scope, snapshot);
+    let kind = Kind::detect(&folder).ok_or(io::ErrorKind::NotFound)?;
+    let image = read_facts(&folder)?.and_then(|facts| facts.image);
+    Ok((open_folder(&folder)?, kind, image))
 }
 
 fn fill(
@@ -233,7 +282,6 @@ fn fill(
 ) -> io::Result<Outcome> {
     let live = scope.layers(slug);
     let from = open_folder(live.folder())?;
-    DirBuilder::new().mode(0o700).create(new)?;
     let to = open_folder(new)?;
     let previous = previous.filter(|previous| is_reference(&previous.reference) && !hides_writes(&from));
     let unchanged = previous.and_then(|previous| Stamps::read(&live.stamps(), &previous.reference));
@@ -375,7 +423,7 @@ fn entries(folder: &Path) -> io::Result<Vec<String>> {
     names.filter_map(Result::transpose).collect()
 }
 
-fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
@@ -417,7 +465,7 @@ fn notes(unstable: u64) -> Vec<String> {
     vec![format!("{changed}; commit again while the agent is quiet for an exact copy")]
 }
 
-fn explain(what: String, error: io::Error) -> BackendError {
+pub(super) fn explain(what: String, error: io::Error) -> BackendError {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     if matches!(error.kind(), StorageFull | QuotaExceeded) {
         return BackendError::failed(format!("{what}: the disk is full"))

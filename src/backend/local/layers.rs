@@ -18,10 +18,10 @@ use super::nofollow;
 use crate::host::files;
 
 /// The folder name of the agent's home, for a bottle that uses the host's system files.
-const HOME: &str = "home";
+pub(crate) const HOME: &str = "home";
 
 /// The folder name of the agent's working directory.
-const WORKSPACE: &str = "workspace";
+pub(crate) const WORKSPACE: &str = "workspace";
 
 /// The name of an overlay's upper folder, which contains the bottle's changes to its image.
 pub(crate) const UPPER: &str = "upper";

@@ -6,6 +6,8 @@
 //!   runtime_folder   the bottle's private runtime folder with its sockets
 //!   layers           the bottle's writable folders
 //!   layer_snapshots  snapshots of the layers and their restore ([`copy`] copies a hostile tree while it changes)
+//!   layer_tar        writes stored layers as a layer of an image · image_tree: unpacks the layers of an image
+//!   portable         exports snapshots as images, and imports them
 //!   nofollow         opens files whatever their mode is, never through a link
 //!   spawn_ipc        sends a specification to a new process and receives its reports, through its standard input
 //!   roles            starts `__guest` and `__bundle`, follows their setup, records their processes
@@ -21,12 +23,15 @@ pub(crate) mod cgroups;
 pub(crate) mod connect;
 mod copy;
 pub(crate) mod failure;
+pub(crate) mod image_tree;
 pub(crate) mod inventory;
 pub(crate) mod labels;
 pub(crate) mod layer_snapshots;
+pub(crate) mod layer_tar;
 pub(crate) mod layers;
 mod nofollow;
 mod phases;
+pub(crate) mod portable;
 pub(crate) mod roles;
 pub(crate) mod runtime_folder;
 pub(crate) mod spawn_ipc;
@@ -52,6 +57,8 @@ pub(crate) struct Scope {
     pub(crate) state: PathBuf,
     /// The name of the folder that contains a bottle's layers, in the bottle's state folder.
     layers: &'static str,
+    /// The path of the layers' home in a bottle, relative to its root.
+    pub(crate) home_inside: &'static str,
     /// The parent folder of the bottles' snapshots.
     pub(crate) snapshots: PathBuf,
     /// The path of this program.
@@ -70,6 +77,7 @@ impl Scope {
             runtime: host.runtime.clone(),
             state: host.state(),
             layers: "agent",
+            home_inside: "home/agent",
             snapshots: host.home.join("snapshots"),
             program: host.program.clone(),
             prespawned_roles: &[Role::Bundle, Role::Guest],
@@ -101,6 +109,8 @@ impl Scope {
             label,
             runtime: host.runtime.join(".fake"),
             layers: "agent.fake",
+            // The guest uses the folder of the layers as its root.
+            home_inside: "home",
             snapshots: host.home.join("snapshots.fake"),
             ..Self::linux(host)
         }

@@ -10,7 +10,7 @@ pub(super) mod backend;
 pub(super) mod launch;
 mod pick;
 pub(super) mod preflight;
-mod prepare;
+pub(super) mod prepare;
 
 use std::io::IsTerminal;
 
@@ -318,7 +318,7 @@ pub(super) fn prepare_failed(error: BackendError, plan: &Plan) -> CliError {
 }
 
 /// Returns the backend that the manifest names, otherwise the one that the settings name.
-fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
+pub(super) fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
     let own = resolved.manifest.backend.as_ref().map(|backend| backend.value.to_string());
     own.or_else(|| settings.backend.clone())
 }

@@ -119,6 +119,11 @@ pub(crate) async fn confirm(
     }
 }
 
+/// The one-screen summary of what will run.
+pub(crate) fn shown(view: &View<'_>, styles: Styles) -> String {
+    summary(view).text(styles, Some(MOST))
+}
+
 /// Asks a yes/no question about whether to start.
 pub(crate) async fn ask(question: String, signals: &mut Signals) -> Result<bool, CliError> {
     answer(signals, move || TerminalUser::find()?.confirm(&question)).await

@@ -14,7 +14,7 @@ use crate::cli::session::{Signals, interrupted};
 use crate::plan::Plan;
 
 /// Finds or builds the images; Ctrl-C cancels a build. `shown_notes` are notes that the user has already read.
-pub(super) async fn prepare(
+pub(crate) async fn prepare(
     backend: &dyn Backend,
     plan: &Plan,
     secrets: &BTreeMap<String, SecretText>,

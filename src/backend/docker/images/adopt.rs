@@ -17,13 +17,13 @@ use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, MACHINE_ID_FILE, WORKSP
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use super::image_facts::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
+use super::image_facts::{Facts, LEFT_OUT_LABEL};
 use super::recipe;
 use super::scratch_container::{SCRATCH_LABEL, ScratchContainer};
 use super::writable::{self, Folder, append_folder};
 use super::{IMAGE_LABEL, build, failed, is_missing, owner_label};
 use crate::backend::docker::podman::{Commit, Committer};
-use crate::backend::image::account::{Account, Users, default_home};
+use crate::backend::image::account::{ACCOUNT_LABEL, Account, Users, default_home};
 use crate::backend::{BackendError, ROOT_FILES};
 
 /// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.

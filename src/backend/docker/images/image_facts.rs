@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use bollard::models::ImageInspect;
 
-use crate::backend::image::account::Account;
+use crate::backend::image::account::{ACCOUNT_LABEL, Account};
 use crate::backend::image::config::Config;
 
-/// The label of a prepared image that contains the agent's account.
-pub(super) const ACCOUNT_LABEL: &str = "bottle.account";
 /// The label that lists the image's instructions that have no effect in a bottle.
-pub(super) const LEFT_OUT_LABEL: &str = "bottle.left-out";
+pub(in crate::backend::docker) const LEFT_OUT_LABEL: &str = "bottle.left-out";
 
 /// The label of an image that is built from the user's Dockerfile: the ids of its base images by their references, as
 /// JSON.
@@ -57,6 +55,7 @@ pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, S
         entrypoint: own.entrypoint.is_some_and(|words| !words.is_empty()),
         healthcheck: own.healthcheck.and_then(|check| check.test).unwrap_or_default(),
         on_build: own.on_build.is_some_and(|steps| !steps.is_empty()),
+        labels: BTreeMap::new(),
     };
     config.expect_for(architecture, "this engine")?;
     let left_out = match of_label(LEFT_OUT_LABEL) {

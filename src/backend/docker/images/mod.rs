@@ -54,6 +54,7 @@ use tokio::sync::OnceCell;
 use self::adopt::Ready;
 use self::build::BuildRequest;
 use self::image_facts::Facts;
+pub(super) use self::image_facts::LEFT_OUT_LABEL;
 use self::recipe::Recipe;
 use self::recipes::{BUILD_HINT, SIDECARS_NAME};
 use self::sources::OwnDockerfile;
@@ -170,6 +171,7 @@ impl Images {
             }
             ImageSource::Reference(reference) => self.reference_image(reference, renewal, progress).await,
             ImageSource::Path(path) => self.local_image(path, renewal, progress).await,
+            ImageSource::Imported(id) => self.ready(id).await,
         }
     }
 

@@ -70,6 +70,7 @@ impl Images {
                     self.adopted_or_noted(facts, &name, &mut preview).await?;
                 }
             }
+            ImageSource::Imported(id) => preview.notes = self.ready(id).await?.notes(),
             ImageSource::Path(path) => {
                 let local = self.inspect_local(path).await?;
                 match self.find_ready(&local.found.hash).await?.filter(|_| !renewal.rebuild) {

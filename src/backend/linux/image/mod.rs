@@ -3,7 +3,7 @@
 //! ```text
 //!   folder or archive below $BOTTLE_HOME                              $BOTTLE_HOME/images/
 //!     plain file system ───────────────────────────┐                    .new-<name>/   an image being created
-//!     saved  container ─ saved ─► config, layers   ├─ tree ─► ready ──► <name>/        root, image.json
+//!     saved  container ─ parse ─► config, layers   ├─ tree ─► ready ──► <name>/        root, image.json
 //!                                 layer (digests,  │                    .old-<name>/   an image being removed
 //!                                 bounds) ─────────┘
 //! ```
@@ -16,41 +16,16 @@
 //! and upper layer in a sandbox, `owned` makes changes of file owners succeed without effect, and `owners` maps the
 //! owner of root's images to the bottle's user.
 
-mod container;
 pub(super) mod files;
-mod layer;
 pub(super) mod mounted;
 pub(super) mod owned;
 mod owners;
 mod ready;
-mod saved;
 mod store;
-mod tree;
 
 pub(in crate::backend) use self::store::{Image, Images};
-
-/// Why an image cannot be used, as the end of a sentence that begins with its name.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BadImage {
-    /// The image is damaged, hostile, or for another kind of machine.
-    #[error("{0}")]
-    Refused(String),
-    /// A file system operation failed.
-    #[error("cannot be unpacked: {0}")]
-    Disk(std::io::Error),
-}
-
-impl BadImage {
-    fn refused(why: impl Into<String>) -> Self {
-        Self::Refused(why.into())
-    }
-
-    /// Creates the error of a file system operation on a path in the image.
-    fn at(path: &std::path::Path, error: impl Into<std::io::Error>) -> Self {
-        let error = error.into();
-        Self::Disk(std::io::Error::new(error.kind(), format!("{path:?}: {error}")))
-    }
-}
+use crate::backend::image::saved::BadImage;
+use crate::backend::local::image_tree as tree;
 
 #[cfg(test)]
 mod tests;

@@ -3,27 +3,30 @@
 //! A stored image is always complete, because it is created under another name and then renamed. A start keeps a shared
 //! lock on its image until the bottle's files name the image. A removal needs the exclusive lock.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bottle_contract::names::Slug;
 use jiff::Timestamp;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with, syncfs};
 use serde::{Deserialize, Serialize};
 
-use super::container::Container;
-use super::layer::Budget;
-use super::saved::Saved;
 use super::tree::Tree;
-use super::{BadImage, layer, ready};
+use super::{BadImage, ready};
 use crate::backend::image::account::Account;
 use crate::backend::image::config::{Config, notes, variables};
 use crate::backend::image::local::{IMAGE_HINT, Local, named};
+use crate::backend::image::saved::layer::{self, Budget};
+use crate::backend::image::saved::{Container, Saved, architecture};
 use crate::backend::image::{build_lock, local};
 use crate::backend::linux::spec;
 use crate::backend::local::layer_snapshots::IMAGES;
+use crate::backend::local::layer_tar::Ownership;
+use crate::backend::local::portable::{Base, not_imported};
 use crate::backend::local::{layers, tree_into};
 use crate::backend::{BackendError, ImageInfo, Preview, ProgressSink, Step, Unused, run_blocking};
 use crate::host::Host;
@@ -34,6 +37,12 @@ const IMAGE: &str = "image";
 
 /// The name of the file that contains an image's metadata.
 const FACTS: &str = "image.json";
+
+/// The name of the file that contains the owners of an image's files.
+const OWNERS: &str = "owners";
+
+/// The maximum number of bytes read of that file. An image has at most two million files.
+const OWNERS_MAX: u64 = 1 << 30;
 
 /// The name of the folder that contains an image's files.
 const ROOT: &str = "root";
@@ -61,6 +70,9 @@ struct Facts {
     made_at: Timestamp,
     /// The total size of all files in bytes.
     bytes: u64,
+    /// Whether the image was imported together with a bottle. `source` is then not a path.
+    #[serde(default)]
+    imported: bool,
 }
 
 /// A stored image.
@@ -93,28 +105,36 @@ impl Image {
 }
 
 /// The stored images of a home.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::backend) struct Images {
     host: Host,
     folder: PathBuf,
     /// Shared locks, which protect the images that this process uses from removal.
-    locks: Mutex<Vec<File>>,
+    locks: Arc<Mutex<Vec<File>>>,
 }
 
 /// The source of an image, and the image's name.
 struct Source {
     /// The path as the manifest gives it.
     path: PathBuf,
-    local: Local,
     name: String,
-    /// The saved image, already parsed. `None` if the source is a plain file system.
-    saved: Option<(Container, Saved)>,
+    content: Content,
+    /// As [`Facts::imported`].
+    imported: bool,
+}
+
+/// The content of a source.
+enum Content {
+    /// A saved image, already parsed.
+    Saved(Box<(Container, Saved)>),
+    /// A plain file system.
+    Plain(Local),
 }
 
 impl Images {
     /// Creates the value for this home. Reads nothing yet.
     pub(in crate::backend) fn new(host: &Host) -> Self {
-        Self { host: host.clone(), folder: host.home.join(IMAGES), locks: Mutex::default() }
+        Self { host: host.clone(), folder: host.home.join(IMAGES), locks: Arc::default() }
     }
 
     /// Previews [`Images::prepare`] for the image at this path.
@@ -205,6 +225,7 @@ impl Images {
             let why = match (newer, self.host.home.join(source).exists()) {
                 _ if used.contains(&image.name) => continue,
                 (true, _) => format!("another image of ./{} took its place", source.display()),
+                _ if image.facts.imported => "the bottle with which it was imported is gone".to_owned(),
                 (false, false) => format!("./{}, which it was made of, is gone", source.display()),
                 (false, true) => continue,
             };
@@ -249,6 +270,69 @@ impl Images {
         fs::rename(self.folder.join(name), &old)?;
         layers::remove_tree(&old)?;
         Ok(true)
+    }
+
+    /// The image of this name, which was imported together with a bottle, with notes for the user.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the image was removed or cannot be read.
+    pub(in crate::backend::linux) fn imported(
+        &self,
+        name: &str,
+    ) -> Result<(ImageInfo, Vec<String>), BackendError> {
+        let found = self.open_shared(name).map_err(|error| unreadable("the imported image", error))?;
+        let gone = || {
+            BackendError::failed(format!(
+                "the image {name} was removed, on which the bottle's files are based"
+            ))
+            .with_hint(format!("it was unpacked to {IMAGES}/ when the bottle was imported: import it again"))
+        };
+        let image = found.ok_or_else(gone)?;
+        Ok((image.info(), image.notes()))
+    }
+
+    /// Stores the image of an archive's OCI layout, unless it is stored already, and protects it from removal as
+    /// [`Images::open_shared`] does.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the image is damaged or hostile. No part of it is then stored.
+    pub(in crate::backend::linux) async fn import(
+        &self,
+        slug: &Slug,
+        layout: &Path,
+    ) -> Result<Image, BackendError> {
+        let layout = layout.to_owned();
+        let source = run_blocking(move || {
+            let path = Path::new("imported").join(layout.file_name().unwrap_or_default());
+            saved_source(path, Container::folder(&layout)?, true)
+        });
+        let source = source.await?.map_err(|error| not_imported(slug, error))?;
+        let failed = |error: io::Error| unreadable("the imported image", error);
+        let name = source.name.clone();
+        if let Some(image) = self.open_shared(&name).map_err(failed)? {
+            return Ok(image);
+        }
+        let _lock =
+            build_lock::lock(&self.host, &name, "the imported image", &ProgressSink::discard()).await?;
+        if self.find(&name).map_err(failed)?.is_none() {
+            let folder = self.folder.clone();
+            let made = run_blocking(move || unpack(&folder, source)).await?;
+            made.map_err(|error| not_imported(slug, error))?;
+        }
+        let gone = || BackendError::failed("the imported image was removed while it was stored");
+        self.open_shared(&name).map_err(failed)?.ok_or_else(gone)
+    }
+
+    /// The image of this name, as the base of exported files.
+    ///
+    /// # Errors
+    /// When the image exists but cannot be read.
+    pub(in crate::backend::linux) fn base(&self, name: &str) -> io::Result<Option<Base>> {
+        let Some(image) = self.open_shared(name)? else { return Ok(None) };
+        let owners = read_owners(&self.folder.join(name))?;
+        let Facts { account, env, .. } = image.facts;
+        let (uid, gid, home) = (account.uid, account.gid, account.home.clone());
+        Ok(Some(Base { root: image.root, uid, gid, home, account: Some(account), env, owners }))
     }
 
     #[cfg(test)]
@@ -322,12 +406,16 @@ fn inspect_source(path: PathBuf, real: &Path) -> Result<Source, BadImage> {
     let local = local::inspect(real).map_err(BadImage::Refused)?;
     if !local.saved {
         let name = format!("{}-{READY_VERSION}", local.hash);
-        return Ok(Source { path, local, name, saved: None });
+        return Ok(Source { path, name, content: Content::Plain(local), imported: false });
     }
     let container = if local.folder { Container::folder(real)? } else { Container::archive(real)? };
+    saved_source(path, container, false)
+}
+
+fn saved_source(path: PathBuf, container: Container, imported: bool) -> Result<Source, BadImage> {
     let saved = Saved::read(&container, architecture())?;
     let name = format!("{}-{READY_VERSION}", saved.id.digits());
-    Ok(Source { path, local, name, saved: Some((container, saved)) })
+    Ok(Source { path, name, content: Content::Saved(Box::new((container, saved))), imported })
 }
 
 /// Creates the stored image atomically. Blocks.
@@ -349,8 +437,9 @@ fn unpack(folder: &Path, source: Source) -> Result<(), BadImage> {
 fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
     DirBuilder::new().mode(0o700).create(new).map_err(BadImage::Disk)?;
     let root = new.join(ROOT);
-    let config = match &source.saved {
-        Some((container, saved)) => {
+    let local = match &source.content {
+        Content::Saved(image) => {
+            let (container, saved) = &**image;
             DirBuilder::new().mode(0o755).create(&root).map_err(BadImage::Disk)?;
             let (mut tree, mut budget) = (Tree::new(&root)?, Budget::full());
             for one in &saved.layers {
@@ -359,19 +448,20 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
             let bytes = tree.bytes();
             return finish(tree, new, &source, saved.config.clone(), bytes);
         }
-        None => Config::default(),
+        Content::Plain(local) => local,
     };
-    if source.local.folder {
+    let config = Config::default();
+    if local.folder {
         // If root copies a folder, the copies belong to root, because no bottle runs as root. An ordinary user owns all
         // copies in any case.
         let owner = rustix::process::geteuid().is_root().then_some(0);
-        let copied = tree_into(&source.local.path, new, ROOT, owner).map_err(BadImage::Disk)?;
+        let copied = tree_into(&local.path, new, ROOT, owner).map_err(BadImage::Disk)?;
         finish(Tree::new(&root)?, new, &source, config, copied.size)
     } else {
         DirBuilder::new().mode(0o755).create(&root).map_err(BadImage::Disk)?;
         let mut tree = Tree::new(&root)?;
-        let archive = File::open(&source.local.path)
-            .map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
+        let archive =
+            File::open(&local.path).map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
         layer::plain(archive, &mut Budget::full(), |content| tree.put("the archive", content))?;
         let bytes = tree.bytes();
         finish(tree, new, &source, config, bytes)
@@ -380,7 +470,10 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
 
 fn finish(tree: Tree, new: &Path, source: &Source, config: Config, bytes: u64) -> Result<(), BadImage> {
     let account = ready::make(&tree, &config.user)?;
-    tree.settle()?;
+    let owners = tree.settle()?;
+    if !matches!(&source.content, Content::Plain(local) if local.folder) {
+        write_owners(new, &owners)?;
+    }
     let facts = Facts {
         account,
         left_out: config.left_out(),
@@ -388,19 +481,34 @@ fn finish(tree: Tree, new: &Path, source: &Source, config: Config, bytes: u64) -
         source: source.path.clone(),
         made_at: Timestamp::now(),
         bytes,
+        imported: source.imported,
     };
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new.join(FACTS));
     let text = serde_json::to_vec(&facts).map_err(|error| BadImage::Disk(error.into()))?;
     file.and_then(|mut file| file.write_all(&text)).map_err(BadImage::Disk)
 }
 
-/// This machine's processor architecture, as container engines spell it.
-pub(super) fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
+/// Writes the owners of an image's files, one JSON value on each line. Paths that are not UTF-8 are left out.
+fn write_owners(folder: &Path, owners: &BTreeMap<PathBuf, Ownership>) -> Result<(), BadImage> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(OWNERS));
+    let mut out = io::BufWriter::new(file.map_err(BadImage::Disk)?);
+    let written =
+        owners.iter().filter_map(|(path, owner)| Some((path.to_str()?, owner))).try_for_each(|entry| {
+            serde_json::to_writer(&mut out, &entry)?;
+            out.write_all(b"\n")
+        });
+    written.and_then(|()| out.flush()).map_err(BadImage::Disk)
+}
+
+/// Reads the owners of an image's files. `None` for an image that was unpacked by an older version.
+fn read_owners(folder: &Path) -> io::Result<Option<BTreeMap<PathBuf, Ownership>>> {
+    let file = match File::open(folder.join(OWNERS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let lines = io::BufReader::new(file.take(OWNERS_MAX)).lines();
+    let owners = lines.map(|line| Ok(serde_json::from_str(&line?)?)).collect::<io::Result<_>>()?;
+    Ok(Some(owners))
 }
 
 fn is_name(name: &str) -> bool {

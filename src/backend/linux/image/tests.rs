@@ -12,8 +12,8 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::json;
 use tar::EntryType;
 
-use super::saved::Digest;
 use super::store::Images;
+use crate::backend::image::saved::{Digest, architecture};
 use crate::backend::{BackendError, BackendErrorKind, ImageInfo, ProgressSink};
 use crate::host::Host;
 
@@ -88,7 +88,7 @@ fn sha(bytes: &[u8]) -> String {
 
 fn config(layers: &[Vec<u8>], more: serde_json::Value) -> Vec<u8> {
     let ids: Vec<String> = layers.iter().map(|layer| sha(layer)).collect();
-    let mut config = json!({"architecture": super::store::architecture(), "os": "linux", "config": {},
+    let mut config = json!({"architecture": architecture(), "os": "linux", "config": {},
         "rootfs": {"type": "layers", "diff_ids": ids}});
     for (key, value) in more.as_object().expect("an object") {
         config[key] = value.clone();
@@ -119,7 +119,7 @@ fn layout(layers: &[Vec<u8>], stored: &[Vec<u8>]) -> BTreeMap<String, Vec<u8>> {
     let config = blob(config(layers, json!({})));
     let layers: Vec<_> = stored.iter().map(|layer| json!({"digest": blob(layer.clone())})).collect();
     let manifest = blob(json!({"config": {"digest": config}, "layers": layers}).to_string().into());
-    let own = json!({"architecture": super::store::architecture(), "os": "linux"});
+    let own = json!({"architecture": architecture(), "os": "linux"});
     let inner = blob(
         json!({"manifests": [
             {"digest": sha(b"another"), "platform": {"architecture": "s390x", "os": "linux"}},
@@ -422,7 +422,7 @@ async fn refuses_an_image_that_does_not_match_its_manifest() {
         files
     };
     let manifest = |text: &str| with(&|files| drop(files.insert("manifest.json".to_owned(), text.into())));
-    let other = if super::store::architecture() == "arm64" { "amd64" } else { "arm64" };
+    let other = if architecture() == "arm64" { "amd64" } else { "arm64" };
     for (files, why) in [
         (with(&|files| files.get_mut("0/layer.tar").expect("layer").extend([0; 512])), "expected sha256:"),
         (with(&|files| drop(files.remove("0/layer.tar"))), "is incomplete: \"0/layer.tar\" is missing"),

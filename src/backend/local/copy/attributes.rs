@@ -1,6 +1,6 @@
 //! Copies file attributes: owner, permission bits, times, `user.*` extended attributes.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,7 +17,7 @@ const XATTR_MAX: usize = 64 << 10;
 const OVERLAY: &[u8] = b"user.overlay.";
 
 /// The attribute of a folder that completely replaces the same folder of the image.
-const OPAQUE: &[u8] = b"user.overlay.opaque";
+pub(in crate::backend::local) const OPAQUE: &[u8] = b"user.overlay.opaque";
 
 /// The permission bits and the sticky bit. Set-id bits are not copied: they have no effect where an agent's files are
 /// mounted, and a copy that root owns must not become a set-id program on the host.
@@ -72,10 +72,21 @@ fn times(stat: &Stat) -> Timestamps {
 }
 
 fn extended(from: &OwnedFd, to: impl AsFd) -> io::Result<()> {
+    for (name, value) in user_attributes(from)? {
+        fsetxattr(&to, &*name, &value, XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Reads the `user.*` attributes that a copy has too, as pairs of name and value.
+///
+/// # Errors
+/// When an attribute cannot be read.
+pub(in crate::backend::local) fn user_attributes(from: &OwnedFd) -> io::Result<Vec<(CString, Vec<u8>)>> {
     let mut names = [0_u8; 512];
     let mut more = Vec::new();
     let names: &[u8] = match flistxattr(from, &mut names) {
-        Ok(0) | Err(Errno::NOTSUP) => return Ok(()),
+        Ok(0) | Err(Errno::NOTSUP) => return Ok(Vec::new()),
         Ok(length) => &names[..length],
         Err(Errno::RANGE) => {
             more.resize(XATTR_MAX, 0);
@@ -84,6 +95,7 @@ fn extended(from: &OwnedFd, to: impl AsFd) -> io::Result<()> {
         }
         Err(error) => return Err(error.into()),
     };
+    let mut found = Vec::new();
     let mut value = Vec::new();
     for name in names.split_inclusive(|byte| *byte == 0) {
         let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
@@ -101,7 +113,7 @@ fn extended(from: &OwnedFd, to: impl AsFd) -> io::Result<()> {
         if bytes == OPAQUE && &value[..length] != b"y" {
             continue;
         }
-        fsetxattr(&to, name, &value[..length], XattrFlags::empty())?;
+        found.push((name.to_owned(), value[..length].to_vec()));
     }
-    Ok(())
+    Ok(found)
 }

@@ -13,7 +13,7 @@
 //! - `content`: a file's bytes · `attributes`: its other attributes
 //! - `stamps`: detects files that are unchanged since they were stored
 
-mod attributes;
+pub(super) mod attributes;
 mod content;
 pub(crate) mod stamps;
 
@@ -39,14 +39,14 @@ use crate::backend::{Copied, ProgressSink};
 
 /// The maximum depth of folders; a copy of a deeper tree fails. Each level uses a few open descriptors. Real work is
 /// less deep, and `bottle cp` has the same limit.
-const MAX_DEPTH: usize = 128;
+pub(super) const MAX_DEPTH: usize = 128;
 
 /// The maximum number of entries in all trees of one copy; a copy of more entries fails. Each entry uses memory of this
 /// process, and real work has fewer.
 const MAX_ENTRIES: usize = 10_000_000;
 
 /// The maximum number of hard-linked files that stay linked. After that, each link becomes a separate file.
-const MAX_LINKS: usize = 1_000_000;
+pub(super) const MAX_LINKS: usize = 1_000_000;
 
 /// The result of a copy.
 #[derive(Debug, Default)]
@@ -348,7 +348,7 @@ fn is_file(stat: &Stat) -> bool {
 }
 
 /// Adds the path to an error. Of a long path, only the end is added.
-fn about(path: &Path, error: &io::Error) -> io::Error {
+pub(super) fn about(path: &Path, error: &io::Error) -> io::Error {
     let shown = path.to_string_lossy();
     let tail: String = shown.chars().rev().take(100).collect::<Vec<_>>().into_iter().rev().collect();
     let shown = if tail.len() < shown.len() { format!("…{tail}") } else { tail };

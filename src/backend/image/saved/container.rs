@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 
 use bottle_guest::archive::{Members, What};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 
 use super::BadImage;
@@ -22,7 +22,7 @@ const FILES_MAX: usize = 10_000;
 const LINKS_MAX: usize = 4;
 
 /// The files of a saved image.
-pub(super) enum Container {
+pub(crate) enum Container {
     /// The files are in this folder.
     Folder(OwnedFd),
     /// The files are in this archive; the map contains its entries by name.
@@ -30,7 +30,7 @@ pub(super) enum Container {
 }
 
 /// An entry of an archive.
-pub(super) enum ArchiveEntry {
+pub(crate) enum ArchiveEntry {
     /// A file, with the position and the size of its content.
     File { start: u64, size: u64 },
     /// A link to another entry.
@@ -42,8 +42,8 @@ impl Container {
     ///
     /// # Errors
     /// When the folder cannot be opened.
-    pub(super) fn folder(path: &Path) -> Result<Self, BadImage> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    pub(crate) fn folder(path: &Path) -> Result<Self, BadImage> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         open(path, flags, Mode::empty())
             .map(Self::Folder)
             .map_err(|error| BadImage::refused(format!("cannot be read: {error}")))
@@ -54,7 +54,7 @@ impl Container {
     /// # Errors
     /// When the archive is incomplete, has too many files, contains a file twice, or contains an entry that is not a
     /// file, a link or a folder.
-    pub(super) fn archive(path: &Path) -> Result<Self, BadImage> {
+    pub(crate) fn archive(path: &Path) -> Result<Self, BadImage> {
         let file = File::open(path).map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {error}"));
         let length = file.metadata().map_err(damaged)?.len();
@@ -94,7 +94,7 @@ impl Container {
     ///
     /// # Errors
     /// When the name is not that of a file, or leads outside the image.
-    pub(super) fn open(&self, name: &str) -> Result<Option<Content>, BadImage> {
+    pub(crate) fn open(&self, name: &str) -> Result<Option<Content>, BadImage> {
         let name = Path::new(name.strip_prefix("./").unwrap_or(name));
         match self {
             Self::Folder(folder) => open_beneath(folder, name),
@@ -110,7 +110,7 @@ impl Container {
     ///
     /// # Errors
     /// As [`Container::open`]. Also when the file is longer.
-    pub(super) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, BadImage> {
+    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, BadImage> {
         let Some(content) = self.open(name)? else { return Ok(None) };
         if content.left > most {
             return Err(BadImage::refused(format!("is damaged: {name:?} is longer than {most} bytes")));
@@ -149,10 +149,9 @@ fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
 }
 
 fn open_beneath(folder: &OwnedFd, name: &Path) -> Result<Option<Content>, BadImage> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     // Without `NONBLOCK`, opening a named pipe would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match openat2(folder, name, flags, Mode::empty(), resolve) {
+    let file = match open_below(folder, name, flags) {
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::XDEV) => {
             return Err(BadImage::refused(format!("is hostile: the link {name:?} points outside it")));
@@ -167,12 +166,33 @@ fn open_beneath(folder: &OwnedFd, name: &Path) -> Result<Option<Content>, BadIma
     Ok(Some(Content { file: file.into(), at: 0, left }))
 }
 
+/// Opens a path in a folder. A link is followed only if it leads to a path in the folder.
+#[cfg(target_os = "linux")]
+fn open_below(folder: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::ResolveFlags;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve)
+}
+
+/// Opens a path in a folder. This system cannot limit where links lead, so none is followed.
+#[cfg(not(target_os = "linux"))]
+fn open_below(folder: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::openat;
+    let parent_flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at = folder.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    for component in name.parent().unwrap_or(Path::new("")).components() {
+        let Component::Normal(part) = component else { return Err(Errno::XDEV) };
+        at = openat(&at, part, parent_flags, Mode::empty())?;
+    }
+    openat(&at, name.file_name().ok_or(Errno::INVAL)?, flags | OFlags::NOFOLLOW, Mode::empty())
+}
+
 /// A file of a saved image.
-pub(super) struct Content {
+pub(crate) struct Content {
     file: File,
     at: u64,
     /// The number of bytes not read yet.
-    pub(super) left: u64,
+    pub(crate) left: u64,
 }
 
 impl Read for Content {

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::BadImage;
 use super::container::Container;
-use super::saved::{Digest, Layer, missing};
+use super::parse::{Digest, Layer, missing};
 
 /// The size limit of an unpacked image in bytes. Development images are smaller; a larger image is refused.
 const BYTES_MAX: u64 = 64 << 30;
@@ -32,11 +32,11 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// How many more bytes the layers of an image may have.
 #[derive(Debug)]
-pub(super) struct Budget(u64);
+pub(crate) struct Budget(u64);
 
 impl Budget {
     /// The budget of a new image.
-    pub(super) fn full() -> Self {
+    pub(crate) fn full() -> Self {
         Self(BYTES_MAX)
     }
 }
@@ -46,7 +46,7 @@ impl Budget {
 ///
 /// # Errors
 /// [`BadImage`] when the layer is missing, damaged or too large. Otherwise the error of `take`.
-pub(super) fn read(
+pub(crate) fn read(
     container: &Container,
     layer: &Layer,
     budget: &mut Budget,
@@ -91,7 +91,7 @@ pub(super) fn read(
 ///
 /// # Errors
 /// As [`read`].
-pub(super) fn plain(
+pub(crate) fn plain(
     archive: impl Read,
     budget: &mut Budget,
     take: impl FnOnce(&mut dyn Read) -> Result<(), BadImage>,

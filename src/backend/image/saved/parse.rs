@@ -27,14 +27,14 @@ const UNKNOWN: &str = "unknown";
 
 /// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Digest([u8; 32]);
+pub(crate) struct Digest([u8; 32]);
 
 impl Digest {
-    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    pub(super) fn from_hasher(hash: Sha256) -> Self {
+    pub(crate) fn from_hasher(hash: Sha256) -> Self {
         Self(hash.finalize().into())
     }
 
@@ -45,18 +45,18 @@ impl Digest {
         hash.ok_or_else(|| BadImage::refused(format!("is damaged: {text:?} is not a SHA-256 digest")))
     }
 
-    fn from_hex(digits: &str) -> Option<Self> {
+    pub(crate) fn from_hex(digits: &str) -> Option<Self> {
         let mut hash = [0; 32];
         hex::decode_to_slice(digits, &mut hash).ok().map(|()| Self(hash))
     }
 
     /// The hexadecimal digits without the prefix.
-    pub(super) fn digits(&self) -> String {
+    pub(crate) fn digits(&self) -> String {
         hex::encode(self.0)
     }
 
     /// The path of the blob with this digest in an OCI layout.
-    fn blob(&self) -> String {
+    pub(crate) fn blob(&self) -> String {
         format!("blobs/sha256/{}", self.digits())
     }
 }
@@ -75,24 +75,24 @@ impl fmt::Debug for Digest {
 
 /// One layer of an image.
 #[derive(Debug)]
-pub(super) struct Layer {
+pub(crate) struct Layer {
     /// The layer's file name in the saved image.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The digest of the stored bytes, if known. They may be compressed.
-    pub(super) stored: Option<Digest>,
+    pub(crate) stored: Option<Digest>,
     /// The digest of the decompressed content, which is an archive.
-    pub(super) content: Digest,
+    pub(crate) content: Digest,
 }
 
 /// A saved image.
 #[derive(Debug)]
-pub(super) struct Saved {
+pub(crate) struct Saved {
     /// The digest of the configuration, which is the image's id.
-    pub(super) id: Digest,
+    pub(crate) id: Digest,
     /// The parts of the configuration that matter for a bottle.
-    pub(super) config: Config,
+    pub(crate) config: Config,
     /// The layers, lowest first.
-    pub(super) layers: Vec<Layer>,
+    pub(crate) layers: Vec<Layer>,
 }
 
 impl Saved {
@@ -100,7 +100,7 @@ impl Saved {
     ///
     /// # Errors
     /// When the image is damaged or for another kind of machine, or the file contains no image or several images.
-    pub(super) fn read(container: &Container, architecture: &str) -> Result<Self, BadImage> {
+    pub(crate) fn read(container: &Container, architecture: &str) -> Result<Self, BadImage> {
         let found = match container.read("manifest.json", JSON_MAX)? {
             Some(list) => parse_docker_save(container, &list)?,
             None => parse_oci_layout(container, architecture)?,
@@ -223,7 +223,7 @@ fn expect(digest: Digest, bytes: &[u8], name: &str) -> Result<(), BadImage> {
     Err(BadImage::refused(format!("is damaged: {name:?} is {actual}, expected {digest}")))
 }
 
-pub(super) fn missing(name: &str) -> BadImage {
+pub(crate) fn missing(name: &str) -> BadImage {
     BadImage::refused(format!("is incomplete: {name:?} is missing"))
 }
 
@@ -322,6 +322,7 @@ struct RawConfig {
     volumes: Option<BTreeMap<String, serde::de::IgnoredAny>>,
     on_build: Option<Vec<String>>,
     healthcheck: Option<Healthcheck>,
+    labels: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
@@ -338,6 +339,7 @@ impl From<RawConfig> for Config {
             volumes: raw.volumes.unwrap_or_default().into_keys().collect(),
             entrypoint: raw.entrypoint.is_some_and(|words| !words.is_empty()),
             healthcheck: raw.healthcheck.and_then(|check| check.test).unwrap_or_default(),
+            labels: raw.labels.unwrap_or_default(),
             on_build: raw.on_build.is_some_and(|steps| !steps.is_empty()),
             ..Self::default()
         }

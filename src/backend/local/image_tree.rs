@@ -9,28 +9,23 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use bottle_guest::archive::{MAX_DEPTH, Member, Members, What};
+use bottle_guest::archive::{Member, Members, What};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags, fchmod, fsetxattr,
-    futimens, linkat, mkdirat, mknodat, openat, openat2, statat, symlinkat, unlinkat,
+    futimens, linkat, mkdirat, mknodat, openat, openat2, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use tar::EntryType;
 
-use super::BadImage;
+use super::layer_tar::Ownership;
+use super::layers;
 use crate::archive::DiskBudget;
-use crate::backend::local::layers;
-
-/// The maximum number of files in all layers of an image. Real images have fewer; an image with more is refused.
-const FILES_MAX: usize = 2_000_000;
-
-/// The name prefix of a whiteout, which removes a file of lower layers.
-const WHITEOUT: &[u8] = b".wh.";
-
-/// The name of an opaque whiteout, which removes all files of lower layers in its folder.
-const OPAQUE: &[u8] = b".wh..wh..opq";
+use crate::backend::image::saved::BadImage;
+use crate::backend::image::saved::entry::{
+    FILES_MAX, OPAQUE, WHITEOUT, checked_path, escapes, rejected_entry,
+};
 
 /// The prefix of the attributes of overlay file systems.
 const OVERLAY: &[u8] = b"user.overlay.";
@@ -39,10 +34,12 @@ const OVERLAY: &[u8] = b"user.overlay.";
 const DEVICES: &str = "dev";
 
 /// The file tree of an image.
-pub(super) struct Tree {
+pub(crate) struct Tree {
     top: OwnedFd,
     /// The final modes and times of folders. The folders stay writable until these are set.
-    folders: BTreeMap<PathBuf, (Mode, u64)>,
+    folders: BTreeMap<PathBuf, (Mode, Timestamps)>,
+    /// The entries whose owner is not root, or that have set-id or sticky bits. On disk, all files have one owner.
+    owners: BTreeMap<PathBuf, Ownership>,
     files: usize,
     bytes: u64,
     budget: DiskBudget,
@@ -76,21 +73,21 @@ impl Tree {
     ///
     /// # Errors
     /// When the folder cannot be opened.
-    pub(super) fn new(folder: &Path) -> Result<Self, BadImage> {
+    pub(crate) fn new(folder: &Path) -> Result<Self, BadImage> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let top =
             rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| BadImage::Disk(error.into()))?;
         let budget = DiskBudget::for_folder(folder).map_err(BadImage::Disk)?;
-        Ok(Self { top, folders: BTreeMap::new(), files: 0, bytes: 0, budget })
+        Ok(Self { top, folders: BTreeMap::new(), owners: BTreeMap::new(), files: 0, bytes: 0, budget })
     }
 
     /// The top folder of the tree.
-    pub(super) fn top(&self) -> BorrowedFd<'_> {
+    pub(crate) fn top(&self) -> BorrowedFd<'_> {
         self.top.as_fd()
     }
 
     /// The size in bytes of all unpacked files, including files that a later layer replaced.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
@@ -98,7 +95,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`BadImage`]. The tree is then incomplete.
-    pub(super) fn put(&mut self, name: &str, layer: &mut dyn Read) -> Result<(), BadImage> {
+    pub(crate) fn put(&mut self, name: &str, layer: &mut dyn Read) -> Result<(), BadImage> {
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {name:?}: {error}"));
         let mut archive = tar::Archive::new(layer);
         let mut members = Members::new(archive.entries().map_err(damaged)?);
@@ -115,11 +112,11 @@ impl Tree {
     }
 
     /// Sets the final mode and time of every folder. Deeper folders come first, because a change in a folder updates
-    /// its time.
+    /// its time. Returns the owners that the archive's entries have, except root.
     ///
     /// # Errors
     /// When a folder cannot be changed.
-    pub(super) fn settle(self) -> Result<(), BadImage> {
+    pub(crate) fn settle(self) -> Result<BTreeMap<PathBuf, Ownership>, BadImage> {
         for (path, (mode, time)) in self.folders.iter().rev() {
             let opened = match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW) {
                 // A later layer removed or replaced the folder.
@@ -127,9 +124,9 @@ impl Tree {
                 opened => opened.map_err(|error| BadImage::at(path, error))?,
             };
             fchmod(&opened, *mode).map_err(|error| BadImage::at(path, error))?;
-            futimens(&opened, &times(*time)).map_err(|error| BadImage::at(path, error))?;
+            futimens(&opened, time).map_err(|error| BadImage::at(path, error))?;
         }
-        Ok(())
+        Ok(self.owners)
     }
 
     fn member(
@@ -149,13 +146,16 @@ impl Tree {
         if !layer_paths.add(&path) && member.what != What::Folder {
             return Err(rejected_entry(&path, "occurs twice in its layer"));
         }
+        if !matches!(member.what, What::HardLink(_)) {
+            self.set_owner(&path, member);
+        }
         let parent = self.folder(&parent)?;
         let entry = EntrySlot { parent: parent.as_fd(), name: &name, path: &path };
         match &member.what {
             What::Folder => {
                 entry.make_folder()?;
                 let mode = Mode::from_raw_mode(member.mode);
-                self.folders.insert(path.clone(), (mode, member.mtime));
+                self.folders.insert(path.clone(), (mode, times(member)));
                 let opened = entry.open_folder()?;
                 set_attributes(&opened, member, &path)
             }
@@ -167,7 +167,8 @@ impl Tree {
             What::Link(target) => {
                 let target = target.clone();
                 entry.remove()?;
-                entry.make_link(&target)
+                entry.make_link(&target)?;
+                entry.set_time(member)
             }
             What::HardLink(target) => {
                 let target = target.clone();
@@ -176,13 +177,23 @@ impl Tree {
             What::Other(EntryType::Fifo) => {
                 entry.remove()?;
                 mknodat(entry.parent, entry.name, FileType::Fifo, Mode::from_raw_mode(member.mode), 0)
-                    .map_err(|error| BadImage::at(&path, error))
+                    .map_err(|error| BadImage::at(&path, error))?;
+                entry.set_time(member)
             }
             What::Other(EntryType::Char | EntryType::Block) if path.parent() == Some(Path::new(DEVICES)) => {
                 Ok(())
             }
             What::Other(EntryType::Char | EntryType::Block) => Err(rejected_entry(&path, "is a device")),
             What::Other(_) => Err(rejected_entry(&path, "has an unsupported type")),
+        }
+    }
+
+    fn set_owner(&mut self, path: &Path, member: &Member<'_, impl Read>) {
+        let owner = Ownership { uid: member.uid, gid: member.gid, special: member.special };
+        if owner == Ownership::ROOT {
+            self.owners.remove(path);
+        } else {
+            self.owners.insert(path.to_owned(), owner);
         }
     }
 
@@ -275,7 +286,7 @@ impl Tree {
     ///
     /// # Errors
     /// When the path is not a folder, or a link on it points outside.
-    pub(super) fn folder(&self, path: &Path) -> Result<OwnedFd, BadImage> {
+    pub(crate) fn folder(&self, path: &Path) -> Result<OwnedFd, BadImage> {
         match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Err(Errno::NOENT) => {}
             Err(Errno::XDEV | Errno::LOOP) => {
@@ -365,7 +376,13 @@ impl EntrySlot<'_> {
         })?;
         set_attributes(&file, member, self.path)?;
         fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(|error| self.failed(error))?;
-        futimens(&file, &times(member.mtime)).map_err(|error| self.failed(error))
+        futimens(&file, &times(member)).map_err(|error| self.failed(error))
+    }
+
+    /// Sets the times of a link or a named pipe, which is not opened.
+    fn set_time(&self, member: &Member<'_, impl Read>) -> Result<(), BadImage> {
+        utimensat(self.parent, self.name, &times(member), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| self.failed(error))
     }
 
     /// Creates a symbolic link. Absolute links are allowed, because they are followed only inside a bottle, where the
@@ -376,55 +393,6 @@ impl EntrySlot<'_> {
         }
         symlinkat(target, self.parent, self.name).map_err(|error| self.failed(error))
     }
-}
-
-/// Checks an entry name of an archive and returns it as a path.
-fn checked_path(name: &Path) -> Result<PathBuf, BadImage> {
-    if name.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b'\0' | b'\n')) {
-        return Err(rejected_entry(name, "has a name with a NUL byte or a line break"));
-    }
-    let mut path = PathBuf::new();
-    for component in name.components() {
-        match component {
-            Component::Normal(part) => path.push(part),
-            Component::CurDir => {}
-            Component::RootDir => return Err(rejected_entry(name, "is an absolute name")),
-            Component::ParentDir | Component::Prefix(_) => {
-                return Err(rejected_entry(name, "points outside the image"));
-            }
-        }
-    }
-    if path.components().count() > MAX_DEPTH {
-        return Err(rejected_entry(name, &format!("is more than {MAX_DEPTH} folders deep")));
-    }
-    Ok(path)
-}
-
-/// Whether a relative link leads above the top folder.
-fn escapes(path: &Path, target: &Path) -> bool {
-    if target.is_absolute() {
-        return false;
-    }
-    let mut depth = path.components().count() - 1;
-    for component in target.components() {
-        match component {
-            Component::ParentDir if depth == 0 => return true,
-            Component::ParentDir => depth -= 1,
-            Component::Normal(_) => depth += 1,
-            _ => {}
-        }
-    }
-    false
-}
-
-/// The error for an entry that is refused. Of a long name, it contains only the end.
-fn rejected_entry(path: &Path, why: &str) -> BadImage {
-    const SHOWN: usize = 100;
-    let name = path.to_string_lossy();
-    let skipped = name.chars().count().saturating_sub(SHOWN);
-    let shown: String = name.chars().skip(skipped).collect();
-    let more = if skipped > 0 { "…" } else { "" };
-    BadImage::refused(format!("is hostile or damaged: {more}{shown:?} {why}"))
 }
 
 /// Sets `user.*` attributes. Other attributes grant rights or have no meaning in a bottle.
@@ -445,7 +413,8 @@ fn set_attributes(file: impl AsFd, member: &Member<'_, impl Read>, path: &Path) 
     Ok(())
 }
 
-fn times(seconds: u64) -> Timestamps {
-    let time = Timespec { tv_sec: i64::try_from(seconds).unwrap_or(0), tv_nsec: 0 };
+fn times(member: &Member<'_, impl Read>) -> Timestamps {
+    let time =
+        Timespec { tv_sec: i64::try_from(member.mtime).unwrap_or(0), tv_nsec: i64::from(member.mtime_nanos) };
     Timestamps { last_access: time, last_modification: time }
 }

@@ -1,0 +1,143 @@
+//! Collects the layers of a bottle's image as compressed blobs in a staging folder.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::compress::Compressor;
+use super::scan::{ContentFinding, ContentScanner};
+use crate::backend::image::saved::Digest;
+use crate::backend::{Copied, ProgressSink};
+
+/// A layer whose blob is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layer {
+    /// The digest of the compressed blob.
+    pub(crate) stored: Digest,
+    /// The size of the blob in bytes.
+    pub(crate) size: u64,
+    /// The digest of the uncompressed layer.
+    pub(crate) content: Digest,
+}
+
+impl Layer {
+    /// A layer of which only the content is known.
+    pub(crate) fn of_content(content: Digest) -> Self {
+        Self { stored: content, size: 0, content }
+    }
+}
+
+/// The layers of an image, lowest first.
+pub struct LayerStore {
+    /// The folder of the blobs. The name of a blob is its digest.
+    blobs: PathBuf,
+    layers: Vec<Layer>,
+    scanner: Arc<ContentScanner>,
+    findings: Vec<ContentFinding>,
+    progress: ProgressSink,
+    bytes: u64,
+}
+
+impl LayerStore {
+    /// Creates an empty store whose blobs are in this folder. `scanner` searches the bottle's own layers.
+    pub fn new(blobs: PathBuf, scanner: Arc<ContentScanner>, progress: ProgressSink) -> Self {
+        Self { blobs, layers: Vec::new(), scanner, findings: Vec::new(), progress, bytes: 0 }
+    }
+
+    /// The layers that were added.
+    pub(crate) fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The findings in the bottle's own layers.
+    pub fn findings(&self) -> &[ContentFinding] {
+        &self.findings
+    }
+
+    /// The folder of the blobs.
+    pub fn blobs(&self) -> &Path {
+        &self.blobs
+    }
+
+    /// Adds the layer that `fill` writes, as an uncompressed tar archive. `own` says whether it contains files of the
+    /// bottle, which are then scanned; otherwise it is a part of the image on which the bottle is based. Blocks.
+    ///
+    /// # Errors
+    /// The error of `fill`, or when the blob cannot be written.
+    pub(crate) fn add(
+        &mut self,
+        own: bool,
+        fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let new = self.blobs.join(format!(".new-{}", self.layers.len()));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let blob = Blob { file: BufWriter::with_capacity(1 << 20, file), hash: Sha256::new(), size: 0 };
+        let scan = own.then(|| self.scanner.start());
+        let tee = scan.as_ref().map(|scan| scan.input());
+        let mut content = Content {
+            compressor: Compressor::new(blob, tee),
+            hash: Sha256::new(),
+            progress: &self.progress,
+            bytes: self.bytes,
+        };
+        fill(&mut content)?;
+        let Content { compressor, hash, bytes, .. } = content;
+        let Blob { mut file, hash: stored, size } = compressor.finish()?;
+        file.flush()?;
+        drop(file);
+        self.bytes = bytes;
+        if let Some(scan) = scan {
+            self.findings.extend(scan.finish()?);
+        }
+        let layer = Layer { stored: Digest::from_hasher(stored), size, content: Digest::from_hasher(hash) };
+        std::fs::rename(&new, self.blobs.join(layer.stored.digits()))?;
+        self.layers.push(layer);
+        Ok(())
+    }
+}
+
+/// The uncompressed content of a layer on its way to the compressor.
+struct Content<'a> {
+    compressor: Compressor<Blob>,
+    hash: Sha256,
+    progress: &'a ProgressSink,
+    bytes: u64,
+}
+
+impl Write for Content<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.compressor.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.bytes += written as u64;
+        self.progress.report(Copied { files: 0, bytes: self.bytes });
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A blob that is being written.
+struct Blob {
+    file: BufWriter<File>,
+    hash: Sha256,
+    size: u64,
+}
+
+impl Write for Blob {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.size += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

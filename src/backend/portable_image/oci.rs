@@ -1,0 +1,93 @@
+//! Writes the JSON files of an archive's OCI layout: the configuration, the manifest and the index.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::layers::Layer;
+use crate::backend::image::saved::{Digest, architecture};
+
+/// The content of the file `oci-layout`.
+pub(crate) const LAYOUT: &str = "{\"imageLayoutVersion\":\"1.0.0\"}\n";
+
+/// The parts of an image's configuration that matter for a bottle.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ImageConfig {
+    /// The agent's user, as `uid:gid` or a name.
+    pub user: String,
+    /// The environment variables, as `NAME=value`.
+    pub env: Vec<String>,
+    /// The labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl ImageConfig {
+    /// The configuration of an image with these layers, as JSON.
+    pub(crate) fn json(&self, layers: &[Layer]) -> Value {
+        let contents: Vec<String> = layers.iter().map(|layer| layer.content.to_string()).collect();
+        let mut config = json!({"User": self.user, "Env": self.env, "Cmd": ["/bin/sh"]});
+        if !self.labels.is_empty() {
+            config["Labels"] = json!(self.labels);
+        }
+        json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": config,
+            "rootfs": {"type": "layers", "diff_ids": contents},
+        })
+    }
+}
+
+/// Writes the configuration and the manifest of an image as blobs, and returns the index and the blobs' digests.
+///
+/// # Errors
+/// When a blob cannot be written.
+pub(crate) fn write_image(
+    blobs: &Path,
+    config: &ImageConfig,
+    layers: &[Layer],
+) -> io::Result<(String, Vec<Digest>)> {
+    let (config, config_size) = blob(blobs, &config.json(layers))?;
+    let layers: Vec<Value> = layers
+        .iter()
+        .map(|layer| {
+            json!({
+                "mediaType": "application/vnd.oci.image.layer.v1.tar+zstd",
+                "digest": layer.stored.to_string(),
+                "size": layer.size,
+            })
+        })
+        .collect();
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": {
+            "mediaType": "application/vnd.oci.image.config.v1+json",
+            "digest": config.to_string(),
+            "size": config_size,
+        },
+        "layers": layers,
+    });
+    let (manifest, manifest_size) = blob(blobs, &manifest)?;
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [{
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "digest": manifest.to_string(),
+            "size": manifest_size,
+            "platform": {"architecture": architecture(), "os": "linux"},
+        }],
+    });
+    Ok((format!("{index}\n"), vec![manifest, config]))
+}
+
+fn blob(blobs: &Path, content: &Value) -> io::Result<(Digest, usize)> {
+    let text = content.to_string();
+    let digest = Digest::from_bytes(text.as_bytes());
+    fs::write(blobs.join(digest.digits()), &text)?;
+    Ok((digest, text.len()))
+}

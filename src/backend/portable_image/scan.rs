@@ -1,0 +1,159 @@
+//! Searches the files of a bottle for secrets while they are written to an archive.
+//!
+//! A thread parses each layer and scans its files with the scanner of the egress proxy: the patterns of credentials, the
+//! user's rules, and the bottle's canaries. A finding names a file and a rule, and never contains the value.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use bottle_contract::session::guest::SecretText;
+use bottle_guest::archive::{Members, What};
+use bottle_scan::{Detector, KnownSecrets, RuleFiles, Scanner, Severity};
+
+/// The rule of a finding of a canary.
+pub const CANARY: &str = "canary";
+
+/// The number of chunks that wait for the thread.
+const CHUNKS: usize = 8;
+
+/// The maximum number of files with findings that are kept. More findings do not change the decision.
+const MAX_FINDINGS: usize = 1000;
+
+/// The size of a piece that is scanned at once, in bytes.
+const PIECE: usize = 128 << 10;
+
+/// The number of zeros that are scanned in place of a piece of zeros.
+const GAP: usize = 16;
+
+/// A secret, or text that looks like one, in a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContentFinding {
+    /// The rule that found it.
+    pub rule: String,
+    /// The path of the file in the bottle.
+    pub path: String,
+    /// The kind of credential, without its value.
+    pub preview: String,
+}
+
+/// Scans layers.
+pub struct ContentScanner {
+    scanner: Arc<Scanner>,
+}
+
+impl ContentScanner {
+    /// Creates a scanner for these canaries with the user's rules.
+    ///
+    /// # Errors
+    /// When a canary is too large to be searched for.
+    pub fn new(canaries: &[SecretText], rules: RuleFiles) -> Result<Self, bottle_scan::TooLarge> {
+        let known = KnownSecrets::new(canaries.iter().map(|canary| &canary.0))?;
+        let scanner = Scanner::outbound(Arc::new(known)).with_rules(Arc::new(rules));
+        Ok(Self { scanner: Arc::new(scanner) })
+    }
+
+    /// Starts to scan a layer.
+    pub(super) fn start(&self) -> LayerScan {
+        let (input, chunks) = sync_channel(CHUNKS);
+        let scanner = self.scanner.clone();
+        let scanning = std::thread::spawn(move || scan(&scanner, Chunks { chunks, chunk: None, at: 0 }));
+        LayerScan { input, scanning }
+    }
+}
+
+/// The scan of one layer.
+pub(super) struct LayerScan {
+    input: SyncSender<Arc<Vec<u8>>>,
+    scanning: JoinHandle<io::Result<Vec<ContentFinding>>>,
+}
+
+impl LayerScan {
+    /// The channel that receives the layer in chunks.
+    pub(super) fn input(&self) -> SyncSender<Arc<Vec<u8>>> {
+        self.input.clone()
+    }
+
+    /// Waits for the end of the scan. Every other sender of the layer must be dropped.
+    ///
+    /// # Errors
+    /// When the layer cannot be parsed.
+    pub(super) fn finish(self) -> io::Result<Vec<ContentFinding>> {
+        drop(self.input);
+        self.scanning.join().unwrap_or_else(|_| Err(io::Error::other("the scan of the files stopped")))
+    }
+}
+
+fn scan(scanner: &Scanner, layer: Chunks) -> io::Result<Vec<ContentFinding>> {
+    let mut found: BTreeMap<(String, String), String> = BTreeMap::new();
+    let mut archive = tar::Archive::new(layer);
+    let mut members = Members::new(archive.entries()?);
+    let mut buffer = vec![0; PIECE];
+    while let Some(mut member) = members.next()? {
+        if member.what != What::File || found.len() >= MAX_FINDINGS {
+            continue;
+        }
+        let path = shown(&member.name);
+        for (rule, description) in scanner.of_name(&path) {
+            found.insert((rule.to_owned(), path.clone()), description.to_owned());
+        }
+        let mut stream = scanner.stream_of(Some(&path));
+        loop {
+            match member.content.read(&mut buffer)? {
+                0 => break,
+                // A hole of a sparse file can be larger than any disk, and contains nothing to find.
+                read if read == PIECE && buffer.iter().all(|byte| *byte == 0) => stream.feed(&[0; GAP]),
+                read => stream.feed(&buffer[..read]),
+            }
+        }
+        for finding in stream.finish().findings {
+            if finding.severity < Severity::Block {
+                continue;
+            }
+            let rule = match finding.detector {
+                Detector::KnownSecrets => CANARY.to_owned(),
+                _ => finding.rule.to_string(),
+            };
+            found.entry((rule, path.clone())).or_insert(finding.preview);
+        }
+    }
+    // The writer does not wait for a reader that stops early.
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    let finding = |((rule, path), preview)| ContentFinding { rule, path, preview };
+    Ok(found.into_iter().map(finding).collect())
+}
+
+/// The absolute path of an entry in the bottle.
+fn shown(name: &Path) -> String {
+    format!("/{}", name.to_string_lossy().trim_start_matches("./").trim_start_matches('/'))
+}
+
+/// Reads the chunks of a layer.
+struct Chunks {
+    chunks: Receiver<Arc<Vec<u8>>>,
+    chunk: Option<Arc<Vec<u8>>>,
+    at: usize,
+}
+
+impl Read for Chunks {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(chunk) = &self.chunk {
+                let rest = &chunk[self.at..];
+                if !rest.is_empty() {
+                    let length = rest.len().min(buffer.len());
+                    buffer[..length].copy_from_slice(&rest[..length]);
+                    self.at += length;
+                    return Ok(length);
+                }
+            }
+            match self.chunks.recv() {
+                Ok(chunk) => (self.chunk, self.at) = (Some(chunk), 0),
+                Err(_) => return Ok(0),
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! `bottle export`: writes a bottle to an archive for another machine or another backend.
+//!
+//! ```text
+//!   the bottle ──commit──► a temporary snapshot ─┐
+//!   SLUG@NAME ───────────────────────────────────┴─► layers ─scan─► archive ─► FILE
+//! ```
+//! The bottle continues. FILE appears when it is complete.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bottle_contract::names::Name;
+use indicatif::HumanBytes;
+use tempfile::NamedTempFile;
+
+use super::commit::backend_of;
+use super::completions;
+use super::error::CliError;
+use super::exit;
+use super::fork_point::ForkPoint;
+use super::json_schema::{Exported, FoundSecret};
+use super::output::{Output, counted, inert};
+use super::own_rules;
+use super::progress;
+use super::pull::record;
+use super::snapshot_selector::SnapshotSelector;
+use crate::backend::portable_image::{
+    CANARY, ContentFinding, ContentScanner, Export as Request, ExportedImage, LayerStore, RootKind,
+};
+use crate::backend::{Backend, Copied, ProgressSink, Snapshot};
+use crate::host::{Host, disk};
+use crate::instance::record::Record;
+use crate::instance::{Store, canaries, engines};
+use crate::portable::{self, FORMAT, Metadata, Parts, SigningKey, Staging};
+
+/// The beginning of the name of the snapshot that is made for the export of a bottle as it is now.
+const TEMPORARY: &str = "export";
+
+/// The maximum number of findings that are shown. The others are only counted.
+const MAX_SHOWN: usize = 20;
+
+/// The progress of an export.
+const EXPORTING: &str = "exporting";
+
+/// Write a bottle to an archive, to import it on another machine or backend
+///
+/// The archive contains the bottle's files, its conversation and its manifests, but no secret, certificate
+/// authority or canary. The files are scanned for secrets first, and a finding stops the export. The bottle goes
+/// on.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// The bottle, as `bottle list` shows it, or SLUG@NAME for one of its snapshots
+    #[arg(add = completions::all_bottles())]
+    bottle: SnapshotSelector,
+    /// Write the archive to this file; `-` writes to standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    file: PathBuf,
+    /// Sign the archive with this home's key, which is made at first use
+    #[arg(long)]
+    sign: bool,
+    /// Export although this rule found a secret; repeat for several rules
+    #[arg(long, value_name = "RULE")]
+    accept: Vec<String>,
+    /// Replace FILE if it exists
+    #[arg(long)]
+    force: bool,
+}
+
+impl Export {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let slug = self.bottle.slug.clone();
+        super::block_on(self.export(host, output)).map_err(|error| error.about_if_unset(&slug))
+    }
+
+    async fn export(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let target = Target::new(&self.file, self.force)?;
+        let record = record(host, &self.bottle.slug).await?;
+        let backend = backend_of(host, &record)?;
+        engines::require(&*backend, &Store::of(host).folder(&record.slug), &record).await?;
+        let temporary = format!("{TEMPORARY}-{}", std::process::id());
+        let temporary: Name =
+            temporary.parse().map_err(|error| CliError::cannot("name a snapshot", error))?;
+        let point = ForkPoint::find(host, &*backend, &record, &self.bottle, temporary, output).await?;
+        let exported = self.write(host, &*backend, &record, &point.snapshot, target, output).await;
+        point.release(host, output).await;
+        self.report(&exported?, output)
+    }
+
+    async fn write(
+        &self,
+        host: &Host,
+        backend: &dyn Backend,
+        record: &Record,
+        snapshot: &Snapshot,
+        target: Target,
+        output: &Output,
+    ) -> Result<Exported, CliError> {
+        let state = |what: &str, error: io::Error| {
+            let hint = disk::hint(&error);
+            CliError::cannot(what, error).hint(hint)
+        };
+        let own_rules = own_rules::load(host, output)?;
+        let folder = Store::of(host).folder(&record.slug);
+        let canaries = canaries::read(&folder).map_err(|error| state("read the bottle's canaries", error))?;
+        let scanner = ContentScanner::new(&canaries, own_rules.rules)
+            .map_err(|error| CliError::cannot("scan the files", error))?;
+        let staging = Staging::create(host).map_err(|error| state("make a folder for the archive", error))?;
+        let blobs = staging.make("blobs").map_err(|error| state("make a folder for the archive", error))?;
+        let key = match self.sign {
+            true => Some(
+                SigningKey::of_home(&host.home).map_err(|error| state("read the key of this home", error))?,
+            ),
+            false => None,
+        };
+        let left = "no archive was written";
+        progress::with_progress(EXPORTING, left, output, async |progress| {
+            let begun = Instant::now();
+            let sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied, begun)));
+            let layers = LayerStore::new(blobs, Arc::new(scanner), sink);
+            let base = record.sandbox.as_ref().and_then(|sandbox| sandbox.prepared.inside.as_ref());
+            let base = base.map(|inside| inside.image.as_str());
+            let scratch = staging.folder();
+            let image = backend.export(Request { snapshot, base, scratch, layers }).await?;
+            let accepted = self.accepted(image.layers.findings(), output)?;
+            let metadata = Metadata {
+                format: FORMAT,
+                program: env!("CARGO_PKG_VERSION").to_owned(),
+                slug: record.slug.clone(),
+                name: self.bottle.name.clone(),
+                label: record.label.clone(),
+                agent: record.agent.clone(),
+                bottles: record.bottles.clone(),
+                backend: record.backend.clone(),
+                root: image.root,
+                home: image.home.clone(),
+                made_at: snapshot.made_at,
+                canaries: match accepted.iter().any(|rule| rule == CANARY) {
+                    true => canaries.iter().map(|canary| canary.0.expose().to_owned()).collect(),
+                    false => Vec::new(),
+                },
+                accepted,
+            };
+            let manifest = Store::of(host).manifest(&record.slug).unwrap_or_default();
+            let signer = key.as_ref().map(|key| key.public().to_string());
+            let found = image.layers.findings().iter().map(FoundSecret::from).collect();
+            let Metadata { root, accepted, .. } = metadata.clone();
+            let written =
+                tokio::task::spawn_blocking(move || write_archive(target, &image, &metadata, &manifest, key));
+            let bytes = written
+                .await
+                .unwrap_or_else(|error| Err(error.into()))
+                .map_err(|error| self.not_written(error))?;
+            Ok(Exported {
+                slug: record.slug.to_string(),
+                name: snapshot.name.as_ref().filter(|_| self.bottle.name.is_some()).map(ToString::to_string),
+                file: self.file.display().to_string(),
+                bytes,
+                root,
+                key: signer,
+                accepted,
+                found,
+            })
+        })
+        .await
+    }
+
+    /// Checks the findings of the scan. Returns the accepted rules that found something.
+    fn accepted(&self, findings: &[ContentFinding], output: &Output) -> Result<Vec<String>, CliError> {
+        let (accepted, refused): (Vec<_>, Vec<_>) =
+            findings.iter().partition(|finding| self.accept.contains(&finding.rule));
+        let rules = |found: &[&ContentFinding]| {
+            let mut rules: Vec<String> = found.iter().map(|finding| finding.rule.clone()).collect();
+            rules.sort();
+            rules.dedup();
+            rules
+        };
+        if refused.is_empty() {
+            return Ok(rules(&accepted));
+        }
+        for ContentFinding { rule, path, preview } in refused.iter().take(MAX_SHOWN) {
+            output.warn(format!("{}: {} ({rule})", inert(path), inert(preview)));
+        }
+        if let Some(more @ 1..) = refused.len().checked_sub(MAX_SHOWN) {
+            output.warn(format!("{more} more findings are not shown"));
+        }
+        let flags: Vec<String> = rules(&refused).iter().map(|rule| format!("--accept {rule}")).collect();
+        let message = format!(
+            "cannot export {}: {} in its files",
+            self.bottle,
+            counted(refused.len(), "finding of the secret scanner")
+        );
+        Err(CliError::state(message).hint(format!("remove them from the bottle, or `{}`", flags.join(" "))))
+    }
+
+    fn not_written(&self, error: io::Error) -> CliError {
+        let exists = error.kind() == io::ErrorKind::AlreadyExists;
+        match exists {
+            true => exists_already(&self.file),
+            false => CliError::path("write", &self.file, error)
+                .hint("check the free space of that disk and of $BOTTLE_HOME"),
+        }
+    }
+
+    fn report(&self, exported: &Exported, output: &Output) -> Result<u8, CliError> {
+        if output.json && !is_stdout(&self.file) {
+            output.print_json(exported)?;
+            return Ok(exit::DONE);
+        }
+        for finding in &exported.found {
+            output.warn(format!(
+                "accepted: {}: {} ({})",
+                inert(&finding.path),
+                inert(&finding.preview),
+                finding.rule
+            ));
+        }
+        let file = &exported.file;
+        output.note(format!("{} was exported: {}", self.bottle, HumanBytes(exported.bytes)));
+        if let Some(key) = &exported.key {
+            output.note(format!("signed with {key}"));
+        }
+        if exported.root == RootKind::Home {
+            output.note(
+                "its programs are those of this machine: an importer needs the same ones, or an image (`--image`)",
+            );
+        }
+        if !is_stdout(&self.file) {
+            output.note(format!("`bottle import {file}` imports it"));
+        }
+        Ok(exit::DONE)
+    }
+}
+
+impl From<&ContentFinding> for FoundSecret {
+    fn from(ContentFinding { rule, path, preview }: &ContentFinding) -> Self {
+        Self { rule: rule.clone(), path: path.clone(), preview: preview.clone() }
+    }
+}
+
+/// Where the archive is written to.
+enum Target {
+    Stdout,
+    File { path: PathBuf, force: bool },
+}
+
+impl Target {
+    /// Checks that the archive can be written, before the bottle is copied.
+    fn new(file: &Path, force: bool) -> Result<Self, CliError> {
+        if is_stdout(file) {
+            if io::stdout().is_terminal() {
+                return Err(CliError::usage("an archive cannot be written to a terminal")
+                    .about("--output")
+                    .hint("name a file, or pipe the output to another program"));
+            }
+            return Ok(Self::Stdout);
+        }
+        if !force && file.symlink_metadata().is_ok() {
+            return Err(exists_already(file));
+        }
+        let parent = parent_of(file);
+        if !parent.is_dir() {
+            return Err(CliError::usage(format!("the folder {} does not exist", parent.display()))
+                .about("--output")
+                .hint("create the folder, or name another one"));
+        }
+        Ok(Self::File { path: file.to_owned(), force })
+    }
+}
+
+fn is_stdout(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+fn parent_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn exists_already(file: &Path) -> CliError {
+    CliError::usage(format!("{} exists already", file.display()))
+        .about("--output")
+        .hint("name another file; `--force` replaces it")
+}
+
+/// Writes the archive atomically. Returns its size in bytes. Blocks.
+fn write_archive(
+    target: Target,
+    image: &ExportedImage,
+    metadata: &Metadata,
+    manifest: &str,
+    key: Option<SigningKey>,
+) -> io::Result<u64> {
+    let parts = Parts { metadata, manifest, image, key: key.as_ref() };
+    match target {
+        Target::Stdout => portable::write(&mut BufWriter::new(io::stdout().lock()), &parts),
+        Target::File { path, force } => {
+            let mut file = NamedTempFile::new_in(parent_of(&path)).map_err(disk::plain)?;
+            let bytes = fill(file.as_file_mut(), &parts)?;
+            match force {
+                true => file.persist(&path),
+                false => file.persist_noclobber(&path),
+            }
+            .map_err(|error| error.error)?;
+            Ok(bytes)
+        }
+    }
+}
+
+fn fill(file: &mut File, parts: &Parts<'_>) -> io::Result<u64> {
+    let mut out = BufWriter::with_capacity(1 << 20, &mut *file);
+    let bytes = portable::write(&mut out, parts)?;
+    out.flush()?;
+    drop(out);
+    file.sync_data()?;
+    Ok(bytes)
+}
+
+fn progress_text(copied: Copied, begun: Instant) -> String {
+    let millis = begun.elapsed().as_millis().max(1);
+    let rate = u64::try_from(u128::from(copied.bytes) * 1000 / millis).unwrap_or(u64::MAX);
+    format!("{EXPORTING}: {} read, {}/s", HumanBytes(copied.bytes), HumanBytes(rate))
+}

@@ -1,0 +1,232 @@
+//! Reads an untrusted archive into a staging folder, and verifies all digests.
+//!
+//! The reader accepts only the entries that [`super::write`] writes: regular files without holes, under known names,
+//! each once, with the metadata first. It limits the number and the sizes of the entries, and the disk space that they
+//! take. Nothing outside the staging folder is written.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use bottle_guest::archive::{Member, Members, What};
+use sha2::{Digest as _, Sha256};
+
+use super::digests::Digests;
+use super::metadata::Metadata;
+use super::signature::Signature;
+use crate::archive::DiskBudget;
+use crate::backend::image::saved::Digest;
+use crate::backend::{Copied, ProgressSink};
+
+/// The name of the entry with the [`Metadata`].
+pub(super) const METADATA: &str = "bottle/bottle.json";
+/// The name of the entry with the resolved manifest.
+pub(super) const MANIFEST: &str = "bottle/manifest.yml";
+/// The name of the entry with the digests.
+pub(super) const DIGESTS: &str = "bottle/digests";
+/// The name of the entry with the signature.
+pub(super) const SIGNATURE: &str = "bottle/signature";
+/// The name of the file that marks an OCI layout.
+pub(super) const LAYOUT: &str = "oci-layout";
+/// The name of the index of an OCI layout.
+pub(super) const INDEX: &str = "index.json";
+/// The folder of the blobs of an OCI layout.
+const BLOBS: &str = "blobs/sha256/";
+
+/// The maximum number of entries. An archive has one for each layer and a few more.
+const MAX_ENTRIES: usize = 1024;
+
+/// The maximum size of an entry that is not a blob, in bytes. Manifests have at most 16 MiB.
+const MAX_SMALL: u64 = 16 << 20;
+
+/// The buffer size for copies in bytes.
+const BUFFER: usize = 1 << 20;
+
+/// Why an archive cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum BadArchive {
+    /// A newer version of the program wrote it. The number is the version of the format.
+    #[error("it was written by a newer bottle (format {0})")]
+    Newer(u64),
+    /// It is damaged or hostile.
+    #[error("{0}")]
+    Refused(String),
+    /// It cannot be read.
+    #[error("it cannot be read")]
+    Unreadable(#[source] io::Error),
+    /// The staging folder cannot be written.
+    #[error("it cannot be stored")]
+    Disk(#[source] io::Error),
+}
+
+/// An archive whose digests were verified. Its OCI layout is in the staging folder.
+#[derive(Debug)]
+pub struct Received {
+    /// What the bottle was.
+    pub metadata: Metadata,
+    /// The resolved manifest of its last start. Empty if the exporter did not know it.
+    pub manifest: String,
+    /// The signed text.
+    pub digests: Vec<u8>,
+    /// The signature, which is not verified yet.
+    pub signature: Option<Signature>,
+}
+
+/// Reads an archive, and writes its OCI layout into the empty folder `layout`.
+///
+/// # Errors
+/// [`BadArchive`]. The folder's content is then incomplete.
+pub fn receive(
+    archive: &mut dyn Read,
+    layout: &Path,
+    progress: &ProgressSink,
+) -> Result<Received, BadArchive> {
+    let blobs = layout.join(BLOBS);
+    DirBuilder::new().recursive(true).mode(0o700).create(&blobs).map_err(BadArchive::Disk)?;
+    let budget = DiskBudget::for_folder(layout).map_err(BadArchive::Disk)?;
+    let mut reader = Reader {
+        layout,
+        budget,
+        progress,
+        bytes: 0,
+        digests: Digests::default(),
+        small: BTreeMap::new(),
+        metadata: None,
+    };
+    let mut archive = tar::Archive::new(archive);
+    let mut members = Members::new(archive.entries().map_err(unreadable)?);
+    while let Some(mut member) = members.next().map_err(unreadable)? {
+        reader.entry(&mut member)?;
+    }
+    reader.finish()
+}
+
+struct Reader<'a> {
+    layout: &'a Path,
+    budget: DiskBudget,
+    progress: &'a ProgressSink,
+    bytes: u64,
+    digests: Digests,
+    /// The contents of the entries that are not blobs.
+    small: BTreeMap<&'static str, Vec<u8>>,
+    metadata: Option<Metadata>,
+}
+
+impl Reader<'_> {
+    fn entry(&mut self, member: &mut Member<'_, impl Read>) -> Result<(), BadArchive> {
+        let shown = format!("{:?}", shortened(&member.name.to_string_lossy()));
+        let refused = |why: &str| BadArchive::Refused(format!("its entry {shown} {why}"));
+        if self.metadata.is_none() && member.name != Path::new(METADATA) {
+            return Err(BadArchive::Refused("it is not an archive of a bottle".to_owned()));
+        }
+        if member.what != What::File || member.content.position().is_none() {
+            return Err(refused("is not a plain file"));
+        }
+        if self.digests.entries().len() == MAX_ENTRIES {
+            return Err(BadArchive::Refused(format!("it has more than {MAX_ENTRIES} entries")));
+        }
+        let name = member.name.to_str().ok_or_else(|| refused("has an unknown name"))?.to_owned();
+        let size = member.content.size();
+        if let Some(digits) = name.strip_prefix(BLOBS) {
+            let expected = Digest::from_hex(digits).filter(|digest| digest.digits() == digits);
+            let expected = expected.ok_or_else(|| refused("is not named by a digest"))?;
+            if !self.digests.add(&name, expected) {
+                return Err(refused("occurs twice"));
+            }
+            let actual = self.store(&name, size, &mut member.content)?;
+            if actual != expected {
+                return Err(refused(&format!("is {actual}")));
+            }
+            return Ok(());
+        }
+        let known = [METADATA, MANIFEST, DIGESTS, SIGNATURE, LAYOUT, INDEX];
+        let known = known.into_iter().find(|known| *known == name);
+        let known = known.ok_or_else(|| refused("has an unknown name"))?;
+        if size > MAX_SMALL {
+            return Err(refused(&format!("is larger than {} MiB", MAX_SMALL >> 20)));
+        }
+        let mut content = Vec::new();
+        Read::by_ref(&mut member.content).take(MAX_SMALL).read_to_end(&mut content).map_err(unreadable)?;
+        if known == METADATA && self.metadata.is_none() {
+            self.metadata = Some(Metadata::parse(&content)?);
+        }
+        if ![DIGESTS, SIGNATURE].contains(&known) {
+            self.digests.add(known, Digest::from_bytes(&content));
+        }
+        if [LAYOUT, INDEX].contains(&known) {
+            self.store(known, size, &mut content.as_slice())?;
+        }
+        if self.small.insert(known, content).is_some() {
+            return Err(refused("occurs twice"));
+        }
+        Ok(())
+    }
+
+    /// Writes an entry into the staging folder. Returns the digest of its content.
+    fn store(&mut self, name: &str, size: u64, content: &mut impl Read) -> Result<Digest, BadArchive> {
+        self.budget.take(size).map_err(BadArchive::Disk)?;
+        let path = self.layout.join(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let mut file = BufWriter::new(file.map_err(BadArchive::Disk)?);
+        let (mut hash, mut left) = (Sha256::new(), size);
+        let mut buffer = vec![0; usize::try_from(size).unwrap_or(BUFFER).clamp(1, BUFFER)];
+        loop {
+            let read = content.read(&mut buffer).map_err(unreadable)?;
+            if read == 0 {
+                break;
+            }
+            left = left.saturating_sub(read as u64);
+            hash.update(&buffer[..read]);
+            file.write_all(&buffer[..read]).map_err(BadArchive::Disk)?;
+            self.bytes += read as u64;
+            self.progress.report(Copied { files: 0, bytes: self.bytes });
+        }
+        file.flush().map_err(BadArchive::Disk)?;
+        if left > 0 {
+            return Err(truncated());
+        }
+        Ok(Digest::from_hasher(hash))
+    }
+
+    fn finish(mut self) -> Result<Received, BadArchive> {
+        let mut take = |name: &str| self.small.remove(name);
+        let digests = take(DIGESTS);
+        let (Some(metadata), Some(digests)) = (self.metadata, digests) else { return Err(truncated()) };
+        if self.digests.text().as_bytes() != digests {
+            let why = "its entries are not those of its list of digests";
+            return Err(BadArchive::Refused(why.to_owned()));
+        }
+        let manifest = String::from_utf8(take(MANIFEST).unwrap_or_default())
+            .map_err(|_| BadArchive::Refused("its manifest is not UTF-8 text".to_owned()))?;
+        let signature = match take(SIGNATURE) {
+            None => None,
+            Some(text) => Some(
+                serde_json::from_slice(&text)
+                    .map_err(|_| BadArchive::Refused("its signature is damaged".to_owned()))?,
+            ),
+        };
+        Ok(Received { metadata, manifest, digests, signature })
+    }
+}
+
+fn truncated() -> BadArchive {
+    BadArchive::Refused("it is incomplete".to_owned())
+}
+
+/// The error of a read. An archive that ends early or has a damaged header is refused.
+fn unreadable(error: io::Error) -> BadArchive {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => truncated(),
+        _ if error.raw_os_error().is_some() => BadArchive::Unreadable(error),
+        _ => BadArchive::Refused(format!("it is not an archive of a bottle, or is damaged: {error}")),
+    }
+}
+
+/// The end of a long name.
+fn shortened(name: &str) -> String {
+    const SHOWN: usize = 100;
+    let skipped = name.chars().count().saturating_sub(SHOWN);
+    name.chars().skip(skipped).collect()
+}

@@ -1,0 +1,161 @@
+//! Signs the digests of an archive with a key of the home, and verifies signatures.
+//!
+//! A signature shows who exported an archive. It grants nothing: the importer decides what the bottle may do.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
+use std::str::FromStr;
+
+use ring::rand::SystemRandom;
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use serde::{Deserialize, Serialize};
+
+use crate::host::{files, plain_file};
+
+/// The path of the home's key, relative to `$BOTTLE_HOME`: an Ed25519 key in the format PKCS #8.
+const KEY: &str = "keys/export.pk8";
+
+/// The maximum size of the key's file in bytes. A larger file is no key.
+const KEY_MAX: u64 = 4096;
+
+/// The text before the digests in the signed message, so that the key signs nothing else.
+const PURPOSE: &[u8] = b"bottle archive digests 1\n";
+
+/// The prefix of a public key's text.
+const PREFIX: &str = "ed25519:";
+
+/// A public key, written as `ed25519:` and 64 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PublicKey([u8; 32]);
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", hex::encode(self.0))
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = BadKey;
+
+    fn from_str(text: &str) -> Result<Self, BadKey> {
+        let digits = text.strip_prefix(PREFIX).ok_or(BadKey)?;
+        let mut key = [0; 32];
+        hex::decode_to_slice(digits, &mut key).map_err(|_| BadKey)?;
+        Ok(Self(key))
+    }
+}
+
+/// The text is not a public key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "is not a public key: write `{PREFIX}` and 64 hexadecimal digits, as `bottle export --sign` prints it"
+)]
+pub struct BadKey;
+
+/// The content of `bottle/signature`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signature {
+    /// The public key of the signer.
+    pub key: String,
+    /// The signature, in hexadecimal.
+    pub signature: String,
+}
+
+impl Signature {
+    /// Verifies the signature of these digests. Returns the signer's key, or `None` if the signature is wrong.
+    #[must_use]
+    pub fn verify(&self, digests: &[u8]) -> Option<PublicKey> {
+        let key: PublicKey = self.key.parse().ok()?;
+        let signature = hex::decode(&self.signature).ok()?;
+        UnparsedPublicKey::new(&ED25519, key.0).verify(&[PURPOSE, digests].concat(), &signature).ok()?;
+        Some(key)
+    }
+}
+
+/// The key with which a home signs archives.
+pub struct SigningKey(Ed25519KeyPair);
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey({})", self.public())
+    }
+}
+
+impl SigningKey {
+    /// Reads the home's key, and makes it if there is none.
+    ///
+    /// # Errors
+    /// When the key cannot be read or written.
+    pub fn of_home(home: &Path) -> io::Result<Self> {
+        if let Some(key) = Self::existing(home)? {
+            return Ok(key);
+        }
+        let failed = |_| io::Error::other("cannot make a key");
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(failed)?;
+        let path = home.join(KEY);
+        files::create_private_folder(path.parent().unwrap_or(home))?;
+        files::replace_durably(&path, |file| file.write_all(document.as_ref()))?;
+        Self::existing(home)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The home's key. `None` if it was not made yet.
+    ///
+    /// # Errors
+    /// When the key cannot be read.
+    pub fn existing(home: &Path) -> io::Result<Option<Self>> {
+        let document = match plain_file::read(&home.join(KEY), KEY_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            document => document?,
+        };
+        let key = Ed25519KeyPair::from_pkcs8(&document)
+            .map_err(|_| io::Error::other(format!("{KEY} is not an Ed25519 key")))?;
+        Ok(Some(Self(key)))
+    }
+
+    /// The public half of the key.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        let mut key = [0; 32];
+        key.copy_from_slice(self.0.public_key().as_ref());
+        PublicKey(key)
+    }
+
+    /// Signs the digests of an archive.
+    #[must_use]
+    pub fn sign(&self, digests: &[u8]) -> Signature {
+        let signature = self.0.sign(&[PURPOSE, digests].concat());
+        Signature { key: self.public().to_string(), signature: hex::encode(signature) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_signs_only_these_digests() {
+        let home = tempfile::tempdir().expect("folder");
+        assert!(SigningKey::existing(home.path()).expect("read").is_none());
+        let key = SigningKey::of_home(home.path()).expect("made");
+        assert_eq!(SigningKey::of_home(home.path()).expect("read").public(), key.public());
+        let mode = home.path().join(KEY).metadata().expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let signature = key.sign(b"digests");
+        assert_eq!(signature.verify(b"digests"), Some(key.public()));
+        assert_eq!(signature.verify(b"others"), None);
+        let other = SigningKey::of_home(tempfile::tempdir().expect("folder").path()).expect("made");
+        let forged = Signature { key: other.public().to_string(), ..signature.clone() };
+        assert_eq!(forged.verify(b"digests"), None);
+        for (key, text) in [("", "00"), ("ed25519:00", "00"), (&*signature.key, "zz"), (&*signature.key, "")]
+        {
+            let damaged = Signature { key: key.to_owned(), signature: text.to_owned() };
+            assert_eq!(damaged.verify(b"digests"), None, "{key} {text}");
+        }
+        let text = key.public().to_string();
+        assert_eq!(text.parse(), Ok(key.public()));
+        assert_eq!("ed25519:xyz".parse::<PublicKey>(), Err(BadKey));
+    }
+}

@@ -1,0 +1,37 @@
+//! The private folder in which an archive is assembled or checked.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::host::Host;
+use crate::instance::Store;
+use crate::instance::store::Scratch;
+
+/// A folder below `$BOTTLE_HOME` that is removed when this value is dropped. After a crash, a cleanup finds it.
+#[derive(Debug)]
+pub(crate) struct Staging(Scratch);
+
+impl Staging {
+    /// Creates the folder.
+    ///
+    /// # Errors
+    /// When the folder cannot be created.
+    pub(crate) fn create(host: &Host) -> io::Result<Self> {
+        Store::of(host).scratch().map(Self)
+    }
+
+    /// The path of the folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.0.folder()
+    }
+
+    /// Creates a folder in it.
+    ///
+    /// # Errors
+    /// When the folder cannot be created.
+    pub(crate) fn make(&self, name: &str) -> io::Result<PathBuf> {
+        let folder = self.folder().join(name);
+        crate::host::files::create_private_folder(&folder)?;
+        Ok(folder)
+    }
+}

@@ -1,0 +1,330 @@
+//! Tests archives: a round trip, and archives that are damaged or hostile.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use tar::EntryType;
+
+use super::*;
+use crate::backend::ProgressSink;
+use crate::backend::image::saved::{Container, Digest, Saved, architecture, layer};
+use crate::backend::portable_image::{
+    CANARY, ContentScanner, ExportedImage, ImageConfig, LayerStore, RootKind,
+};
+
+fn metadata() -> Metadata {
+    Metadata {
+        format: FORMAT,
+        program: "1.0.0".to_owned(),
+        slug: "one".parse().expect("slug"),
+        name: None,
+        label: None,
+        agent: "worker".parse().expect("name"),
+        bottles: Vec::new(),
+        backend: "fake".to_owned(),
+        root: RootKind::Home,
+        home: "/home/agent".to_owned(),
+        made_at: Timestamp::UNIX_EPOCH,
+        accepted: Vec::new(),
+        canaries: Vec::new(),
+    }
+}
+
+/// A layer with one file.
+fn layer_of(path: &str, content: &[u8]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_size(content.len() as u64);
+    builder.append_data(&mut header, path, content).expect("added");
+    builder.into_inner().expect("layer")
+}
+
+fn image(folder: &Path, canaries: &[&str], layers: &[Vec<u8>]) -> ExportedImage {
+    let canaries: Vec<_> = canaries.iter().map(|canary| (*canary).into()).collect();
+    let scanner = ContentScanner::new(&canaries, Default::default()).expect("scanner");
+    let mut store = LayerStore::new(folder.to_owned(), Arc::new(scanner), ProgressSink::discard());
+    for layer in layers {
+        store.add(true, |out| out.write_all(layer)).expect("added");
+    }
+    let config = ImageConfig { user: "1000:1000".to_owned(), ..ImageConfig::default() };
+    ExportedImage { layers: store, config, root: RootKind::Home, home: "/home/agent".to_owned() }
+}
+
+fn archive(layers: &[Vec<u8>], key: Option<&SigningKey>) -> Vec<u8> {
+    let here = tempfile::tempdir().expect("folder");
+    let image = image(here.path(), &[], layers);
+    let mut bytes = Vec::new();
+    let parts = Parts { metadata: &metadata(), manifest: "a: 1\n", image: &image, key };
+    let size = write(&mut bytes, &parts).expect("written");
+    assert_eq!(size, bytes.len() as u64);
+    bytes
+}
+
+fn read(archive: &mut dyn Read) -> (tempfile::TempDir, Result<Received, BadArchive>) {
+    let here = tempfile::tempdir().expect("folder");
+    let received = receive(archive, &here.path().join("image"), &ProgressSink::discard());
+    (here, received)
+}
+
+fn refusal(archive: &[u8]) -> String {
+    let (_, received) = read(&mut { archive });
+    received.expect_err("refused").to_string()
+}
+
+/// The entries of an archive: their types, names and contents.
+type Entries = Vec<(EntryType, String, Vec<u8>)>;
+
+fn entries(archive: &[u8]) -> Entries {
+    let mut archive = tar::Archive::new(archive);
+    let entry = |entry: io::Result<tar::Entry<'_, &[u8]>>| {
+        let mut entry = entry.expect("entry");
+        let name = entry.path().expect("path").to_str().expect("UTF-8").to_owned();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).expect("content");
+        (entry.header().entry_type(), name, content)
+    };
+    archive.entries().expect("entries").map(entry).collect()
+}
+
+fn packed(entries: &Entries) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (kind, name, content) in entries {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(*kind);
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        builder.append(&header, content.as_slice()).expect("added");
+    }
+    builder.into_inner().expect("archive")
+}
+
+/// The refusal of an archive after a change to its entries.
+fn refusal_of(change: impl FnOnce(&mut Entries)) -> String {
+    let mut all = entries(&archive(&[layer_of("workspace/a", b"work")], None));
+    change(&mut all);
+    refusal(&packed(&all))
+}
+
+fn position(entries: &Entries, beginning: &str) -> usize {
+    entries.iter().position(|(_, name, _)| name.starts_with(beginning)).expect("there")
+}
+
+#[test]
+fn an_archive_is_read_back_and_its_signature_names_the_key() {
+    let home = tempfile::tempdir().expect("folder");
+    let key = SigningKey::of_home(home.path()).expect("key");
+    let layers = [layer_of("workspace/a", b"work"), layer_of("home/agent/b", &[7; 3 << 20])];
+    let bytes = archive(&layers, Some(&key));
+    assert_eq!(bytes, archive(&layers, Some(&key)), "equal files result in equal archives");
+    let (here, received) = read(&mut bytes.as_slice());
+    let received = received.expect("received");
+    assert_eq!((&received.metadata, received.manifest.as_str()), (&metadata(), "a: 1\n"));
+    let signature = received.signature.expect("signed");
+    assert_eq!(signature.verify(&received.digests), Some(key.public()));
+    let container = Container::folder(&here.path().join("image")).expect("folder");
+    let saved = Saved::read(&container, architecture()).expect("an image");
+    let mut budget = layer::Budget::full();
+    for (one, expected) in saved.layers.iter().zip(&layers) {
+        let mut content = Vec::new();
+        let read = layer::read(&container, one, &mut budget, |layer| {
+            layer.read_to_end(&mut content).map(drop).map_err(Into::into)
+        });
+        read.expect("a layer");
+        assert_eq!(&content, expected);
+    }
+    // A change behind the signature.
+    let mut all = entries(&bytes);
+    let at = position(&all, "bottle/digests");
+    all[at].2[0] ^= 1;
+    assert!(refusal(&packed(&all)).contains("list of digests"));
+}
+
+#[test]
+fn damaged_and_hostile_archives_are_refused_with_their_cause() {
+    let digest = |content: &[u8]| format!("blobs/sha256/{}", Digest::from_bytes(content).digits());
+    let metadata_with = |json: &str| {
+        let json = json.as_bytes().to_vec();
+        refusal_of(|all| all[0].2 = json)
+    };
+    for (refusal, words) in [
+        (refusal(b""), "incomplete"),
+        (refusal(&[0; 2048]), "incomplete"),
+        (refusal(&[b'x'; 2048]), "not an archive of a bottle"),
+        (refusal_of(|all| drop(all.remove(0))), "not an archive of a bottle"),
+        (metadata_with("{\"format\": 2, \"new\": 1}"), "it was written by a newer bottle (format 2)"),
+        (metadata_with("{\"format\": 0}"), "no version"),
+        (metadata_with("{\"format\": 1}"), "damaged"),
+        (metadata_with("["), "damaged"),
+        (refusal_of(|all| all.retain(|entry| entry.1 != "bottle/digests")), "incomplete"),
+        (refusal_of(|all| all.retain(|entry| entry.1 != "index.json")), "list of digests"),
+        (refusal_of(|all| drop(all.remove(position(all, "blobs/")))), "list of digests"),
+        (refusal_of(|all| all[1].2.push(b'x')), "list of digests"),
+        (
+            refusal_of(|all| {
+                let at = position(all, "blobs/");
+                all[at].2[0] ^= 1;
+            }),
+            "is sha256:",
+        ),
+        (
+            refusal_of(|all| {
+                let at = position(all, "blobs/");
+                let same = all[at].clone();
+                all.push(same);
+            }),
+            "twice",
+        ),
+        (
+            refusal_of(|all| {
+                let same = all[1].clone();
+                all.push(same);
+            }),
+            "twice",
+        ),
+        (
+            refusal_of(|all| all.push((EntryType::Regular, digest(b"more"), b"more".to_vec()))),
+            "list of digests",
+        ),
+        (
+            refusal_of(|all| all.push((EntryType::Regular, "blobs/sha256/../x".to_owned(), vec![]))),
+            "not named by a digest",
+        ),
+        (
+            refusal_of(|all| all.push((EntryType::Regular, "../../etc/cron.d/x".to_owned(), vec![]))),
+            "unknown name",
+        ),
+        (refusal_of(|all| all.push((EntryType::Regular, "/etc/passwd".to_owned(), vec![]))), "unknown name"),
+        (refusal_of(|all| all.push((EntryType::Regular, "bottle/more".to_owned(), vec![]))), "unknown name"),
+        (refusal_of(|all| all.push((EntryType::Symlink, digest(b"x"), vec![]))), "without a target"),
+        (refusal_of(|all| all.push((EntryType::Directory, "blobs".to_owned(), vec![]))), "not a plain file"),
+        (refusal_of(|all| all.push((EntryType::Char, "blobs/x".to_owned(), vec![]))), "not a plain file"),
+        (
+            refusal_of(|all| all.push((EntryType::Regular, "bottle/signature".to_owned(), b"x".to_vec()))),
+            "signature is damaged",
+        ),
+        (
+            refusal_of(|all| {
+                all.push((EntryType::Regular, "bottle/signature".to_owned(), vec![0; (16 << 20) + 1]))
+            }),
+            "larger than 16 MiB",
+        ),
+    ] {
+        assert!(refusal.contains(words), "{refusal:?} does not contain {words:?}");
+    }
+}
+
+#[test]
+fn a_truncated_archive_leaves_no_entry_outside_the_folder() {
+    let bytes = archive(&[layer_of("workspace/a", &[b'x'; 5000])], None);
+    for length in (0..bytes.len() - 1024).step_by(97) {
+        let (here, received) = read(&mut &bytes[..length]);
+        assert!(received.is_err(), "{length}");
+        let names: Vec<_> = fs::read_dir(here.path()).expect("folder").collect();
+        assert_eq!(names.len(), 1, "{length}");
+    }
+}
+
+#[test]
+fn endless_and_sparse_entries_are_refused_before_they_are_stored() {
+    // Sizes that no disk has.
+    for name in ["blobs/sha256/", "index.json"] {
+        let mut all = entries(&archive(&[], None));
+        all.retain(|(_, name, _)| name == "bottle/bottle.json");
+        let mut bytes = packed(&all);
+        bytes.truncate(bytes.len() - 1024);
+        let mut header = tar::Header::new_gnu();
+        let name = if name == "index.json" { name.to_owned() } else { format!("{name}{}", "0".repeat(64)) };
+        header.set_path(&name).expect("path");
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(1 << 60);
+        header.set_cksum();
+        let mut endless = bytes.chain(header.as_bytes().as_slice()).chain(io::repeat(b'x'));
+        let (_, received) = read(&mut endless);
+        let refusal = received.expect_err("too large");
+        let error = std::error::Error::source(&refusal).map(ToString::to_string).unwrap_or_default();
+        assert!(
+            error.contains("it takes more than is free there") || refusal.to_string().contains("larger than"),
+            "{refusal}: {error}"
+        );
+    }
+    // A file of 100 GiB without data.
+    let mut sparse = tempfile::tempfile().expect("file");
+    sparse.set_len(100 << 30).expect("length");
+    sparse.write_all(b"x").expect("written");
+    let mut all = entries(&archive(&[], None));
+    all.retain(|(_, name, _)| name == "bottle/bottle.json");
+    let mut start = packed(&all);
+    start.truncate(start.len() - 1024);
+    let mut builder = tar::Builder::new(start);
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_size(100 << 30);
+    let name = format!("blobs/sha256/{}", "0".repeat(64));
+    bottle_guest::archive::append_file(&mut builder, &mut header, Path::new(&name), sparse).expect("added");
+    let refused = refusal(&builder.into_inner().expect("archive"));
+    assert!(refused.contains("not a plain file"), "{refused}");
+}
+
+#[test]
+fn the_scan_names_the_rule_and_the_file_but_not_the_value() {
+    let here = tempfile::tempdir().expect("folder");
+    let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
+    let canary = "HARBOR-canary-5f1d8a7c2b9e4d3f6a0c";
+    let text = format!("TOKEN={token}\n");
+    let layers = [
+        layer_of("workspace/.env", text.as_bytes()),
+        layer_of("home/agent/env", format!("X={canary}").as_bytes()),
+        layer_of("workspace/src", b"nothing"),
+    ];
+    let image = image(here.path(), &[canary], &layers);
+    let found = image.layers.findings();
+    let places: Vec<&str> = found.iter().map(|finding| finding.path.as_str()).collect();
+    assert_eq!(places, ["/workspace/.env", "/home/agent/env"]);
+    assert_eq!(found[1].rule, CANARY);
+    for finding in found {
+        let shown = format!("{finding:?}");
+        assert!(!shown.contains(token) && !shown.contains(canary), "{shown}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn changed_bytes_never_pass_and_never_panic(at in 0_usize..20_000, bit in 0_u8..8) {
+        let bytes = archive(&[layer_of("workspace/a", &[b'x'; 5000])], None);
+        let mut changed = bytes.clone();
+        let at = at % changed.len();
+        changed[at] ^= 1 << bit;
+        let (_, received) = read(&mut changed.as_slice());
+        if let Ok(received) = received {
+            // The change was in a part of a header that does not matter, such as a time.
+            let (_, unchanged) = read(&mut bytes.as_slice());
+            prop_assert_eq!(received.digests, unchanged.expect("received").digests);
+        }
+    }
+
+    #[test]
+    fn any_files_come_back(contents in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..5000), 0..4)) {
+        let layers: Vec<Vec<u8>> = contents.iter().map(|content| layer_of("workspace/a", content)).collect();
+        let bytes = archive(&layers, None);
+        let (here, received) = read(&mut bytes.as_slice());
+        received.expect("received");
+        let container = Container::folder(&here.path().join("image")).expect("folder");
+        let saved = Saved::read(&container, architecture()).expect("an image");
+        prop_assert_eq!(saved.layers.len(), layers.len());
+        for (one, layer) in saved.layers.iter().zip(&layers) {
+            prop_assert_eq!(one.content, Digest::from_bytes(layer));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Tests moving the files of a bottle to another home and to another backend.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bottle::backend::portable_image::{
+    ContentScanner, Export, ExportedImage, Import, Imported, LayerStore, RootKind,
+};
+use bottle::backend::{BackendError, BackendErrorKind, Origin, ProgressSink, Snapshot};
+use bottle::portable::{FORMAT, Metadata, Parts, receive, write};
+use bottle_contract::names::{AGENT_USER, WORKSPACE};
+
+use crate::fixture::{Bottle, Fixture, every_backend, read, write as write_file};
+
+/// Writes the archive of a snapshot. Returns what its files are.
+async fn export(fixture: &Fixture, bottle: &Bottle<'_>, snapshot: &Snapshot, file: &Path) -> RootKind {
+    let scratch = tempfile::tempdir().expect("folder");
+    let blobs = scratch.path().join("blobs");
+    std::fs::create_dir(&blobs).expect("folder");
+    let scanner = Arc::new(ContentScanner::new(&[], Default::default()).expect("scanner"));
+    let layers = LayerStore::new(blobs, scanner, ProgressSink::discard());
+    let base = bottle.prepared.inside.as_ref().map(|inside| inside.image.as_str());
+    let request = Export { snapshot, base, scratch: scratch.path(), layers };
+    let image = fixture.backend.export(request).await;
+    let image = image.unwrap_or_else(|error| panic!("{}: {}", fixture.name(), error.one_line()));
+    assert_eq!(image.layers.findings(), [], "{}", fixture.name());
+    let mut out = std::fs::File::create(file).expect("file");
+    let parts =
+        Parts { metadata: &metadata(fixture, snapshot, &image), manifest: "", image: &image, key: None };
+    write(&mut out, &parts).expect("written");
+    image.root
+}
+
+fn metadata(fixture: &Fixture, snapshot: &Snapshot, image: &ExportedImage) -> Metadata {
+    Metadata {
+        format: FORMAT,
+        program: String::new(),
+        slug: snapshot.slug.clone(),
+        name: None,
+        label: None,
+        agent: "tester".parse().expect("name"),
+        bottles: Vec::new(),
+        backend: fixture.name().to_owned(),
+        root: image.root,
+        home: image.home.clone(),
+        made_at: snapshot.made_at,
+        accepted: Vec::new(),
+        canaries: Vec::new(),
+    }
+}
+
+async fn import(fixture: &Fixture, file: &Path, slug: &str) -> Result<Imported, BackendError> {
+    let scratch = tempfile::tempdir().expect("folder");
+    let layout = scratch.path().join("image");
+    let mut archive = std::fs::File::open(file).expect("file");
+    let received = receive(&mut archive, &layout, &ProgressSink::discard()).expect("received");
+    let root = received.metadata.root;
+    let prepared = match root {
+        RootKind::Complete => Default::default(),
+        RootKind::Home => fixture.prepared().await.expect("prepared"),
+    };
+    let slug = slug.parse().expect("slug");
+    let progress = ProgressSink::discard();
+    fixture.backend.import(Import { slug: &slug, layout: &layout, root, prepared: &prepared, progress }).await
+}
+
+/// Starts a bottle from imported files.
+async fn started<'a>(fixture: &'a Fixture, slug: &str, imported: &Imported) -> Bottle<'a> {
+    let mut bottle = fixture.planned(slug);
+    bottle.origin = Origin::Snapshot(imported.snapshot.clone());
+    bottle.prepared = match &imported.image {
+        None => fixture.prepared().await.expect("prepared"),
+        Some(image) => {
+            bottle.plan.image = image.clone();
+            let none = Default::default();
+            let prepared = fixture.backend.prepare(&bottle.plan, &none, &ProgressSink::discard()).await;
+            prepared.unwrap_or_else(|error| panic!("{}: {}", fixture.name(), error.one_line()))
+        }
+    };
+    bottle.begin().await;
+    bottle
+}
+
+/// Describes a test's files: kinds, modes, sizes, times, links and contents. The owner is the agent.
+const DESCRIBE: &str = "cd /workspace; find . -printf '%p %y %m %s %n %l\\n' | sed 's/^\\(\\S* d \\S*\\) .*/\\1/' | sort; \
+     find . ! -type d -printf '%p %T@\\n' | sed 's/[.][0-9]*$//' | sort; \
+     cat plain 'a name' /home/agent/note; stat -c '%U' plain /home/agent/note | sort -u";
+
+const MAKE: &str = "cd /workspace; mkdir -p sub/closed; echo one >plain; ln plain sub/hard; ln -s ../plain sub/soft; \
+     ln -s /etc/hostname absolute; echo two >'a name'; chmod 640 'a name'; echo x >sub/program; \
+     chmod 755 sub/program; truncate -s 64M sparse; mkfifo pipe; chmod 500 sub/closed; \
+     touch -d '2001-02-03 04:05:06' plain 'a name' sub/program; touch -h -d '2002-03-04 05:06:07' sub/soft; \
+     long=$(printf 'n%.0s' $(seq 120)); mkdir $long; echo long >$long/$long; echo remember >/home/agent/note";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bottle_moves_to_every_backend_that_can_have_its_files() {
+    let mut fixtures = every_backend().await;
+    fixtures.retain(|fixture| fixture.name() != "docker");
+    fixtures.extend(Fixture::docker_on_small_image().await);
+    let folder = tempfile::tempdir().expect("folder");
+    for from in &fixtures {
+        let bottle = from.bottle("moving").await;
+        let is_fake = from.name() == "fake";
+        let described = if is_fake {
+            let channel = bottle.provisioned().await;
+            write_file(&channel, &format!("{WORKSPACE}/plain"), b"one").await;
+            write_file(&channel, &format!("/home/{AGENT_USER}/note"), b"remember").await;
+            String::new()
+        } else {
+            assert_eq!(bottle.shell(MAKE).await, "", "{}", from.name());
+            bottle.once(&["/bin/sh", "-c", DESCRIBE]).await.expect("described").0
+        };
+        let snapshot = bottle.freeze(None).await;
+        let file = folder.path().join("archive");
+        let root = export(from, &bottle, &snapshot, &file).await;
+        bottle.remove().await;
+        let _ = from.backend.remove_snapshot(&snapshot).await;
+        for to in &fixtures {
+            let names = format!("{}{} to {}{}", from.name(), from.is_in_image(), to.name(), to.is_in_image());
+            let imported = import(to, &file, "moved").await;
+            if root == RootKind::Complete && to.name() == "fake" {
+                let error = imported.expect_err("it has no images");
+                assert_eq!(error.kind, BackendErrorKind::Unsupported, "{names}");
+                continue;
+            }
+            let imported = imported.unwrap_or_else(|error| panic!("{names}: {}", error.one_line()));
+            let listed = to.backend.snapshots().await.expect("listed");
+            assert!(listed.contains(&imported.snapshot), "{names}: {listed:?}");
+            if is_fake != (to.name() == "fake") {
+                // Their homes are at other paths.
+                to.backend.remove_snapshot(&imported.snapshot).await.expect("removed");
+                continue;
+            }
+            let moved = started(to, "moved", &imported).await;
+            if is_fake {
+                let channel = moved.provisioned().await;
+                assert_eq!(read(&channel, "plain").await.as_deref(), Some("one"), "{names}");
+            } else {
+                assert_eq!(moved.shell(DESCRIBE).await, described, "{names}");
+                if from.name() == "linux" && to.name() == "linux" {
+                    let (blocks, _) = moved.once(&["stat", "-c", "%b", "sparse"]).await.expect("stat");
+                    assert_eq!(blocks, "0\n", "{names}: holes stay holes");
+                }
+            }
+            moved.remove().await;
+            to.backend.remove_snapshot(&imported.snapshot).await.expect("removed");
+        }
+    }
+}
