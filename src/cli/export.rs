@@ -34,6 +34,7 @@ use crate::backend::{Backend, Copied, ProgressSink, Snapshot};
 use crate::host::{Host, disk};
 use crate::instance::record::Record;
 use crate::instance::{Store, canaries, engines};
+use crate::plan::ImageSource;
 use crate::portable::{self, FORMAT, Metadata, Parts, SigningKey, Staging};
 
 /// The beginning of the name of the snapshot that is made for the export of a bottle as it is now.
@@ -104,7 +105,9 @@ impl Export {
         };
         let own_rules = own_rules::load(host, output)?;
         let folder = Store::of(host).folder(&record.slug);
-        let canaries = canaries::read(&folder).map_err(|error| state("read the bottle's canaries", error))?;
+        let unreadable = |error| state("read the bottle's canaries", error);
+        let imported = canaries::read_imported(&folder).map_err(unreadable)?;
+        let canaries = canaries::read(&folder).map_err(unreadable)?;
         let scanner = ContentScanner::new(&canaries, own_rules.rules)
             .map_err(|error| CliError::cannot("scan the files", error))?;
         let staging = Staging::create(host).map_err(|error| state("make a folder for the archive", error))?;
@@ -120,8 +123,7 @@ impl Export {
             let begun = Instant::now();
             let sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied, begun)));
             let layers = LayerStore::new(blobs, Arc::new(scanner), sink);
-            let base = record.sandbox.as_ref().and_then(|sandbox| sandbox.prepared.inside.as_ref());
-            let base = base.map(|inside| inside.image.as_str());
+            let base = base_of(record);
             let scratch = staging.folder();
             let image = backend.export(Request { snapshot, base, scratch, layers }).await?;
             let accepted = self.accepted(image.layers.findings(), output)?;
@@ -138,9 +140,13 @@ impl Export {
                 home: image.home.clone(),
                 made_at: snapshot.made_at,
                 canaries: match accepted.iter().any(|rule| rule == CANARY) {
-                    true => canaries.iter().map(|canary| canary.0.expose().to_owned()).collect(),
-                    false => Vec::new(),
-                },
+                    true => &canaries,
+                    // The image that was imported can contain these, and is not scanned again.
+                    false => &imported,
+                }
+                .iter()
+                .map(|canary| canary.0.expose().to_owned())
+                .collect(),
                 accepted,
             };
             let manifest = Store::of(host).manifest(&record.slug).unwrap_or_default();
@@ -188,9 +194,9 @@ impl Export {
         }
         let flags: Vec<String> = rules(&refused).iter().map(|rule| format!("--accept {rule}")).collect();
         let message = format!(
-            "cannot export {}: {} in its files",
+            "cannot export {}: the scan of its files has {}",
             self.bottle,
-            counted(refused.len(), "finding of the secret scanner")
+            counted(refused.len(), "finding")
         );
         Err(CliError::state(message).hint(format!("remove them from the bottle, or `{}`", flags.join(" "))))
     }
@@ -232,6 +238,15 @@ impl Export {
         }
         Ok(exit::DONE)
     }
+}
+
+/// The image on which the bottle was first started.
+fn base_of(record: &Record) -> Option<&str> {
+    if let Some(ImageSource::Imported(image)) = &record.image {
+        return Some(image);
+    }
+    let inside = record.sandbox.as_ref()?.prepared.inside.as_ref()?;
+    Some(&inside.image)
 }
 
 impl From<&ContentFinding> for FoundSecret {

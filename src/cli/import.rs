@@ -363,6 +363,7 @@ impl Import {
             metadata.canaries.iter().map(|canary| canary.as_str().into()).collect();
         if !canaries.is_empty() {
             canaries::write(claim.folder(), &canaries)?;
+            canaries::write_imported(claim.folder(), &canaries)?;
         }
         claim.write_manifest(&plan.manifest)?;
         claim.update(|record| record.image = image)?;

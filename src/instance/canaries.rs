@@ -14,6 +14,9 @@ use crate::host::files;
 /// The file's name in the bottle's folder: one value on each line, oldest first.
 const NAME: &str = "canaries";
 
+/// The name of the file with the canaries that an imported image contains.
+const IMPORTED: &str = "imported-canaries";
+
 /// The maximum number of canaries that a bottle has. Each one makes every scan a little longer.
 const MAX: usize = 64;
 
@@ -25,7 +28,20 @@ const SIZE_MAX: u64 = 64 << 10;
 /// # Errors
 /// When the file exists but cannot be read.
 pub fn read(folder: &Path) -> io::Result<Vec<SecretText>> {
-    let file = match File::open(folder.join(NAME)) {
+    read_file(&folder.join(NAME))
+}
+
+/// The canaries that the image contains with which the bottle was imported. Its exporter accepted them. [`read`]
+/// returns them too.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_imported(folder: &Path) -> io::Result<Vec<SecretText>> {
+    read_file(&folder.join(IMPORTED))
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<SecretText>> {
+    let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         file => file?,
     };
@@ -39,8 +55,20 @@ pub fn read(folder: &Path) -> io::Result<Vec<SecretText>> {
 /// # Errors
 /// When the file cannot be written. The previous file then stays.
 pub fn write(folder: &Path, canaries: &[SecretText]) -> io::Result<()> {
+    write_file(&folder.join(NAME), canaries)
+}
+
+/// Replaces the file of [`read_imported`].
+///
+/// # Errors
+/// As [`write`].
+pub fn write_imported(folder: &Path, canaries: &[SecretText]) -> io::Result<()> {
+    write_file(&folder.join(IMPORTED), canaries)
+}
+
+fn write_file(path: &Path, canaries: &[SecretText]) -> io::Result<()> {
     let newest = &canaries[canaries.len().saturating_sub(MAX)..];
-    files::replace(&folder.join(NAME), |file| {
+    files::replace(path, |file| {
         newest
             .iter()
             .try_for_each(|canary| io::Write::write_fmt(file, format_args!("{}\n", canary.0.expose())))

@@ -227,10 +227,13 @@ fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     let new = record_of(order, host);
     if let Some(forked) = &order.forked {
         // The copied files can contain the canaries of the bottle that they come from.
-        let inherited = canaries::read(&store.folder(&forked.from));
-        let inherited = inherited.map_err(|error| FileError::read(&store.folder(&forked.from), error))?;
+        let from = store.folder(&forked.from);
+        let unreadable = |error| FileError::read(&from, error);
+        let inherited = canaries::read(&from).map_err(unreadable)?;
+        let imported = canaries::read_imported(&from).map_err(unreadable)?;
         let claim = store.claim(new)?;
         canaries::write(claim.folder(), &inherited)
+            .and_then(|()| canaries::write_imported(claim.folder(), &imported))
             .map_err(|error| FileError::write(claim.folder(), error))?;
         return Ok(claim);
     }

@@ -1,5 +1,8 @@
 //! Tests moving the files of a bottle to another home and to another backend.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,19 +10,32 @@ use bottle::backend::portable_image::{
     ContentScanner, Export, ExportedImage, Import, Imported, LayerStore, RootKind,
 };
 use bottle::backend::{BackendError, BackendErrorKind, Origin, ProgressSink, Snapshot};
+use bottle::plan::ImageSource;
 use bottle::portable::{FORMAT, Metadata, Parts, receive, write};
 use bottle_contract::names::{AGENT_USER, WORKSPACE};
 
 use crate::fixture::{Bottle, Fixture, every_backend, read, write as write_file};
 
+/// The image on which a bottle was started.
+fn base<'a>(bottle: &'a Bottle<'_>) -> Option<&'a str> {
+    bottle.prepared.inside.as_ref().map(|inside| inside.image.as_str())
+}
+
+/// The image that was imported.
+fn image(imported: &Imported) -> Option<&str> {
+    match &imported.image {
+        Some(ImageSource::Imported(image)) => Some(image),
+        _ => None,
+    }
+}
+
 /// Writes the archive of a snapshot. Returns what its files are.
-async fn export(fixture: &Fixture, bottle: &Bottle<'_>, snapshot: &Snapshot, file: &Path) -> RootKind {
+async fn export(fixture: &Fixture, base: Option<&str>, snapshot: &Snapshot, file: &Path) -> RootKind {
     let scratch = tempfile::tempdir().expect("folder");
     let blobs = scratch.path().join("blobs");
     std::fs::create_dir(&blobs).expect("folder");
     let scanner = Arc::new(ContentScanner::new(&[], Default::default()).expect("scanner"));
     let layers = LayerStore::new(blobs, scanner, ProgressSink::discard());
-    let base = bottle.prepared.inside.as_ref().map(|inside| inside.image.as_str());
     let request = Export { snapshot, base, scratch: scratch.path(), layers };
     let image = fixture.backend.export(request).await;
     let image = image.unwrap_or_else(|error| panic!("{}: {}", fixture.name(), error.one_line()));
@@ -112,7 +128,7 @@ async fn a_bottle_moves_to_every_backend_that_can_have_its_files() {
         };
         let snapshot = bottle.freeze(None).await;
         let file = folder.path().join("archive");
-        let root = export(from, &bottle, &snapshot, &file).await;
+        let root = export(from, base(&bottle), &snapshot, &file).await;
         bottle.remove().await;
         let _ = from.backend.remove_snapshot(&snapshot).await;
         for to in &fixtures {
@@ -146,4 +162,95 @@ async fn a_bottle_moves_to_every_backend_that_can_have_its_files() {
             to.backend.remove_snapshot(&imported.snapshot).await.expect("removed");
         }
     }
+}
+
+/// The kind, mode, owner, time, link target and content of each entry of a bottle.
+type Tree = BTreeMap<String, (u8, u32, u64, u64, u64, String, Vec<u8>)>;
+
+/// Reads the files of an archive: all layers, each one over the previous ones.
+fn tree(file: &Path) -> Tree {
+    let blobs = tempfile::tempdir().expect("folder");
+    tar::Archive::new(File::open(file).expect("archive")).unpack(blobs.path()).expect("unpacked");
+    let json = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(blobs.path().join(name)).expect("a blob")).expect("JSON")
+    };
+    let blob = |descriptor: &serde_json::Value| {
+        let digest = descriptor["digest"].as_str().expect("a digest");
+        format!("blobs/sha256/{}", digest.trim_start_matches("sha256:"))
+    };
+    let manifest = json(&blob(&json("index.json")["manifests"][0]));
+    let mut tree = Tree::new();
+    for layer in manifest["layers"].as_array().expect("layers") {
+        let layer = File::open(blobs.path().join(blob(layer))).expect("a layer");
+        let mut layer = tar::Archive::new(flate2::read::MultiGzDecoder::new(layer));
+        for entry in layer.entries().expect("entries") {
+            let mut entry = entry.expect("an entry");
+            let path = entry.path().expect("path").to_string_lossy().into_owned();
+            let path = path.trim_start_matches("./").trim_end_matches('/').to_owned();
+            let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
+            if let Some(removed) = name.strip_prefix(".wh.") {
+                let gone =
+                    if removed == ".wh..opq" { folder.to_owned() } else { format!("{folder}/{removed}") };
+                let below = format!("{gone}/");
+                tree.retain(|path, _| !path.starts_with(&below) && (*path != gone || removed == ".wh..opq"));
+                continue;
+            }
+            let link = entry.link_name().expect("link").map(|link| link.to_string_lossy().into_owned());
+            if entry.header().entry_type() == tar::EntryType::Link {
+                let first = tree[link.expect("a target").trim_start_matches("./")].clone();
+                tree.insert(path, first);
+                continue;
+            }
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).expect("content");
+            let header = entry.header();
+            let mode = header.mode().expect("mode") & 0o7777;
+            let (uid, gid) = (header.uid().expect("uid"), header.gid().expect("gid"));
+            let mtime = header.mtime().expect("mtime");
+            let kind = header.entry_type().as_byte();
+            tree.insert(path, (kind, mode, uid, gid, mtime, link.unwrap_or_default(), content));
+        }
+    }
+    tree.remove("");
+    tree
+}
+
+/// The paths that differ after a bottle was on the linux backend: mount points, and a setting of dpkg.
+const OF_LINUX: [&str; 4] = ["dev", "proc", "sys", "etc/dpkg/dpkg.cfg.d/bottle"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bottle_of_containers_comes_back_from_linux_with_equal_files() {
+    let Some(docker) = Fixture::docker_on_small_image().await else { return };
+    let mut fixtures = every_backend().await;
+    fixtures.retain(Fixture::is_in_image);
+    let Some(linux) = fixtures.pop() else { return };
+    let folder = tempfile::tempdir().expect("folder");
+    let bottle = docker.bottle("there").await;
+    let make = format!("{MAKE}; mkdir -m 1777 sticky; rm -f /home/agent/.profile");
+    assert_eq!(bottle.shell(&make).await, "");
+    let snapshot = bottle.freeze(None).await;
+    let [there, away, back] = ["there", "away", "back"].map(|name| folder.path().join(name));
+    export(&docker, base(&bottle), &snapshot, &there).await;
+    bottle.remove().await;
+    docker.backend.remove_snapshot(&snapshot).await.expect("removed");
+    let on_linux = import(&linux, &there, "away").await.expect("imported");
+    export(&linux, image(&on_linux), &on_linux.snapshot, &away).await;
+    let again = import(&docker, &away, "back").await.expect("imported");
+    export(&docker, image(&again), &again.snapshot, &back).await;
+    docker.backend.remove_snapshot(&again.snapshot).await.expect("removed");
+    let (mut first, mut last) = (tree(&there), tree(&back));
+    for path in OF_LINUX {
+        first.remove(path);
+        last.remove(path);
+    }
+    // The devices of an image are not used.
+    first.retain(|path, _| !path.starts_with("dev/"));
+    let differs: Vec<&String> = first
+        .iter()
+        .filter(|(path, entry)| last.get(*path) != Some(entry))
+        .map(|(path, _)| path)
+        .chain(last.keys().filter(|path| !first.contains_key(*path)))
+        .collect();
+    assert!(differs.is_empty(), "{} of {} differ: {differs:?}", differs.len(), first.len());
+    assert_eq!(tree(&away), tree(&back));
 }

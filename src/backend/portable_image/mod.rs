@@ -1,4 +1,4 @@
-//! The image of a bottle's files in an archive: an OCI layout whose layers are compressed with zstd.
+//! The image of a bottle's files in an archive: an OCI layout whose layers are compressed with gzip.
 //!
 //! ```text
 //!   export:  backend ─tar─► layers ─► compress ─► blobs ─► oci: configuration, manifest, index
@@ -6,7 +6,7 @@
 //!   import:  blobs ─► backend::image::saved ─► backend
 //! ```
 //! - `request`: what a backend gets and returns
-//! - `layers`: collects layers · `compress`: zstd on several threads · `scan`: searches for secrets
+//! - `layers`: collects layers · `compress`: gzip on several threads · `scan`: searches for secrets
 //! - `oci`: the JSON files
 
 mod compress;

@@ -55,7 +55,7 @@ pub(crate) fn write_image(
         .iter()
         .map(|layer| {
             json!({
-                "mediaType": "application/vnd.oci.image.layer.v1.tar+zstd",
+                "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip",
                 "digest": layer.stored.to_string(),
                 "size": layer.size,
             })

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, WORKSPACE};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat, symlinkat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -44,7 +44,11 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
         own_folder(tree, account.home.trim_start_matches('/'))?;
     }
     own_folder(tree, WORKSPACE.trim_start_matches('/'))?;
-    replace(tree, "etc/passwd", |parent, name| write(parent, name, &users.passwd_with(&account)))?;
+    let with_agent = users.passwd_with(&account);
+    // An image that was prepared before keeps the times of its files.
+    if with_agent != passwd {
+        replace(tree, "etc/passwd", |parent, name| write(parent, name, &with_agent))?;
+    }
     if let Some(group) = users.group_with(&account) {
         replace(tree, "etc/group", |parent, name| write(parent, name, &group))?;
     }
@@ -61,7 +65,7 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     for file in ROOT_FILES {
         let place = file.trim_start_matches('/');
         let folder = Path::new(place).parent().unwrap_or(Path::new(""));
-        if is_folder(tree, folder) {
+        if is_folder(tree, folder) && !is_link_to(tree, place, CA_BUNDLE_FILE) {
             replace(tree, place, |parent, name| symlinkat(CA_BUNDLE_FILE, parent, name))?;
         }
     }
@@ -97,6 +101,13 @@ fn is_folder(tree: &Tree, place: &Path) -> bool {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };
     openat2(tree.top(), place, flags, Mode::empty(), resolve).is_ok()
+}
+
+fn is_link_to(tree: &Tree, place: &str, target: &str) -> bool {
+    let path = Path::new(place);
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return false };
+    let link = tree.folder(parent).ok().and_then(|parent| readlinkat(&parent, name, Vec::new()).ok());
+    link.is_some_and(|link| link.to_bytes() == target.as_bytes())
 }
 
 /// Replaces the file or link at this path.
