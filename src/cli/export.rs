@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bottle_contract::names::Name;
 use indicatif::HumanBytes;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, PersistError};
 
 use super::commit::backend_of;
 use super::completions;
@@ -316,13 +316,23 @@ fn write_archive(
         Target::File { path, force } => {
             let mut file = NamedTempFile::new_in(parent_of(&path)).map_err(disk::plain)?;
             let bytes = fill(file.as_file_mut(), &parts)?;
-            match force {
-                true => file.persist(&path),
-                false => file.persist_noclobber(&path),
-            }
-            .map_err(|error| error.error)?;
+            let moved = if force { file.persist(&path) } else { persist_new(file, &path) };
+            moved.map_err(|error| error.error)?;
             Ok(bytes)
         }
+    }
+}
+
+/// Gives the file its name, unless another file has it.
+fn persist_new(file: NamedTempFile, path: &Path) -> Result<File, PersistError> {
+    match file.persist_noclobber(path) {
+        // Network disks can neither rename without replacing nor make links.
+        Err(PersistError { file, error })
+            if error.kind() != io::ErrorKind::AlreadyExists && path.symlink_metadata().is_err() =>
+        {
+            file.persist(path)
+        }
+        persisted => persisted,
     }
 }
 

@@ -11,7 +11,7 @@ use tar::EntryType;
 
 use super::*;
 use crate::backend::ProgressSink;
-use crate::backend::image::saved::{Container, Digest, Saved, architecture, layer};
+use crate::backend::image::saved::{Container, Digest, Saved, architecture, check, layer};
 use crate::backend::portable_image::{
     CANARY, ContentScanner, ExportedImage, ImageConfig, LayerStore, RootKind,
 };
@@ -325,6 +325,67 @@ proptest! {
         prop_assert_eq!(saved.layers.len(), layers.len());
         for (one, layer) in saved.layers.iter().zip(&layers) {
             prop_assert_eq!(one.content, Digest::from_bytes(layer));
+        }
+    }
+}
+
+/// A layer with one entry, whose name and link target are written unchanged.
+fn hostile_layer(kind: EntryType, name: &str, target: &str) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_size(0);
+    header.set_cksum();
+    builder.append(&header, io::empty()).expect("added");
+    builder.into_inner().expect("layer")
+}
+
+#[test]
+fn hostile_layers_are_refused_before_an_engine_gets_them() {
+    let mut sparse = tempfile::tempfile().expect("file");
+    sparse.write_all(b"x").expect("written");
+    sparse.set_len(100 << 30).expect("length");
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_size(100 << 30);
+    bottle_guest::archive::append_file(&mut builder, &mut header, Path::new("huge"), sparse).expect("added");
+    let huge = builder.into_inner().expect("layer");
+    for (layer, words) in [
+        (layer_of("workspace/a", b"work"), None),
+        (hostile_layer(EntryType::Symlink, "workspace/up", "../etc"), None),
+        (hostile_layer(EntryType::Regular, "../x", ""), Some("points outside")),
+        (hostile_layer(EntryType::Regular, "/etc/x", ""), Some("is an absolute name")),
+        (
+            hostile_layer(EntryType::Symlink, "workspace/up", "../../etc"),
+            Some("is a link that points outside"),
+        ),
+        (hostile_layer(EntryType::Link, "x", "../../etc/passwd"), Some("is a hard link that points outside")),
+        (hostile_layer(EntryType::Block, "workspace/disk", ""), Some("is a device")),
+        (hostile_layer(EntryType::new(b'Z'), "x", ""), Some("unsupported type")),
+        (vec![b'x'; 1024], Some("is damaged")),
+        (huge, Some("above 64 GiB")),
+    ] {
+        let here = tempfile::tempdir().expect("folder");
+        let scanner = ContentScanner::new(&[], Default::default()).expect("scanner");
+        let mut store = LayerStore::new(here.path().to_owned(), Arc::new(scanner), ProgressSink::discard());
+        store.add(false, |out| out.write_all(&layer)).expect("added");
+        let (config, home) = (ImageConfig::default(), String::new());
+        let image = ExportedImage { layers: store, config, root: RootKind::Complete, home };
+        let mut bytes = Vec::new();
+        let parts = Parts { metadata: &metadata(), manifest: "", image: &image, key: None };
+        write(&mut bytes, &parts).expect("written");
+        let (place, received) = read(&mut bytes.as_slice());
+        received.expect("the digests are right");
+        let checked = check::image(&place.path().join("image")).map(drop).map_err(|error| error.to_string());
+        match words {
+            None => assert_eq!(checked, Ok(())),
+            Some(words) => {
+                assert!(checked.as_ref().is_err_and(|why| why.contains(words)), "{words}: {checked:?}")
+            }
         }
     }
 }

@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::broken::root;
 
 /// The top-level modules of `src`. Each one may import only from those before it.
-const LAYERS: [&str; 15] = [
+const LAYERS: [&str; 16] = [
     "causes", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets", "backend",
-    "instance", "learn", "launch", "keeper", "cli",
+    "instance", "portable", "learn", "launch", "keeper", "cli",
 ];
 
 /// Imports as pairs of a file and a module of this crate that the file names.
