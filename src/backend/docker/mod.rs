@@ -20,7 +20,7 @@
 //!   phases
 //! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers and opens their files · `flatten`: limits
 //!   the layers of images
-//! - `portable`: exports and imports snapshots
+//! - `portable`: exports and imports snapshots · `home_import`: imports files without a system
 //! - `run_state`: whether the containers run
 //! - `changed_work`: detects changes in a bottle's workspace
 //! - `inventory`: lists and removes resources · `pending_usage`: saves usage records before · `listing`: lists an
@@ -45,6 +45,7 @@ mod endpoint;
 mod engine;
 mod flatten;
 mod hardened;
+mod home_import;
 mod identity;
 pub mod images;
 mod inventory;

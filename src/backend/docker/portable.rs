@@ -9,7 +9,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use bollard::query_parameters::{ImportImageOptionsBuilder, UploadToContainerOptionsBuilder};
+use bollard::query_parameters::ImportImageOptionsBuilder;
 use bottle_contract::names::Slug;
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -17,10 +17,10 @@ use tokio::io::AsyncWriteExt;
 
 use super::commit::{
     SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_NAME, SNAPSHOT_PARENT, SNAPSHOT_REPOSITORY, SNAPSHOT_SLUG,
-    commit, inspect,
+    inspect,
 };
 use super::engine::{Engine, EngineError, REMOVED_HINT};
-use super::flatten::Source;
+use super::home_import::add_home;
 use super::images::LEFT_OUT_LABEL;
 use super::names::Names;
 use super::podman::COMMITTED_WITHIN;
@@ -33,7 +33,7 @@ use crate::backend::image::saved::{BadImage, Container, Saved, architecture};
 use crate::backend::portable_image::{
     Export, ExportedImage, ImageConfig, Import, Imported, Layer, LayerStore, RootKind,
 };
-use crate::backend::{BackendError, Copied, ImageInfo, ProgressSink, Snapshot, run_blocking};
+use crate::backend::{BackendError, Copied, ProgressSink, Snapshot, run_blocking};
 use crate::plan::ImageSource;
 
 /// The name of the temporary file with an image that the engine saved.
@@ -217,63 +217,8 @@ fn write_saved(
     archive.finish()
 }
 
-/// Puts a home and a workspace into the bottle's image.
-#[cfg(target_os = "linux")]
-async fn add_home(
-    engine: &Engine,
-    names: &Names,
-    slug: &Slug,
-    layout: &Path,
-    inside: &ImageInfo,
-    progress: &ProgressSink,
-) -> Result<Snapshot, BackendError> {
-    use crate::backend::local::portable;
-    let doing = format!("import {slug}");
-    let failed = |error: EngineError| error.during(&doing);
-    let unpacked = {
-        let layout = layout.to_owned();
-        let unpacked = run_blocking(move || portable::Unpacked::of(&layout)).await?;
-        unpacked.map_err(|error| portable::not_imported(slug, error))?
-    };
-    let source = Source { engine, names, slug, progress };
-    let container = source.scratch(&inside.image, Default::default()).await.map_err(failed)?;
-    let (home, owner) = (inside.home.clone(), (inside.uid, inside.gid));
-    let filled = async {
-        let body = archive::stream(move |out| unpacked.write(out, &home, owner));
-        let body = body.map(|chunk| chunk.map_err(|error| io::Error::other(error.to_string())));
-        let options = UploadToContainerOptionsBuilder::new().path("/").build();
-        let uploaded =
-            engine.docker().upload_to_container(&container, Some(options), bollard::body_try_stream(body));
-        engine.call_within(COMMITTED_WITHIN, uploaded).await?;
-        let made_at = Timestamp::now();
-        let tag = format!("{}-{slug}-{}", names.home(), made_at.as_microsecond());
-        let labels = snapshot_labels(names, slug, made_at);
-        let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        commit(engine, &container, (SNAPSHOT_REPOSITORY, &tag), &labels).await?;
-        Ok::<_, EngineError>(format!("{SNAPSHOT_REPOSITORY}:{tag}"))
-    };
-    let filled = filled.await;
-    source.remove(&container).await.map_err(failed)?;
-    find(engine, names, &filled.map_err(failed)?, slug).await
-}
-
-/// This system cannot unpack a hostile archive safely.
-#[cfg(not(target_os = "linux"))]
-async fn add_home(
-    _: &Engine,
-    _: &Names,
-    _: &Slug,
-    _: &Path,
-    _: &ImageInfo,
-    _: &ProgressSink,
-) -> Result<Snapshot, BackendError> {
-    Err(BackendError::unsupported(
-        "the archive contains only a home and a workspace, which cannot be put into an image on this system",
-        "import it on Linux, and export it there again",
-    ))
-}
-
-fn snapshot_labels(names: &Names, slug: &Slug, made_at: Timestamp) -> Vec<(&'static str, String)> {
+/// The labels of a new snapshot without a name.
+pub(super) fn snapshot_labels(names: &Names, slug: &Slug, made_at: Timestamp) -> Vec<(&'static str, String)> {
     vec![
         (SNAPSHOT_HOME, names.home().to_owned()),
         (SNAPSHOT_SLUG, slug.to_string()),
@@ -283,7 +228,11 @@ fn snapshot_labels(names: &Names, slug: &Slug, made_at: Timestamp) -> Vec<(&'sta
     ]
 }
 
-async fn find(
+/// The snapshot whose image has this name.
+///
+/// # Errors
+/// [`BackendError`] when there is none, or the engine fails.
+pub(super) async fn find(
     engine: &Engine,
     names: &Names,
     reference: &str,
