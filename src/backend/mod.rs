@@ -300,7 +300,13 @@ pub trait Snapshots: Send + Sync {
     ///
     /// # Errors
     /// [`BackendError`] when the snapshot cannot be read, or a file of it cannot be in an image.
-    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError>;
+    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {
+        drop(export);
+        Err(BackendError::unsupported(
+            "this backend cannot export bottles",
+            "use `bottle cp` to copy the files",
+        ))
+    }
 
     /// Makes a snapshot of a new bottle from the image of an archive, which is untrusted. Every path, link and digest
     /// is checked before the snapshot is in place. When this returns, the snapshot is complete and durable.
@@ -310,7 +316,13 @@ pub trait Snapshots: Send + Sync {
     ///
     /// # Errors
     /// [`BackendError`] when the image is damaged or hostile, or this backend cannot use it.
-    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError>;
+    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
+        drop(import);
+        Err(BackendError::unsupported(
+            "this backend cannot import bottles",
+            "use `--backend linux` or `docker`",
+        ))
+    }
 
     /// The shell command that exports a snapshot for another machine, if there is one.
     fn export_command(&self, snapshot: &Snapshot) -> Option<String>;
