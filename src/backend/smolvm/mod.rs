@@ -40,7 +40,6 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::SecretText;
 use bottle_guest::{Limit, Limits};
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 use tokio::net::UnixListener;
 
 use self::args::{NewMachine, Socket, Volume};
@@ -218,11 +217,10 @@ impl SmolvmBackend {
     /// The sandbox in the machine. Its paths are those in the machine.
     fn spec(&self, bottle: &Bottle<'_>) -> SandboxSpec {
         let Bottle { slug, limits, image, access, .. } = *bottle;
-        let digest = Sha256::digest(format!("machine {}/{slug}", self.scope.label));
         let memory = machine_memory(limits);
         SandboxSpec {
             hostname: slug.to_string(),
-            machine_id: hex::encode(&digest[..16]),
+            machine_id: self.host.machine_id(slug),
             outside_id: None,
             own: Some(OwnFolders {
                 home: None,
