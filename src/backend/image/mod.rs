@@ -11,4 +11,5 @@ pub(crate) mod build_lock;
 pub(crate) mod config;
 pub(crate) mod hash;
 pub(crate) mod local;
+#[cfg_attr(target_os = "macos", allow(dead_code, reason = "only backends that exist on Linux unpack images"))]
 pub(crate) mod saved;
