@@ -61,7 +61,7 @@ pub fn write(folder: &Path, canaries: &[SecretText]) -> io::Result<()> {
 /// Replaces the file of [`read_imported`].
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_imported(folder: &Path, canaries: &[SecretText]) -> io::Result<()> {
     write_file(&folder.join(IMPORTED), canaries)
 }
