@@ -34,7 +34,7 @@ const LAST_WORDS_MAX: usize = 300;
 /// How long the runner reads on after the program ended. The program's own output is in the pipes by then.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// How long a killed program may take to end. It is no longer waited for afterwards.
+/// How long a killed program may take to end. After that, the runner continues without its exit status.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command-line program of an engine.
