@@ -36,7 +36,7 @@ use crate::backend::portable_image::{Import as Request, Imported, RootKind};
 use crate::backend::{Backend, Copied, Prepared, Preview, ProgressSink};
 use crate::host::{Host, Settings, disk};
 use crate::instance::committed::{self, Committed, CommittedList};
-use crate::instance::record::{Mode, Record, SCHEMA, Status};
+use crate::instance::record::Record;
 use crate::instance::{Claim, Store, canaries};
 use crate::manifest::provider::Image;
 use crate::plan::{self, Flags, ImageSource, Plan, Workspace};
@@ -325,7 +325,7 @@ impl Import {
         let Proposed { plan, backend, .. } = proposed;
         let slug = &plan.identity.slug;
         let failed = |error: io::Error| CliError::cannot("write the bottle's state", error);
-        let new = Record { engine: backend.identity().await?, ..record_of(plan, host) };
+        let new = Record { engine: backend.identity().await?, ..Record::starting(plan, host) };
         let claim = Store::of(host).claim(new).map_err(|error| {
             let hint = error.hint();
             CliError::from_error(Kind::State, &error).hint(hint)
@@ -371,47 +371,6 @@ impl Import {
         let snapshots = vec![Committed { snapshot, covers, removed_by: None }];
         committed::write(claim.folder(), &CommittedList { snapshots, current })?;
         claim.preserve(false)
-    }
-}
-
-/// The record of the new bottle, before its snapshot is complete.
-fn record_of(plan: &Plan, host: &Host) -> Record {
-    let identity = plan.identity.clone();
-    Record {
-        schema: SCHEMA,
-        slug: identity.slug,
-        label: identity.label,
-        color: identity.color,
-        agent: identity.agent,
-        bottles: identity.bottles,
-        cwd: identity.cwd,
-        // The files do not come from a directory of this machine.
-        copied_cwd: false,
-        copied_all: false,
-        forked_from: None,
-        image: None,
-        backend: plan.backend.clone(),
-        engine: None,
-        mode: Mode::Detached,
-        terminal: false,
-        status: Status::Starting,
-        started_at: Timestamp::now(),
-        keeper: None,
-        runtime: Some(host.runtime.clone()),
-        resources: Vec::new(),
-        workspace_ready: None,
-        clock_lead: None,
-        pulled_at: None,
-        kept: false,
-        transcript: plan.transcript.clone(),
-        deploy_keys: Vec::new(),
-        learn: false,
-        services: Vec::new(),
-        locked: None,
-        agent_exit: None,
-        lost: false,
-        sandbox: None,
-        manifest_hash: plan.manifest_hash.clone(),
     }
 }
 

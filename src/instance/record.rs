@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
-use crate::host::clock;
-use crate::plan::{ImageSource, SecretSource};
+use crate::host::{Host, clock};
+use crate::plan::{ImageSource, Plan, SecretSource};
 
 /// The schema version that this program writes. It reads older versions and refuses newer ones.
 pub const SCHEMA: u32 = 1;
@@ -175,6 +175,47 @@ pub enum Status {
 }
 
 impl Record {
+    /// The record of a bottle that is made from this plan. It has no files, engine and keeper yet.
+    #[must_use]
+    pub fn starting(plan: &Plan, host: &Host) -> Self {
+        let identity = plan.identity.clone();
+        Self {
+            schema: SCHEMA,
+            slug: identity.slug,
+            label: identity.label,
+            color: identity.color,
+            agent: identity.agent,
+            bottles: identity.bottles,
+            cwd: identity.cwd,
+            copied_cwd: false,
+            copied_all: false,
+            forked_from: None,
+            image: None,
+            backend: plan.backend.clone(),
+            engine: None,
+            mode: if plan.detached { Mode::Detached } else { Mode::Attached },
+            terminal: false,
+            status: Status::Starting,
+            started_at: Timestamp::now(),
+            keeper: None,
+            runtime: Some(host.runtime.clone()),
+            resources: Vec::new(),
+            workspace_ready: None,
+            clock_lead: None,
+            pulled_at: None,
+            kept: false,
+            transcript: plan.transcript.clone(),
+            deploy_keys: Vec::new(),
+            learn: false,
+            services: Vec::new(),
+            locked: None,
+            agent_exit: None,
+            lost: false,
+            sandbox: None,
+            manifest_hash: plan.manifest_hash.clone(),
+        }
+    }
+
     /// Whether the bottle ended and only its logs remain.
     #[must_use]
     pub fn has_only_logs(&self) -> bool {

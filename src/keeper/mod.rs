@@ -58,7 +58,7 @@ use crate::host::Host;
 use crate::host::files::FileError;
 use crate::host::process::ProcessId;
 use crate::instance::deploy_keys::{self, Tokens};
-use crate::instance::record::{Mode, Record, SCHEMA, Status};
+use crate::instance::record::Record;
 use crate::instance::{Claim, ClaimError, Store, canaries, engines, routes};
 use crate::launch::order::LaunchOrder;
 use crate::launch::{self, Canary, LaunchContext, LaunchError, Peer, Planned, Running};
@@ -457,46 +457,23 @@ fn find<'a>(backends: &'a [Box<dyn Backend>], name: &str) -> anyhow::Result<&'a 
 
 fn record_of(order: &LaunchOrder, host: &Host) -> Record {
     let plan = &order.plan;
-    let identity = plan.identity.clone();
     let forked = order.forked.as_ref();
     Record {
-        schema: SCHEMA,
-        slug: identity.slug,
-        label: identity.label,
-        color: identity.color,
-        agent: identity.agent,
-        bottles: identity.bottles,
-        cwd: identity.cwd,
         copied_cwd: forked.map_or(plan.workspace != Workspace::Empty, |forked| forked.copied_cwd),
         copied_all: forked.map_or(plan.workspace == Workspace::CopyAll, |forked| forked.copied_all),
         forked_from: forked.map(|forked| forked.from.clone()),
         image: forked.and_then(|forked| forked.image.clone()),
-        backend: plan.backend.clone(),
         engine: order.engine.clone(),
-        mode: if plan.detached { Mode::Detached } else { Mode::Attached },
         terminal: plan.agent.terminal.is_some(),
-        status: Status::Starting,
-        started_at: jiff::Timestamp::now(),
         keeper: ProcessId::own().ok().map(|id| id.to_string()),
-        runtime: Some(host.runtime.clone()),
-        resources: Vec::new(),
         // Every change in the copied workspace is later.
         workspace_ready: forked.filter(|forked| forked.unsaved).map(|_| jiff::Timestamp::MIN),
-        clock_lead: None,
-        pulled_at: None,
-        kept: false,
-        transcript: plan.transcript.clone(),
-        deploy_keys: Vec::new(),
         learn: plan.learn,
-        services: Vec::new(),
-        locked: None,
-        agent_exit: None,
-        lost: false,
         sandbox: Some(Sandbox {
             prepared: Prepared { notes: Vec::new(), ..order.prepared.clone() },
             limits: plan.resources.clone(),
         }),
-        manifest_hash: plan.manifest_hash.clone(),
+        ..Record::starting(plan, host)
     }
 }
 

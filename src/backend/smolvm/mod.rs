@@ -47,6 +47,7 @@ use self::check::Facts;
 use self::machine_entry::MachineSpec;
 use self::machines::Machines;
 use self::output::Machine;
+use super::image::saved::architecture;
 use super::linux::bottle_image;
 use super::linux::image::{Image, Images};
 use super::linux::spec::{ImageSpec, OwnFolders, SandboxSpec};
@@ -274,15 +275,6 @@ fn guest_limits(asked: &Resources, image: &Image) -> Limits {
         folders: vec!["/".into()],
         // The limit does not count the image.
         given: asked.disk.map_or(0, |_| bottle_guest::use_of_disk(&image.root)),
-    }
-}
-
-/// This machine's processor, as container engines spell it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
     }
 }
 
