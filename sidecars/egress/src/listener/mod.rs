@@ -12,6 +12,7 @@
 //! connection whose protocol is not the one of its port.
 
 mod bridge;
+pub(crate) mod early_hints;
 pub(crate) mod io;
 pub(crate) mod serve;
 pub(crate) mod tunnel;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bottle_contract::names::{DNS_PORT, EGRESS_PORTS, HTTPS_PORT};
 use bottle_daemon::{BindError, Listener, ListenerConfig};
 use bottle_resolver::Resolver;
+use http::Version;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
@@ -15,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
+use super::early_hints::{EarlyHints, EarlyHintsIo};
 use super::io::ClientIo;
 use super::{ConnectionContext, tunnel};
 use crate::egress::Egress;
@@ -80,11 +82,24 @@ async fn serve_connection(
 fn service(
     egress: Arc<Egress>,
     connection: ConnectionContext,
+    hints: Option<EarlyHints>,
 ) -> impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send> {
     let connection = Arc::new(connection);
-    service_fn(move |request| {
+    service_fn(move |mut request| {
+        // A client of HTTP/1.0 does not expect interim responses (RFC 9110, 15.2).
+        let hints = hints.clone().filter(|_| request.version() == Version::HTTP_11);
+        if let Some(hints) = &hints {
+            hints.open();
+            request.extensions_mut().insert(hints.clone());
+        }
         let handled = request::handle(Arc::clone(&egress), Arc::clone(&connection), request);
-        async move { Ok::<_, Infallible>(handled.await) }
+        async move {
+            let response = handled.await;
+            if let Some(hints) = hints {
+                hints.close();
+            }
+            Ok::<_, Infallible>(response)
+        }
     })
 }
 
@@ -93,6 +108,7 @@ pub(super) async fn http1<IO>(egress: Arc<Egress>, io: IO, connection: Connectio
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let (io, hints) = EarlyHintsIo::new(io);
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds::HEADERS_WITHIN)
@@ -103,7 +119,7 @@ where
         // Some clients of plain HTTP close their side and still read the response. Over TLS, closing ends the request
         // (RFC 5246, 7.2.1): otherwise it would continue until the proxy next writes to a client that has ended.
         .half_close(!connection.tls)
-        .serve_connection(TokioIo::new(io), service(egress, connection))
+        .serve_connection(TokioIo::new(io), service(egress, connection, Some(hints)))
         .with_upgrades()
         .await
         .map_err(io::Error::other)
@@ -125,7 +141,7 @@ where
         .keep_alive_interval(bounds::PING_EVERY)
         .keep_alive_timeout(bounds::PING_WITHIN)
         .auto_date_header(false)
-        .serve_connection(TokioIo::new(io), service(egress, connection))
+        .serve_connection(TokioIo::new(io), service(egress, connection, None))
         .await
         .map_err(io::Error::other)
 }

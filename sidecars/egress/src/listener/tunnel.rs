@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Parts};
 use hyper_util::rt::TokioIo;
 
+use super::early_hints::EarlyHintsIo;
 use super::io::ClientIo;
 use super::{ConnectionContext, bridge, serve};
 use crate::egress::Egress;
@@ -56,10 +57,10 @@ fn run(
 ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
     Box::pin(async move {
         let upgraded = upgrade.await.map_err(io::Error::other)?;
-        let Ok(Parts { io, read_buf, .. }) = upgraded.downcast::<TokioIo<ClientIo>>() else {
+        let Ok(Parts { io, read_buf, .. }) = upgraded.downcast::<TokioIo<EarlyHintsIo<ClientIo>>>() else {
             return Err(io::Error::other("CONNECT on a connection that is not the explicit proxy's"));
         };
-        let mut io = io.into_inner();
+        let mut io = io.into_inner().into_inner();
         io.put_back(read_buf);
         match hello::read(io).await? {
             Protocol::Http(io) => serve::http1(egress, io, connection).await,

@@ -17,7 +17,7 @@ use crate::bounds;
 use crate::egress::Egress;
 use crate::listener::bridge;
 use crate::upstream::pool::Upstream;
-use crate::upstream::{Target, Unreachable, UpstreamError};
+use crate::upstream::{OnEarlyHints, Target, Unreachable, UpstreamError};
 
 /// A request to send. Host, path and query are in canonical form; headers and body are as received, except for stripped
 /// and injected headers.
@@ -28,6 +28,8 @@ pub(super) struct Outgoing {
     pub(super) path_and_query: String,
     pub(super) headers: InjectedHead,
     pub(super) body: Body,
+    /// Receives the early hints before the response.
+    pub(super) hints: Option<OnEarlyHints>,
 }
 
 /// Sends a request and returns the response. The response body is streamed.
@@ -116,11 +118,14 @@ impl Observe for WithoutOwnTrailers {
 impl Outgoing {
     /// Returns the request without the hop-by-hop headers of the bottle's connection, and its target.
     fn into_request(self) -> Result<(Target, Request<Body>), UpstreamError> {
-        let Self { target, method, path_and_query, headers, body } = self;
+        let Self { target, method, path_and_query, headers, body, hints } = self;
         let request = Request::builder().method(method).uri(path_and_query).body(body);
         let mut request = request.map_err(|error| Unreachable::Request(error).at(&target.host))?;
         *request.headers_mut() = headers.into_headers();
         headers::for_upstream(request.headers_mut());
+        if let Some(hints) = hints {
+            request.extensions_mut().insert(hints);
+        }
         Ok((target, request))
     }
 }

@@ -20,6 +20,7 @@ use super::request_body::RequestBody;
 use crate::credential_store::CredentialStore;
 use crate::inspect::head::RedactedHead;
 use crate::listener::ConnectionContext;
+use crate::listener::early_hints::EarlyHints;
 use crate::report::record::RequestInfo;
 
 /// A received request, before any decision.
@@ -83,6 +84,11 @@ impl RequestHead {
 
     pub(super) fn websocket(&self) -> bool {
         self.websocket
+    }
+
+    /// The early hints for the client, or `None` if it cannot receive any.
+    pub(super) fn early_hints(&self) -> Option<&EarlyHints> {
+        self.parts.extensions.get()
     }
 
     /// Returns the method and headers for sending.

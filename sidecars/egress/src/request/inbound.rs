@@ -29,11 +29,14 @@ use hyper::body::Body as _;
 use tokio::time::timeout;
 
 use super::body::{self, Body};
+use super::headers;
 use super::marking::{Markup, OnInjection};
 use super::permit::Permit;
 use super::streaming_scan::{Rest, ScanContext, StreamingScan};
 use crate::egress::Egress;
 use crate::inspect::{Coding, Decoding, ResponseScanners, Unreadable, codings, decoded, rewritten};
+use crate::listener::early_hints::EarlyHints;
+use crate::upstream::OnEarlyHints;
 
 /// A response with a declared length up to this many bytes is read completely before any of it is forwarded.
 const MAX_WHOLE: u64 = 1 << 20;
@@ -249,6 +252,20 @@ impl Inbound {
         })?;
         if decoding.is_whole() { Ok(stream.finish().findings) } else { Err(Unreadable::Broken) }
     }
+}
+
+/// Returns the receiver of the upstream's early hints. It sends them to the client as the headers of a response would be
+/// sent.
+pub(super) fn early_hints(egress: &Egress, permit: &Permit<'_>, client: EarlyHints) -> OnEarlyHints {
+    let inbound = Inbound::for_permit(egress, permit);
+    OnEarlyHints::new(move |headers| {
+        let mut headers = headers.clone();
+        headers::for_bottle(&mut headers);
+        if let Some(inbound) = &inbound {
+            inbound.redact_headers(&mut headers);
+        }
+        client.send(&headers);
+    })
 }
 
 /// Whether the finding is the credential that the proxy injected.

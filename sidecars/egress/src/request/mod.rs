@@ -115,6 +115,7 @@ async fn forward(
     Span::current().record("host", permit.host());
     let websocket = head.websocket();
     let inbound = Inbound::for_permit(egress, &permit);
+    let hints = head.early_hints().map(|hints| inbound::early_hints(egress, &permit, hints.clone()));
     let messages = if websocket { MessageRelay::for_permit(egress, &permit) } else { None };
     let tracker = UsageTracker::for_request(&permit.info);
     let slot = Arc::clone(&egress.request_slots).acquire_owned().await;
@@ -146,7 +147,7 @@ async fn forward(
     let body = cleared.into_body(permit.rewrite.clone());
     let headers = permit.rewrite.strip(headers).inject();
     let body = log.capture_request(&headers, body);
-    let outgoing = Outgoing { target: permit.target, method, path_and_query, headers, body };
+    let outgoing = Outgoing { target: permit.target, method, path_and_query, headers, body, hints };
     let sent = if websocket {
         forward::websocket(egress, outgoing, upgrade, messages).await
     } else {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::client::tunnel;
-use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 use super::scripted_sites::{HEADERS, Http2Site, SiteStream, proxy_to, read_request, write};
 use crate::bounds;
 
@@ -128,16 +128,31 @@ async fn odd_content_codings_arrive_whole_or_are_denied() {
     }
 }
 
+/// A client of HTTP/1.1 gets the links of early hints, without the credential that the proxy injected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn skips_interim_responses_and_bounds_their_number() {
-    let early = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n";
+async fn forwards_the_links_of_early_hints() {
+    let early = format!(
+        "HTTP/1.1 103 bottle: wait\r\nLink: </a.css>; rel=preload\r\nLink: </{REAL}.js>\r\nx-bottle-reason: a\r\nSet-Cookie: b=c\r\n\r\n"
+    );
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-    for version in ["--http1.1", "--http2"] {
+    for (version, forwarded) in [("--http1.1", true), ("--http2", false), ("--http1.0", false)] {
         let (complete, text) = curl(AUTH, version, format!("{early}{early}{last}").into()).await;
-        assert!(complete && text.ends_with("\r\n\r\nok"), "{text}");
+        assert!(complete && text.ends_with("\r\n\r\nok"), "{version}: {text}");
+        let hint = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nLink: ";
+        assert_eq!(text.matches(hint).count(), if forwarded { 2 } else { 0 }, "{version}: {text}");
+        for absent in [REAL, "bottle: wait", "x-bottle", "b=c"] {
+            assert!(!text.contains(absent), "{version}: {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bounds_the_number_of_interim_responses() {
+    let early = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n";
+    for version in ["--http1.1", "--http2"] {
         let flood = early.repeat(2000);
         let started = std::time::Instant::now();
-        let (_, text) = curl(AUTH, version, format!("{flood}{last}").into()).await;
+        let (_, text) = curl(AUTH, version, format!("{flood}HTTP/1.1 200 OK\r\n\r\n").into()).await;
         assert!(text.contains("upstream-unreachable"), "{text}");
         assert!(started.elapsed() < Duration::from_secs(10));
     }

@@ -25,8 +25,8 @@ const LEAF_LIVES: Duration = Duration::from_secs(30 * 24 * 3600);
 /// After this time a cached certificate is issued again, so a bottle that runs for months never gets an expired one.
 const LEAF_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// ALPN protocols offered to the bottle, in order of preference.
-const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+/// ALPN protocols offered to the bottle, in order of preference. `curl --http1.0` offers only the last.
+const ALPN: [&[u8]; 3] = [b"h2", b"http/1.1", b"http/1.0"];
 
 /// Issues and caches TLS server configurations, one for each name.
 pub struct Leaves {

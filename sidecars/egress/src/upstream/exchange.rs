@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, Uri, Version, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -47,8 +47,19 @@ pub(super) async fn within_deadline(
     }
 }
 
-/// Sends `request` over an HTTP/1.1 connection and waits for the head of the response. Interim responses (1xx) are
-/// skipped.
+/// An extension of a request: it is called with the headers of each 103 Early Hints before the response. A server of
+/// HTTP/2 can send hints too; hyper does not report those.
+#[derive(Clone)]
+pub(crate) struct OnEarlyHints(Arc<dyn Fn(&HeaderMap) + Send + Sync>);
+
+impl OnEarlyHints {
+    pub(crate) fn new(receive: impl Fn(&HeaderMap) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(receive))
+    }
+}
+
+/// Sends `request` over an HTTP/1.1 connection and waits for the head of the response. Its [`OnEarlyHints`] receives
+/// early hints. Other interim responses (1xx) are skipped.
 ///
 /// # Errors
 /// [`SendError`] if no response arrives, or more than [`bounds::INTERIM_RESPONSES`] interim ones do.
@@ -58,9 +69,15 @@ pub(super) async fn send_http1(
 ) -> Result<Response<Incoming>, SendError> {
     let flooded = Arc::new(Notify::new());
     let (count, flood) = (AtomicUsize::new(0), Arc::clone(&flooded));
-    hyper::ext::on_informational(&mut request, move |_| {
+    let hints: Option<OnEarlyHints> = request.extensions_mut().remove();
+    hyper::ext::on_informational(&mut request, move |interim| {
         if count.fetch_add(1, Ordering::Relaxed) == bounds::INTERIM_RESPONSES {
             flood.notify_one();
+        }
+        if let Some(OnEarlyHints(receive)) =
+            hints.as_ref().filter(|_| interim.status() == StatusCode::EARLY_HINTS)
+        {
+            receive(interim.headers());
         }
     });
     tokio::select! {

@@ -20,6 +20,7 @@ mod tls_words;
 pub(crate) mod trust;
 
 pub(crate) use error::{Unreachable, UpstreamError, chain};
+pub(crate) use exchange::OnEarlyHints;
 
 /// The destination of a request. Two requests share a connection only if their targets are equal in every field.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
