@@ -39,6 +39,7 @@ pub struct Scanner {
     tokens: bool,
     entropy: bool,
     injection: bool,
+    verbatim: bool,
     own: Option<Arc<RuleFiles>>,
     placeholders: Arc<[Box<[u8]>]>,
     reach: usize,
@@ -83,6 +84,7 @@ impl Scanner {
             tokens: false,
             entropy: false,
             injection: false,
+            verbatim: false,
             own: None,
             placeholders: Arc::default(),
             reach,
@@ -105,6 +107,13 @@ impl Scanner {
     #[must_use]
     pub fn with_phrases(self, injection: bool) -> Self {
         Self { injection, ..self }
+    }
+
+    /// Searches for secrets as programs write them to files: not encoded, not split into pieces, and not with
+    /// characters that only look alike. Escapes are decoded. It is several times as fast.
+    #[must_use]
+    pub fn verbatim(self) -> Self {
+        Self { verbatim: true, ..self }
     }
 
     /// Adds the user's rules, which then apply even if the detector `token_patterns` is disabled.
@@ -318,7 +327,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     }
 
     fn window(&mut self, window: &[u8], base: u64, core: Range<usize>, is_last: bool) {
-        let plain = View::plain(window);
+        let plain = if self.scanner.borrow().verbatim { View::raw(window) } else { View::plain(window) };
         let unescaped = View::unescaped(window);
         let frame = Frame { view: &plain, base, core: core.clone(), is_last };
         self.scan_view(0, &frame);
@@ -538,7 +547,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     fn spelled(&mut self, frame: &Frame<'_>) {
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
-        if scanner.known.is_empty() {
+        if scanner.known.is_empty() || scanner.verbatim {
             return;
         }
         encoded_secrets::find(&scanner.known, &frame.view.bytes, &mut |owner, range| {
@@ -551,6 +560,11 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     /// Searches the letters and digits of this window, preceded by the last ones of earlier windows, for
     /// known secrets.
     fn pieces(&mut self, lane: usize, frame: &Frame<'_>) {
+        let scanner = self.scanner.clone();
+        let scanner: &Scanner = scanner.borrow();
+        if scanner.known.is_empty() || scanner.verbatim {
+            return;
+        }
         let text = &frame.view.bytes;
         let start = view_offset(frame.view, frame.core.start);
         let end = if frame.is_last { text.len() } else { view_offset(frame.view, frame.core.end) };
@@ -558,8 +572,6 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         let carried: Vec<u8> = self.carry[lane].iter().map(|(letter, _)| *letter).collect();
         let letters = Letters::new(&carried, own);
         let mut hits: Vec<(usize, Range<usize>)> = Vec::new();
-        let scanner = self.scanner.clone();
-        let scanner: &Scanner = scanner.borrow();
         scanner.known.find_letters(&letters.bytes, |owner, range| {
             if hits.last() != Some(&(owner, range.clone())) && hits.len() < MOST_FINDINGS {
                 hits.push((owner, range));

@@ -138,26 +138,36 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     if text.is_ascii() {
         return None;
     }
-    let mut writer = Writer { bytes: Vec::with_capacity(text.len()), map: Vec::new() };
-    let mut at = 0;
-    for chunk in text.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            let end = at + character.len_utf8();
-            if character.is_ascii() {
-                writer.copy(&text[at..end]);
-            } else if is_invisible(character) {
-                writer.put(b"", at, end);
-            } else if let Some((ascii, length)) = folded(character) {
-                writer.put(&ascii[..length], at, end);
-            } else {
-                writer.copy(&text[at..end]);
-            }
-            at = end;
+    let mut writer = Writer { bytes: Vec::new(), map: Vec::new() };
+    let (mut at, mut copied) = (0, 0);
+    while let Some(next) = text[at..].iter().position(|byte| !byte.is_ascii()) {
+        let start = at + next;
+        let Some(character) = character(&text[start..]) else {
+            at = start + 1;
+            continue;
+        };
+        at = start + character.len_utf8();
+        let replaced = if is_invisible(character) { Some(([0; 20], 0)) } else { folded(character) };
+        if let Some((ascii, length)) = replaced {
+            writer.copy(&text[copied..start]);
+            writer.put(&ascii[..length], start, at);
+            copied = at;
         }
-        writer.copy(chunk.invalid());
-        at += chunk.invalid().len();
     }
+    writer.copy(&text[copied..]);
     (!writer.map.is_empty()).then_some((writer.bytes, writer.map))
+}
+
+/// The character at the beginning of `text`, which begins with a byte that is not ASCII. `None` if it is no UTF-8.
+fn character(text: &[u8]) -> Option<char> {
+    // The lengths of characters by their first byte (RFC 3629, 3).
+    let length = match text {
+        [0xc2..=0xdf, 0x80..=0xbf, ..] => 2,
+        [0xe0..=0xef, 0x80..=0xbf, ..] => 3,
+        [0xf0..=0xf4, 0x80..=0xbf, ..] => 4,
+        _ => return None,
+    };
+    std::str::from_utf8(text.get(..length)?).ok()?.chars().next()
 }
 
 /// Decodes `%41`, `%u0041`, `\u0041`, `\x41`, `\/`, `

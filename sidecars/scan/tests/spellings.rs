@@ -336,3 +336,16 @@ proptest! {
         prop_assert_eq!(stream.finish(), whole);
     }
 }
+
+/// Files are scanned this way. Escapes are decoded, because files contain JSON.
+#[test]
+fn a_verbatim_scan_finds_secrets_as_programs_write_them() {
+    let scanner = scanner(SECRET).verbatim();
+    let escaped = SECRET.replace('/', "\\/");
+    let encoded = STANDARD.encode(SECRET);
+    let split = each(SECRET, " ", |byte| char::from(byte).to_string());
+    for (text, found) in [(SECRET, true), (&escaped, true), (&encoded, false), (&split, false)] {
+        let findings = scanner.scan(format!("key: {text}\n").as_bytes()).findings;
+        assert_eq!(!findings.is_empty(), found, "{text}");
+    }
+}

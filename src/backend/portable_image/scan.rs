@@ -52,7 +52,7 @@ impl ContentScanner {
     /// When a canary is too large to be searched for.
     pub fn new(canaries: &[SecretText], rules: RuleFiles) -> Result<Self, bottle_scan::TooLarge> {
         let known = KnownSecrets::new(canaries.iter().map(|canary| &canary.0))?;
-        let scanner = Scanner::outbound(Arc::new(known)).with_rules(Arc::new(rules));
+        let scanner = Scanner::outbound(Arc::new(known)).verbatim().with_rules(Arc::new(rules));
         Ok(Self { scanner: Arc::new(scanner) })
     }
 
