@@ -323,9 +323,6 @@ pub trait Snapshots: Send + Sync {
             "use `--backend linux` or `docker`",
         ))
     }
-
-    /// The shell command that exports a snapshot for another machine, if there is one.
-    fn export_command(&self, snapshot: &Snapshot) -> Option<String>;
 }
 
 /// The sidecars' log folder, relative to a bottle's folder. When root starts a bottle, the sidecars run as another
@@ -495,6 +492,8 @@ pub struct Capabilities {
     pub pause: bool,
     /// Whether the processes of a running bottle pause while a snapshot is made.
     pub commit_pauses: bool,
+    /// Whether the backend exports and imports bottles.
+    pub export: bool,
 }
 
 /// The result of [`Backend::check`].

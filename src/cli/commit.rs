@@ -41,7 +41,13 @@ impl Commit {
         let options = CommitOptions { name: self.name, removed_by: None };
         let committed =
             super::block_on(save(host, &slug, options, output)).map_err(|error| error.about(&slug))?;
-        report(committed, output)
+        let exports = match Store::of(host).state(&slug) {
+            Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
+                registry::by_name(host, &record.backend).is_some_and(|backend| backend.capabilities().export)
+            }
+            _ => false,
+        };
+        report(committed, exports, output)
     }
 }
 
@@ -135,11 +141,7 @@ async fn commit_kept(
         snapshots::commit(&*backend, &claim, options, progress_sink).await.map_err(freeze_failed)
     });
     let commit = commit.await?;
-    Ok(Committed {
-        moved_by: backend.export_command(&commit.snapshot),
-        snapshot: commit.snapshot,
-        notes: commit.notes,
-    })
+    Ok(Committed { snapshot: commit.snapshot, notes: commit.notes })
 }
 
 async fn warn_omissions(backend: &dyn Backend, slug: &Slug, output: &Output) {
@@ -149,8 +151,13 @@ async fn warn_omissions(backend: &dyn Backend, slug: &Slug, output: &Output) {
     }
 }
 
-fn report(committed: Committed, output: &Output) -> Result<u8, CliError> {
-    let Committed { snapshot, notes, moved_by } = committed;
+fn report(committed: Committed, exports: bool, output: &Output) -> Result<u8, CliError> {
+    let Committed { snapshot, notes } = committed;
+    let slug = &snapshot.slug;
+    let moved_by = exports.then(|| match &snapshot.name {
+        Some(name) => format!("bottle export {slug}@{name} -o FILE"),
+        None => format!("bottle export {slug} -o FILE"),
+    });
     let resume = match &snapshot.name {
         Some(name) => format!("bottle resume {} --snapshot {name}", snapshot.slug),
         None => format!("bottle resume {}", snapshot.slug),
@@ -165,7 +172,7 @@ fn report(committed: Committed, output: &Output) -> Result<u8, CliError> {
     }
     output.note(format!("`{resume}` starts from it"));
     if let Some(command) = moved_by {
-        output.note(format!("`{command}` exports it for another machine"));
+        output.note(format!("`{command}` moves the bottle to another machine or backend"));
     }
     Ok(exit::DONE)
 }

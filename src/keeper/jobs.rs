@@ -36,11 +36,9 @@ pub(super) fn commit<'a>(
     Box::pin(async move {
         let committed = snapshots::commit(backend, claim, options, progress(events.clone()));
         let event = match committed.await {
-            Ok(commit) => KeeperEvent::Committed(Committed {
-                moved_by: backend.export_command(&commit.snapshot),
-                snapshot: commit.snapshot,
-                notes: commit.notes,
-            }),
+            Ok(commit) => {
+                KeeperEvent::Committed(Committed { snapshot: commit.snapshot, notes: commit.notes })
+            }
             Err(error) => KeeperEvent::Failed((&error).into()),
         };
         // The client may have disconnected. The snapshot stays valid.

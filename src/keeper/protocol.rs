@@ -139,8 +139,6 @@ pub struct Committed {
     pub snapshot: Snapshot,
     /// Notes for the user, a sentence fragment each.
     pub notes: Vec<String>,
-    /// The shell command that exports the snapshot for another machine.
-    pub moved_by: Option<String>,
 }
 
 /// The user's own change of a running bottle's routes.

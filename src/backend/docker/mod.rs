@@ -207,7 +207,14 @@ impl Backend for DockerBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { isolates: true, snapshot: true, live_commit: true, pause: false, commit_pauses: true }
+        Capabilities {
+            isolates: true,
+            snapshot: true,
+            live_commit: true,
+            pause: false,
+            commit_pauses: true,
+            export: true,
+        }
     }
 
     async fn identity(&self) -> Result<Option<EngineIdentity>, BackendError> {
@@ -391,10 +398,5 @@ impl Snapshots for DockerBackend {
     async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
         let engine = self.engine("import the bottle").await?;
         portable::import(engine, &self.names, import).await
-    }
-
-    fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
-        let Snapshot { slug, reference, .. } = snapshot;
-        Some(format!("docker save {reference} | gzip > {slug}.tar.gz"))
     }
 }

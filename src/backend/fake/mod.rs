@@ -112,6 +112,7 @@ impl Backend for FakeBackend {
             pause: false,
             // A bottle whose commit waits counts as paused.
             commit_pauses: self.failing.waits_at(Step::Freeze),
+            export: true,
         }
     }
 
@@ -266,9 +267,5 @@ impl Snapshots for FakeBackend {
         let snapshot = self.scope.import_home(import.slug, import.layout, None).await?;
         self.failing.at(Step::Importing).await?;
         Ok(Imported { snapshot, image: None })
-    }
-
-    fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
-        self.scope.export_command(snapshot)
     }
 }

@@ -285,7 +285,14 @@ impl Backend for LinuxBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { isolates: true, snapshot: true, live_commit: true, pause: false, commit_pauses: false }
+        Capabilities {
+            isolates: true,
+            snapshot: true,
+            live_commit: true,
+            pause: false,
+            commit_pauses: false,
+            export: true,
+        }
     }
 
     async fn check(&self) -> Check {
@@ -493,9 +500,5 @@ impl Snapshots for LinuxBackend {
                 Ok(Imported { snapshot, image: Some(ImageSource::Imported(image.name)) })
             }
         }
-    }
-
-    fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
-        self.scope.export_command(snapshot)
     }
 }

@@ -135,22 +135,6 @@ impl Scope {
         })
         .await
     }
-
-    /// Implements [`crate::backend::Snapshots::export_command`].
-    pub(crate) fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
-        let home = self.state.parent()?;
-        let Snapshot { slug, reference, .. } = snapshot;
-        let stored = folder_of(self, snapshot);
-        let stored = stored.strip_prefix(home).ok()?.display();
-        let home = shlex::try_quote(home.to_str()?).ok()?.into_owned();
-        let layers = self.layers(slug);
-        let layers = layers.folder().strip_prefix(self.state.parent()?).ok()?.display();
-        let image = read_facts(&folder_of(self, snapshot)).ok().flatten().and_then(|facts| facts.image);
-        let image = image.map(|image| format!(" {IMAGES}/{image}")).unwrap_or_default();
-        Some(format!(
-            "tar -C {home} -czf {slug}-{reference}.tar.gz --exclude={layers} state/{slug} {stored}{image}"
-        ))
-    }
 }
 
 /// The images on which bottles of this scope and their snapshots are based.

@@ -293,7 +293,14 @@ impl Backend for SmolvmBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { isolates: true, snapshot: true, live_commit: true, pause: false, commit_pauses: false }
+        Capabilities {
+            isolates: true,
+            snapshot: true,
+            live_commit: true,
+            pause: false,
+            commit_pauses: false,
+            export: false,
+        }
     }
 
     async fn check(&self) -> Check {
@@ -478,10 +485,6 @@ impl Snapshots for SmolvmBackend {
 
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         self.scope.remove_snapshot(snapshot).await
-    }
-
-    fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
-        self.scope.export_command(snapshot)
     }
 }
 
