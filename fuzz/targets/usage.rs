@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let read = |size: usize| {
         let mut meter = Meter::new(api, kind & 0x80 != 0);
         answer.chunks(size).for_each(|piece| meter.feed(piece));
-        meter.finish(true)
+        meter.finish(true, 0)
     };
     assert_eq!(read(usize::from(*cut) + 1), read(answer.len().max(1)));
 });

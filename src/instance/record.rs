@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
 use crate::host::{Host, clock};
+use crate::manifest::provider::Template;
 use crate::plan::{ImageSource, Plan, SecretSource};
 
 /// The schema version that this program writes. It reads older versions and refuses newer ones.
@@ -31,6 +32,16 @@ pub struct Record {
     pub agent: Name,
     /// The names of the bottle manifests, in the order in which they are merged.
     pub bottles: Vec<Name>,
+    /// The names of all bottle manifests that were merged, including those that others extend, in the order in which
+    /// they are merged. Empty in records of older versions.
+    #[serde(default)]
+    pub lineage: Vec<Name>,
+    /// The agent's template. Absent in records of older versions.
+    #[serde(default)]
+    pub template: Option<Template>,
+    /// The id of the bottle's current launch. Absent before the first one, and in records of older versions.
+    #[serde(default)]
+    pub run: Option<String>,
     /// The working directory of `bottle start`.
     pub cwd: PathBuf,
     /// Whether that directory was copied into the bottle.
@@ -186,6 +197,9 @@ impl Record {
             color: identity.color,
             agent: identity.agent,
             bottles: identity.bottles,
+            lineage: identity.lineage,
+            template: identity.template,
+            run: None,
             cwd: identity.cwd,
             copied_cwd: false,
             copied_all: false,

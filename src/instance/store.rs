@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::committed::{self, CommittedList};
 use super::record::{Record, SCHEMA, Status};
-use super::usage;
+use super::usage::{self, Labels};
 use crate::backend::{BackendError, Ledger, Origin, Resource};
 use crate::causes;
 use crate::host::files::{self, FileError, Filled};
@@ -468,10 +468,11 @@ impl Claim {
     /// # Errors
     /// When the records cannot be written. They then stay in the bottle's folder.
     pub fn collect_usage(&self) -> io::Result<()> {
-        let Record { slug, agent, .. } = self.record();
+        let record = self.record();
+        let slug = record.slug.clone();
         // The folder's path has the form `<home>/state/<slug>`.
         let Some(home) = self.folder.ancestors().nth(2) else { return Ok(()) };
-        usage::collect(home, &self.folder, &slug, agent.as_str()).map_err(|error| {
+        usage::collect(home, &self.folder, &slug, Labels::of(&record)).map_err(|error| {
             let path = usage::path(home, &slug);
             io::Error::new(error.kind(), causes::one_line(&FileError::write(&path, error)))
         })
@@ -608,6 +609,9 @@ mod tests {
             color: None,
             agent: "probe".parse().expect("name"),
             bottles: vec!["offline".parse().expect("name")],
+            lineage: Vec::new(),
+            template: None,
+            run: None,
             cwd: "/somewhere".into(),
             copied_cwd: false,
             forked_from: None,

@@ -1,5 +1,7 @@
 //! Stores token usage in `$BOTTLE_HOME/usage/<slug>.jsonl`, with one line for each model response.
 //!
+//! To the record of the proxy, each line adds what only the host knows about the launch ([`Labels`]).
+//!
 //! The file outlives its bottle, and bottles of the same slug share it. Each record is written only one time;
 //! duplicates are recognized by their id. A duplicate arrives if a keeper died before it acknowledged the record, or if
 //! the record is also found in the folder of a bottle whose proxy was killed ([`collect`]).
@@ -10,16 +12,18 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
+use bottle_contract::names::{Name, Slug};
 use bottle_contract::usage::{MAX_LINE, Usage, WAITING_FILE};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::audit::slugs_with_file;
+use super::record::Record;
 use crate::backend::SIDECAR_LOGS;
 use crate::host::{files, plain_file};
+use crate::manifest::provider::Template;
 
-/// The size limit of one file in bytes, which allows a million responses. Records that do not fit are refused until the
+/// The size limit of one file in bytes, which allows half a million responses. Records that do not fit are refused until the
 /// user moves the file away, so that an agent cannot fill the disk even with the help of a hostile model server.
 const MAX_BYTES: u64 = 256 << 20;
 
@@ -33,12 +37,64 @@ const MAX_KNOWN_IDS: usize = 4096;
 /// the rest of a longer one is ignored.
 const MAX_PENDING_BYTES: u64 = 64 << 20;
 
+/// The longest line of a usage file that is read, in bytes. A bottle may extend many manifests, whose names every line
+/// contains.
+pub const MAX_STORED_LINE: usize = 128 << 10;
+
+/// What only the host knows about the launch that caused a response. The ledger sums up usage by these facts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Labels {
+    /// The agent manifest's name.
+    pub agent: String,
+    /// The id of the launch ([`Record::run`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// The agent's template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+    /// The bottle manifests that the user chose, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bottles: Vec<String>,
+    /// All bottle manifests that were merged, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lineage: Vec<String>,
+}
+
+impl Labels {
+    /// The labels of the bottle's current launch.
+    #[must_use]
+    pub fn of(record: &Record) -> Self {
+        let text = |names: &[Name]| names.iter().map(Name::to_string).collect();
+        // Records of older versions do not contain the lineage.
+        let lineage = if record.lineage.is_empty() { &record.bottles } else { &record.lineage };
+        Self {
+            agent: record.agent.to_string(),
+            run: record.run.clone(),
+            template: record.template,
+            bottles: text(&record.bottles),
+            lineage: text(lineage),
+        }
+    }
+}
+
 /// A line of the file. New versions may add fields but never remove any.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
-    agent: &'a str,
+    #[serde(flatten)]
+    labels: &'a Labels,
     #[serde(flatten)]
     usage: &'a Usage,
+}
+
+/// A line of a usage file, as it is read. Older versions wrote fewer labels.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct StoredUsage {
+    /// The facts about the launch.
+    #[serde(flatten)]
+    pub labels: Labels,
+    /// The record of the proxy.
+    #[serde(flatten)]
+    pub usage: Usage,
 }
 
 /// The fields that identify a line and give its date.
@@ -54,7 +110,7 @@ struct LineKey {
 pub struct UsageFile {
     path: PathBuf,
     file: File,
-    agent: String,
+    labels: Labels,
     known_ids: VecDeque<String>,
 }
 
@@ -64,12 +120,20 @@ pub fn path(home: &Path, slug: &Slug) -> PathBuf {
     home.join("usage").join(format!("{slug}.jsonl"))
 }
 
+/// The slugs that have a usage file.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
+    slugs_with_file(&home.join("usage"))
+}
+
 impl UsageFile {
     /// Opens the file and truncates an incomplete last line.
     ///
     /// # Errors
     /// When the file cannot be created, read or written.
-    pub fn open(home: &Path, slug: &Slug, agent: &str) -> io::Result<Self> {
+    pub fn open(home: &Path, slug: &Slug, labels: Labels) -> io::Result<Self> {
         let path = path(home, slug);
         let folder = home.join("usage");
         files::create_private_folder(&folder)?;
@@ -88,7 +152,7 @@ impl UsageFile {
         let known_ids =
             lines.filter_map(|line| Some(serde_json::from_slice::<LineKey>(line).ok()?.id)).collect();
         file.unlock()?;
-        Ok(Self { path, file, agent: agent.to_owned(), known_ids })
+        Ok(Self { path, file, labels, known_ids })
     }
 
     /// Appends those of the records that are new, and writes them to disk.
@@ -106,7 +170,7 @@ impl UsageFile {
     fn write(&mut self, records: &[&Usage]) -> io::Result<()> {
         let mut text = Vec::new();
         for usage in records {
-            serde_json::to_writer(&mut text, &Line { agent: &self.agent, usage })?;
+            serde_json::to_writer(&mut text, &Line { labels: &self.labels, usage })?;
             text.push(b'\n');
         }
         if text.is_empty() {
@@ -160,17 +224,17 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 ///
 /// # Errors
 /// When the records cannot be read or written. They then stay in the bottle's folder.
-pub fn collect(home: &Path, folder: &Path, slug: &Slug, agent: &str) -> io::Result<()> {
+pub fn collect(home: &Path, folder: &Path, slug: &Slug, labels: Labels) -> io::Result<()> {
     let Some(file) = open_pending(&folder.join(SIDECAR_LOGS).join(WAITING_FILE))? else { return Ok(()) };
-    let mut pending: Vec<Usage> = lines(file.take(MAX_PENDING_BYTES))
+    let mut pending: Vec<Usage> = lines(file.take(MAX_PENDING_BYTES), MAX_LINE)
         .filter_map(|line| line.map(|line| serde_json::from_slice(&line).ok()).transpose())
         .collect::<io::Result<_>>()?;
     if pending.is_empty() {
         return Ok(());
     }
-    let mut target = UsageFile::open(home, slug, agent)?;
+    let mut target = UsageFile::open(home, slug, labels)?;
     let mut missing: HashSet<String> = pending.iter().map(|usage| usage.id.clone()).collect();
-    for line in lines(File::open(&target.path)?) {
+    for line in lines(File::open(&target.path)?, MAX_STORED_LINE) {
         if let Ok(LineKey { id, .. }) = serde_json::from_slice(&line?) {
             missing.remove(&id);
         }
@@ -190,12 +254,12 @@ fn open_pending(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Splits the file into lines. A line longer than [`MAX_LINE`] is split into pieces, which cannot be parsed.
-fn lines(file: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+/// Splits the file into lines. A line longer than `max` bytes is split into pieces, which cannot be parsed.
+fn lines(file: impl Read, max: usize) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     let mut reader = BufReader::new(file);
     std::iter::from_fn(move || {
         let mut line = Vec::new();
-        match (&mut reader).take(MAX_LINE as u64).read_until(b'\n', &mut line) {
+        match (&mut reader).take(max as u64).read_until(b'\n', &mut line) {
             Ok(0) => None,
             Ok(_) => Some(Ok(line)),
             Err(error) => Some(Err(error)),
@@ -209,9 +273,9 @@ fn lines(file: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
 /// When the folder or a file cannot be read.
 pub fn older_than(home: &Path, then: Timestamp) -> io::Result<Vec<(Slug, usize)>> {
     let mut found = Vec::new();
-    for slug in slugs_with_file(&home.join("usage"))? {
+    for slug in slugs(home)? {
         let mut old = 0;
-        for line in lines(File::open(path(home, &slug))?) {
+        for line in lines(File::open(path(home, &slug))?, MAX_STORED_LINE) {
             old += usize::from(is_older(&line?, then));
         }
         if old > 0 {
@@ -236,7 +300,7 @@ pub fn remove_older(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()>
     source.rewind()?;
     let mut kept = 0_usize;
     files::replace_durably(&path, |file| {
-        for line in lines(&source) {
+        for line in lines(&source, MAX_STORED_LINE) {
             let line = line?;
             if !is_older(&line, then) {
                 kept += 1;
@@ -274,11 +338,18 @@ mod tests {
             model: Some("m".to_owned()),
             tokens: Tokens { input: Some(1), ..Tokens::default() },
             interrupted: false,
+            estimated: false,
+            provider_route: false,
+            source: None,
         }
     }
 
     fn now(id: &str) -> Usage {
         usage(id, "2026-01-31T12:00:00Z")
+    }
+
+    fn labels(agent: &str) -> Labels {
+        Labels { agent: agent.to_owned(), ..Labels::default() }
     }
 
     fn slug() -> Slug {
@@ -299,11 +370,11 @@ mod tests {
     #[test]
     fn writes_a_duplicate_record_once() {
         let home = tempfile::tempdir().expect("home");
-        let mut first = UsageFile::open(home.path(), &slug(), "claude").expect("open");
+        let mut first = UsageFile::open(home.path(), &slug(), labels("claude")).expect("open");
         first.append(&[now("a"), now("b")]).expect("append");
         first.append(&[now("b"), now("c")]).expect("append");
         // A second keeper, after the first was killed before it acknowledged `c`.
-        let mut second = UsageFile::open(home.path(), &slug(), "claude").expect("open");
+        let mut second = UsageFile::open(home.path(), &slug(), labels("claude")).expect("open");
         second.append(&[now("c"), now("d")]).expect("append");
         assert_eq!(ids(home.path()), ["a", "b", "c", "d"]);
         let text = std::fs::read_to_string(path(home.path(), &slug())).expect("read");
@@ -313,14 +384,36 @@ mod tests {
     }
 
     #[test]
+    fn a_line_names_the_launch_and_its_lineage() {
+        let home = tempfile::tempdir().expect("home");
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let labels = Labels {
+            agent: "reviewer".to_owned(),
+            run: Some("0a".to_owned()),
+            template: Some(Template::Claude),
+            bottles: names(&["team"]),
+            lineage: names(&["base", "team"]),
+        };
+        let mut file = UsageFile::open(home.path(), &slug(), labels.clone()).expect("open");
+        file.append(&[now("a")]).expect("append");
+        let text = std::fs::read_to_string(path(home.path(), &slug())).expect("read");
+        insta::assert_snapshot!(text, @"");
+        let read: StoredUsage = serde_json::from_str(&text).expect("a line");
+        assert_eq!(read, StoredUsage { labels, usage: now("a") });
+    }
+
+    #[test]
     fn truncates_an_incomplete_line_and_accepts_its_record_again() {
         let home = tempfile::tempdir().expect("home");
-        UsageFile::open(home.path(), &slug(), "a").expect("open").append(&[now("a")]).expect("append");
+        UsageFile::open(home.path(), &slug(), labels("a"))
+            .expect("open")
+            .append(&[now("a")])
+            .expect("append");
         let path = path(home.path(), &slug());
         let whole = std::fs::read(&path).expect("read");
         for cut in [&b"{"[..], b"{\"agent\":\"a\",\"id\":\"b\"", b"\0\0\0"] {
             std::fs::write(&path, [&whole[..], cut].concat()).expect("write");
-            let mut file = UsageFile::open(home.path(), &slug(), "a").expect("open");
+            let mut file = UsageFile::open(home.path(), &slug(), labels("a")).expect("open");
             file.append(&[now("b")]).expect("append");
             assert_eq!(ids(home.path()), ["a", "b"]);
         }
@@ -329,7 +422,7 @@ mod tests {
     #[test]
     fn refuses_to_grow_a_full_file() {
         let home = tempfile::tempdir().expect("home");
-        let mut file = UsageFile::open(home.path(), &slug(), "a").expect("open");
+        let mut file = UsageFile::open(home.path(), &slug(), labels("a")).expect("open");
         file.file.set_len(MAX_BYTES - 10).expect("a hole");
         let error = file.append(&[now("a")]).expect_err("full");
         assert!(error.to_string().contains("one.jsonl"), "{error}");
@@ -341,10 +434,13 @@ mod tests {
     fn collects_the_records_of_a_killed_proxy_once() {
         let home = tempfile::tempdir().expect("home");
         let folder = home.path().join("state/one");
-        let collect = || collect(home.path(), &folder, &slug(), "claude");
+        let collect = || collect(home.path(), &folder, &slug(), labels("claude"));
         collect().expect("there is nothing");
         assert!(!path(home.path(), &slug()).exists());
-        UsageFile::open(home.path(), &slug(), "claude").expect("open").append(&[now("a")]).expect("append");
+        UsageFile::open(home.path(), &slug(), labels("claude"))
+            .expect("open")
+            .append(&[now("a")])
+            .expect("append");
         let line = |id| serde_json::to_string(&now(id)).expect("line");
         let long = "x".repeat(3 * MAX_LINE);
         write_pending(
@@ -372,10 +468,10 @@ mod tests {
         let line = serde_json::to_string(&now("a")).expect("line");
         std::fs::write(home.path().join("elsewhere"), line + "\n").expect("write");
         std::os::unix::fs::symlink(home.path().join("elsewhere"), &pending).expect("link");
-        collect(home.path(), &folder, &slug(), "a").expect("nothing");
+        collect(home.path(), &folder, &slug(), labels("a")).expect("nothing");
         std::fs::remove_file(&pending).expect("remove");
         std::fs::create_dir(&pending).expect("folder");
-        collect(home.path(), &folder, &slug(), "a").expect("nothing");
+        collect(home.path(), &folder, &slug(), labels("a")).expect("nothing");
         assert_eq!(ids(home.path()), [] as [String; 0]);
     }
 
@@ -384,7 +480,7 @@ mod tests {
         let home = tempfile::tempdir().expect("home");
         let then = "2026-01-01T00:00:00Z".parse().expect("time");
         assert_eq!(older_than(home.path(), then).expect("none"), []);
-        let mut file = UsageFile::open(home.path(), &slug(), "a").expect("open");
+        let mut file = UsageFile::open(home.path(), &slug(), labels("a")).expect("open");
         file.append(&[usage("a", "2025-12-31T23:59:59Z"), usage("b", "2026-01-01T00:00:00Z")])
             .expect("append");
         assert_eq!(older_than(home.path(), then).expect("found"), [(slug(), 1)]);

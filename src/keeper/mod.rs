@@ -469,6 +469,7 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
         // Every change in the copied workspace is later.
         workspace_ready: forked.filter(|forked| forked.unsaved).map(|_| jiff::Timestamp::MIN),
         learn: plan.learn,
+        run: Some(format!("{:016x}", rand::random::<u64>())),
         sandbox: Some(Sandbox {
             prepared: Prepared { notes: Vec::new(), ..order.prepared.clone() },
             limits: plan.resources.clone(),

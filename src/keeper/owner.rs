@@ -32,6 +32,7 @@ use crate::instance::Claim;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Mode, Service, Status};
 use crate::instance::routes;
+use crate::instance::usage::Labels;
 use crate::launch::{Running, agent_end};
 
 /// How long the keeper of an attached bottle waits, after the agent exited, for a first client to attach and read the
@@ -441,8 +442,8 @@ impl Tasks {
         tokio::spawn(lock.run(bundle.clone(), shared.clone()).in_current_span());
         let events = forward_bundle_events(bundle.clone(), guest.clone(), shared.clone());
         let questions = questions::serve(bundle.clone(), shared.clone());
-        let (home, name) = (host.home.clone(), record.agent.to_string());
-        let usage = usage::record(home, record.slug, name, bundle.clone(), shared.clone());
+        let labels = Labels::of(&record);
+        let usage = usage::record(host.home.clone(), record.slug, labels, bundle.clone(), shared.clone());
         // Settings that cannot be read prevent starts, but must not end a bottle that runs.
         let log_keep = Settings::load(host).unwrap_or_default().log_keep;
         let log = access_log::record(claim.folder().to_owned(), log_keep, bundle.clone());

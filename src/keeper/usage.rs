@@ -12,20 +12,20 @@ use tokio::task::spawn_blocking;
 
 use super::clients::Shared;
 use super::protocol::Notice;
-use crate::instance::usage::{self, UsageFile};
+use crate::instance::usage::{self, Labels, UsageFile};
 
 /// Pause before the next attempt to write the records.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Writes the bundle's usage records until the bundle ends.
-pub(super) async fn record(home: PathBuf, slug: Slug, agent: String, bundle: Channel, shared: Arc<Shared>) {
+pub(super) async fn record(home: PathBuf, slug: Slug, labels: Labels, bundle: Channel, shared: Arc<Shared>) {
     let path = usage::path(&home, &slug);
     let mut warned = false;
     loop {
         let Ok(mut stream) = bundle.open(&BundleRequest::Usage).await else { return };
         let mut file = None;
         while let Ok(BundleEvent::Used { records }) = stream.receive().await {
-            let target = (home.clone(), slug.clone(), agent.clone());
+            let target = (home.clone(), slug.clone(), labels.clone());
             match write(file.take(), target, records).await {
                 Ok(open) => file = Some(open),
                 Err(error) => {
@@ -54,13 +54,13 @@ pub(super) async fn record(home: PathBuf, slug: Slug, agent: String, bundle: Cha
 /// Appends records to the usage file. After a failure, opens the file again.
 async fn write(
     file: Option<UsageFile>,
-    (home, slug, agent): (PathBuf, Slug, String),
+    (home, slug, labels): (PathBuf, Slug, Labels),
     records: Vec<Usage>,
 ) -> std::io::Result<UsageFile> {
     let append = move || {
         let mut file = match file {
             Some(file) => file,
-            None => UsageFile::open(&home, &slug, &agent)?,
+            None => UsageFile::open(&home, &slug, labels)?,
         };
         file.append(&records)?;
         Ok(file)

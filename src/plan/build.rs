@@ -183,6 +183,8 @@ fn identity(
         color: flags.color.clone(),
         agent: manifest.agent.name.clone(),
         bottles: manifest.bottles.clone(),
+        lineage: manifest.layers.iter().map(|layer| layer.name.clone()).collect(),
+        template: Some(manifest.provider.template.value),
         cwd: host.cwd.clone(),
     })
 }

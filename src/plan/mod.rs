@@ -120,6 +120,13 @@ pub struct Identity {
     pub agent: Name,
     /// The names of the bottle manifests, in the order in which they are merged.
     pub bottles: Vec<Name>,
+    /// The names of all bottle manifests that were merged, including those that others extend, in the order in which
+    /// they are merged.
+    #[serde(default)]
+    pub lineage: Vec<Name>,
+    /// The agent's template.
+    #[serde(default)]
+    pub template: Option<Template>,
     /// The directory in which `bottle start` was run.
     pub cwd: PathBuf,
 }

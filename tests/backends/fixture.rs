@@ -529,6 +529,8 @@ fn git_field(value: &str) -> GitField {
 fn plan(slug: &str, backend: &str) -> Plan {
     Plan {
         identity: Identity {
+            lineage: Vec::new(),
+            template: None,
             slug: slug.parse().expect("slug"),
             label: None,
             color: None,

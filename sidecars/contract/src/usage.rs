@@ -1,8 +1,9 @@
 //! Token usage of one model response.
 //!
 //! The proxy reads the counts from the response. The keeper process appends one line per response to
-//! `usage/<slug>.jsonl`. The counts are those that the provider reports. In the Messages API `input` excludes
-//! cache reads and writes; in the other two APIs `input` includes cache reads and writes.
+//! `usage/<slug>.jsonl`. The counts are those that the provider reports; the proxy estimates a count that the response
+//! does not report. In the Messages API `input` excludes cache reads and writes; in the other two APIs `input` includes
+//! cache reads and writes.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,45 @@ pub struct Usage {
     /// Whether the response was interrupted. The counts of an interrupted response cover only the part that
     /// was received.
     pub interrupted: bool,
+    /// Whether a count is estimated from the length of the request and of the received text, because the response was
+    /// interrupted or its counts are missing or implausible.
+    #[serde(default)]
+    pub estimated: bool,
+    /// Whether the bottle's provider route allowed the request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub provider_route: bool,
+    /// The part of the agent that sent the request, if the client names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+/// The part of an agent that sent a request. The agent can forge it, so only reports depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The main conversation.
+    Main,
+    /// A subagent.
+    Subagent,
+}
+
+/// Headers that Claude Code and Codex send with requests of subagents only.
+const SUBAGENT_HEADERS: [&str; 3] =
+    ["x-claude-code-agent-id", "x-codex-parent-thread-id", "x-openai-subagent"];
+/// Headers that the same clients send with every request.
+const CLIENT_HEADERS: [&str; 2] = ["x-claude-code-session-id", "x-codex-window-id"];
+
+impl Source {
+    /// Returns the source that the headers of a request name. `header` returns whether a header is present.
+    pub fn from_headers(header: impl Fn(&str) -> bool) -> Option<Self> {
+        if SUBAGENT_HEADERS.iter().any(|name| header(name)) {
+            Some(Self::Subagent)
+        } else if CLIENT_HEADERS.iter().any(|name| header(name)) {
+            Some(Self::Main)
+        } else {
+            None
+        }
+    }
 }
 
 /// Token counts. A count is absent if the response does not report it.
@@ -126,9 +166,28 @@ mod tests {
             model: None,
             tokens: Tokens { input: Some(3), output: Some(4), cached: Some(0), cache_written: None },
             interrupted: true,
+            estimated: true,
+            provider_route: false,
+            source: Some(Source::Subagent),
         };
         let line = serde_json::to_string(&usage).expect("text");
-        insta::assert_snapshot!(line, @r#"{"id":"0a","time":"2026-01-31T12:00:00Z","provider":"anthropic","host":"api.anthropic.com","api":"messages","input":3,"output":4,"cached":0,"interrupted":true}"#);
+        insta::assert_snapshot!(line, @r#"{"id":"0a","time":"2026-01-31T12:00:00Z","provider":"anthropic","host":"api.anthropic.com","api":"messages","input":3,"output":4,"cached":0,"interrupted":true,"estimated":true,"source":"subagent"}"#);
         assert_eq!(serde_json::from_str::<Usage>(&line).expect("read"), usage);
+    }
+
+    #[test]
+    fn reads_the_records_of_earlier_versions() {
+        let line = r#"{"id":"0a","time":"2026-01-31T12:00:00Z","provider":"anthropic","host":"api.anthropic.com","api":"messages","interrupted":false}"#;
+        let usage: Usage = serde_json::from_str(line).expect("read");
+        assert_eq!((usage.estimated, usage.provider_route, usage.source), (false, false, None));
+    }
+
+    #[test]
+    fn names_the_source_only_if_the_client_does() {
+        let source = |sent: &[&str]| Source::from_headers(|name| sent.contains(&name));
+        assert_eq!(source(&["user-agent"]), None);
+        assert_eq!(source(&["x-claude-code-session-id"]), Some(Source::Main));
+        assert_eq!(source(&["x-claude-code-session-id", "x-claude-code-agent-id"]), Some(Source::Subagent));
+        assert_eq!(source(&["x-openai-subagent"]), Some(Source::Subagent));
     }
 }

@@ -4,7 +4,7 @@
 //! of the body. The reader never fails: malformed input only leads to missing or wrong scalars.
 
 /// The deepest level of nesting at which scalars are reported. Deeper values are skipped.
-const MAX_DEPTH: usize = 5;
+const MAX_DEPTH: usize = 7;
 /// The longest key that is compared, in bytes. A longer key matches no path.
 const MAX_KEY: usize = 32;
 /// The longest reported string, number or word, in bytes. Longer ones are skipped. Model names are shorter.
@@ -17,6 +17,18 @@ pub(crate) enum Scalar<'t> {
     Text(&'t [u8]),
     /// A number as written, or `true`, `false`, `null`.
     Word(&'t [u8]),
+    /// The length of a string that is too long to be reported, in bytes.
+    Long(usize),
+}
+
+impl Scalar<'_> {
+    /// The number of bytes of the value as written, without quotes.
+    pub(crate) fn length(self) -> u64 {
+        match self {
+            Self::Text(text) | Self::Word(text) => text.len() as u64,
+            Self::Long(length) => length as u64,
+        }
+    }
 }
 
 /// The path from the root to a value: one key for each object, and an empty key for each array.
@@ -65,6 +77,8 @@ pub(crate) struct Reader {
     levels: Vec<Level>,
     /// The part of the current string or word that was read so far.
     buffered: Vec<u8>,
+    /// The length of that part, also beyond [`MAX_TEXT`].
+    length: usize,
     too_long: bool,
     ended: bool,
 }
@@ -119,6 +133,7 @@ impl Reader {
     fn begin(&mut self, state: State) {
         self.state = state;
         self.buffered.clear();
+        self.length = 0;
         self.too_long = false;
     }
 
@@ -178,8 +193,9 @@ impl Reader {
                     level.key.extend_from_slice(buffered);
                 }
             }
-            Some(_) if !too_long => found(&JsonPath(&self.levels), Scalar::Text(buffered)),
-            _ => {}
+            Some(_) if too_long => found(&JsonPath(&self.levels), Scalar::Long(self.length)),
+            Some(_) => found(&JsonPath(&self.levels), Scalar::Text(buffered)),
+            None => {}
         }
     }
 
@@ -199,6 +215,7 @@ impl Reader {
     }
 
     fn buffer(&mut self, text: &[u8]) {
+        self.length = self.length.saturating_add(text.len());
         if self.depth > MAX_DEPTH || self.buffered.len() + text.len() > MAX_TEXT {
             self.too_long = true;
         } else {
@@ -222,6 +239,7 @@ mod tests {
                 let value = match scalar {
                     Scalar::Text(text) => format!("'{}'", String::from_utf8_lossy(text)),
                     Scalar::Word(word) => String::from_utf8_lossy(word).into_owned(),
+                    Scalar::Long(length) => format!("long:{length}"),
                 };
                 all.push(format!("{}={value}", keys.join(".")));
             });
@@ -238,7 +256,7 @@ mod tests {
             ),
             (r#" { "a" : { } , "b" : [ ] , "c" : "" } "#, "c=''"),
             (r#"{"a":"\"}{\\","b":2}"#, r#"a='\"}{\\' b=2"#),
-            (r#"{"a":{"b":{"c":{"d":{"e":{"deep":1},"f":2}}}},"g":3}"#, "a.b.c.d.f=2 g=3"),
+            (r#"{"a":{"b":{"c":{"d":{"e":{"f":{"g":{"deep":1},"h":2}}}}}},"i":3}"#, "a.b.c.d.e.f.h=2 i=3"),
             (r#"[{"a":1},2]"#, ".a=1 =2"),
             (r#"{"usage":"{\"usage\":{\"input\":9}}"}"#, r#"usage='{\"usage\":{\"input\":9}}'"#),
         ] {
@@ -254,7 +272,7 @@ mod tests {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         let text = format!(r#"{{"{long}":1,"a":"{long}","b":{deep},"c":{long},"d":4}}"#);
         let (scalars_seen, ended) = read(&[text.as_bytes()]);
-        assert_eq!((scalars_seen.join(" ").as_str(), ended), ("=1 d=4", true));
+        assert_eq!((scalars_seen.join(" ").as_str(), ended), ("=1 a=long:1048576 d=4", true));
     }
 
     #[test]

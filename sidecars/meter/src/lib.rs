@@ -7,7 +7,8 @@
 //! ```
 //! This crate performs no I/O. A response may have any length and arrive in pieces of any size: memory use is
 //! constant, and the result does not depend on the pieces. The input is untrusted, so negative, malformed and
-//! implausible numbers are ignored.
+//! implausible numbers are ignored. A count that a response does not report is estimated ([`estimate`]), so no response
+//! of a model counts as nothing.
 
 mod events;
 mod json;
@@ -22,15 +23,26 @@ const MAX_TOKENS: u64 = 1_000_000_000;
 /// The longest accepted model name, in bytes. A longer name is ignored.
 const MAX_MODEL: usize = 128;
 
-/// The usage that one response reports.
+/// The number of bytes of text that count as one token in an estimate. Models need fewer tokens for most texts.
+const BYTES_PER_TOKEN: u64 = 3;
+
+/// Estimates the number of tokens of a text from its length in bytes, rounded up.
+#[must_use]
+pub fn estimate(bytes: u64) -> u64 {
+    bytes.div_ceil(BYTES_PER_TOKEN).min(MAX_TOKENS)
+}
+
+/// The usage of one response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The model name, in printable ASCII.
     pub model: Option<String>,
-    /// The token counts.
+    /// The token counts. `input` and `output` are present.
     pub tokens: Tokens,
     /// Whether the response was interrupted.
     pub interrupted: bool,
+    /// Whether a count is an estimate, or the response reported an implausible one.
+    pub estimated: bool,
 }
 
 /// Reads the usage of one response.
@@ -63,6 +75,10 @@ struct Progress {
     known: bool,
     /// Whether the current event is the last one.
     last: bool,
+    /// The number of bytes of the model's text so far.
+    output_bytes: u64,
+    /// Whether a reported count was malformed or implausible.
+    implausible: bool,
     /// Whether a choice has finished. Used for Chat Completions only.
     finished: bool,
     ended: bool,
@@ -94,6 +110,8 @@ impl Meter {
         match &mut self.text {
             Text::Unknown => {}
             Text::Whole(reader) => {
+                // Nearly all of a complete response is the model's text.
+                progress.output_bytes += piece.len() as u64;
                 reader.feed(piece, &mut |path, scalar| progress.whole(api, path, scalar));
                 progress.ended |= reader.has_ended();
             }
@@ -124,14 +142,29 @@ impl Meter {
     }
 
     /// Returns the usage, or `None` if the body is not a model response. `whole` states whether the transport
-    /// delivered the complete body.
+    /// delivered the complete body. `request` is the length of the request body in bytes, for an estimate of its
+    /// tokens.
+    ///
+    /// An interrupted body that might have become a model response counts as one. Otherwise an agent could avoid being
+    /// metered by disconnecting early.
     #[must_use]
-    pub fn finish(self, whole: bool) -> Option<Reading> {
-        let Progress { model, tokens, known, last, finished, ended } = self.progress;
+    pub fn finish(self, whole: bool, request: u64) -> Option<Reading> {
+        let Progress { model, mut tokens, known, last, output_bytes, implausible, finished, ended } =
+            self.progress;
         // The last event is complete except for the empty line that should follow it.
         let unspaced = last && matches!(&self.text, Text::Events { data, .. } if data.has_ended());
         let interrupted = !(ended || whole && (finished || unspaced));
-        known.then_some(Reading { model, tokens, interrupted })
+        let undecided = !ended && !whole && matches!(self.text, Text::Unknown | Text::Whole(_));
+        if !known && !undecided {
+            return None;
+        }
+        let estimated = interrupted || implausible || tokens.input.is_none() || tokens.output.is_none();
+        tokens.input.get_or_insert(estimate(request).max(1));
+        if interrupted || tokens.output.is_none() {
+            // The count of an interrupted response covers only its beginning.
+            tokens.output = tokens.output.max(Some(estimate(output_bytes)));
+        }
+        Some(Reading { model, tokens, interrupted, estimated })
     }
 }
 
@@ -157,6 +190,9 @@ impl Progress {
 
     /// Handles a scalar of a server-sent event.
     fn event(&mut self, api: Api, path: &JsonPath<'_>, scalar: Scalar<'_>) {
+        if is_text(api, path) {
+            self.output_bytes += scalar.length();
+        }
         match (api, scalar) {
             (Api::Messages, Scalar::Text(kind)) if path.is(&["type"]) => {
                 self.known |= kind == b"message_start";
@@ -186,6 +222,7 @@ impl Progress {
     /// Handles the fields that both single objects and events contain.
     fn common(&mut self, api: Api, path: &JsonPath<'_>, scalar: Scalar<'_>) {
         match scalar {
+            Scalar::Long(_) => {}
             Scalar::Text(text) if path.is(&["model"]) => self.model = model(text).or(self.model.take()),
             Scalar::Word(word) => {
                 let Some(path) = path.below(&["usage"]) else { return };
@@ -194,6 +231,8 @@ impl Progress {
                     // Repeated counts are cumulative, so the largest one is used.
                     *count = Some(count.unwrap_or(0).max(number));
                     self.known = true;
+                } else if word != b"null" {
+                    self.implausible = true;
                 }
             }
             Scalar::Text(_) => {}
@@ -225,6 +264,20 @@ impl Progress {
         };
         let (_, count) = counts.iter().find(|(keys, _)| path.is(keys))?;
         [input, output, cached, cache_written].into_iter().nth(*count)
+    }
+}
+
+/// Whether the value at this path of an event is a part of the model's text, or of the arguments of a tool call.
+fn is_text(api: Api, path: &JsonPath<'_>) -> bool {
+    match api {
+        Api::Messages => path
+            .below(&["delta"])
+            .is_some_and(|rest| ["text", "thinking", "partial_json"].iter().any(|key| rest.is(&[key]))),
+        Api::Responses => path.is(&["delta"]),
+        Api::ChatCompletions => path.below(&["choices", "", "delta"]).is_some_and(|rest| {
+            ["content", "reasoning", "reasoning_content", "refusal"].iter().any(|key| rest.is(&[key]))
+                || rest.is(&["tool_calls", "", "function", "arguments"])
+        }),
     }
 }
 

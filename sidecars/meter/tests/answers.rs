@@ -89,6 +89,11 @@ const ANSWERS: [(Api, &str, &str, [Option<u64>; 4]); 6] = [
     (Api::Responses, RESPONSE_EVENTS, "gpt-5.1-codex", [Some(9021), Some(310), Some(8960), None]),
 ];
 
+/// The length of each request, in bytes.
+const REQUEST: u64 = 301;
+/// The estimated tokens of each request.
+const ESTIMATED: Option<u64> = Some(101);
+
 fn tokens([input, output, cached, cache_written]: [Option<u64>; 4]) -> Tokens {
     Tokens { input, output, cached, cache_written }
 }
@@ -96,7 +101,7 @@ fn tokens([input, output, cached, cache_written]: [Option<u64>; 4]) -> Tokens {
 fn read<'p>(api: Api, pieces: impl IntoIterator<Item = &'p [u8]>, whole: bool) -> Option<Reading> {
     let mut meter = Meter::new(api, false);
     pieces.into_iter().for_each(|piece| meter.feed(piece));
-    meter.finish(whole)
+    meter.finish(whole, REQUEST)
 }
 
 fn at_once(api: Api, answer: &str) -> Option<Reading> {
@@ -107,7 +112,12 @@ fn at_once(api: Api, answer: &str) -> Option<Reading> {
 fn reads_every_response_format() {
     for (api, answer, model, numbers) in ANSWERS {
         let reading = at_once(api, answer).unwrap_or_else(|| panic!("{answer}"));
-        let expected = Reading { model: Some(model.to_owned()), tokens: tokens(numbers), interrupted: false };
+        let expected = Reading {
+            model: Some(model.to_owned()),
+            tokens: tokens(numbers),
+            interrupted: false,
+            estimated: false,
+        };
         assert_eq!(reading, expected, "{answer}");
         let crlf = answer.replace('\n', "\r\n");
         assert_eq!(at_once(api, &crlf), Some(expected), "with other line ends: {answer}");
@@ -133,25 +143,35 @@ fn an_interrupted_response_keeps_its_counts() {
     let until = |text: &str, words: &str| text[..text.find(words).expect("there")].to_owned();
     for (api, answer, numbers) in [
         (Api::Messages, until(MESSAGE_EVENTS, "event: ping"), [Some(4), Some(1), Some(20512), Some(1830)]),
+        // The 42 bytes of the text in the events count as 14 tokens.
         (
             Api::Messages,
             until(MESSAGE_EVENTS, "2}}\n\nevent: message_stop"),
-            [Some(4), Some(1), Some(20512), Some(1830)],
+            [Some(4), Some(14), Some(20512), Some(1830)],
         ),
         (
             Api::Messages,
             until(MESSAGE_EVENTS, "event: message_stop"),
             [Some(4), Some(92), Some(20512), Some(1830)],
         ),
-        (Api::Messages, until(MESSAGE, "\"output_tokens\""), [Some(4), None, Some(20512), Some(1830)]),
-        (Api::ChatCompletions, until(COMPLETION_EVENTS, "\"finish_reason\":\"stop\""), [None; 4]),
-        (Api::ChatCompletions, until(COMPLETION, "\"usage\""), [None; 4]),
-        (Api::Responses, until(RESPONSE_EVENTS, "event: response.completed"), [None; 4]),
-        (Api::Responses, until(RESPONSE, "310"), [Some(9021), None, Some(8960), None]),
+        (Api::Messages, until(MESSAGE, "\"output_tokens\""), [Some(4), Some(171), Some(20512), Some(1830)]),
+        (
+            Api::ChatCompletions,
+            until(COMPLETION_EVENTS, "\"finish_reason\":\"stop\""),
+            [ESTIMATED, Some(4), None, None],
+        ),
+        (Api::ChatCompletions, until(COMPLETION, "\"usage\""), [ESTIMATED, Some(109), None, None]),
+        (
+            Api::Responses,
+            until(RESPONSE_EVENTS, "event: response.completed"),
+            [ESTIMATED, Some(6), None, None],
+        ),
+        (Api::Responses, until(RESPONSE, "310"), [Some(9021), Some(131), Some(8960), None]),
     ] {
         for whole in [false, true] {
             let reading = read(api, [answer.as_bytes()], whole).unwrap_or_else(|| panic!("{answer}"));
             assert_eq!((reading.tokens, reading.interrupted), (tokens(numbers), true), "{answer}");
+            assert!(reading.estimated, "{answer}");
         }
     }
 }
@@ -175,9 +195,33 @@ fn a_response_without_counts_is_recorded() {
     let done = COMPLETION_EVENTS.find("data: {\"id\":\"gen-1\",\"provider\":\"OpenAI\",\"model\":\"openai/gpt-5.1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"choices\":[],").expect("there");
     let without = format!("{}data: [DONE]\n\n", &COMPLETION_EVENTS[..done]);
     let reading = at_once(Api::ChatCompletions, &without).expect("an answer");
-    assert_eq!((reading.tokens, reading.interrupted), (Tokens::default(), false));
-    let events_that_never_came = Meter::new(Api::Messages, true).finish(true).expect("an answer");
-    assert_eq!(events_that_never_came, Reading { interrupted: true, ..Reading::default() });
+    assert_eq!((reading.tokens, reading.interrupted), (tokens([ESTIMATED, Some(4), None, None]), false));
+    assert!(reading.estimated);
+    let events_that_never_came = Meter::new(Api::Messages, true).finish(true, REQUEST).expect("an answer");
+    assert_eq!(events_that_never_came.tokens, tokens([ESTIMATED, Some(0), None, None]));
+    assert!(events_that_never_came.interrupted && events_that_never_came.estimated);
+}
+
+/// An agent must not avoid being metered by disconnecting before the response shows what it is.
+#[test]
+fn an_interrupted_response_of_unknown_kind_is_recorded() {
+    for answer in ["", "{", "{\"id\":\"msg_01\",\"ty"] {
+        let reading = read(Api::Messages, [answer.as_bytes()], false).unwrap_or_else(|| panic!("{answer}"));
+        assert_eq!(reading.tokens.input, ESTIMATED, "{answer}");
+        assert!(reading.estimated && reading.interrupted, "{answer}");
+    }
+    assert_eq!(read(Api::Messages, [&b"{\"message\":\"Queued.\"}"[..]], false), None);
+}
+
+/// A long text of a stream is counted by its length, in however many events it arrives.
+#[test]
+fn estimates_the_output_of_tool_calls_and_long_texts() {
+    let arguments = "x".repeat(30_000);
+    let event = format!(
+        "data: {{\"object\":\"chat.completion.chunk\",\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"function\":{{\"arguments\":\"{arguments}\"}}}}]}}}}]}}\n\n"
+    );
+    let reading = read(Api::ChatCompletions, [event.as_bytes()], false).expect("an answer");
+    assert_eq!(reading.tokens.output, Some(10_000));
 }
 
 #[test]
@@ -216,7 +260,8 @@ fn ignores_implausible_numbers() {
         let answer =
             format!("{{\"type\":\"message\",\"usage\":{{\"input_tokens\":{number},\"output_tokens\":1}}}}");
         let reading = at_once(Api::Messages, &answer).expect("an answer");
-        assert_eq!(reading.tokens, tokens([counted, Some(1), None, None]), "{number}");
+        assert_eq!(reading.tokens, tokens([counted.or(ESTIMATED), Some(1), None, None]), "{number}");
+        assert_eq!(reading.estimated, counted.is_none(), "{number}");
     }
     // Repeated counts are cumulative. The larger one is used, whatever the order.
     let twice = "data: {\"usage\":{\"prompt_tokens\":9}}\n\ndata: {\"usage\":{\"prompt_tokens\":3}}\n\ndata: [DONE]\n\n";

@@ -117,7 +117,7 @@ async fn forward(
     let inbound = Inbound::for_permit(egress, &permit);
     let hints = head.early_hints().map(|hints| inbound::early_hints(egress, &permit, hints.clone()));
     let messages = if websocket { MessageRelay::for_permit(egress, &permit) } else { None };
-    let tracker = UsageTracker::for_request(&permit.info);
+    let tracker = UsageTracker::for_request(&permit.info, permit.route, head.headers());
     let slot = Arc::clone(&egress.request_slots).acquire_owned().await;
     let Ok(slot) = slot else {
         return Err(Refusal::later(Reason::UpstreamUnreachable, permit.host(), "the proxy is closing"));
@@ -144,7 +144,10 @@ async fn forward(
     if inbound.is_some() {
         headers::limit_accept_encoding(&mut headers);
     }
-    let body = cleared.into_body(permit.rewrite.clone());
+    let mut body = cleared.into_body(permit.rewrite.clone());
+    if let Some(tracker) = &tracker {
+        body = tracker.observe_request(body);
+    }
     let headers = permit.rewrite.strip(headers).inject();
     let body = log.capture_request(&headers, body);
     let outgoing = Outgoing { target: permit.target, method, path_and_query, headers, body, hints };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bottle_channel::{Channel, Side};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
 use bottle_contract::session::{Hello, Role};
-use bottle_contract::usage::{Api, Tokens, Usage, WAITING_FILE};
+use bottle_contract::usage::{Api, Source, Tokens, Usage, WAITING_FILE};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::{Pace, paced, whole};
 use bottle_test_support::server::{Server, handler};
@@ -24,6 +24,10 @@ const DELTA: &str =
 const STOP: &str = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
 const COMPLETION: &str =
     r#"{"object":"chat.completion","model":"m-2","usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
+
+/// A stream without counts.
+const SILENT: &str = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"delta\":{\"content\":\
+                      \"a text of 24 bytes here.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
 async fn answer(request: Request<Incoming>) -> Response<bottle_test_support::body::Body> {
     let path = request.uri().path().to_owned();
@@ -50,6 +54,7 @@ async fn answer(request: Request<Incoming>) -> Response<bottle_test_support::bod
             let events = [Bytes::from_static(START.as_bytes())].into_iter().chain(rest);
             (stream, None, paced(events.collect::<Vec<Bytes>>(), slow(None)))
         }
+        "/silent/v1/chat/completions" => (stream, None, whole(SILENT)),
         "/refused/v1/messages" => {
             let mut response = Response::new(whole("{\"type\":\"message\",\"usage\":{\"input_tokens\":1}}"));
             *response.status_mut() = StatusCode::BAD_REQUEST;
@@ -177,6 +182,7 @@ async fn records_each_model_response_once_and_forwards_it_unchanged() {
             assert_eq!(records.len(), 1, "{path}");
             let record = &records[0];
             assert_eq!((record.tokens, record.interrupted), (expected, interrupted), "{path}");
+            assert_eq!((record.estimated, record.provider_route, record.source), (false, false, None));
             assert_eq!((record.host.as_str(), record.provider.as_str()), (SITE, SITE));
             let api = if path.ends_with("messages") { Api::Messages } else { Api::ChatCompletions };
             assert_eq!(record.api, api);
@@ -199,7 +205,22 @@ async fn records_truncated_responses_as_interrupted() {
     assert_eq!(records.len(), 2);
     for record in records {
         assert_eq!((record.tokens, record.interrupted), (tokens(11, 1, Some(5)), true));
+        assert!(record.estimated);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn estimates_the_tokens_of_an_unreported_response_from_both_bodies() {
+    let setup = setup(AUTH).await;
+    let url = format!("https://{SITE}/silent/v1/chat/completions");
+    let header = "x-claude-code-agent-id: a1";
+    let request = "x".repeat(3000);
+    let answer = setup.proxy.curl(&["--header", header, "--data", &request, &url]).await;
+    assert!(answer.text().contains("a text of 24 bytes here."), "{}", answer.text());
+    let records = setup.receive_all(1).await;
+    let record = &records[0];
+    assert_eq!((record.tokens, record.interrupted), (tokens(1000, 8, None), false));
+    assert_eq!((record.estimated, record.source), (true, Some(Source::Subagent)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,13 @@
 //! Counts the tokens of a response while it streams.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bottle_contract::usage::{Api, Usage, provider_for};
+use bottle_contract::route::Route;
+use bottle_contract::usage::{Api, Source, Usage, provider_for};
 use bottle_meter::Meter;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 
@@ -20,13 +22,35 @@ use crate::request::body::{Body, Observe, Observed};
 pub(crate) struct UsageTracker {
     api: Api,
     host: String,
+    provider_route: bool,
+    source: Option<Source>,
+    /// The length of the request body so far, in bytes of its text.
+    request: Arc<AtomicU64>,
+    /// The number of bytes of text for each byte of the body.
+    expansion: u64,
 }
+
+/// The number of bytes of text that a byte of a compressed request body stands for.
+const EXPANSION: u64 = 4;
 
 impl UsageTracker {
     /// Returns `None` if the request is not for a model.
-    pub(crate) fn for_request(info: &RequestInfo) -> Option<Self> {
+    pub(crate) fn for_request(info: &RequestInfo, route: &Route, headers: &HeaderMap) -> Option<Self> {
         let api = Api::from_request(&info.method, &info.path)?;
-        Some(Self { api, host: info.host.clone() })
+        Some(Self {
+            api,
+            host: info.host.clone(),
+            provider_route: route.provider,
+            source: Source::from_headers(|name| headers.contains_key(name)),
+            request: Arc::default(),
+            expansion: if headers.contains_key(CONTENT_ENCODING) { EXPANSION } else { 1 },
+        })
+    }
+
+    /// Observes the length of the request body.
+    pub(crate) fn observe_request(&self, body: Body) -> Body {
+        let (request, expansion) = (Arc::clone(&self.request), self.expansion);
+        Observed::new(body, RequestObserver { request, expansion }).boxed_unsync()
     }
 
     /// Observes the response without changing it. Only responses with a success status are counted.
@@ -81,8 +105,9 @@ impl PendingUsage {
     }
 
     fn record(&self, meter: Option<Meter>, whole: bool) {
-        let Some(reading) = meter.and_then(|meter| meter.finish(whole)) else { return };
-        let UsageTracker { api, host } = &self.tracker;
+        let UsageTracker { api, host, provider_route, source, request, .. } = &self.tracker;
+        let request = request.load(Ordering::Relaxed);
+        let Some(reading) = meter.and_then(|meter| meter.finish(whole, request)) else { return };
         let redact = |text: &str| self.reporter.redact(text).into_owned();
         self.outbox.put(Usage {
             id: format!("{:032x}", rand::random::<u128>()),
@@ -93,7 +118,22 @@ impl PendingUsage {
             model: reading.model.as_deref().map(redact),
             tokens: reading.tokens,
             interrupted: reading.interrupted,
+            estimated: reading.estimated,
+            provider_route: *provider_route,
+            source: *source,
         });
+    }
+}
+
+/// Counts the bytes of a request body.
+struct RequestObserver {
+    request: Arc<AtomicU64>,
+    expansion: u64,
+}
+
+impl Observe for RequestObserver {
+    fn on_data(&mut self, data: &Bytes) {
+        self.request.fetch_add((data.len() as u64).saturating_mul(self.expansion), Ordering::Relaxed);
     }
 }
 
