@@ -13,12 +13,13 @@
 //! - `backend/<name>`: the only modules that contain code for a specific container engine or sandbox
 //! - `forge`: the only module that contains code for a specific git forge
 //! - `learn`: derives routes from denied requests
+//! - `ledger`: the database of what all bottles used
 //! - `portable`: archives of bottles, which move between machines and backends
 //! - `secrets`: reads the values of the secrets that a plan lists
 //!
 //! A module imports only from modules that come earlier in this list: causes, archive, host, manifest,
-//! provider, resolve, forge, plan, secrets, backend, instance, portable, learn, launch, keeper, cli. `cargo xtask
-//! layers` prints the imports, and fails if one of them violates the order.
+//! provider, resolve, forge, plan, secrets, backend, instance, portable, learn, ledger, launch, keeper, cli. `cargo
+//! xtask layers` prints the imports, and fails if one of them violates the order.
 
 mod archive;
 pub mod backend;
@@ -30,6 +31,7 @@ pub mod instance;
 pub mod keeper;
 pub mod launch;
 pub mod learn;
+pub mod ledger;
 pub mod manifest;
 pub mod plan;
 pub mod portable;

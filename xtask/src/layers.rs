@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::broken::root;
 
 /// The top-level modules of `src`. Each one may import only from those before it.
-const LAYERS: [&str; 16] = [
+const LAYERS: [&str; 17] = [
     "causes", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets", "backend",
-    "instance", "portable", "learn", "launch", "keeper", "cli",
+    "instance", "portable", "learn", "ledger", "launch", "keeper", "cli",
 ];
 
 /// Imports as pairs of a file and a module of this crate that the file names.

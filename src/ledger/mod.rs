@@ -1,0 +1,25 @@
+//! The ledger: what all bottles of this home used, in the database `$BOTTLE_HOME/bottle.db`.
+//!
+//! ```text
+//! proxy ─► keeper ─► usage/<slug>.jsonl ─► ingest ─► bottle.db ─► report
+//!          (adds what only the host knows)  (by id)
+//! ```
+//! Only host processes open the database; keepers and sidecars never do. The usage files are the source: a record is on
+//! disk in its usage file before it is ingested, and its id is unique in the database. A process that is killed at any
+//! time therefore loses no record and counts none twice, and a database that cannot be used stops no bottle.
+//!
+//! - `repository`: the only module that contains SQL for data · `schema`: the tables and their migrations
+//! - `ingest`: reads the usage files · `report`: sums up usage by day, provider and more · `error`: errors with hints
+
+mod error;
+mod ingest;
+mod report;
+mod repository;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+pub use error::{Cause, LedgerError};
+pub use ingest::Ingested;
+pub use report::{Group, GroupBy};
+pub use repository::{Ledger, Response, Totals};

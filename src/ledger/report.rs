@@ -1,0 +1,66 @@
+//! Sums up usage by day, provider and more.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::error::LedgerError;
+use super::repository::{Ledger, Summed, Totals};
+
+/// What usage is summed up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupBy {
+    /// The day in the user's time zone.
+    Day,
+    /// The key of budgets: the agent's template, otherwise the host.
+    Provider,
+    /// The agent manifest.
+    Agent,
+    /// The bottle, by its name.
+    Bottle,
+    /// The model.
+    Model,
+    /// The host that sent the responses.
+    Host,
+}
+
+/// Responses that were summed up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The common value; empty if it is unknown.
+    pub name: String,
+    /// The tokens.
+    pub totals: Totals,
+}
+
+impl Ledger {
+    /// Sums up the responses since `since`. Days are in the order of time, other groups begin with the largest.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the database cannot be read.
+    pub fn groups(&self, by: GroupBy, since: Timestamp, zone: &TimeZone) -> Result<Vec<Group>, LedgerError> {
+        let mut groups: BTreeMap<String, Totals> = BTreeMap::new();
+        for summed in self.summed(since)? {
+            let totals = summed.totals;
+            groups.entry(name(by, summed, zone)).or_default().add(&totals);
+        }
+        let mut groups: Vec<Group> =
+            groups.into_iter().map(|(name, totals)| Group { name, totals }).collect();
+        if by != GroupBy::Day {
+            groups.sort_by_key(|group| std::cmp::Reverse(group.totals.total()));
+        }
+        Ok(groups)
+    }
+}
+
+fn name(by: GroupBy, summed: Summed, zone: &TimeZone) -> String {
+    match by {
+        GroupBy::Day => zone.to_datetime(summed.time).date().to_string(),
+        GroupBy::Provider => summed.key,
+        GroupBy::Agent => summed.agent,
+        GroupBy::Bottle => summed.slug,
+        GroupBy::Model => summed.model,
+        GroupBy::Host => summed.host,
+    }
+}

@@ -1,0 +1,125 @@
+//! The database schema and its migrations.
+//!
+//! Each migration runs once, in the transaction that also stores its number. A migration is never changed after a
+//! release; a change of the schema is a new migration.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::error::Cause;
+
+/// The migrations, in order. The number of a migration is its position, counted from 1.
+const MIGRATIONS: &[&str] = &[LEDGER];
+
+/// The tables of the ledger.
+///
+/// Times are milliseconds since 1970 in UTC. `usage.input` excludes tokens read from or written to the cache, in every
+/// API. `usage.key` is the key of budgets: a provider template or a host.
+const LEDGER: &str = "
+CREATE TABLE launches (
+    id INTEGER PRIMARY KEY,
+    slug TEXT NOT NULL,
+    run TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    template TEXT NOT NULL,
+    bottles TEXT NOT NULL,
+    lineage TEXT NOT NULL,
+    UNIQUE (slug, run, agent, template, bottles, lineage)
+) STRICT;
+CREATE TABLE launch_bottles (
+    bottle TEXT NOT NULL,
+    launch INTEGER NOT NULL REFERENCES launches (id),
+    PRIMARY KEY (bottle, launch)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE usage (
+    number INTEGER PRIMARY KEY,
+    id ANY NOT NULL UNIQUE,
+    time INTEGER NOT NULL,
+    launch INTEGER NOT NULL REFERENCES launches (id),
+    key TEXT NOT NULL,
+    host TEXT NOT NULL,
+    api TEXT NOT NULL,
+    model TEXT NOT NULL,
+    source TEXT NOT NULL,
+    input INTEGER NOT NULL CHECK (input >= 0),
+    output INTEGER NOT NULL CHECK (output >= 0),
+    cache_read INTEGER NOT NULL CHECK (cache_read >= 0),
+    cache_write INTEGER NOT NULL CHECK (cache_write >= 0),
+    total INTEGER NOT NULL GENERATED ALWAYS AS (input + output + cache_read + cache_write) STORED,
+    interrupted INTEGER NOT NULL,
+    estimated INTEGER NOT NULL
+) STRICT;
+CREATE INDEX usage_by_launch ON usage (launch, key, time, total);
+CREATE TABLE ingested (
+    file TEXT PRIMARY KEY,
+    offset INTEGER NOT NULL,
+    tail BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE reservations (
+    id INTEGER PRIMARY KEY,
+    time INTEGER NOT NULL,
+    launch INTEGER NOT NULL REFERENCES launches (id),
+    key TEXT NOT NULL,
+    tokens INTEGER NOT NULL CHECK (tokens > 0)
+) STRICT;
+CREATE INDEX reservations_by_launch ON reservations (launch, key, tokens);
+CREATE TABLE budgets (
+    id INTEGER PRIMARY KEY,
+    time INTEGER NOT NULL,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    period TEXT NOT NULL,
+    tokens INTEGER NOT NULL CHECK (tokens > 0),
+    who TEXT NOT NULL
+) STRICT;
+CREATE INDEX budgets_by_scope ON budgets (scope, key, period, time);
+CREATE TABLE enforcement (
+    id INTEGER PRIMARY KEY,
+    time INTEGER NOT NULL,
+    launch INTEGER NOT NULL REFERENCES launches (id),
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    period TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    result TEXT NOT NULL
+) STRICT;
+";
+
+/// Brings the schema up to date. Does nothing if it is.
+///
+/// # Errors
+/// [`Cause::Newer`] if a newer version of the program migrated the database; other causes if the database fails. The
+/// schema is then unchanged.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), Cause> {
+    if version(connection)? == Some(known()) {
+        return Ok(());
+    }
+    // The version is read again in the transaction, because another process may migrate at the same time.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction
+        .execute_batch("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL) STRICT")?;
+    let found = version(&transaction)?.unwrap_or(0);
+    let Some(missing) = usize::try_from(found).ok().and_then(|done| MIGRATIONS.get(done..)) else {
+        return Err(Cause::Newer { found, known: known() });
+    };
+    for migration in missing {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.execute("DELETE FROM schema_version", ())?;
+    transaction.execute("INSERT INTO schema_version VALUES (?1)", [known()])?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// The newest schema that this program knows.
+pub(super) fn known() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+/// The schema of the database; none if it has none.
+fn version(connection: &Connection) -> Result<Option<i64>, rusqlite::Error> {
+    let exists = "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'";
+    if connection.query_row(exists, (), |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(None);
+    }
+    connection.query_row("SELECT max(version) FROM schema_version", (), |row| row.get(0))
+}
