@@ -8,7 +8,7 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 use super::{
     attach, audit, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, export, fork, help,
     import, info, init, learn, list, logs, man, policy, probe, pull, resume, routes, settings, snapshots,
-    start, stop, supervise,
+    start, stop, supervise, usage,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -73,6 +73,7 @@ pub(crate) enum Command {
     /// Show or verify the audit log, whose lines form a hash chain
     #[command(subcommand)]
     Audit(audit::Audit),
+    Usage(usage::Usage),
     Probe(probe::Probe),
     Doctor(doctor::Doctor),
     Cleanup(cleanup::Cleanup),

@@ -16,10 +16,12 @@ use super::progress::{self, Progress};
 use super::select_bottle::is_running;
 use super::terminal::{self, TerminalUser};
 use crate::backend::{Snapshot, Unused, registry};
+use crate::causes;
 use crate::host::Host;
 use crate::instance::cleanup::{self, Found, Keeps, Orphan, Unrecorded};
 use crate::instance::record::DeployKey;
 use crate::instance::{State, Store};
+use crate::ledger::Ledger;
 
 /// How long each agent may take to end when `--all` stops every bottle. After that, it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -65,12 +67,24 @@ impl Cleanup {
                 }
                 progress.set_text("removing");
                 failures.extend(cleanup::remove(host, &backends, &found).await);
+                failures.extend(remove_old_usage(host, &found));
                 Ok(failures)
             };
             failures = progress::with_progress("removing", left, output, remove).await?;
         }
         failures.extend(found.errors.iter().cloned());
         report(&found, &running, &failures, self.dry_run, output)
+    }
+}
+
+/// Removes old usage records. The ledger gets them before, so that budgets and reports still count them.
+fn remove_old_usage(host: &Host, found: &Found) -> Vec<String> {
+    if found.usage.is_empty() {
+        return Vec::new();
+    }
+    match Ledger::open(&host.home).and_then(|mut ledger| ledger.ingest(&host.home)) {
+        Ok(_) => cleanup::remove_old_usage(host, found),
+        Err(error) => vec![format!("old usage records stay: {}; {}", causes::one_line(&error), error.hint())],
     }
 }
 

@@ -14,6 +14,7 @@ use crate::instance::audit::Entry;
 use crate::instance::proxy_log::Warning;
 use crate::instance::record::Service;
 use crate::launch::isolation::{Control, JudgedAttempt};
+use crate::ledger::{Group, Response, Totals};
 
 /// An element of the array that `bottle list active --json` prints.
 #[derive(Debug, Default, Serialize)]
@@ -49,6 +50,101 @@ impl ActiveBottle {
     /// The address of the engine that has the bottle, if commands use another one now.
     pub(crate) fn other_engine(&self) -> Option<&str> {
         self.engine.as_deref().filter(|address| self.selected_engine.as_deref() != Some(*address))
+    }
+}
+
+/// An element of the array that `bottle usage --json` prints: one response of a model.
+#[derive(Debug, Serialize)]
+pub(crate) struct UsageRecord {
+    pub(crate) time: Timestamp,
+    pub(crate) slug: String,
+    /// The id of the launch; absent in records of older versions.
+    pub(crate) run: Option<String>,
+    pub(crate) agent: String,
+    /// The bottle manifests that were chosen, in order.
+    pub(crate) bottles: Vec<String>,
+    /// All bottle manifests that were merged, in order.
+    pub(crate) lineage: Vec<String>,
+    /// The agent's template for a response on its provider route, otherwise the host.
+    pub(crate) provider: String,
+    pub(crate) host: String,
+    pub(crate) api: String,
+    pub(crate) model: Option<String>,
+    /// `main` or `subagent`, if the client says so.
+    pub(crate) source: Option<String>,
+    pub(crate) tokens: Tokens,
+    /// Whether a count is estimated.
+    pub(crate) estimated: bool,
+    /// Whether the response was interrupted.
+    pub(crate) interrupted: bool,
+    pub(crate) id: String,
+}
+
+/// Numbers of tokens. `input` excludes the tokens read from or written to the provider's cache.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Tokens {
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    pub(crate) cache_read: u64,
+    pub(crate) cache_write: u64,
+    pub(crate) total: u64,
+}
+
+impl From<&Totals> for Tokens {
+    fn from(totals: &Totals) -> Self {
+        Self {
+            input: totals.input,
+            output: totals.output,
+            cache_read: totals.cache_read,
+            cache_write: totals.cache_write,
+            total: totals.total(),
+        }
+    }
+}
+
+impl From<Response> for UsageRecord {
+    fn from(response: Response) -> Self {
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        Self {
+            time: response.time,
+            slug: response.slug,
+            run: response.labels.run,
+            agent: response.labels.agent,
+            bottles: response.labels.bottles,
+            lineage: response.labels.lineage,
+            provider: response.key,
+            host: response.host,
+            api: response.api,
+            model: some(response.model),
+            source: some(response.source),
+            tokens: (&response.totals).into(),
+            estimated: response.totals.estimated > 0,
+            interrupted: response.interrupted,
+            id: response.id,
+        }
+    }
+}
+
+/// An element of the array that `bottle usage --by … --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct UsageGroup {
+    /// The common value; empty if it is unknown.
+    pub(crate) name: String,
+    pub(crate) tokens: Tokens,
+    /// The number of responses.
+    pub(crate) responses: u64,
+    /// The number of responses with an estimated count.
+    pub(crate) estimated: u64,
+}
+
+impl From<&Group> for UsageGroup {
+    fn from(Group { name, totals }: &Group) -> Self {
+        Self {
+            name: name.clone(),
+            tokens: totals.into(),
+            responses: totals.responses,
+            estimated: totals.estimated,
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! choice         an agent and its bottles      connect        the connection to a bottle's keeper
 //! progress       spinner and progress lines    unsaved_work   unsaved work at the end of a session
 //! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
-//! fork_point     the snapshot that is copied
+//! fork_point     the snapshot that is copied            since          the values of `--since`
 //! git            git on the host and in a bottle
 //!
 //! and one file (or folder) for each command
@@ -65,6 +65,7 @@ mod routes;
 mod select_bottle;
 mod session;
 mod settings;
+mod since;
 mod snapshot_selector;
 mod snapshots;
 mod start;
@@ -75,6 +76,7 @@ mod supervise;
 mod terminal;
 mod text_layout;
 mod unsaved_work;
+mod usage;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -166,6 +168,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Man(man) => man.run(&host()?, output),
         Command::Help(help) => help.run(output),
         Command::Cleanup(cleanup) => cleanup.run(&host()?, output),
+        Command::Usage(usage) => usage.run(&host()?, output),
     }
 }
 

@@ -75,6 +75,16 @@ impl Output {
         write_all(&mut io::stdout().lock(), &format!("{text}\n"))
     }
 
+    /// Prints data that is too long for the memory. `write` gets a buffered standard output.
+    pub(crate) fn print_with(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        let mut stdout = io::BufWriter::new(io::stdout().lock());
+        write(&mut stdout)?;
+        stdout.flush().map_err(write_failed)
+    }
+
     /// Prints a value as JSON with `--json`. Otherwise calls `plain`, which prints it as text.
     pub(crate) fn json_or<T: Serialize>(
         &self,

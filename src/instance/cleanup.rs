@@ -196,7 +196,7 @@ fn usage_cutoff(host: &Host) -> anyhow::Result<Timestamp> {
     Ok(Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * days))?)
 }
 
-/// Removes the items that [`find`] returned. Continues after a failure and returns every failure. Running it twice is
+/// Removes the items that [`find`] returned, except usage records. Continues after a failure and returns every failure. Running it twice is
 /// harmless.
 pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -> Vec<String> {
     let store = Store::of(host);
@@ -234,23 +234,26 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
             failures.push(format!("{}: {error}", path.display()));
         }
     }
-    remove_old_usage(host, &found.usage, &mut failures);
     failures
 }
 
-fn remove_old_usage(host: &Host, old: &[(Slug, usize)], failures: &mut Vec<String>) {
-    if old.is_empty() {
-        return;
+/// Removes the old usage records that [`find`] returned. The caller must have ingested them into the ledger, after
+/// [`remove`] collected those of ended bottles. Continues after a failure and returns every failure.
+pub fn remove_old_usage(host: &Host, found: &Found) -> Vec<String> {
+    let mut failures = Vec::new();
+    if found.usage.is_empty() {
+        return failures;
     }
     let then = match usage_cutoff(host) {
         Ok(then) => then,
-        Err(error) => return failures.push(format!("cannot read usage records: {error:#}")),
+        Err(error) => return vec![format!("cannot read usage records: {error:#}")],
     };
-    for (slug, _) in old {
+    for (slug, _) in &found.usage {
         if let Err(error) = usage::remove_older(&host.home, slug, then) {
             failures.push(format!("{}: {error}", usage::path(&host.home, slug).display()));
         }
     }
+    failures
 }
 
 async fn inspect_dead(

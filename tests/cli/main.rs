@@ -75,6 +75,7 @@ mod logs;
 mod looking;
 mod manifests;
 mod measured;
+mod model_usage;
 mod moving;
 mod names;
 mod newcomer;

@@ -15,6 +15,7 @@ mod approving;
 mod docker;
 mod faults;
 mod freezing;
+mod ledger;
 mod left;
 mod relay;
 mod usage;

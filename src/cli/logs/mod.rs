@@ -18,6 +18,8 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT};
 use jiff::Timestamp;
 
+use crate::cli::since::since;
+
 use self::plain::Plain;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
@@ -46,8 +48,8 @@ pub(crate) struct Logs {
     /// Follow new output until the bottle ends
     #[arg(short, long)]
     follow: bool,
-    /// Show only decisions since this time, given as a time or as an age (`10m`)
-    #[arg(long, requires = "egress", value_name = "TIME|AGO", value_parser = since)]
+    /// Show only decisions since this time, day or age (`10m`)
+    #[arg(long, requires = "egress", value_name = "TIME|DAY|AGO", value_parser = since)]
     since: Option<Timestamp>,
     /// Show only this many lines, from the end
     #[arg(long, value_name = "LINES")]
@@ -169,28 +171,4 @@ fn print(lines: impl Iterator<Item = String>) -> Result<(), CliError> {
     let text: String = lines.map(|line| line + "\n").collect();
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(write_failed)
-}
-
-/// Parses an RFC 3339 time, or a time span before the current time.
-fn since(text: &str) -> Result<Timestamp, String> {
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Ok(time);
-    }
-    let span: jiff::SignedDuration = text
-        .parse()
-        .map_err(|_| "write a time (2026-01-31T12:00:00Z) or how long ago (10m, 2h)".to_owned())?;
-    Timestamp::now().checked_sub(span.abs()).map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn since_accepts_a_time_or_a_span() {
-        assert_eq!(since("2026-01-31T12:00:00Z"), Ok("2026-01-31T12:00:00Z".parse().expect("time")));
-        let ago = Timestamp::now().duration_since(since("10m").expect("a span")).as_secs();
-        assert!((599..=610).contains(&ago), "{ago}");
-        assert!(since("yesterday").is_err());
-    }
 }
