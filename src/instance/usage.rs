@@ -397,7 +397,7 @@ mod tests {
         let mut file = UsageFile::open(home.path(), &slug(), labels.clone()).expect("open");
         file.append(&[now("a")]).expect("append");
         let text = std::fs::read_to_string(path(home.path(), &slug())).expect("read");
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r#"{"agent":"reviewer","run":"0a","template":"claude","bottles":["team"],"lineage":["base","team"],"id":"a","time":"2026-01-31T12:00:00Z","provider":"anthropic","host":"api.anthropic.com","api":"messages","model":"m","input":1,"interrupted":false,"estimated":false}"#);
         let read: StoredUsage = serde_json::from_str(&text).expect("a line");
         assert_eq!(read, StoredUsage { labels, usage: now("a") });
     }
