@@ -55,6 +55,7 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("backend", "default isolation backend", |s| {
         s.backend.clone().unwrap_or_else(|| "the first usable one".to_owned())
     }),
+    ("budget", "tokens that all bottles may use", |s| listed(s.budget.iter().map(ToString::to_string))),
     ("detach_keys", "keys that detach from a session", |s| {
         s.detach_keys.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
     }),

@@ -3,6 +3,7 @@
 
 pub mod addresses;
 mod bot_bottle;
+pub mod budget;
 pub mod byte_size;
 pub mod clock;
 pub mod disk;

@@ -17,6 +17,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Host;
+use super::budget::{self, BadBudget, Declared, Limit, Scope};
 use super::docker_settings::{self, DockerSettings};
 use crate::host::byte_size::ByteSize;
 
@@ -52,6 +53,8 @@ pub struct Settings {
     pub known_keys: BTreeMap<String, String>,
     /// `docker`: how bottles use a container engine.
     pub docker: DockerSettings,
+    /// `budget`: the limits on the tokens that all bottles of this home use together.
+    pub budget: Vec<Declared>,
 }
 
 /// The default of `logs.keep`, in bytes.
@@ -106,6 +109,7 @@ impl Default for Settings {
             keep_days: KEEP_DAYS,
             known_keys: BTreeMap::new(),
             docker: DockerSettings::default(),
+            budget: Vec::new(),
         }
     }
 }
@@ -232,6 +236,7 @@ struct Written {
     keep_days: Option<Spanned<u32>>,
     home_allow: Vec<Spanned<PathBuf>>,
     import: Import,
+    budget: Option<Spanned<budget::Written>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -395,6 +400,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         git_seconds: wait(supervise.git_timeout, "supervise.git_timeout", WAIT_MAX, default.git_seconds)?,
         call_seconds: wait(supervise.call_wait, "supervise.call_wait", CALL_WAIT_MAX, default.call_seconds)?,
     };
+    let budget = written.budget.map(home_budget).transpose()?.unwrap_or_default();
     let home_allow = written.home_allow.into_iter().map(home_path).collect::<Result<_, Problem>>()?;
     let terminal_pass = written.terminal.pass();
     let docker = written.docker.settle().map_err(|(place, why)| (at(&place, why), None))?;
@@ -411,7 +417,22 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         keep_days,
         known_keys: known_keys(written.import.known_keys)?,
         docker,
+        budget,
     })
+}
+
+fn home_budget(written: Spanned<budget::Written>) -> Result<Vec<Declared>, Problem> {
+    let problem = |bad: BadBudget| (format!("{}: {}", bad.at, bad.message), bad.hint);
+    let (limits, ceiling) = budget::of_settings(written).map_err(problem)?;
+    let declared = |scope: Scope| {
+        move |limit: Spanned<Limit>| Declared {
+            scope: scope.clone(),
+            limit: limit.value,
+            origin: format!("settings.yml:{}", limit.at.line),
+        }
+    };
+    let limits = limits.into_iter().map(declared(Scope::Host));
+    Ok(limits.chain(ceiling.into_iter().map(declared(Scope::Ceiling))).collect())
 }
 
 fn home_path(path: Spanned<PathBuf>) -> Result<PathBuf, Problem> {
@@ -475,6 +496,7 @@ fn read(path: &std::path::Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::budget::Window;
     use crate::host::docker_settings::DockerTransport;
 
     #[test]
@@ -492,6 +514,7 @@ mod tests {
              logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nkeep_days: 7\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
+             budget: {claude: 5, ceiling: {codex: {day: 7}}}\n\
              import: {known_keys: {alice: 'ed25519:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a'}}\n",
         );
         assert_eq!(
@@ -513,6 +536,13 @@ mod tests {
                     subnets: "10.9.0.0/20".parse().expect("a network"),
                     runtime: Some("runsc".to_owned()),
                 },
+                budget: [("host", "claude", Window::Total, 5), ("ceiling", "codex", Window::Day, 7)]
+                    .map(|(scope, key, window, tokens)| Declared {
+                        scope: Scope::parse(scope).expect("scope"),
+                        limit: Limit { key: key.to_owned(), window, tokens },
+                        origin: "settings.yml:12".to_owned(),
+                    })
+                    .to_vec(),
             })
         );
         assert_eq!(parse("detach_keys: none\n").expect("settings").detach_keys, None);
@@ -570,6 +600,11 @@ mod tests {
             "docker: {runtime: ''}\n",
             "docker: {runtime: 'a b'}\n",
             "docker: {socket: x}\n",
+            "budget: 5\n",
+            "budget: {claude: {run: 5}}\n",
+            "budget: {claude: 0}\n",
+            "budget: {ceiling: 5}\n",
+            "budget: {ceiling: {cluade: 5}}\n",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
+use crate::host::budget::Declared;
 use crate::host::{Host, clock};
 use crate::manifest::provider::Template;
 use crate::plan::{ImageSource, Plan, SecretSource};
@@ -42,6 +43,9 @@ pub struct Record {
     /// The id of the bottle's current launch. Absent before the first one, and in records of older versions.
     #[serde(default)]
     pub run: Option<String>,
+    /// The budgets of the current launch, the agent and the bottles, beginning with the nearest scope.
+    #[serde(default)]
+    pub budget: Vec<Declared>,
     /// The working directory of `bottle start`.
     pub cwd: PathBuf,
     /// Whether that directory was copied into the bottle.
@@ -200,6 +204,7 @@ impl Record {
             lineage: identity.lineage,
             template: identity.template,
             run: None,
+            budget: plan.budget.clone(),
             cwd: identity.cwd,
             copied_cwd: false,
             copied_all: false,

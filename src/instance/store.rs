@@ -612,6 +612,7 @@ mod tests {
             lineage: Vec::new(),
             template: None,
             run: None,
+            budget: Vec::new(),
             cwd: "/somewhere".into(),
             copied_cwd: false,
             forked_from: None,

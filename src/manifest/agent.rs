@@ -10,7 +10,8 @@ use super::git_gate::UserLayer;
 use super::keys::decode;
 use super::one_or_many::OneOrMany;
 use super::schema::{AgentGitGateSchema, AgentSchema};
-use super::source::{Kind, Source};
+use super::source::{Kind, Place, Source};
+use crate::host::budget::{self, Limit};
 
 /// A checked agent manifest.
 #[derive(Debug, Clone)]
@@ -26,6 +27,8 @@ pub struct AgentManifest {
     pub skills: Vec<Spanned<Name>>,
     /// `git-gate.user`.
     pub user: UserLayer,
+    /// `budget`. Always empty in an agent of a project, which must not change what the user allows.
+    pub budget: Vec<Spanned<Limit>>,
     /// The body of the file, unchanged: the agent's prompt.
     pub prompt: String,
 }
@@ -42,15 +45,25 @@ impl AgentManifest {
             Some(yaml) => decode(Kind::Agent, yaml).map_err(in_file)?,
             None => AgentSchema::default(),
         };
-        let (bottles, skills, user) = check(schema).map_err(in_file)?;
-        Ok(Self { name, bottles, skills, user, prompt: split.body.to_owned(), source })
+        if let Some(budget) = schema.budget.as_ref().filter(|_| source.place == Place::Project) {
+            let fault = Fault::new(budget.at, "an agent of a project may not declare a `budget`");
+            return Err(in_file(fault.hint("a budget belongs in your own files, or in `--budget`")));
+        }
+        let Checked { bottles, skills, user, budget } = check(schema).map_err(in_file)?;
+        Ok(Self { name, bottles, skills, user, budget, prompt: split.body.to_owned(), source })
     }
 }
 
-type Checked = (Vec<Spanned<Name>>, Vec<Spanned<Name>>, UserLayer);
+/// The checked values of the frontmatter.
+struct Checked {
+    bottles: Vec<Spanned<Name>>,
+    skills: Vec<Spanned<Name>>,
+    user: UserLayer,
+    budget: Vec<Spanned<Limit>>,
+}
 
 fn check(schema: AgentSchema) -> Result<Checked, Fault> {
-    let AgentSchema { bottle, skills: listed, git_gate } = schema;
+    let AgentSchema { bottle, skills: listed, git_gate, budget } = schema;
     let AgentGitGateSchema { user, repos } = git_gate.unwrap_or_default();
     if let Some(repos) = repos {
         return Err(Fault::new(repos.at, "an agent may not declare `git-gate.repos`").hint(
@@ -66,7 +79,8 @@ fn check(schema: AgentSchema) -> Result<Checked, Fault> {
         }
     }
     let bottles = bottles.into_iter().map(|name| parse_name("bottle", name)).collect::<Result<_, _>>()?;
-    Ok((bottles, skills, user.unwrap_or_default().checked()?))
+    let budget = budget.map(budget::of_manifest).transpose()?.unwrap_or_default();
+    Ok(Checked { bottles, skills, user: user.unwrap_or_default().checked()?, budget })
 }
 
 /// Parses the name of a manifest, skill or repository. `key` is the key that contains the name, for error

@@ -19,6 +19,7 @@ use super::schema::BottleSchema;
 use super::secret_ref::is_variable;
 use super::source::{Kind, Source};
 use super::{Position, Spanned};
+use crate::host::budget::{self, Limit};
 
 /// A layer: a checked bottle manifest that is not yet merged with others.
 #[derive(Debug, Clone)]
@@ -43,6 +44,8 @@ pub struct BottleLayer {
     pub backend: Option<Spanned<Name>>,
     /// `resources`.
     pub resources: ResourcesLayer,
+    /// `budget`.
+    pub budget: Vec<Spanned<Limit>>,
 }
 
 impl BottleLayer {
@@ -65,8 +68,17 @@ impl BottleLayer {
     }
 
     fn from_schema(name: Name, source: Source, schema: BottleSchema) -> Result<Self, Fault> {
-        let BottleSchema { extends, env, agent_provider, git_gate, egress, supervise, backend, resources } =
-            schema;
+        let BottleSchema {
+            extends,
+            env,
+            agent_provider,
+            git_gate,
+            egress,
+            supervise,
+            backend,
+            resources,
+            budget,
+        } = schema;
         let extends = extends.map(OneOrMany::into_list).unwrap_or_default();
         Ok(Self {
             name,
@@ -79,6 +91,7 @@ impl BottleLayer {
             supervise,
             backend: backend.map(|name| parse_name("backend", name)).transpose()?,
             resources: ResourcesLayer::from_schema(resources.unwrap_or_default())?,
+            budget: budget.map(budget::of_manifest).transpose()?.unwrap_or_default(),
         })
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::Position;
 use super::frontmatter::Unclosed;
 use super::source::Source;
+use crate::host::budget::BadBudget;
 
 /// Why a manifest cannot be used.
 ///
@@ -96,6 +97,12 @@ impl Fault {
             message: self.message,
             hint: self.hint,
         }
+    }
+}
+
+impl From<BadBudget> for Fault {
+    fn from(BadBudget { at, message, hint }: BadBudget) -> Self {
+        Self { at, message, hint }
     }
 }
 

@@ -28,8 +28,8 @@ const SUBAGENT_KEYS: &[&str] = &[
     "initialPrompt",
 ];
 
-/// Keys of a bottle manifest that are refused, because this version does not enforce them.
-const UNAVAILABLE_KEYS: &[&str] = &["budget", "cutoff"];
+/// Keys of a bottle manifest that are refused, because this version does not act on them.
+const UNAVAILABLE_KEYS: &[&str] = &["cutoff"];
 
 /// Keys of a route that a manifest must not contain: `provider` is for generated routes, and `role` is
 /// reserved.
@@ -53,8 +53,8 @@ fn refuse_unavailable_key((key, value): &(Node, Node)) -> Result<(), Fault> {
     if !UNAVAILABLE_KEYS.contains(&key) {
         return Ok(());
     }
-    let message = format!("`{key}` is not available yet: no control plane enforces it");
-    Err(Fault::new(value.at, message).hint("remove the key; nothing would enforce the limit"))
+    let message = format!("`{key}` is not available yet: nothing acts on it");
+    Err(Fault::new(value.at, message).hint("remove the key; a spent `budget` prevents starts"))
 }
 
 fn fault(kind: Kind, error: &YamlError) -> Fault {

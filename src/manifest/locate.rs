@@ -201,6 +201,14 @@ impl Manifests {
         summary.map(Option::flatten)
     }
 
+    /// Parses the user's agent of this name, or the shipped one, although a project has one of the same name.
+    ///
+    /// # Errors
+    /// Returns [`ManifestError`] if the file cannot be used.
+    pub fn own_agent(&self, name: &Name) -> Result<Option<AgentManifest>, ManifestError> {
+        Self { project: None, ..self.clone() }.agent(name)
+    }
+
     fn load<T>(
         &self,
         kind: Kind,

@@ -12,6 +12,7 @@ use super::Spanned;
 use super::git_gate::{OnMatch, UserLayer};
 use super::one_or_many::{Entries, OneOrMany};
 use super::provider::{SettingsLayer, Template};
+use crate::host::budget::Written;
 
 /// The frontmatter of an agent manifest.
 #[derive(Debug, Default, Deserialize)]
@@ -21,6 +22,7 @@ pub(super) struct AgentSchema {
     pub(super) skills: Option<Vec<Spanned<String>>>,
     #[serde(rename = "git-gate")]
     pub(super) git_gate: Option<AgentGitGateSchema>,
+    pub(super) budget: Option<Spanned<Written>>,
 }
 
 /// The key `git-gate` of an agent manifest.
@@ -45,6 +47,7 @@ pub(super) struct BottleSchema {
     pub(super) supervise: Option<Spanned<bool>>,
     pub(super) backend: Option<Spanned<String>>,
     pub(super) resources: Option<ResourcesSchema>,
+    pub(super) budget: Option<Spanned<Written>>,
 }
 
 /// `agent_provider`.

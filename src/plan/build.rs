@@ -19,6 +19,7 @@ use super::{
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
+use crate::host::budget::{Declared, Limit, Scope};
 use crate::host::settings::Waits;
 use crate::manifest::egress::UpstreamProxy;
 use crate::manifest::env_value::EnvValue;
@@ -70,6 +71,8 @@ pub struct Flags {
     pub git_user: HostGitUser,
     /// The image that the bottle uses instead of the one in its manifest.
     pub image: Option<ImageSource>,
+    /// `--budget`.
+    pub budget: Vec<Limit>,
 }
 
 /// Why a plan cannot be built.
@@ -135,8 +138,10 @@ pub fn build(
         Some(image) => image.clone(),
         None => image::source(host, &manifest.provider, &mut needs)?,
     };
+    let budget = budget(manifest, flags, &identity);
     Ok(Plan {
         identity,
+        budget,
         backend: flags.backend.clone(),
         image,
         renewal: flags.renewal,
@@ -187,6 +192,16 @@ fn identity(
         template: Some(manifest.provider.template.value),
         cwd: host.cwd.clone(),
     })
+}
+
+/// The budgets of this launch, beginning with the nearest scope.
+fn budget(manifest: &ResolvedManifest, flags: &Flags, identity: &Identity) -> Vec<Declared> {
+    let of_run = flags.budget.iter().map(|limit| Declared {
+        scope: Scope::Run(identity.slug.clone()),
+        limit: limit.clone(),
+        origin: "--budget".to_owned(),
+    });
+    of_run.chain(manifest.budget.iter().cloned()).collect()
 }
 
 fn run<'a>(manifest: &'a ResolvedManifest, flags: &'a Flags, identity: &'a Identity) -> Run<'a> {
@@ -447,6 +462,7 @@ pub(super) mod tests {
         let selection = Selection { agent: here(), bottles: vec![here()] };
         let resolved = resolve(&selection, &manifests).expect("resolved");
         let mut flags = Flags {
+            budget: Vec::new(),
             slug: None,
             label: None,
             color: None,

@@ -28,6 +28,7 @@ use bottle_contract::session::bundle::{Limits, LogLevel};
 use bottle_contract::session::guest::Size;
 use serde::{Deserialize, Serialize};
 
+use crate::host::budget::Declared;
 use crate::host::settings::Waits;
 use crate::manifest::provider::Template;
 
@@ -83,6 +84,10 @@ pub struct Plan {
     pub secrets: Vec<SecretNeed>,
     /// The resource limits of the bottle.
     pub resources: Resources,
+    /// The budgets of the launch, the agent and the bottles, beginning with the nearest scope. Those of this home are
+    /// in the settings, which may change meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budget: Vec<Declared>,
     /// Whether the bottle keeps running when its client disconnects.
     pub detached: bool,
     /// The SHA-256 hash of the resolved manifest, in hexadecimal.

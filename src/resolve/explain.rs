@@ -47,6 +47,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
         supervise,
         backend,
         resources,
+        budget,
     } = manifest;
     let Egress { log, routes, ca_bundle, upstream_proxy } = egress;
     let mut page = Page::default();
@@ -70,6 +71,12 @@ fn page(manifest: &ResolvedManifest) -> Page {
         None => page.value(0, "backend", &Traced::default_of("any")),
     }
     page.resources(resources);
+    if !budget.is_empty() {
+        page.head(0, "budget");
+        for declared in budget {
+            page.item(1, &declared.to_string(), Some(declared.origin.clone()));
+        }
+    }
     page
 }
 

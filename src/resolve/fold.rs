@@ -86,6 +86,8 @@ impl Folded {
             source: _,
             extends: _,
             provider: _,
+            // Every layer's budget holds for its own scope.
+            budget: _,
             env,
             git_gate,
             egress,

@@ -34,6 +34,7 @@ pub use explain::{comparable, explain};
 pub use resolved::{Egress, GitUser, LayerRef, Repo, ResolvedAgent, ResolvedManifest, Resources};
 pub use warnings::{WeakeningSetting, weakening_settings};
 
+use crate::host::budget::{Declared, Scope};
 use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::skills::Skill;
 use crate::manifest::source::Source;
@@ -108,9 +109,37 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
         supervise: folded.supervise,
         backend: folded.backend,
         resources: folded.resources,
+        budget: budget(&agent, &layers, manifests)?,
     };
     let warnings = manifests.ignored_bottles().into_iter().collect();
     Ok(Resolved { manifest, choice, agent_replaces: replaces, warnings })
+}
+
+/// Collects the budgets, beginning with the nearest scope: the agent, then the bottles from the last to the first in
+/// the order of merging. If a project's agent shadows an agent of the user, the user's budget still holds.
+fn budget(
+    agent: &AgentManifest,
+    layers: &[Layer],
+    manifests: &Manifests,
+) -> Result<Vec<Declared>, ResolveError> {
+    let own = match agent.source.place {
+        Place::Project => manifests.own_agent(&agent.name)?,
+        Place::Home | Place::Shipped => None,
+    };
+    let agent = own.as_ref().unwrap_or(agent);
+    let of_agent = agent.budget.iter().map(|limit| Declared {
+        scope: Scope::Agent(agent.name.clone()),
+        limit: limit.value.clone(),
+        origin: Origin::in_agent(agent, limit.at).to_string(),
+    });
+    let of_bottles = layers.iter().rev().flat_map(|layer| {
+        layer.body.budget.iter().map(|limit| Declared {
+            scope: Scope::Bottle(layer.body.name.clone()),
+            limit: limit.value.clone(),
+            origin: Origin::in_layer(layer, limit.at).to_string(),
+        })
+    });
+    Ok(of_agent.chain(of_bottles).collect())
 }
 
 /// Returns the names of the manifests that a bottle extends, root first, and then the bottle's own name.

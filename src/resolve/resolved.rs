@@ -13,6 +13,7 @@ use serde::{Serialize, Serializer};
 use url::Url;
 
 use super::linearise::Layer;
+use crate::host::budget::Declared;
 use crate::host::byte_size::ByteSize;
 use crate::manifest::Source;
 use crate::manifest::egress::UpstreamProxy;
@@ -50,6 +51,9 @@ pub struct ResolvedManifest {
     pub backend: Option<Traced<Name>>,
     /// `resources`.
     pub resources: Resources,
+    /// The `budget` of the agent and of all bottles, beginning with the nearest scope.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budget: Vec<Declared>,
 }
 
 /// The resolved agent manifest.

@@ -528,6 +528,7 @@ fn git_field(value: &str) -> GitField {
 
 fn plan(slug: &str, backend: &str) -> Plan {
     Plan {
+        budget: Vec::new(),
         identity: Identity {
             lineage: Vec::new(),
             template: None,

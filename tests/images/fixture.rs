@@ -117,6 +117,7 @@ impl Fixture {
         let selection = Selection { agent: here(), bottles: vec![here()] };
         let resolved = resolve(&selection, &manifests).expect("resolved");
         let flags = Flags {
+            budget: Vec::new(),
             slug: None,
             label: None,
             color: None,

@@ -83,6 +83,7 @@ fn indented(text: &str) -> String {
 fn flags(line: &str) -> Flags {
     let mut words = line.split_whitespace();
     let mut flags = Flags {
+        budget: Vec::new(),
         slug: None,
         label: Some("My Bottle".to_owned()),
         color: Some("green".to_owned()),
