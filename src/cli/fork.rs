@@ -13,6 +13,7 @@ use bottle_contract::names::Name;
 use bottle_contract::session::guest::{Changed, GuestEvent, GuestRequest};
 use rand::RngExt as _;
 
+use super::budget::require_unspent;
 use super::choice::{manifests, resolved};
 use super::commit::backend_of;
 use super::completions;
@@ -92,6 +93,7 @@ impl Fork {
         backend::require(&*backend, &plans[0]).await?;
         engines::require(&*backend, &Store::of(host).folder(slug), &record).await?;
         require_host_keys(&plans[0])?;
+        require_unspent(host, &settings, &plans[0], output)?;
         for plan in &plans {
             require_free_slug(host, plan)?;
         }

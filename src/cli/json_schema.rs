@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::supervise::Unsaved;
 use crate::backend::portable_image::RootKind;
 use crate::backend::{Check, Snapshot, Unused};
+use crate::host::budget::Window;
 use crate::instance::audit::Entry;
 use crate::instance::proxy_log::Warning;
 use crate::instance::record::Service;
@@ -146,6 +147,30 @@ impl From<&Group> for UsageGroup {
             estimated: totals.estimated,
         }
     }
+}
+
+/// An element of the array that `bottle budget --json` prints, and the output of `bottle budget add --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct BudgetLine {
+    /// `host`, `ceiling`, `agent:NAME`, `bottle:NAME` or `run:SLUG`.
+    pub(crate) scope: String,
+    /// A template for its provider route, a host, or `all`.
+    pub(crate) provider: String,
+    pub(crate) window: Window,
+    /// Tokens that responses used in the current window.
+    pub(crate) spent: u64,
+    /// Tokens that are reserved for requests without a response.
+    pub(crate) reserved: u64,
+    /// The declared limit and the top-ups of the current window.
+    pub(crate) limit: u64,
+    /// The declared limit.
+    pub(crate) declared: u64,
+    pub(crate) left: u64,
+    /// With `--agent`: whether it governs this agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) governs: Option<bool>,
+    /// The file and line, or the flag.
+    pub(crate) origin: String,
 }
 
 /// The output of `bottle cleanup --json`. With `--dry-run`, the lists contain what would be stopped and removed.

@@ -22,6 +22,7 @@
 mod args;
 mod attach;
 mod audit;
+mod budget;
 mod choice;
 mod cleanup;
 mod commit;
@@ -169,6 +170,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Help(help) => help.run(output),
         Command::Cleanup(cleanup) => cleanup.run(&host()?, output),
         Command::Usage(usage) => usage.run(&host()?, output),
+        Command::Budget(budget) => budget.run(&host()?, output),
     }
 }
 

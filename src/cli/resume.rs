@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use bottle_contract::names::{Name, Slug};
 use similar::TextDiff;
 
+use super::budget::require_unspent;
 use super::choice::{manifests, resolved};
 use super::commit::backend_of;
 use super::completions;
@@ -102,6 +103,7 @@ impl Resume {
         let anew = self.plan(host, &settings, &resolved, &record, &start_point.origin, false)?.agent.argv;
         backend::require(&*backend, &plan).await?;
         require_host_keys(&plan)?;
+        require_unspent(host, &settings, &plan, output)?;
         let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let changes = changes(host, slug, &plan);
         let view = preflight::View {

@@ -148,7 +148,7 @@ fn shown(name: &str) -> String {
 }
 
 /// A number: grouped digits on a terminal, plain digits in a pipe.
-fn number(number: u64) -> String {
+pub(super) fn number(number: u64) -> String {
     if io::stdout().is_terminal() { HumanCount(number).to_string() } else { number.to_string() }
 }
 

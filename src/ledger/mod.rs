@@ -10,12 +10,14 @@
 //!
 //! - `repository`: the only module that contains SQL for data · `schema`: the tables and their migrations
 //! - `ingest`: reads the usage files · `report`: sums up usage by day, provider and more · `error`: errors with hints
+//! - `standing`: what is spent of a budget
 
 mod error;
 mod ingest;
 mod report;
 mod repository;
 mod schema;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -23,3 +25,4 @@ pub use error::{Cause, LedgerError};
 pub use ingest::Ingested;
 pub use report::{Group, GroupBy};
 pub use repository::{Ledger, Response, Totals};
+pub use standing::Standing;

@@ -94,6 +94,49 @@ impl Totals {
     }
 }
 
+/// The launches whose tokens are counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Measured {
+    /// The launch with this id.
+    Run(String),
+    /// All launches of the bottle with this name.
+    Slug(String),
+    /// All launches of this agent manifest.
+    Agent(String),
+    /// All launches with this bottle manifest in their lineage.
+    Bottle(String),
+    /// All launches.
+    All,
+}
+
+impl Measured {
+    /// The query for the ids of the launches. Its first parameter is [`Measured::name`].
+    fn launches(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "SELECT id FROM launches WHERE run = ?1",
+            Self::Slug(_) => "SELECT id FROM launches WHERE slug = ?1",
+            Self::Agent(_) => "SELECT id FROM launches WHERE agent = ?1",
+            Self::Bottle(_) => "SELECT launch FROM launch_bottles WHERE bottle = ?1",
+            Self::All => "SELECT id FROM launches WHERE ?1 = ''",
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Run(name) | Self::Slug(name) | Self::Agent(name) | Self::Bottle(name) => name,
+            Self::All => "",
+        }
+    }
+}
+
+/// A limit that can be raised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TopUp {
+    pub(super) scope: String,
+    pub(super) key: String,
+    pub(super) period: &'static str,
+}
+
 /// How far a usage file was ingested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -194,6 +237,72 @@ impl Ledger {
             })?;
             rows.collect()
         })
+    }
+
+    /// The tokens of responses since `since`, of one key or of all.
+    pub(super) fn spent(
+        &self,
+        measured: &Measured,
+        key: Option<&str>,
+        since: Timestamp,
+    ) -> Result<u64, LedgerError> {
+        let query = format!(
+            "SELECT coalesce(sum(total), 0) FROM usage WHERE launch IN ({}) AND time >= ?2",
+            measured.launches()
+        );
+        self.sum(&query, measured, since, key)
+    }
+
+    /// The reserved tokens, of one key or of all.
+    pub(super) fn reserved(&self, measured: &Measured, key: Option<&str>) -> Result<u64, LedgerError> {
+        let query = format!(
+            "SELECT coalesce(sum(tokens), 0) FROM reservations WHERE launch IN ({}) AND time >= ?2",
+            measured.launches()
+        );
+        self.sum(&query, measured, Timestamp::MIN, key)
+    }
+
+    fn sum(
+        &self,
+        query: &str,
+        measured: &Measured,
+        since: Timestamp,
+        key: Option<&str>,
+    ) -> Result<u64, LedgerError> {
+        let (name, since) = (measured.name(), since.as_millisecond());
+        let sum = self.read(|connection| match key {
+            Some(key) => {
+                connection
+                    .query_row(&format!("{query} AND key = ?3"), params![name, since, key], |row| row.get(0))
+            }
+            None => connection.query_row(query, params![name, since], |row| row.get(0)),
+        });
+        sum.map(|sum: i64| u64::try_from(sum).unwrap_or(0))
+    }
+
+    /// The tokens by which a limit was raised since `since`.
+    pub(super) fn topped_up(&self, top_up: &TopUp, since: Timestamp) -> Result<u64, LedgerError> {
+        let TopUp { scope, key, period } = top_up;
+        let query =
+            "SELECT total(tokens) FROM budgets WHERE scope = ?1 AND key = ?2 AND period = ?3 AND time >= ?4";
+        let columns = params![scope, key, period, since.as_millisecond()];
+        self.read(|connection| connection.query_row(query, columns, |row| row.get(0))).map(whole)
+    }
+
+    /// Raises a limit.
+    pub(super) fn add_top_up(
+        &mut self,
+        top_up: &TopUp,
+        time: Timestamp,
+        tokens: u64,
+        who: &str,
+    ) -> Result<(), LedgerError> {
+        let TopUp { scope, key, period } = top_up;
+        let statement =
+            "INSERT INTO budgets (time, scope, key, period, tokens, who) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let columns = params![time.as_millisecond(), scope, key, period, signed(tokens), who];
+        let added = self.connection.execute(statement, columns);
+        added.map(drop).map_err(|error| LedgerError::new("write", &self.path, error))
     }
 
     fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
@@ -386,6 +495,13 @@ fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
 
 fn unsigned(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
+}
+
+/// Converts a sum of top-ups. SQLite computes it as a floating-point number, so that no sequence of top-ups overflows;
+/// it is exact up to 2^53.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn whole(sum: f64) -> u64 {
+    sum as u64
 }
 
 fn signed(number: u64) -> i64 {

@@ -351,3 +351,121 @@ fn says_what_is_wrong_with_a_database_that_cannot_be_used() {
     assert!(matches!(ledger.ingest(read_only.path()).expect_err("read-only").cause, Cause::ReadOnly(_)));
     assert!(responses(&ledger).is_empty(), "it can still be read");
 }
+
+mod standings {
+    use jiff::Zoned;
+
+    use super::*;
+    use crate::host::budget::{Declared, Limit, Scope, Window};
+    use crate::ledger::Standing;
+
+    fn declared(scope: &str, key: &str, window: Window, tokens: u64) -> Declared {
+        let limit = Limit { key: key.to_owned(), window, tokens };
+        Declared { scope: Scope::parse(scope).expect("scope"), limit, origin: "settings.yml:1".to_owned() }
+    }
+
+    /// A record of 10 tokens, of claude on its provider route or of another host.
+    fn spent(id: u64, time: &str, agent: &str, run: &str, lineage: &str, claude: bool) -> String {
+        let (template, route) = if claude { ("claude", true) } else { ("command", false) };
+        format!(
+            "{{\"agent\":\"{agent}\",\"run\":\"{run}\",\"template\":\"{template}\",\"bottles\":[],\"lineage\":[{lineage}],\
+             \"id\":\"{id:032x}\",\"time\":\"{time}\",\"provider\":\"x\",\"host\":\"h.example\",\"api\":\"messages\",\
+             \"input\":4,\"output\":1,\"cached\":2,\"cache_written\":3,\"interrupted\":false,\"provider_route\":{route}}}\n"
+        )
+    }
+
+    #[test]
+    fn each_scope_and_window_counts_its_own_tokens() {
+        let home = home();
+        for (id, (time, agent, run, lineage, claude)) in [
+            ("2026-01-31T22:59:59Z", "a", "r1", "\"base\",\"dev\"", true),
+            ("2026-01-31T23:00:00Z", "a", "r2", "\"base\",\"dev\"", true),
+            ("2026-02-01T10:00:00Z", "b", "r3", "\"base\"", true),
+            ("2026-02-01T11:00:00Z", "b", "r3", "\"base\"", false),
+            ("2025-12-31T11:00:00Z", "b", "r0", "\"other\"", false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            append(home.path(), &spent(id as u64, time, agent, run, lineage, claude));
+        }
+        let mut ledger = open(home.path());
+        ledger.ingest(home.path()).expect("ingest");
+        // One hour ahead of UTC, so the second record is of February.
+        let now: Zoned = "2026-02-01T12:00:00+01:00[Europe/Berlin]".parse().expect("time");
+        for (scope, key, window, run, expected) in [
+            ("host", "claude", Window::Total, None, 30),
+            ("ceiling", "claude", Window::Month, None, 20),
+            ("host", "claude", Window::Day, None, 20),
+            ("host", "h.example", Window::Total, None, 20),
+            ("host", "codex", Window::Total, None, 0),
+            ("agent:a", "claude", Window::Total, None, 20),
+            ("agent:a", "claude", Window::Month, None, 10),
+            ("agent:b", "claude", Window::Total, None, 10),
+            ("bottle:base", "claude", Window::Total, None, 30),
+            ("bottle:dev", "claude", Window::Total, None, 20),
+            ("bottle:other", "h.example", Window::Total, None, 10),
+            ("bottle:none", "claude", Window::Total, None, 0),
+            ("run:one", "all", Window::Run, Some("r3"), 20),
+            ("run:one", "claude", Window::Run, Some("r3"), 10),
+            ("agent:b", "claude", Window::Run, Some("r3"), 10),
+            ("agent:b", "claude", Window::Run, None, 0),
+        ] {
+            let declared = declared(scope, key, window, 25);
+            let standing = ledger.standing(&declared, run, &now).expect("standing");
+            assert_eq!(standing, Standing { spent: expected, reserved: 0, limit: 25 }, "{declared}");
+            assert_eq!(standing.is_spent(), expected >= 25, "{declared}");
+            assert_eq!(standing.left(), 25_u64.saturating_sub(expected), "{declared}");
+        }
+    }
+
+    #[test]
+    fn top_ups_hold_in_their_window_and_reservations_count() {
+        let home = home();
+        append(home.path(), &spent(1, "2026-02-01T10:00:00Z", "a", "r1", "", true));
+        let mut ledger = open(home.path());
+        ledger.ingest(home.path()).expect("ingest");
+        let now = Zoned::now();
+        let day = declared("host", "claude", Window::Day, 5);
+        ledger.top_up(&day, None, 7, "me").expect("top up");
+        ledger.top_up(&day, None, 1, "me").expect("top up");
+        let limit = |declared: &Declared, run, now: &Zoned| {
+            ledger.standing(declared, run, now).expect("standing").limit
+        };
+        assert_eq!(limit(&day, None, &now), 13);
+        let tomorrow = now.checked_add(jiff::Span::new().days(1)).expect("time");
+        assert_eq!(limit(&day, None, &tomorrow), 5);
+        for other in [
+            declared("host", "claude", Window::Month, 5),
+            declared("host", "codex", Window::Day, 5),
+            declared("ceiling", "claude", Window::Day, 5),
+            declared("agent:a", "claude", Window::Day, 5),
+        ] {
+            assert_eq!(limit(&other, None, &now), 5, "{other}");
+        }
+        // A top-up of a launch is the launch's, whoever declared the limit.
+        let per_run = declared("agent:a", "claude", Window::Run, 5);
+        ledger.top_up(&per_run, Some("r1"), 2, "me").expect("top up");
+        let standing = |run| ledger.standing(&per_run, Some(run), &now).expect("standing");
+        assert_eq!((standing("r1").limit, standing("r2").limit), (7, 5));
+        let reserve =
+            "INSERT INTO reservations (time, launch, key, tokens) SELECT 0, id, 'claude', 6 FROM launches";
+        ledger.connection().execute(reserve, ()).expect("reserve");
+        let total = declared("host", "claude", Window::Total, 17);
+        let standing = ledger.standing(&total, None, &now).expect("standing");
+        assert_eq!((standing, standing.left()), (Standing { spent: 10, reserved: 6, limit: 17 }, 1));
+    }
+
+    #[test]
+    fn a_thousand_huge_top_ups_do_not_overflow() {
+        let home = home();
+        let mut ledger = open(home.path());
+        let day = declared("host", "claude", Window::Total, 1 << 53);
+        for _ in 0..1100 {
+            ledger.top_up(&day, None, 1 << 53, "me").expect("top up");
+        }
+        let standing = ledger.standing(&day, None, &Zoned::now()).expect("standing");
+        assert_eq!(standing.limit, 1101 << 53);
+        assert!(!standing.is_spent());
+    }
+}

@@ -48,6 +48,7 @@
 
 mod asking;
 mod bot_bottle;
+mod budgets;
 mod clock;
 mod clones;
 mod committing;

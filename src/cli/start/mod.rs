@@ -18,6 +18,7 @@ use bottle_contract::names::Name;
 use rand::RngExt as _;
 
 use super::attach::{Client, on_terminal, title};
+use super::budget::require_unspent;
 use super::choice::{manifests, named, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -29,6 +30,7 @@ use super::terminal::{self, Decision};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Origin};
 use crate::cli::completions;
 use crate::cli::own_rules;
+use crate::host::budget::Limit;
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::launch::order::{LaunchOrder, Resumed};
@@ -94,6 +96,9 @@ pub(super) struct LaunchOptions {
     /// Log denied requests, so that `bottle learn` can propose routes for them
     #[arg(long)]
     learn: bool,
+    /// Limit the tokens of this launch: of all providers together, or of one
+    #[arg(long = "budget", value_name = "[PROVIDER=]TOKENS", value_parser = Limit::parse_flag)]
+    budget: Vec<Limit>,
     /// Give the agent this task and run it without a terminal
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
@@ -120,6 +125,7 @@ impl LaunchOptions {
             waits: settings.waits,
             unsupervised: self.no_supervise,
             learn: self.learn,
+            budget: self.budget.clone(),
             ..Flags::default()
         }
     }
@@ -182,6 +188,7 @@ impl Start {
         require_utf8_cwd(host)?;
         require_free_slug(host, &plan)?;
         require_host_keys(&plan)?;
+        require_unspent(host, settings, &plan, output)?;
         let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let home = &host.user_home;
         let view = preflight::View {

@@ -1,0 +1,325 @@
+//! `bottle budget`: shows what is spent of each budget, and raises budgets.
+
+use bottle_contract::names::Name;
+use bottle_contract::route::HostPattern;
+use clap::Subcommand;
+use indicatif::HumanCount;
+use jiff::Zoned;
+
+use super::choice::{manifests, resolved};
+use super::completions;
+use super::error::{CliError, Kind};
+use super::exit;
+use super::json_schema::BudgetLine;
+use super::output::{Output, one_line};
+use super::supervise::user;
+use super::usage::{number, up_to_date};
+use crate::host::budget::{self, ALL, Declared, Limit, Scope, Window, governing};
+use crate::host::{Host, Settings};
+use crate::instance::{State, Store};
+use crate::ledger::{Ledger, Standing};
+use crate::manifest::{Kind as ManifestKind, Place};
+use crate::plan::Plan;
+
+/// Show what is spent of each budget
+///
+/// Budgets are numbers of tokens: `budget` in `settings.yml` and in manifests, and the flag `--budget`. `bottle start`
+/// refuses to start an agent whose budget is spent.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Budget {
+    /// Show the budgets of this agent, and which of them govern it
+    #[arg(long, add = completions::agents())]
+    agent: Option<Name>,
+    /// Use this bottle manifest instead of the agent's default; repeat to merge several, in order
+    #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = completions::bottles())]
+    bottles: Vec<Name>,
+    /// Show the file and line of each budget
+    #[arg(long)]
+    explain: bool,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Raise a budget in its current window
+    Add {
+        /// The budget: host, ceiling, agent:NAME, bottle:NAME or run:SLUG
+        #[arg(value_parser = Scope::parse)]
+        scope: Scope,
+        /// The number of tokens to add
+        #[arg(value_parser = budget::parse_tokens)]
+        tokens: u64,
+        /// The provider, if the scope has budgets of several
+        #[arg(long)]
+        provider: Option<String>,
+        /// The window, if the scope has budgets of several: run, day, month or total
+        #[arg(long, value_parser = window)]
+        window: Option<Window>,
+    },
+}
+
+fn window(text: &str) -> Result<Window, String> {
+    Window::parse(text).ok_or_else(|| "write run, day, month or total".to_owned())
+}
+
+/// A budget with the launch that it counts, if it counts one.
+struct Account {
+    declared: Declared,
+    run: Option<String>,
+    governs: Option<bool>,
+}
+
+impl Account {
+    fn standing(&self, ledger: &Ledger, now: &Zoned) -> Result<Standing, CliError> {
+        Ok(ledger.standing(&self.declared, self.run.as_deref(), now)?)
+    }
+
+    fn line(&self, ledger: &Ledger, now: &Zoned) -> Result<BudgetLine, CliError> {
+        let standing = self.standing(ledger, now)?;
+        let Declared { scope, limit, origin } = &self.declared;
+        Ok(BudgetLine {
+            scope: scope.to_string(),
+            provider: limit.key.clone(),
+            window: limit.window,
+            spent: standing.spent,
+            reserved: standing.reserved,
+            limit: standing.limit,
+            declared: limit.tokens,
+            left: standing.left(),
+            governs: self.governs,
+            origin: origin.clone(),
+        })
+    }
+}
+
+impl Budget {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        match self.what {
+            None => self.show(host, output),
+            Some(What::Add { scope, tokens, provider, window }) => {
+                add(host, output, &Wanted { scope, provider, window }, tokens)
+            }
+        }
+    }
+
+    fn show(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let accounts = match &self.agent {
+            None => all(host, output)?,
+            Some(agent) => of_agent(host, agent.clone(), self.bottles.clone())?,
+        };
+        let ledger = up_to_date(host, output)?;
+        let now = Zoned::now();
+        let lines: Vec<BudgetLine> =
+            accounts.iter().map(|account| account.line(&ledger, &now)).collect::<Result<_, _>>()?;
+        let mut heading = vec!["SCOPE", "PROVIDER", "WINDOW", "SPENT", "RESERVED", "LIMIT", "LEFT"];
+        heading.extend(self.agent.is_some().then_some("GOVERNS"));
+        heading.extend(self.explain.then_some("ORIGIN"));
+        output.print_list(&lines, &heading, 0, |line| {
+            let numbers = [line.spent, line.reserved, line.limit, line.left];
+            let names = [line.scope.clone(), line.provider.clone(), line.window.to_string()];
+            let mut row: Vec<String> = names.into_iter().chain(numbers.map(number)).collect();
+            row.extend(line.governs.map(|governs| if governs { "yes" } else { "no" }.to_owned()));
+            row.extend(self.explain.then(|| one_line(&line.origin)));
+            row
+        })?;
+        if lines.is_empty() {
+            output.note("there is no budget; `bottle help manifests` shows how to write one");
+        }
+        Ok(exit::DONE)
+    }
+}
+
+/// The budgets of all scopes: those of the settings, of your own manifests, and of launches.
+fn all(host: &Host, output: &Output) -> Result<Vec<Account>, CliError> {
+    let mut declared = Settings::load(host)?.budget;
+    let manifests = manifests(host);
+    for kind in [ManifestKind::Agent, ManifestKind::Bottle] {
+        for entry in manifests.list(kind).entries {
+            if let Err(error) = add_manifest(&manifests, kind, &entry.name, &mut declared) {
+                output.warn(format!("{}; its budget is not shown", error.without_hint()));
+            }
+        }
+    }
+    let mut accounts: Vec<Account> =
+        declared.into_iter().map(|declared| Account { declared, run: None, governs: None }).collect();
+    let listed = Store::of(host).list().map_err(|error| CliError::from_error(Kind::Failed, &error))?;
+    for bottle in listed {
+        let (State::Alive(record) | State::Preserved(record)) = bottle.state else { continue };
+        let of_run = record.budget.into_iter().filter(|declared| declared.limit.window == Window::Run);
+        accounts.extend(of_run.map(|declared| Account {
+            declared: Declared { scope: Scope::Run(record.slug.clone()), ..declared },
+            run: record.run.clone(),
+            governs: None,
+        }));
+    }
+    Ok(accounts)
+}
+
+fn add_manifest(
+    manifests: &crate::manifest::Manifests,
+    kind: ManifestKind,
+    name: &Name,
+    declared: &mut Vec<Declared>,
+) -> Result<(), crate::manifest::ManifestError> {
+    let (scope, source, limits) = match kind {
+        ManifestKind::Agent => {
+            // A project's agent has no budget. The user's agent of the same name keeps its own.
+            let Some(agent) = manifests.own_agent(name)? else { return Ok(()) };
+            (Scope::Agent(name.clone()), agent.source, agent.budget)
+        }
+        ManifestKind::Bottle => {
+            let Some(bottle) = manifests.bottle(name)? else { return Ok(()) };
+            (Scope::Bottle(name.clone()), bottle.source, bottle.budget)
+        }
+    };
+    debug_assert_ne!(source.place, Place::Project);
+    declared.extend(limits.into_iter().map(|limit| Declared {
+        scope: scope.clone(),
+        origin: format!("{source}:{}", limit.at.line),
+        limit: limit.value,
+    }));
+    Ok(())
+}
+
+/// The budgets of an agent in its bottles, beginning with the nearest scope.
+fn of_agent(host: &Host, agent: Name, bottles: Vec<Name>) -> Result<Vec<Account>, CliError> {
+    let resolved = resolved(&manifests(host), agent, bottles)?;
+    let mut declared = resolved.manifest.budget;
+    declared.extend(Settings::load(host)?.budget);
+    let governs: Vec<bool> = declared
+        .iter()
+        .map(|one| governing(&declared, &one.limit.key).iter().any(|governing| std::ptr::eq(*governing, one)))
+        .collect();
+    let accounts = declared.into_iter().zip(governs);
+    Ok(accounts.map(|(declared, governs)| Account { declared, run: None, governs: Some(governs) }).collect())
+}
+
+/// The budget that the user wants to raise.
+struct Wanted {
+    scope: Scope,
+    provider: Option<String>,
+    window: Option<Window>,
+}
+
+impl Wanted {
+    fn is(&self, Account { declared, run, .. }: &Account) -> bool {
+        let Limit { key, window, .. } = &declared.limit;
+        declared.scope == self.scope
+            // Only a launch can be given more tokens for one launch.
+            && (*window != Window::Run || run.is_some())
+            && self.provider.as_ref().is_none_or(|provider| provider == key)
+            && self.window.is_none_or(|wanted| wanted == *window)
+    }
+}
+
+fn add(host: &Host, output: &Output, wanted: &Wanted, tokens: u64) -> Result<u8, CliError> {
+    let accounts = all(host, output)?;
+    let found: Vec<&Account> = accounts.iter().filter(|account| wanted.is(account)).collect();
+    let account = match found[..] {
+        [account] => account,
+        [] => {
+            return Err(CliError::usage(format!("there is no such budget of {}", wanted.scope))
+                .about(&wanted.scope)
+                .hint("`bottle budget` shows all; a new one is a line in `settings.yml` or in a manifest"));
+        }
+        _ => {
+            let names: Vec<String> = found
+                .iter()
+                .map(|account| &account.declared.limit)
+                .map(|limit| format!("`--provider {} --window {}`", limit.key, limit.window))
+                .collect();
+            return Err(CliError::usage(format!("{} has several budgets", wanted.scope))
+                .about(&wanted.scope)
+                .hint(format!("add {}", names.join(" or "))));
+        }
+    };
+    let mut ledger = up_to_date(host, output)?;
+    ledger.top_up(&account.declared, account.run.as_deref(), tokens, &user())?;
+    let line = account.line(&ledger, &Zoned::now())?;
+    output.json_or(&line, || {
+        let [limit, left] = [line.limit, line.left].map(HumanCount);
+        output.print(&format!(
+            "{} {} {}: the limit is now {limit} tokens, {left} left",
+            line.scope, line.provider, line.window
+        ))
+    })?;
+    Ok(exit::DONE)
+}
+
+/// Refuses a launch whose governing budget is spent. An unknown budget is refused too.
+pub(super) fn require_unspent(
+    host: &Host,
+    settings: &Settings,
+    plan: &Plan,
+    output: &Output,
+) -> Result<(), CliError> {
+    let declared: Vec<Declared> = plan.budget.iter().chain(&settings.budget).cloned().collect();
+    if declared.is_empty() {
+        return Ok(());
+    }
+    let keys = keys(plan);
+    let governing: Vec<(&str, &Declared)> = keys
+        .iter()
+        .flat_map(|key| governing(&declared, key).into_iter().map(move |one| (key.as_str(), one)))
+        .collect();
+    if governing.iter().any(|(_, one)| one.limit.window == Window::Run) {
+        output.note("a budget of one launch is only counted: this version does not stop a bottle that runs");
+    }
+    if governing.iter().all(|(_, one)| one.limit.window == Window::Run) {
+        // Nothing of a new launch is spent.
+        return Ok(());
+    }
+    let unknown = |error: CliError| CliError {
+        message: format!("cannot find out whether the budget is spent: {}", error.message),
+        ..error
+    };
+    let ledger = up_to_date(host, output).map_err(unknown)?;
+    let now = Zoned::now();
+    for (key, declared) in governing {
+        let standing = ledger.standing(declared, None, &now).map_err(|error| unknown(error.into()))?;
+        if standing.is_spent() {
+            return Err(spent(key, declared, standing));
+        }
+    }
+    Ok(())
+}
+
+fn spent(key: &str, declared: &Declared, standing: Standing) -> CliError {
+    let Declared { scope, limit, origin } = declared;
+    let window = match limit.window {
+        Window::Day => " of today",
+        Window::Month => " of this month",
+        Window::Run | Window::Total => "",
+    };
+    let [spent, most] = [standing.spent, standing.limit].map(HumanCount);
+    CliError::state(format!(
+        "cannot start the bottle: the budget{window} of {scope} for {key} is spent: {spent} of {most} tokens ({origin})"
+    ))
+    .about(scope)
+    .hint(format!(
+        "`bottle budget add {scope} TOKENS --provider {} --window {}` raises it",
+        limit.key, limit.window
+    ))
+}
+
+/// The providers that a bottle can reach: its template, and the hosts of its other routes.
+fn keys(plan: &Plan) -> Vec<String> {
+    let template = plan.identity.template.map(|template| template.to_string());
+    let routes = plan.egress.routes.routes().iter();
+    let mut keys: Vec<String> = routes
+        .filter_map(|route| match (&route.host, route.provider) {
+            (_, true) => template.clone(),
+            (HostPattern::Exact(host), false) => Some(host.clone()),
+            // The budgets of hosts below a wildcard are unknown before a request.
+            (HostPattern::Wildcard(_), false) => None,
+        })
+        .collect();
+    if keys.is_empty() {
+        keys.push(ALL.to_owned());
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}
