@@ -52,7 +52,8 @@ fn write_usage(home: &Path, records: u64) {
     for bottle in 0..BOTTLES {
         let mut text = String::new();
         for number in (bottle..records).step_by(usize::try_from(BOTTLES).expect("small")) {
-            let seconds = 1_769_860_800 + number * 30;
+            // Each bottle has a response every ten seconds.
+            let seconds = 1_769_860_800 + number / BOTTLES * 10;
             let time = Timestamp::from_second(i64::try_from(seconds).expect("time")).expect("time");
             // Ids are random, so they are not in the order of the records.
             let id = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);

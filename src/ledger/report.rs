@@ -41,10 +41,10 @@ impl Ledger {
     /// [`LedgerError`] if the database cannot be read.
     pub fn groups(&self, by: GroupBy, since: Timestamp, zone: &TimeZone) -> Result<Vec<Group>, LedgerError> {
         let mut groups: BTreeMap<String, Totals> = BTreeMap::new();
-        for summed in self.summed(since)? {
+        self.for_each_sum(since, |summed| {
             let totals = summed.totals;
             groups.entry(name(by, summed, zone)).or_default().add(&totals);
-        }
+        })?;
         let mut groups: Vec<Group> =
             groups.into_iter().map(|(name, totals)| Group { name, totals }).collect();
         if by != GroupBy::Day {

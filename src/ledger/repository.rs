@@ -146,7 +146,7 @@ pub(super) struct Mark {
     pub(super) tail: Vec<u8>,
 }
 
-/// Responses with equal values of these columns, summed up.
+/// Responses with equal values of these columns in a quarter of an hour, summed up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Summed {
     /// The start of the quarter of an hour.
@@ -159,9 +159,8 @@ pub(super) struct Summed {
     pub(super) totals: Totals,
 }
 
-/// The length of the periods in which responses are summed up, in milliseconds. The offsets of all time zones are
-/// multiples of it, so each period is in one local day.
-pub(super) const PERIOD: i64 = 15 * 60 * 1000;
+/// The length of the periods in which the table `sums` sums up responses, in milliseconds.
+const PERIOD: i64 = 15 * 60 * 1000;
 
 impl Ledger {
     /// Opens the ledger of a home. Creates it if it does not exist, and migrates it if an older version wrote it.
@@ -220,12 +219,20 @@ impl Ledger {
         Ok(())
     }
 
-    /// Sums up the responses since `since`.
-    pub(super) fn summed(&self, since: Timestamp) -> Result<Vec<Summed>, LedgerError> {
+    /// Calls `each` with the sums of the responses since `since`.
+    pub(super) fn for_each_sum(
+        &self,
+        since: Timestamp,
+        mut each: impl FnMut(Summed),
+    ) -> Result<(), LedgerError> {
+        let since = since.as_millisecond();
+        // The responses of the period in which `since` is are read one by one.
+        let whole_period = -(-since).div_euclid(PERIOD) * PERIOD;
         self.read(|connection| {
             let mut statement = connection.prepare(SUMMED)?;
-            let rows = statement.query_map(params![since.as_millisecond(), PERIOD], |row| {
-                Ok(Summed {
+            let mut rows = statement.query(params![since, whole_period])?;
+            while let Some(row) = rows.next()? {
+                each(Summed {
                     time: time(row, "period")?,
                     slug: row.get("slug")?,
                     agent: row.get("agent")?,
@@ -233,13 +240,14 @@ impl Ledger {
                     host: row.get("host")?,
                     model: row.get("model")?,
                     totals: totals(row)?,
-                })
-            })?;
-            rows.collect()
+                });
+            }
+            Ok(())
         })
     }
 
-    /// The tokens of responses since `since`, of one key or of all.
+    /// The tokens of responses since `since`, of one key or of all. `since` must begin a quarter of an hour, as every
+    /// day in every time zone does.
     pub(super) fn spent(
         &self,
         measured: &Measured,
@@ -247,7 +255,8 @@ impl Ledger {
         since: Timestamp,
     ) -> Result<u64, LedgerError> {
         let query = format!(
-            "SELECT coalesce(sum(total), 0) FROM usage WHERE launch IN ({}) AND time >= ?2",
+            "SELECT coalesce(sum(input + output + cache_read + cache_write), 0) FROM sums
+             WHERE launch IN ({}) AND period >= ?2",
             measured.launches()
         );
         self.sum(&query, measured, since, key)
@@ -316,12 +325,13 @@ SELECT usage.*, slug, run, agent, template, bottles, lineage, 1 AS responses
 FROM usage JOIN launches ON launches.id = usage.launch
 WHERE time >= ?1 ORDER BY time, number";
 
-/// The statement that sums up responses.
+/// The statement that reads sums: those of whole periods, and the responses before the first of these.
 const SUMMED: &str = "
-SELECT time / ?2 * ?2 AS period, slug, agent, key, host, model, count(*) AS responses, sum(input) AS input,
-    sum(output) AS output, sum(cache_read) AS cache_read, sum(cache_write) AS cache_write, sum(estimated) AS estimated
-FROM usage JOIN launches ON launches.id = usage.launch
-WHERE time >= ?1 GROUP BY period, slug, agent, key, host, model ORDER BY period";
+SELECT period, slug, agent, key, host, model, responses, input, output, cache_read, cache_write, estimated
+FROM sums JOIN launches ON launches.id = sums.launch WHERE period >= ?2
+UNION ALL
+SELECT time, slug, agent, key, host, model, 1, input, output, cache_read, cache_write, estimated
+FROM usage JOIN launches ON launches.id = usage.launch WHERE time >= ?1 AND time < ?2";
 
 fn open(path: &Path, timeout: Duration) -> Result<Connection, Cause> {
     // SQLite gives its other files the permissions of this one.

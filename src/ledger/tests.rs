@@ -169,6 +169,9 @@ fn groups_by_the_day_of_the_users_time_zone() {
     assert_eq!(groups(GroupBy::Day, "2026-01-01T00:00:00Z"), [pair("2026-01-31", 1), pair("2026-02-01", 6)]);
     assert_eq!(groups(GroupBy::Model, "2026-01-01T00:00:00Z"), [pair("n", 4), pair("m", 3)]);
     assert_eq!(groups(GroupBy::Bottle, "2026-01-31T18:15:00Z"), [pair("one", 6)]);
+    // A time within a quarter of an hour.
+    assert_eq!(groups(GroupBy::Bottle, "2026-01-31T18:14:59.999Z"), [pair("one", 7)]);
+    assert_eq!(groups(GroupBy::Bottle, "2026-01-31T18:15:00.001Z"), [pair("one", 4)]);
 }
 
 /// A change of the usage file, or an ingestion.
@@ -249,6 +252,9 @@ proptest! {
                     }));
                     let found: Vec<String> = responses(&ledger).into_iter().map(|one| one.id).collect();
                     prop_assert_eq!(found.len(), expected.len());
+                    let groups = ledger.groups(GroupBy::Bottle, Timestamp::UNIX_EPOCH, &TimeZone::UTC).expect("groups");
+                    let summed: u64 = groups.iter().map(|group| group.totals.responses).sum();
+                    prop_assert_eq!(summed, expected.len() as u64, "the sums are those of the records");
                     prop_assert_eq!(&found.into_iter().collect::<BTreeSet<_>>(), &expected);
                 }
             }
