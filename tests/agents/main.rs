@@ -25,6 +25,7 @@ mod codex;
 mod docker;
 mod java;
 mod mini;
+mod moving;
 mod packages;
 mod pi;
 mod pushing;

@@ -256,7 +256,8 @@ impl Scene {
         })
     }
 
-    fn wait(&self, what: &str, reached: impl Fn() -> Result<bool>) -> Result<()> {
+    /// Waits until `reached` returns true.
+    pub(crate) fn wait(&self, what: &str, reached: impl Fn() -> Result<bool>) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         while !reached()? {
             let seen: Vec<String> =

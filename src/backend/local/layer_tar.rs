@@ -123,7 +123,7 @@ impl<'a> LayerTar<'a> {
 
     fn member(&mut self, at: BorrowedFd<'_>, name: &CStr, path: &Path, depth: usize) -> io::Result<()> {
         let named = |error: io::Error| about(path, &error);
-        if name.to_bytes().contains(&b'\n') || name.to_bytes().starts_with(entry::WHITEOUT) {
+        if name.to_bytes().starts_with(entry::WHITEOUT) {
             let why = "an image cannot contain a file of this name";
             return Err(named(io::Error::new(io::ErrorKind::InvalidFilename, why)));
         }

@@ -1,0 +1,98 @@
+//! Moves a bottle of a real agent in an archive: from containers to the Linux backend, and back. Its files and its
+//! conversation arrive.
+
+use anyhow::{Result, ensure};
+
+use super::claude;
+use super::scene::{Scene, engine};
+
+/// Makes files whose facts an archive could lose.
+const ODD_FILES: &str = "mkdir -p /workspace/odd && cd /workspace/odd && echo a > 'a name
+of two lines' && ln 'a name
+of two lines' linked && ln -s ../proof.txt relative && ln -s /nowhere dangling && echo b > set && chmod 6751 set && \
+    truncate -s 5M sparse && mkdir -m 1777 sticky && touch -d '1999-12-31 23:59:58 UTC' old sticky";
+
+/// Lists each file of the bottle: type, mode, owner, time, links, target and content.
+///
+/// The listing leaves out what each start writes, the folders that a conversation changes, and files that the agent
+/// cannot read in a container.
+const LISTING: &str = r"find /workspace /home /etc /usr /opt /var -xdev \
+    ! -path '/etc/hosts' ! -path '/etc/hostname' ! -path '/etc/resolv.conf' ! -path '/etc/machine-id' \
+    ! -path '/etc/mtab' ! -path '/etc/dpkg/dpkg.cfg.d*' ! -path '/etc/localtime' ! -path '/etc/ssl/certs*' ! -path '/etc/passwd*' \
+    ! -path '/etc/group*' ! -path '/home/*/.*' ! -path '/workspace' ! -path '/etc' ! -path '/home/agent' \
+    \( ! -type f -o -perm -o=r \) ! -path '/workspace/proof.txt' \
+    -printf '%y %m %U:%G %Ts %p %l ' \( -type f -printf '%n ' -exec sha256sum -z {} \; -o -printf '\0' \) | \
+    tr '\n\0' '?\n' | sort";
+
+fn listing(scene: &Scene) -> Result<Vec<String>> {
+    let listed = scene.bottle(&["exec", "task", "--", "sh", "-c", LISTING])?.stdout;
+    let mut lines: Vec<String> = listed.lines().map(ToOwned::to_owned).collect();
+    lines.sort();
+    ensure!(lines.len() > 1000, "only {} files: {listed}", lines.len());
+    ensure!(lines.iter().any(|line| line.contains("/workspace/odd/sparse")), "the odd files are missing");
+    Ok(lines)
+}
+
+/// Exports the bottle `task`, removes it, and imports it on another backend. Returns the listing of its files there.
+fn move_to(scene: &Scene, backend: &str) -> Result<Vec<String>> {
+    let archive = scene.home.outside(&format!("to-{backend}.tar"));
+    let archive = archive.display().to_string();
+    scene.bottle(&["export", "task", "-o", &archive])?;
+    if scene.bottle(&["snapshots"])?.stdout.contains("task") {
+        scene.bottle(&["snapshots", "rm", "task", "--all"])?;
+    }
+    scene.bottle(&["discard", "task", "--yes"])?;
+    scene.bottle(&["import", &archive, "--backend", backend, "--label", "task", "--yes"])?;
+    scene.bottle(&["resume", "task", "--detach", "--yes"])?;
+    // Without a task, the headless agent ends at once. The bottle is preserved, so its files can be listed.
+    scene.wait("the preserved bottle", || Ok(scene.bottle(&["list"])?.stdout.contains("preserved")))?;
+    listing(scene)
+}
+
+#[test]
+#[ignore = "builds an image of 650 MB once"]
+fn real_claude_moves_from_docker_to_linux_and_back() -> Result<()> {
+    let test = "claude moves between backends";
+    let Some(place) = engine(test)? else { return Ok(()) };
+    let scene = Scene::of_template(&place, &claude::API_KEY)?;
+    if !scene.home.runs(test, "linux")? {
+        return Ok(());
+    }
+    let begun = scene.start_headless(claude::API_KEY.name)?;
+    assert!(begun.stdout.contains("The scripted task is done."), "{}", begun.stdout);
+    scene.bottle(&["exec", "task", "--", "sh", "-c", ODD_FILES])?;
+    let at_first = listing(&scene)?;
+
+    // A process on the Linux backend sees itself as the owner of every file, and no set-user-ID bits.
+    assert_same(&without_modes_and_owners(&at_first), &without_modes_and_owners(&move_to(&scene, "linux")?));
+    assert_eq!(scene.on_the_engine(), [] as [String; 0]);
+    let second = scene.go_on("Now the second task.")?;
+    assert!(second.stdout.contains("The scripted task is done."), "{}", second.stdout);
+
+    assert_same(&at_first, &move_to(&scene, "docker")?);
+    let third = scene.go_on("And the third.")?;
+    assert!(third.stdout.contains("The scripted task is done."), "{}", third.stdout);
+    scene.assert_key_not_on_disk();
+    Ok(())
+}
+
+/// Leaves out what the Linux backend keeps in a list beside the files.
+fn without_modes_and_owners(listing: &[String]) -> Vec<String> {
+    let without = |line: &String| {
+        let fields: Vec<&str> = line.splitn(4, ' ').collect();
+        [fields[0], fields[3]].join(" ")
+    };
+    let mut lines: Vec<String> = listing.iter().map(without).collect();
+    lines.sort();
+    lines
+}
+
+/// Checks that two listings are equal, and shows only the lines that differ.
+#[track_caller]
+fn assert_same(before: &[String], after: &[String]) {
+    let differing = |these: &[String], those: &[String]| -> Vec<String> {
+        these.iter().filter(|line| those.binary_search(line).is_err()).cloned().collect()
+    };
+    let (gone, new) = (differing(before, after), differing(after, before));
+    assert!(gone.is_empty() && new.is_empty(), "before: {gone:#?}\nafter: {new:#?}");
+}
