@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
+use bottle::backend::apple::roles;
 use bottle::backend::docker::container_roles;
 use bottle::backend::smolvm::machine_entry;
 use bottle::backend::{guest_entry, local};
@@ -26,6 +27,6 @@ pub(crate) fn run() -> Option<ExitCode> {
         "__probe" => bottle::cli::probe_from_inside(),
         #[cfg(feature = "test-parts")]
         "__fake-program" => bottle::backend::fake::programs::run(std::env::args_os().skip(2)),
-        other => return container_roles::run(other),
+        other => return container_roles::run(other).or_else(|| roles::run(other)),
     })
 }

@@ -17,7 +17,7 @@
 //!
 //! `linux`, `local`, `smolvm`, `fake` and `guest_entry` exist only on Linux. `native` is their edge to the other modules.
 
-#[cfg(target_os = "linux")]
+pub mod apple;
 pub(crate) mod command_line;
 pub mod docker;
 mod elf;
@@ -37,10 +37,16 @@ pub mod native;
 pub mod portable_image;
 mod progress;
 pub mod registry;
+#[cfg_attr(
+    target_os = "macos",
+    allow(dead_code, reason = "only backends that exist on Linux make such folders")
+)]
+mod runtime_folder;
 #[cfg(target_os = "linux")]
 pub mod smolvm;
 mod snapshot;
 mod static_program;
+mod unix_connect;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -114,7 +114,9 @@ async fn tmpfs_folders_are_bounded() {
                  [ $i -lt 1000 ] && echo no more files",
             )
             .await;
-        assert_eq!(output, "fits\nfull\nno more files\n", "{}", fixture.name());
+        // `container` cannot limit the number of files, which takes memory only of the virtual machine.
+        let files = if fixture.name() == "apple" { "" } else { "no more files\n" };
+        assert_eq!(output, format!("fits\nfull\n{files}"), "{}", fixture.name());
         bottle.remove().await;
 
         let bottle = fixture.bottle("usual-room").await;

@@ -34,17 +34,19 @@ pub(crate) struct Fixture {
     planned_only: Plan,
     prepared: OnceCell<Prepared>,
     unpacked: Option<Arc<Unpacked>>,
+    loaded: OnceCell<Arc<Loaded>>,
     _folder: tempfile::TempDir,
 }
 
 /// Every backend with each of its transports to the proxy, as the backend's name and the `settings.yml` that selects
 /// the transport.
-const ALL: [(&str, &str); 5] = [
+const ALL: [(&str, &str); 6] = [
     ("fake", ""),
     ("linux", ""),
     ("docker", ""),
     ("docker", "docker: {transport: network}\n"),
     ("smolvm", ""),
+    ("apple", ""),
 ];
 
 /// The environment variable that selects the backends to test, separated by commas. Without it, all are tested.
@@ -112,6 +114,13 @@ impl Fixture {
         let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
         let mut env: BTreeMap<OsString, OsString> =
             env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        if name == "apple" {
+            // The test double of `container` runs the containers on a Docker engine.
+            let path = std::env::var("PATH").unwrap_or_default();
+            env.insert("PATH".into(), format!("{}:{path}", container_programs().display()).into());
+            // It keeps the archives of snapshots there.
+            env.insert("TMPDIR".into(), folder.path().into());
+        }
         if name == "smolvm" {
             // The backend finds its program with the environment.
             env.extend(std::env::vars_os().filter(|(name, _)| ENGINE.iter().any(|known| name == *known)));
@@ -125,8 +134,19 @@ impl Fixture {
             program: Program::bottle().expect("built").path().to_owned(),
         };
         let backend = registry::by_name(&host, name).expect("a backend of that name");
-        let planned_only = plan("planned", name);
-        Self { backend, host, planned_only, prepared: OnceCell::new(), unpacked: None, _folder: folder }
+        let mut planned_only = plan("planned", name);
+        if name == "apple" {
+            planned_only.image = ImageSource::Path(IMAGE.into());
+        }
+        Self {
+            backend,
+            host,
+            planned_only,
+            prepared: OnceCell::new(),
+            unpacked: None,
+            loaded: OnceCell::new(),
+            _folder: folder,
+        }
     }
 
     /// The linux or smolvm backend whose bottles run on a small image, made of this machine's programs.
@@ -151,7 +171,12 @@ impl Fixture {
 
     /// Whether the bottles run on an image and can therefore change their system files.
     pub(crate) fn is_in_image(&self) -> bool {
-        self.unpacked.is_some()
+        self.unpacked.is_some() || self.name() == "apple"
+    }
+
+    /// Whether the bottles run in containers, of which only the first process is a resource.
+    pub(crate) fn is_contained(&self) -> bool {
+        ["docker", "apple"].contains(&self.name())
     }
 
     /// Whether each bottle has a kernel of its own.
@@ -167,10 +192,14 @@ impl Fixture {
 
     /// Whether the backend is usable on this machine. If not, reports the skipped tests.
     async fn is_usable(&self) -> bool {
-        if self.name() == "docker"
+        if ["docker", "apple"].contains(&self.name())
             && let Err(why) = engine::here()
         {
             skip::aloud(self.name(), &why);
+            return false;
+        }
+        if self.name() == "apple" && !rustix::process::geteuid().is_root() {
+            skip::aloud(self.name(), &"the test double of `container` needs root");
             return false;
         }
         let check = self.backend.check().await;
@@ -193,6 +222,10 @@ impl Fixture {
     pub(crate) async fn prepared(&self) -> Result<Prepared, BackendError> {
         if let Some(unpacked) = &self.unpacked {
             return Ok(unpacked.prepared.clone());
+        }
+        if self.name() == "apple" {
+            let loaded = self.loaded.get_or_try_init(|| Loaded::shared(self)).await?;
+            return Ok(loaded.prepared.clone());
         }
         if self.name() != "docker" {
             return Ok(Prepared::default());
@@ -255,8 +288,9 @@ impl Fixture {
         let plan = Plan { image: self.planned_only.image.clone(), ..plan(slug, self.name()) };
         let state = self.host.state().join(slug);
         std::fs::create_dir_all(&state).expect("state");
-        let unpacked = self.unpacked.as_ref().map(|unpacked| &unpacked.prepared);
-        let prepared = self.prepared.get().or(unpacked).cloned().unwrap_or_default();
+        let shared = self.unpacked.as_ref().map(|unpacked| &unpacked.prepared);
+        let shared = shared.or(self.loaded.get().map(|loaded| &loaded.prepared));
+        let prepared = self.prepared.get().or(shared).cloned().unwrap_or_default();
         let progress = ProgressSink::discard();
         Bottle {
             fixture: self,
@@ -268,6 +302,65 @@ impl Fixture {
             progress,
         }
     }
+}
+
+/// The small image in the store of the test double of `container`, loaded one time for all fixtures.
+struct Loaded {
+    prepared: Prepared,
+    /// The fixture with the home for which it was loaded.
+    fixture: Box<Fixture>,
+}
+
+static LOADED: tokio::sync::Mutex<Weak<Loaded>> = tokio::sync::Mutex::const_new(Weak::new());
+
+impl Loaded {
+    /// The image, and the program of pid 1 in the fixture's home.
+    async fn shared(fixture: &Fixture) -> Result<Arc<Self>, BackendError> {
+        let mut shared = LOADED.lock().await;
+        let loaded = match shared.upgrade() {
+            Some(loaded) => loaded,
+            None => {
+                let fixture = Fixture::new("apple", &[]);
+                small_root::make(&fixture.host.home.join(IMAGE)).expect("a small file system");
+                let (plan, none) = (&fixture.planned_only, Default::default());
+                let prepared = fixture.backend.prepare(plan, &none, &ProgressSink::discard()).await?;
+                let loaded = Arc::new(Self { prepared, fixture: Box::new(fixture) });
+                *shared = Arc::downgrade(&loaded);
+                loaded
+            }
+        };
+        let (from, to) =
+            (loaded.fixture.host.home.join("apple/program"), fixture.host.home.join("apple/program"));
+        std::fs::create_dir_all(&to).expect("folder");
+        for file in ["bottle", "build-id"] {
+            let _ = std::fs::hard_link(from.join(file), to.join(file));
+        }
+        Ok(loaded)
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let image = self.prepared.inside.as_ref().map(|inside| inside.image.clone());
+        let _ = engine::docker(&["rmi", "--force", &image.unwrap_or_default()]);
+    }
+}
+
+/// A folder with the programs that the apple backend calls.
+fn container_programs() -> &'static std::path::Path {
+    static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("container-programs");
+        std::fs::create_dir_all(&folder).expect("folder");
+        let double = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/backends/apple/container");
+        for name in ["container", "sw_vers"] {
+            match std::os::unix::fs::symlink(double, folder.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{name}: {error}"),
+                _ => {}
+            }
+        }
+        folder
+    })
 }
 
 impl Unpacked {
@@ -294,7 +387,7 @@ impl Unpacked {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        if self.name() != "docker" {
+        if !["docker", "apple"].contains(&self.name()) {
             return;
         }
         // Snapshots on an engine would remain after this home is removed, so they are removed here.

@@ -44,7 +44,7 @@ async fn finds_unrecorded_resources_by_label() {
         // This bottle has no bundle. A process that was started in advance and waits for its specification is not in a
         // ledger yet.
         let more: Vec<_> = found.iter().filter(|resource| !recorded.contains(resource)).collect();
-        let waits = usize::from(fixture.name() != "docker");
+        let waits = usize::from(!fixture.is_contained());
         assert!(more.len() == waits && more.iter().all(|more| more.kind == "bundle-process"), "{more:?}");
         assert!(found.iter().any(|resource| resource.kind == "guest-process"), "{}", fixture.name());
 

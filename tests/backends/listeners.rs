@@ -5,6 +5,8 @@ use bottle_contract::names::EGRESS_PORT;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
 use bottle_contract::session::{Hello, Role};
 
+use bottle_test_support::engine;
+
 use crate::fixture::{Bottle, every_backend, every_isolating_backend, run};
 
 /// A script that connects to the proxy from the bottle. It prints the error number, or 0.
@@ -58,7 +60,7 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
         assert!(recorded.iter().any(|resource| resource.kind == "bundle-process"), "{}", fixture.name());
         let found = bottle.found().await;
         // A container is one resource, although several processes run in it.
-        let daemons = (fixture.name() != "docker").then_some("egress-process");
+        let daemons = (!fixture.is_contained()).then_some("egress-process");
         for kind in ["bundle-process"].into_iter().chain(daemons) {
             assert!(
                 found.iter().any(|resource| resource.kind == kind),
@@ -84,8 +86,15 @@ async fn the_sidecars_are_unprivileged_and_not_the_agents_user() {
         let answer = proxy_answer(&guest).await;
         assert!(answer.contains("HTTP/1.1"), "{}: {answer}", fixture.name());
 
-        if fixture.name() == "docker" {
-            // Another test checks the users of containers.
+        if fixture.name() == "apple" {
+            let bundle = format!("bottle-{}-bundle-guards", fixture.host.home_hash());
+            let users = engine::docker(&["top", &bundle, "-eo", "pid,uid"]).expect("processes");
+            let users: Vec<&str> =
+                users.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect();
+            assert!(users.len() >= 2 && users.iter().all(|user| *user == "64242"), "{users:?}");
+        }
+        if fixture.is_contained() {
+            // Another test checks the users of containers of docker.
             bottle.remove().await;
             continue;
         }
@@ -130,7 +139,7 @@ async fn the_proxy_accepts_connections_only_while_its_bundle_is_ready() {
         provision(&bottle, &channel).await;
         let runtime = fixture.host.runtime.join(if fixture.is_machine() { ".vm" } else { "" });
         let socket = runtime.join("proxy/proxy").join(EGRESS_PORT.to_string());
-        assert!(socket.exists() || fixture.name() == "docker");
+        assert!(socket.exists() || fixture.is_contained());
         let answer = proxy_answer(&guest).await;
         assert!(answer.contains("HTTP/1.1"), "{} with a bundle: {answer}", fixture.name());
 

@@ -37,6 +37,12 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// How long a killed program may take to end. After that, the runner continues without its exit status.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The size of the buffer for copied output in bytes.
+const COPIED_CHUNK: usize = 256 << 10;
+
+/// The number of buffers that wait to be written.
+const COPIED_CHUNKS: usize = 8;
+
 /// A command-line program of an engine.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
@@ -148,6 +154,54 @@ impl Program {
         })
     }
 
+    /// Runs the program with an empty standard input, and writes its standard output to `out`, of any length. Returns
+    /// when the program ended and its output was written. Kills it after `within`.
+    ///
+    /// # Errors
+    /// [`RunError`]; `Unusable` when `out` cannot be written.
+    pub(crate) async fn copy_output(
+        &self,
+        arguments: &[OsString],
+        within: Duration,
+        out: impl io::Write + Send + 'static,
+    ) -> Result<(), RunError> {
+        let mut child = self.spawn(arguments)?;
+        let stderr = Kept::new(Keep::End);
+        let errors = child.stderr.take().map(|pipe| stderr.read(pipe));
+        let pipe = child.stdout.take();
+        let ended = tokio::time::timeout(within, async {
+            let copied = match pipe {
+                Some(pipe) => copy(pipe, out).await,
+                None => Ok(()),
+            };
+            (copied, child.wait().await)
+        });
+        let Ok((copied, ended)) = ended.await else {
+            kill(&mut child).await;
+            let last_words = stderr.last_words();
+            return Err(RunError::Late { program: self.described(arguments), within, last_words });
+        };
+        let status = ended.map_err(|error| RunError::Unusable(self.name, error))?;
+        if let Some(reader) = errors {
+            let abort = reader.abort_handle();
+            if tokio::time::timeout(DRAIN, reader).await.is_err() {
+                abort.abort();
+            }
+        }
+        // A program whose output could not be written fails too, but not with the cause.
+        copied.map_err(|error| RunError::Unusable(self.name, error))?;
+        if status.success() {
+            return Ok(());
+        }
+        let last_words = stderr.last_words();
+        Err(RunError::Failed {
+            program: self.described(arguments),
+            status,
+            stderr: stderr.take(),
+            last_words,
+        })
+    }
+
     fn spawn(&self, arguments: &[OsString]) -> Result<Child, RunError> {
         let unusable = |error| RunError::Unusable(self.name, error);
         // A child inherits that its parent ignores SIGCHLD, and then cannot wait for its own children. It does not
@@ -191,12 +245,36 @@ impl Program {
 
 impl RunError {
     /// The end of a failed program's standard error.
+    #[cfg_attr(
+        target_os = "macos",
+        allow(dead_code, reason = "only a backend that exists on Linux parses errors")
+    )]
     pub(crate) fn stderr(&self) -> &[u8] {
         match self {
             Self::Failed { stderr, .. } => stderr,
             _ => &[],
         }
     }
+}
+
+/// Writes the output of a program on a blocking thread, because `out` may compress it.
+async fn copy(mut pipe: impl AsyncRead + Unpin, mut out: impl io::Write + Send + 'static) -> io::Result<()> {
+    let (sender, mut receiver) = tokio::sync::mpsc::channel::<Vec<u8>>(COPIED_CHUNKS);
+    let writing = tokio::task::spawn_blocking(move || {
+        while let Some(chunk) = receiver.blocking_recv() {
+            out.write_all(&chunk)?;
+        }
+        out.flush()
+    });
+    let mut buffer = vec![0; COPIED_CHUNK];
+    loop {
+        let count = pipe.read(&mut buffer).await?;
+        if count == 0 || sender.send(buffer[..count].to_vec()).await.is_err() {
+            break;
+        }
+    }
+    drop((sender, pipe));
+    writing.await.map_err(io::Error::other)?
 }
 
 /// Waits until the program ends. `None` if it printed too much.

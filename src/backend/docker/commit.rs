@@ -12,21 +12,21 @@ use super::podman::{Commit, Committer, short_name};
 use super::{listing, names};
 
 /// The repository name of all snapshots.
-pub(super) const SNAPSHOT_REPOSITORY: &str = "bottle-snapshot";
+pub(in crate::backend) const SNAPSHOT_REPOSITORY: &str = "bottle-snapshot";
 /// The snapshot label that contains the hash of `$BOTTLE_HOME`.
-pub(super) const SNAPSHOT_HOME: &str = "bottle.snapshot";
+pub(in crate::backend) const SNAPSHOT_HOME: &str = "bottle.snapshot";
 /// The snapshot label that contains the bottle's slug.
-pub(super) const SNAPSHOT_SLUG: &str = "bottle.snapshot.of";
+pub(in crate::backend) const SNAPSHOT_SLUG: &str = "bottle.snapshot.of";
 /// The snapshot label that contains the time of the snapshot.
-pub(super) const SNAPSHOT_MADE_AT: &str = "bottle.snapshot.made-at";
+pub(in crate::backend) const SNAPSHOT_MADE_AT: &str = "bottle.snapshot.made-at";
 /// The snapshot label that contains the name that the user gave it. Empty if it has none.
-pub(super) const SNAPSHOT_NAME: &str = "bottle.snapshot.name";
+pub(in crate::backend) const SNAPSHOT_NAME: &str = "bottle.snapshot.name";
 /// The snapshot label that contains the reference of its parent. Empty if it has none.
-pub(super) const SNAPSHOT_PARENT: &str = "bottle.snapshot.parent";
+pub(in crate::backend) const SNAPSHOT_PARENT: &str = "bottle.snapshot.parent";
 /// The label, on the image of a preserved container, that contains the hash of `$BOTTLE_HOME`.
-pub(super) const KEPT_HOME: &str = "bottle.kept";
+pub(in crate::backend) const KEPT_HOME: &str = "bottle.kept";
 /// The label, on the image of a preserved container, that contains the bottle's slug.
-pub(super) const KEPT_SLUG: &str = "bottle.kept.of";
+pub(in crate::backend) const KEPT_SLUG: &str = "bottle.kept.of";
 
 /// The labels that identify a bottle's containers and images. A commit copies a container's labels unless the request
 /// overwrites them.

@@ -11,19 +11,19 @@ use bottle_contract::names::Slug;
 use crate::backend::BackendError;
 
 /// The label that contains the home's hash.
-pub(super) const HOME: &str = "bottle.home";
+pub(in crate::backend) const HOME: &str = "bottle.home";
 /// The label that contains the bottle's slug.
-pub(super) const SLUG: &str = "bottle.slug";
+pub(in crate::backend) const SLUG: &str = "bottle.slug";
 /// The label that contains the object's part.
-pub(super) const ROLE: &str = "bottle.role";
+pub(in crate::backend) const ROLE: &str = "bottle.role";
 
 /// The label, on an agent's container, with a hash of the settings that the container cannot change. A launch with the
 /// same settings starts a kept container again.
-pub(super) const WIRING: &str = "bottle.wiring";
+pub(in crate::backend) const WIRING: &str = "bottle.wiring";
 
 /// The part that an object has in its bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Part {
+pub(in crate::backend) enum Part {
     /// The agent's container.
     Agent,
     /// The container of the sidecars.
@@ -55,7 +55,7 @@ impl Part {
     ];
 
     /// The word for the part in names and labels. It contains no dash, so that names are unambiguous.
-    pub(super) fn word(self) -> &'static str {
+    pub(in crate::backend) fn word(self) -> &'static str {
         match self {
             Self::Agent => "agent",
             Self::Bundle => "bundle",
@@ -70,51 +70,55 @@ impl Part {
 }
 
 /// The error for a volume that has the name of a bottle's volume but not the labels.
-pub(super) fn foreign_volume(name: &str) -> BackendError {
+pub(in crate::backend) fn foreign_volume(name: &str) -> BackendError {
     BackendError::failed(format!("the engine has a volume {name} that is not bottle's"))
         .with_hint(format!("`docker volume rm {name}` makes room for it"))
 }
 
 /// The names of one home's objects.
 #[derive(Debug, Clone)]
-pub(super) struct Names {
+pub(in crate::backend) struct Names {
     home: String,
 }
 
 impl Names {
     /// Creates the names for the home with this hash.
-    pub(super) fn new(home_hash: String) -> Self {
+    pub(in crate::backend) fn new(home_hash: String) -> Self {
         Self { home: home_hash }
     }
 
     /// The home's hash.
-    pub(super) fn home(&self) -> &str {
+    pub(in crate::backend) fn home(&self) -> &str {
         &self.home
     }
 
     /// The name of this part. It has at most 63 characters, like a host name.
-    pub(super) fn name(&self, part: Part, slug: &Slug) -> String {
+    pub(in crate::backend) fn name(&self, part: Part, slug: &Slug) -> String {
         format!("bottle-{}-{}-{slug}", self.home, part.word())
     }
 
     /// The labels of this part.
-    pub(super) fn labels(&self, part: Part, slug: &Slug) -> HashMap<String, String> {
+    pub(in crate::backend) fn labels(&self, part: Part, slug: &Slug) -> HashMap<String, String> {
         let labels = [(HOME, self.home.as_str()), (SLUG, slug.as_str()), (ROLE, part.word())];
         labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 
     /// The home's hash and the slug, with which the bottle's processes are labelled.
-    pub(super) fn arguments(&self, slug: &Slug) -> [String; 2] {
+    pub(in crate::backend) fn arguments(&self, slug: &Slug) -> [String; 2] {
         [self.home.clone(), slug.to_string()]
     }
 
     /// The filter, for a list request, that selects the containers, networks and volumes of this `$BOTTLE_HOME`.
-    pub(super) fn filter(&self) -> HashMap<String, Vec<String>> {
+    pub(in crate::backend) fn filter(&self) -> HashMap<String, Vec<String>> {
         HashMap::from([("label".to_owned(), vec![format!("{HOME}={}", self.home)])])
     }
 
     /// The part and the slug of an object with this name and these labels. `None` unless name and labels match.
-    pub(super) fn owned(&self, name: &str, labels: &HashMap<String, String>) -> Option<(Part, Slug)> {
+    pub(in crate::backend) fn owned(
+        &self,
+        name: &str,
+        labels: &HashMap<String, String>,
+    ) -> Option<(Part, Slug)> {
         let slug: Slug = labels.get(SLUG)?.parse().ok()?;
         let part = Part::ALL.into_iter().find(|part| labels.get(ROLE).is_some_and(|r| r == part.word()))?;
         let named = match part {

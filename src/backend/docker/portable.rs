@@ -111,7 +111,10 @@ async fn save(engine: &Engine, image: &str, file: &Path) -> Result<(), EngineErr
 }
 
 /// Adds the layers of a saved image. Those that are not layers of the base image are the bottle's own. Blocks.
-fn add_layers(
+///
+/// # Errors
+/// [`BadImage`] when the image is damaged.
+pub(in crate::backend) fn add_layers(
     file: &Path,
     base: &[String],
     mut layers: LayerStore,

@@ -33,7 +33,7 @@ mod landlock;
 mod mounts;
 mod network;
 mod prefix;
-mod privileges;
+pub(in crate::backend) mod privileges;
 pub mod program;
 mod root;
 pub(super) mod seccomp;

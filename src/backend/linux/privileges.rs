@@ -51,14 +51,23 @@ pub(super) fn limit(processes: u64) -> io::Result<()> {
 pub(super) fn drop_all() -> io::Result<()> {
     set_no_new_privs(true)?;
     clear_ambient_capability_set()?;
+    clear_bounding_set()?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
+/// Prevents this process and its children from ever regaining a capability that they do not have.
+///
+/// # Errors
+/// The system's error, such as EPERM without `CAP_SETPCAP`.
+pub(in crate::backend) fn clear_bounding_set() -> io::Result<()> {
     for number in 0..=CAPABILITIES_MAX {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
             Err(rustix::io::Errno::INVAL) => break,
             removed => removed?,
         }
     }
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }

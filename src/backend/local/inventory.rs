@@ -8,8 +8,8 @@ use bottle_contract::names::Slug;
 use super::cgroups;
 use super::labels::{self, Role};
 use super::layer_snapshots::{self, LEFTOVER};
-use super::runtime_folder::{self, RUNTIME_FOLDER, RuntimeFolder};
 use super::{Scope, copy, layers};
+use crate::backend::runtime_folder::{self, RUNTIME_FOLDER, RuntimeFolder};
 use crate::backend::{BackendError, LAYERS, Resource};
 use crate::host::process::ProcessId;
 

@@ -27,7 +27,8 @@ use serde::{Deserialize, Serialize};
 use super::copy::stamps::{self, Stamps};
 use super::copy::{Copier, Outcome};
 use super::layers::Kind;
-use super::{Scope, layers, runtime_folder};
+use super::{Scope, layers};
+use crate::backend::runtime_folder;
 use crate::backend::{BackendError, Frozen, NewSnapshot, ProgressSink, Snapshot};
 
 /// The [`crate::backend::Resource::kind`] of a folder that an interrupted freeze, restore or removal left.

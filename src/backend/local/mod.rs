@@ -3,7 +3,6 @@
 //!
 //! ```text
 //!   labels           argv of every role: `bottle __guest <home> <slug>`; `enumerate` searches for them
-//!   runtime_folder   the bottle's private runtime folder with its sockets
 //!   layers           the bottle's writable folders
 //!   layer_snapshots  snapshots of the layers and their restore ([`copy`] copies a hostile tree while it changes)
 //!   layer_tar        writes stored layers as a layer of an image · image_tree: unpacks the layers of an image
@@ -12,7 +11,6 @@
 //!   spawn_ipc        sends a specification to a new process and receives its reports, through its standard input
 //!   roles            starts `__guest` and `__bundle`, follows their setup, records their processes
 //!   bundle           starts `__bundle`
-//!   connect          opens the two byte streams
 //!   phases           the backend methods that need only the modules above
 //!   inventory        finds and removes resources by label
 //! ```
@@ -20,7 +18,6 @@
 
 pub mod bundle;
 pub(crate) mod cgroups;
-pub(crate) mod connect;
 mod copy;
 pub(crate) mod failure;
 pub(crate) mod image_tree;
@@ -33,7 +30,6 @@ mod nofollow;
 mod phases;
 pub(crate) mod portable;
 pub(crate) mod roles;
-pub(crate) mod runtime_folder;
 pub(crate) mod spawn_ipc;
 
 use std::path::{Path, PathBuf};
@@ -43,7 +39,7 @@ use bottle_contract::names::Slug;
 pub(crate) use self::copy::tree_into;
 use self::labels::Role;
 use self::layers::Layers;
-use self::runtime_folder::RuntimeFolder;
+use crate::backend::runtime_folder::RuntimeFolder;
 use crate::host::Host;
 
 /// Distinguishes the bottles of one backend in one home from everything else on the machine.

@@ -7,8 +7,9 @@ use jiff::Timestamp;
 
 use super::inventory::{self, text};
 use super::layers::{Kind, Layers};
-use super::runtime_folder::RUNTIME_FOLDER;
-use super::{Scope, connect, roles};
+use super::{Scope, roles};
+use crate::backend::runtime_folder::RUNTIME_FOLDER;
+use crate::backend::unix_connect;
 use crate::backend::{
     BackendError, ByteStream, KeptFiles, LAYERS, Launch, Origin, ProgressSink, Resource, run_blocking,
 };
@@ -65,13 +66,15 @@ impl Scope {
     /// Connects to pid 1.
     pub(crate) async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
         // The socket was bound before the guest started, so it exists.
-        connect::connect(&self.runtime_folder(slug).guest_socket(), &format!("the guest of {slug}")).await
+        unix_connect::connect(&self.runtime_folder(slug).guest_socket(), &format!("the guest of {slug}"))
+            .await
     }
 
     /// Connects to the bundle.
     pub(crate) async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
         // The start of the bundle returns only after the bundle listens.
-        connect::connect(&self.runtime_folder(slug).bundle_socket(), &format!("the bundle of {slug}")).await
+        unix_connect::connect(&self.runtime_folder(slug).bundle_socket(), &format!("the bundle of {slug}"))
+            .await
     }
 
     /// Implements [`crate::backend::Lifecycle::enumerate`].

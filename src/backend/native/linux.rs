@@ -1,6 +1,7 @@
 //! The native backend of Linux.
 
 use crate::backend::Backend;
+use crate::backend::apple::AppleBackend;
 use crate::backend::linux::{LinuxBackend, program};
 use crate::backend::smolvm::SmolvmBackend;
 use crate::host::Host;
@@ -12,7 +13,7 @@ pub(crate) fn preferred(host: &Host) -> Vec<Box<dyn Backend>> {
 
 /// The backends that are used if no container engine can be, or if the user names them.
 pub(crate) fn after_engine(host: &Host) -> Vec<Box<dyn Backend>> {
-    vec![Box::new(SmolvmBackend::new(host))]
+    vec![Box::new(SmolvmBackend::new(host)), Box::new(AppleBackend::new(host))]
 }
 
 /// The backends that only test builds contain.

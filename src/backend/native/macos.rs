@@ -1,6 +1,7 @@
-//! macOS has no native backend.
+//! macOS has no native backend beside `apple`.
 
 use crate::backend::Backend;
+use crate::backend::apple::AppleBackend;
 use crate::host::Host;
 
 /// No backend is preferred to a container engine.
@@ -8,9 +9,10 @@ pub(crate) fn preferred(_: &Host) -> Vec<Box<dyn Backend>> {
     Vec::new()
 }
 
-/// No further backend exists.
-pub(crate) fn after_engine(_: &Host) -> Vec<Box<dyn Backend>> {
-    Vec::new()
+/// The backend that is used if no container engine can be, or if the user names it. It is not preferred as long as no
+/// Mac has run it.
+pub(crate) fn after_engine(host: &Host) -> Vec<Box<dyn Backend>> {
+    vec![Box::new(AppleBackend::new(host))]
 }
 
 /// No backend exists only for tests, because the fake one is made of Linux processes.

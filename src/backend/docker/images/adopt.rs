@@ -122,20 +122,27 @@ fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<
 }
 
 /// The parameters of [`additions`] besides the account.
-struct Additions {
+pub(in crate::backend) struct Additions {
     /// Whether the account already owns its home.
-    owned: bool,
+    pub(in crate::backend) owned: bool,
     /// The paths of certificate bundles whose parent folder exists in the image. They become links to the bottle's
     /// bundle.
-    roots: Vec<&'static str>,
+    pub(in crate::backend) roots: Vec<&'static str>,
     /// The folders that become the account's.
-    writable: Vec<Folder>,
+    pub(in crate::backend) writable: Vec<Folder>,
 }
 
 /// Builds the archive of the files to add to the image: the user, its group, the home if it is missing, a workspace,
 /// links to files that each launch provides, and the new owner of existing folders. The archive is the same for every
 /// bottle.
-fn additions(users: &Users<'_>, account: &Account, more: Additions) -> io::Result<Bytes> {
+///
+/// # Errors
+/// When a path is too long for an archive.
+pub(in crate::backend) fn additions(
+    users: &Users<'_>,
+    account: &Account,
+    more: Additions,
+) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(Vec::new());
     recipe::append(&mut archive, "etc/passwd", 0o644, users.passwd_with(account).as_bytes())?;
     if let Some(group) = users.group_with(account) {
@@ -163,7 +170,7 @@ fn additions(users: &Users<'_>, account: &Account, more: Additions) -> io::Resul
 }
 
 fn link<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, target: &str) -> io::Result<()> {
-    let mut header = tar::Header::new_gnu();
+    let mut header = recipe::root_header();
     header.set_entry_type(tar::EntryType::Symlink);
     header.set_mode(0o777);
     header.set_size(0);

@@ -8,7 +8,7 @@ use crate::backend::image::account::{ACCOUNT_LABEL, Account};
 use crate::backend::image::config::Config;
 
 /// The label that lists the image's instructions that have no effect in a bottle.
-pub(in crate::backend::docker) const LEFT_OUT_LABEL: &str = "bottle.left-out";
+pub(in crate::backend) const LEFT_OUT_LABEL: &str = "bottle.left-out";
 
 /// The label of an image that is built from the user's Dockerfile: the ids of its base images by their references, as
 /// JSON.

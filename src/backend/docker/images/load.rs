@@ -122,7 +122,10 @@ fn copy(path: &Path, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Archives a folder with the owners and modes of its files. Does not follow links.
-fn pack(folder: &Path, out: &mut dyn Write) -> io::Result<()> {
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub(in crate::backend) fn pack(folder: &Path, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);
     archive.append_dir_all(".", folder)?;

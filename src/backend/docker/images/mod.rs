@@ -14,7 +14,7 @@
 //! in different homes each build a complete image. [`Images::sweep`] finds the leftovers of a killed start. The only
 //! programs of an image that run here are the steps of a Dockerfile, in the engine's builder.
 
-mod adopt;
+pub(in crate::backend) mod adopt;
 mod base;
 mod build;
 mod buildkit;
@@ -23,7 +23,7 @@ mod dockerfile;
 mod dockerfile_diff;
 mod ignored;
 mod image_facts;
-mod load;
+pub(in crate::backend) mod load;
 mod logins;
 mod output;
 mod owner_label;
@@ -36,7 +36,7 @@ mod sources;
 mod unused;
 mod upload;
 mod volume;
-pub(super) mod writable;
+pub(in crate::backend) mod writable;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -54,7 +54,7 @@ use tokio::sync::OnceCell;
 use self::adopt::Ready;
 use self::build::BuildRequest;
 use self::image_facts::Facts;
-pub(super) use self::image_facts::LEFT_OUT_LABEL;
+pub(in crate::backend) use self::image_facts::LEFT_OUT_LABEL;
 use self::recipe::Recipe;
 use self::recipes::{BUILD_HINT, SIDECARS_NAME};
 use self::sources::OwnDockerfile;

@@ -66,6 +66,15 @@ impl Recipe {
     }
 }
 
+/// The header of an entry that root owns, without a time stamp. A reader may refuse a header with empty numbers.
+pub(super) fn root_header() -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
+}
+
 /// Adds a file that root owns and that has no time stamp, so that equal content results in equal archives.
 pub(super) fn append<W: Write>(
     archive: &mut tar::Builder<W>,
@@ -73,7 +82,7 @@ pub(super) fn append<W: Write>(
     mode: u32,
     bytes: &[u8],
 ) -> io::Result<()> {
-    let mut header = tar::Header::new_gnu();
+    let mut header = root_header();
     header.set_mode(mode);
     header.set_size(bytes.len() as u64);
     archive.append_data(&mut header, path, bytes)

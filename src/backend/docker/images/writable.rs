@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::is_missing;
 
 /// The folders whose subfolders become the agent's.
-pub(super) const ROOTS: [&str; 2] = ["/usr/local", "/opt"];
+pub(in crate::backend) const ROOTS: [&str; 2] = ["/usr/local", "/opt"];
 /// The maximum number of folders below one of [`ROOTS`] that become the agent's. The other ones stay root's.
 const FOLDERS_MAX: usize = 50_000;
 /// The number of chunks of the engine's answer that are buffered.
@@ -22,13 +22,13 @@ const CHUNKS: usize = 8;
 
 /// A folder of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Folder {
+pub(in crate::backend) struct Folder {
     /// The absolute path.
-    pub(super) path: PathBuf,
+    pub(in crate::backend) path: PathBuf,
     /// The permission bits.
-    pub(super) mode: u32,
+    pub(in crate::backend) mode: u32,
     /// The time of the last change, in seconds since 1970.
-    pub(super) modified: u64,
+    pub(in crate::backend) modified: u64,
 }
 
 /// Lists `root` and the folders below it that root owns. A missing `root` counts as an empty folder. Empty if `root` is
@@ -97,7 +97,7 @@ pub(in crate::backend::docker) fn owned_folders(paths: &[&str], (uid, gid): (u32
 }
 
 /// Adds a folder with this owner to an archive for the root of a container.
-pub(super) fn append_folder<W: io::Write>(
+pub(in crate::backend) fn append_folder<W: io::Write>(
     archive: &mut tar::Builder<W>,
     folder: &Folder,
     (uid, gid): (u32, u32),

@@ -1,0 +1,73 @@
+//! The paths in a bottle's containers, and the command lines of this program in them. `roles` runs them.
+//!
+//! Every user of the machine can read a container's configuration. A command line therefore contains only how the
+//! processes are connected; all other data is sent over the channels.
+
+use serde::{Deserialize, Serialize};
+
+/// The first argument of pid 1 in the agent's container.
+pub(super) const GUEST_FLAG: &str = "__apple-guest";
+
+/// The first argument of pid 1 in the bundle's container.
+pub(super) const BUNDLE_FLAG: &str = "__apple-bundle";
+
+/// The first argument of the process that archives the files of the agent's container.
+pub(super) const ARCHIVE_FLAG: &str = "__apple-archive";
+
+/// The word with which a line of pid 1's output begins when its sockets accept connections. A relay of `container` can
+/// end for good after a failed connection, so that nothing connects before. The rest of the line differs at each start.
+pub(super) const READY: &str = "bottle-is-ready";
+
+/// The mount point of the folder with the `bottle` program.
+pub(super) const PROGRAM_DIR: &str = "/.bottle/bin";
+
+/// The path of the `bottle` program in the agent's container.
+pub(super) const PROGRAM: &str = "/.bottle/bin/bottle";
+
+/// The path of the `bottle` program in the sidecars' image.
+pub(super) const SIDECARS_PROGRAM: &str = "/usr/local/bin/bottle";
+
+/// The folder of the proxy's sockets, each named after its port.
+pub(super) const PROXY: &str = "/.bottle/proxy";
+
+/// The socket on which the guest listens. Only root may enter its folder, so that no process of the agent can connect.
+pub(super) const GUEST_SOCKET: &str = "/.bottle/guest/socket";
+
+/// The socket on which the bundle listens.
+pub(super) const BUNDLE_SOCKET: &str = "/.bottle/bundle/socket";
+
+/// The folders of everything that the backend puts into a container. Every image contains them, and snapshots exclude
+/// them. Sockets that a container publishes must be on its root file system.
+pub(super) const FOLDERS: [&str; 5] =
+    ["/.bottle", "/.bottle/bin", "/.bottle/proxy", "/.bottle/guest", "/.bottle/bundle"];
+
+/// The mount point of the volume with the sidecars' files.
+pub(super) const STATE: &str = "/var/lib/bottle";
+
+/// The folder of the sidecars' buffered bodies and of the usage records that no keeper has received.
+pub(super) const LOGS: &str = "/var/lib/bottle/logs";
+
+/// The git gate's folder, with its mirrors.
+pub(super) const GATE: &str = "/var/lib/bottle/git-gate";
+
+/// The argument of pid 1 in the agent's container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct GuestSpec {
+    /// The agent's user id. Never 0.
+    pub(super) uid: u32,
+    /// The agent's group id.
+    pub(super) gid: u32,
+    /// Whether the guest forwards the proxy's ports.
+    pub(super) proxy: bool,
+    /// The memory in bytes at which the guest stops the bottle, before the machine's kernel kills processes.
+    pub(super) memory: u64,
+    /// Whether the manifest sets this limit.
+    pub(super) memory_asked: bool,
+}
+
+/// Encodes the specification as the one argument of a role.
+pub(super) fn to_argument<S: Serialize>(spec: &S) -> String {
+    // The encoding never fails for these types, because their map keys are strings.
+    serde_json::to_string(spec).unwrap_or_default()
+}
