@@ -280,7 +280,8 @@ async fn copy(mut pipe: impl AsyncRead + Unpin, mut out: impl io::Write + Send +
 /// Waits until the program ends. `None` if it printed too much.
 async fn wait(child: &mut Child, stdout: &Kept) -> io::Result<Option<ExitStatus>> {
     tokio::select! {
-        status = child.wait() => status.map(Some),
+        // A program that printed too much can end by itself, because nobody reads its output any more.
+        status = child.wait() => status.map(|status| (!stdout.overflowed()).then_some(status)),
         () = stdout.overflows.notified() => Ok(None),
     }
 }
@@ -336,6 +337,12 @@ impl Kept {
                 }
             }
         })
+    }
+
+    /// Whether the stream was longer than a beginning may be.
+    fn overflowed(&self) -> bool {
+        let length = self.bytes.lock().unwrap_or_else(PoisonError::into_inner).len();
+        matches!(self.keep, Keep::Beginning) && length > OUTPUT_MAX
     }
 
     fn take(&self) -> Vec<u8> {
