@@ -50,8 +50,8 @@ fn move_to(scene: &Scene, backend: &str) -> Result<Vec<String>> {
 }
 
 #[test]
-#[ignore = "builds an image of 650 MB once"]
-fn real_claude_moves_from_docker_to_linux_and_back() -> Result<()> {
+#[ignore = "takes two minutes; `.ci/run apple` runs it"]
+fn claude_moves_from_docker_to_linux_and_back() -> Result<()> {
     let test = "claude moves between backends";
     let Some(place) = engine(test)? else { return Ok(()) };
     let scene = Scene::of_template(&place, &claude::API_KEY)?;
