@@ -87,7 +87,7 @@ impl Images {
         run_blocking(find).await?
     }
 
-    /// Previews [`Images::prepare`].
+    /// Previews [`crate::backend::Images::prepare`].
     ///
     /// # Errors
     /// [`BackendError`] when the image cannot be used, as far as this can be detected without making it.
