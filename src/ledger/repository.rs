@@ -192,7 +192,7 @@ impl Ledger {
         &self.connection
     }
 
-    /// Begins to write. Another process that writes is waited for.
+    /// Begins to write. Waits while another process writes.
     pub(super) fn begin(&mut self) -> Result<Batch<'_>, LedgerError> {
         let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         match begun {
