@@ -218,6 +218,8 @@ impl Opened {
             | GuestRequest::Attach(_)
             | GuestRequest::Logs(_)
             | GuestRequest::Probe(_)
+            | GuestRequest::Pause
+            | GuestRequest::Continue
             | GuestRequest::Stop(_) => false,
         }
     }

@@ -95,6 +95,23 @@ impl Children {
         }
     }
 
+    /// Pauses all processes of the bottle except the guest, or continues them.
+    pub(crate) fn pause_all(&self, pause: bool) {
+        let signal = if pause { nix::sys::signal::SIGSTOP } else { nix::sys::signal::SIGCONT };
+        if std::process::id() == 1 {
+            let everything = nix::unistd::Pid::from_raw(-1);
+            // The error is that there is no process.
+            let _ = nix::sys::signal::kill(everything, signal);
+            return;
+        }
+        // A process that is stopped forks no more, so a second round reaches the processes that were just started.
+        for _ in 0..2 {
+            for pid in descendants(std::process::id()) {
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+            }
+        }
+    }
+
     /// Kills all processes of the bottle except the guest, and waits for their exit. Gives up after a second,
     /// because the remaining processes are then stuck in the kernel.
     pub(crate) async fn kill_all(&self) {
@@ -128,12 +145,31 @@ fn kill_round() -> usize {
 
 fn own_children() -> Vec<Pid> {
     let own = std::process::id();
+    let children = with_parents().into_iter().filter(|(_, parent)| *parent == own);
+    children.filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
+}
+
+/// All processes below `root`, parents before their children.
+fn descendants(root: u32) -> Vec<i32> {
+    let all = with_parents();
+    let mut found = Vec::new();
+    let mut next = vec![root];
+    while let Some(parent) = next.pop() {
+        for (pid, _) in all.iter().filter(|(_, of)| *of == parent) {
+            found.push(*pid);
+            next.extend(u32::try_from(*pid));
+        }
+    }
+    found
+}
+
+/// All processes of the pid namespace, each with its parent.
+fn with_parents() -> Vec<(i32, u32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries
         .filter_map(Result::ok)
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| parent_of(*pid) == Some(own))
-        .filter_map(Pid::from_raw)
+        .filter_map(|pid| Some((pid, parent_of(pid)?)))
         .collect()
 }
 

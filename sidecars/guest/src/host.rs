@@ -148,6 +148,14 @@ async fn handle(guest: Arc<Guest>, request: Request) {
             finish(&stream, ended).await;
             guest.finish();
         }
+        GuestRequest::Pause => {
+            guest.children.pause_all(true);
+            answer(&stream, &GuestEvent::Done).await;
+        }
+        GuestRequest::Continue => {
+            guest.children.pause_all(false);
+            answer(&stream, &GuestEvent::Done).await;
+        }
         GuestRequest::Status => {
             let (agent, troubles, overrun) = (guest.agent.state(), guest.problems(), guest.overrun());
             answer(&stream, &GuestEvent::Status { agent, troubles, overrun }).await;

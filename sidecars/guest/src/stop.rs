@@ -19,6 +19,8 @@ const LAST_OUTPUT: Duration = Duration::from_millis(500);
 /// when a process is stuck in the kernel for more than a second.
 pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     guest.agent.expect_no_client();
+    // A paused process does not act on SIGTERM.
+    guest.children.pause_all(false);
     if let Some((_, mut exit)) = guest.agent.process() {
         guest.agent.signal(guest, Signal::TERM);
         if tokio::time::timeout(grace, exit.ended()).await.is_err() {

@@ -49,6 +49,10 @@ pub enum GuestRequest {
     /// Sends SIGTERM to the agent, and SIGKILL after `grace_ms`. Then returns `Done`, or with `work_since`
     /// [`GuestEvent::Changed`], and pid 1 exits.
     Stop(Stop),
+    /// Pauses all processes of the bottle except pid 1, with SIGSTOP. Processes that start later run. Returns `Done`.
+    Pause,
+    /// Continues the processes of a paused bottle, with SIGCONT. Returns `Done`, also if the bottle is not paused.
+    Continue,
     /// Asks for the agent's state. Returns [`GuestEvent::Status`].
     Status,
     /// Asks for the time of the clocks from which files in the bottle get their timestamps. Files that were
