@@ -1,5 +1,6 @@
 //! Claims, reads, lists and writes the bottles' folders in `$BOTTLE_HOME/state`.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -147,6 +148,21 @@ impl Store {
             .collect();
         listed.sort_by(|a, b| a.slug.cmp(&b.slug));
         Ok(listed)
+    }
+
+    /// The ids of all launches that may still run. `None` if that is unknown.
+    #[must_use]
+    pub fn live_runs(&self) -> Option<HashSet<String>> {
+        let mut runs = HashSet::new();
+        for Listed { state, .. } in self.list().ok()? {
+            match state {
+                // A bottle whose keeper was killed may run on.
+                State::Alive(record) | State::Dead(record) => runs.extend(record.run),
+                State::Preserved(_) => {}
+                State::Newer(_) | State::Damaged(_) => return None,
+            }
+        }
+        Some(runs)
     }
 
     /// The state of one bottle. `None` if it has no folder.
@@ -636,6 +652,7 @@ mod tests {
             learn: false,
             services: Vec::new(),
             locked: None,
+            budget_hold: None,
             agent_exit: None,
             lost: false,
             sandbox: None,

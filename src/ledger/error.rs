@@ -70,6 +70,11 @@ impl LedgerError {
         Self { verb, path: path.to_owned(), cause: cause.into() }
     }
 
+    /// The database could not be used, for a cause outside of it.
+    pub(crate) fn failed(path: &Path, cause: std::io::Error) -> Self {
+        Self::new("use", path, cause)
+    }
+
     /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> String {

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use bottle_contract::names::Slug;
-use bottle_contract::usage::{Api, Source, Tokens, Usage};
+use bottle_contract::usage::{Api, Counts, Source, Usage};
 use sha2::{Digest, Sha256};
 
 use super::error::LedgerError;
@@ -27,9 +27,6 @@ const BATCH_BYTES: u64 = 8 << 20;
 /// The maximum number of bytes before a position that are compared. It is longer than a usual line, whose id makes it
 /// unique.
 const TAIL: u64 = 4096;
-
-/// The largest number of tokens of one kind that a response can have. The proxy has the same limit.
-const MAX_TOKENS: u64 = 1_000_000_000;
 
 /// What an ingestion did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,9 +48,21 @@ impl Ledger {
         let slugs =
             usage::slugs(home).map_err(|error| LedgerError::new("read", &home.join("usage"), error))?;
         for slug in slugs {
-            let path = usage::path(home, &slug);
-            while self.ingest_batch(&path, &slug, &mut ingested)? {}
+            let Ingested { added, skipped } = self.ingest_bottle(home, &slug)?;
+            ingested.added += added;
+            ingested.skipped += skipped;
         }
+        Ok(ingested)
+    }
+
+    /// Ingests the usage file of one bottle.
+    ///
+    /// # Errors
+    /// As [`Ledger::ingest`].
+    pub fn ingest_bottle(&mut self, home: &Path, slug: &Slug) -> Result<Ingested, LedgerError> {
+        let mut ingested = Ingested::default();
+        let path = usage::path(home, slug);
+        while self.ingest_batch(&path, slug, &mut ingested)? {}
         Ok(ingested)
     }
 
@@ -166,17 +175,9 @@ fn name(api: Api) -> &'static str {
     }
 }
 
-/// Makes the counts of the APIs comparable, and limits them. Counts that contradict each other count as estimated.
+/// The counts in the form of the ledger. Those of an interrupted or doubtful response count as estimated.
 fn normalized(usage: &Usage) -> Totals {
-    let Tokens { input, output, cached, cache_written } = usage.tokens;
-    let all = [input, output, cached, cache_written].map(Option::unwrap_or_default);
-    let [input, output, cache_read, cache_write] = all.map(|count| count.min(MAX_TOKENS));
-    let cache = cache_read + cache_write;
-    let (uncached, contradicts) = match usage.api {
-        Api::Messages => (input, false),
-        Api::ChatCompletions | Api::Responses => (input.saturating_sub(cache), cache > input),
-    };
-    let implausible = all.iter().any(|count| *count > MAX_TOKENS);
-    let estimated = usage.estimated || usage.interrupted || contradicts || implausible;
-    Totals { responses: 1, input: uncached, output, cache_read, cache_write, estimated: estimated.into() }
+    let Counts { input, output, cache_read, cache_write, doubtful } = usage.tokens.counts(usage.api);
+    let estimated = usage.estimated || usage.interrupted || doubtful;
+    Totals { responses: 1, input, output, cache_read, cache_write, estimated: estimated.into() }
 }

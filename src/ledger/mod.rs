@@ -2,18 +2,23 @@
 //!
 //! ```text
 //! proxy ─► keeper ─► usage/<slug>.jsonl ─► ingest ─► bottle.db ─► report
-//!          (adds what only the host knows)  (by id)
+//!   ▲      (adds what only the host knows)  (by id)    ▲    │
+//!   └─ lease ─────── keeper ◄──────────────────────────┴────┘
 //! ```
-//! Only host processes open the database; keepers and sidecars never do. The usage files are the source: a record is on
+//! Only host processes open the database: commands, and the keepers of bottles with a budget. Sidecars never do. The
+//! usage files are the source: a record is on
 //! disk in its usage file before it is ingested, and its id is unique in the database. A process that is killed at any
 //! time therefore loses no record and counts none twice, and a database that cannot be used stops no bottle.
 //!
 //! - `repository`: the only module that contains SQL for data · `schema`: the tables and their migrations
 //! - `ingest`: reads the usage files · `report`: sums up usage by day, provider and more · `error`: errors with hints
-//! - `standing`: what is spent of a budget
+//! - `standing`: what is spent of a budget · `lease`: reserves tokens for bottles
 
 mod error;
 mod ingest;
+mod lease;
+#[cfg(test)]
+mod lease_tests;
 mod report;
 mod repository;
 mod schema;
@@ -23,6 +28,7 @@ mod tests;
 
 pub use error::{Cause, LedgerError};
 pub use ingest::Ingested;
+pub use lease::{LeaseGrant, Lessee, Shortage};
 pub use report::{Group, GroupBy};
 pub use repository::{Ledger, Response, Totals};
 pub use standing::Standing;

@@ -15,9 +15,6 @@ use super::error::{Cause, LedgerError};
 use super::schema;
 use crate::instance::usage::Labels;
 
-/// The name of the file in `$BOTTLE_HOME`.
-const FILE: &str = "bottle.db";
-
 /// How long a process waits for another one that has the database locked.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -137,6 +134,17 @@ pub(super) struct TopUp {
     pub(super) period: &'static str,
 }
 
+/// A lease as the ledger stores it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct StoredLease {
+    /// The tokens that no response has used and that were not given back.
+    pub(super) reserved: u64,
+    /// The tokens that were granted since the launch.
+    pub(super) granted: u64,
+    /// The tokens that were given back since the launch.
+    pub(super) returned: u64,
+}
+
 /// How far a usage file was ingested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -163,6 +171,9 @@ pub(super) struct Summed {
 const PERIOD: i64 = 15 * 60 * 1000;
 
 impl Ledger {
+    /// The name of the database in the folder `$BOTTLE_HOME`.
+    pub const FILE: &str = "bottle.db";
+
     /// Opens the ledger of a home. Creates it if it does not exist, and migrates it if an older version wrote it.
     ///
     /// # Errors
@@ -172,7 +183,7 @@ impl Ledger {
     }
 
     pub(super) fn open_with_timeout(home: &Path, timeout: Duration) -> Result<Self, LedgerError> {
-        let path = home.join(FILE);
+        let path = home.join(Self::FILE);
         let opened = open(&path, timeout);
         match opened {
             Ok(connection) => Ok(Self { path, connection }),
@@ -246,6 +257,40 @@ impl Ledger {
         })
     }
 
+    /// Reads outside of a transaction.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader { connection: &self.connection, path: &self.path }
+    }
+
+    /// Raises a limit.
+    pub(super) fn add_top_up(
+        &mut self,
+        top_up: &TopUp,
+        time: Timestamp,
+        tokens: u64,
+        who: &str,
+    ) -> Result<(), LedgerError> {
+        let TopUp { scope, key, period } = top_up;
+        let statement =
+            "INSERT INTO budgets (time, scope, key, period, tokens, who) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let columns = params![time.as_millisecond(), scope, key, period, signed(tokens), who];
+        let added = self.connection.execute(statement, columns);
+        added.map(drop).map_err(|error| LedgerError::new("write", &self.path, error))
+    }
+
+    fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
+        work(&self.connection).map_err(|error| LedgerError::new("read", &self.path, error))
+    }
+}
+
+/// Reads sums, inside or outside of a transaction.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'l> {
+    connection: &'l Connection,
+    path: &'l Path,
+}
+
+impl Reader<'_> {
     /// The tokens of responses since `since`, of one key or of all. `since` must begin a quarter of an hour, as every
     /// day in every time zone does.
     pub(super) fn spent(
@@ -262,10 +307,10 @@ impl Ledger {
         self.sum(&query, measured, since, key)
     }
 
-    /// The reserved tokens, of one key or of all.
+    /// The tokens of all leases, of one key or of all.
     pub(super) fn reserved(&self, measured: &Measured, key: Option<&str>) -> Result<u64, LedgerError> {
         let query = format!(
-            "SELECT coalesce(sum(tokens), 0) FROM reservations WHERE launch IN ({}) AND time >= ?2",
+            "SELECT coalesce(sum(reserved), 0) FROM leases WHERE launch IN ({}) AND ?2 <= 0",
             measured.launches()
         );
         self.sum(&query, measured, Timestamp::MIN, key)
@@ -298,24 +343,8 @@ impl Ledger {
         self.read(|connection| connection.query_row(query, columns, |row| row.get(0))).map(whole)
     }
 
-    /// Raises a limit.
-    pub(super) fn add_top_up(
-        &mut self,
-        top_up: &TopUp,
-        time: Timestamp,
-        tokens: u64,
-        who: &str,
-    ) -> Result<(), LedgerError> {
-        let TopUp { scope, key, period } = top_up;
-        let statement =
-            "INSERT INTO budgets (time, scope, key, period, tokens, who) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let columns = params![time.as_millisecond(), scope, key, period, signed(tokens), who];
-        let added = self.connection.execute(statement, columns);
-        added.map(drop).map_err(|error| LedgerError::new("write", &self.path, error))
-    }
-
     fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
-        work(&self.connection).map_err(|error| LedgerError::new("read", &self.path, error))
+        work(self.connection).map_err(|error| LedgerError::new("read", self.path, error))
     }
 }
 
@@ -384,8 +413,10 @@ impl Batch<'_> {
     }
 
     fn insert(&mut self, responses: &[Response]) -> rusqlite::Result<usize> {
-        let launches: Vec<i64> =
-            responses.iter().map(|response| self.launch(response)).collect::<rusqlite::Result<_>>()?;
+        let launches: Vec<i64> = responses
+            .iter()
+            .map(|response| self.launch(&response.slug, &response.labels))
+            .collect::<rusqlite::Result<_>>()?;
         let statement = "INSERT INTO usage (id, time, launch, key, host, api, model, source, input, output, cache_read,
             cache_write, interrupted, estimated) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
             ON CONFLICT (id) DO NOTHING";
@@ -413,23 +444,17 @@ impl Batch<'_> {
         Ok(added)
     }
 
-    /// The id of the response's launch, which is created if it is new.
-    fn launch(&mut self, response: &Response) -> rusqlite::Result<i64> {
-        let key = (response.slug.clone(), response.labels.clone());
+    /// The id of a launch, which is created if it is new.
+    fn launch(&mut self, slug: &str, labels: &Labels) -> rusqlite::Result<i64> {
+        let key = (slug.to_owned(), labels.clone());
         if let Some(id) = self.launches.get(&key) {
             return Ok(*id);
         }
-        let Labels { agent, run, template, bottles, lineage } = &response.labels;
+        let Labels { agent, run, template, bottles, lineage } = labels;
         let list = |names: &[String]| serde_json::Value::from(names).to_string();
         let template = template.map(|template| template.to_string()).unwrap_or_default();
-        let columns = params![
-            response.slug,
-            run.as_deref().unwrap_or_default(),
-            agent,
-            template,
-            list(bottles),
-            list(lineage),
-        ];
+        let columns =
+            params![slug, run.as_deref().unwrap_or_default(), agent, template, list(bottles), list(lineage),];
         let find = "SELECT id FROM launches WHERE slug = ?1 AND run = ?2 AND agent = ?3 AND template = ?4
             AND bottles = ?5 AND lineage = ?6";
         let found = self.transaction.query_row(find, columns, |row| row.get(0)).optional()?;
@@ -448,6 +473,71 @@ impl Batch<'_> {
         };
         self.launches.insert(key, id);
         Ok(id)
+    }
+
+    /// The lease of a launch on a key. Empty if there is none.
+    pub(super) fn lease(
+        &mut self,
+        slug: &str,
+        labels: &Labels,
+        key: &str,
+    ) -> Result<(i64, StoredLease), LedgerError> {
+        let launch = self.launch(slug, labels).map_err(|error| self.failed(error))?;
+        let query = "SELECT reserved, granted, returned FROM leases WHERE launch = ?1 AND key = ?2";
+        let lease = self.transaction.query_row(query, params![launch, key], |row| {
+            Ok(StoredLease {
+                reserved: unsigned(row, "reserved")?,
+                granted: unsigned(row, "granted")?,
+                returned: unsigned(row, "returned")?,
+            })
+        });
+        let lease = lease.optional().map_err(|error| self.failed(error))?;
+        Ok((launch, lease.unwrap_or_default()))
+    }
+
+    /// Stores a lease.
+    pub(super) fn set_lease(&self, launch: i64, key: &str, lease: &StoredLease) -> Result<(), LedgerError> {
+        let StoredLease { reserved, granted, returned } = *lease;
+        let statement = "INSERT INTO leases VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (launch, key)
+            DO UPDATE SET reserved = excluded.reserved, granted = excluded.granted, returned = excluded.returned";
+        let columns = params![launch, key, signed(reserved), signed(granted), signed(returned)];
+        self.transaction.execute(statement, columns).map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// The runs that have leases.
+    pub(super) fn leased_runs(&self) -> Result<Vec<String>, LedgerError> {
+        let runs = || -> rusqlite::Result<Vec<String>> {
+            let query = "SELECT DISTINCT run FROM leases JOIN launches ON launches.id = leases.launch";
+            let mut statement = self.transaction.prepare(query)?;
+            statement.query_map((), |row| row.get(0))?.collect()
+        };
+        runs().map_err(|error| self.failed(error))
+    }
+
+    /// Removes the leases of a run.
+    pub(super) fn remove_leases(&self, run: &str) -> Result<(), LedgerError> {
+        let statement = "DELETE FROM leases WHERE launch IN (SELECT id FROM launches WHERE run = ?1)";
+        self.transaction.execute(statement, [run]).map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Records that a budget was enforced.
+    pub(super) fn add_enforcement(
+        &mut self,
+        slug: &str,
+        labels: &Labels,
+        time: Timestamp,
+        [scope, key, period, policy, result]: [&str; 5],
+    ) -> Result<(), LedgerError> {
+        let launch = self.launch(slug, labels).map_err(|error| self.failed(error))?;
+        let statement = "INSERT INTO enforcement (time, launch, scope, key, period, policy, result)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let columns = params![time.as_millisecond(), launch, scope, key, period, policy, result];
+        self.transaction.execute(statement, columns).map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Reads within the transaction.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader { connection: &self.transaction, path: self.path }
     }
 
     /// Makes the changes take effect.

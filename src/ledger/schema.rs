@@ -8,7 +8,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::error::Cause;
 
 /// The migrations, in order. The number of a migration is its position, counted from 1.
-const MIGRATIONS: &[&str] = &[LEDGER];
+const MIGRATIONS: &[&str] = &[LEDGER, LEASES];
 
 /// The tables of the ledger.
 ///
@@ -106,6 +106,28 @@ CREATE TABLE enforcement (
     policy TEXT NOT NULL,
     result TEXT NOT NULL
 ) STRICT;
+";
+
+/// Leases on budgets, in place of the table of reservations, which no version used.
+///
+/// `reserved` is the part of a lease that neither a response has used nor the bottle has given back. A trigger takes each
+/// response from it, so the sum of spent and reserved tokens does not change when a response is ingested, whoever ingests
+/// it. `granted` and `returned` count since the launch.
+const LEASES: &str = "
+DROP TABLE reservations;
+CREATE TABLE leases (
+    launch INTEGER NOT NULL REFERENCES launches (id),
+    key TEXT NOT NULL,
+    reserved INTEGER NOT NULL CHECK (reserved >= 0),
+    granted INTEGER NOT NULL CHECK (granted >= 0),
+    returned INTEGER NOT NULL CHECK (returned >= 0),
+    PRIMARY KEY (launch, key)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER usage_is_taken_from_the_lease AFTER INSERT ON usage BEGIN
+    UPDATE leases
+    SET reserved = max(0, reserved - (new.input + new.output + new.cache_read + new.cache_write))
+    WHERE launch = new.launch AND key = new.key;
+END;
 ";
 
 /// Brings the schema up to date. Does nothing if it is.

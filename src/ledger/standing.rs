@@ -3,7 +3,7 @@
 use jiff::{Timestamp, Zoned};
 
 use super::error::LedgerError;
-use super::repository::{Ledger, Measured, TopUp};
+use super::repository::{Ledger, Measured, Reader, TopUp};
 use crate::host::budget::{ALL, Declared, Scope, Window};
 
 /// What is spent of a limit.
@@ -43,21 +43,7 @@ impl Ledger {
         run: Option<&str>,
         now: &Zoned,
     ) -> Result<Standing, LedgerError> {
-        let Declared { scope, limit, .. } = declared;
-        let measured = match (limit.window, run) {
-            (Window::Run, None) => {
-                return Ok(Standing { limit: limit.tokens, ..Standing::default() });
-            }
-            (Window::Run, Some(run)) => Measured::Run(run.to_owned()),
-            _ => Measured::from(scope),
-        };
-        let key = (limit.key != ALL).then_some(limit.key.as_str());
-        let since = limit.window.start(now);
-        Ok(Standing {
-            spent: self.spent(&measured, key, since)?,
-            reserved: self.reserved(&measured, key)?,
-            limit: limit.tokens.saturating_add(self.topped_up(&Self::account(declared, run), since)?),
-        })
+        self.reader().standing(declared, run, now)
     }
 
     /// Raises a limit in its current window. `who` is the user's name.
@@ -71,18 +57,44 @@ impl Ledger {
         tokens: u64,
         who: &str,
     ) -> Result<(), LedgerError> {
-        self.add_top_up(&Self::account(declared, run), Timestamp::now(), tokens, who)
+        self.add_top_up(&account(declared, run), Timestamp::now(), tokens, who)
     }
+}
 
-    /// What a top-up raises. The launch, not the manifest, has the top-ups of a limit on one launch.
-    fn account(declared: &Declared, run: Option<&str>) -> TopUp {
+impl Reader<'_> {
+    /// As [`Ledger::standing`].
+    pub(super) fn standing(
+        &self,
+        declared: &Declared,
+        run: Option<&str>,
+        now: &Zoned,
+    ) -> Result<Standing, LedgerError> {
         let Declared { scope, limit, .. } = declared;
-        let scope = match (limit.window, run) {
-            (Window::Run, Some(run)) => format!("run:{run}"),
-            _ => scope.to_string(),
+        let measured = match (limit.window, run) {
+            (Window::Run, None) => {
+                return Ok(Standing { limit: limit.tokens, ..Standing::default() });
+            }
+            (Window::Run, Some(run)) => Measured::Run(run.to_owned()),
+            _ => Measured::from(scope),
         };
-        TopUp { scope, key: limit.key.clone(), period: limit.window.name() }
+        let key = (limit.key != ALL).then_some(limit.key.as_str());
+        let since = limit.window.start(now);
+        Ok(Standing {
+            spent: self.spent(&measured, key, since)?,
+            reserved: self.reserved(&measured, key)?,
+            limit: limit.tokens.saturating_add(self.topped_up(&account(declared, run), since)?),
+        })
     }
+}
+
+/// What a top-up raises. The launch, not the manifest, has the top-ups of a limit on one launch.
+fn account(declared: &Declared, run: Option<&str>) -> TopUp {
+    let Declared { scope, limit, .. } = declared;
+    let scope = match (limit.window, run) {
+        (Window::Run, Some(run)) => format!("run:{run}"),
+        _ => scope.to_string(),
+    };
+    TopUp { scope, key: limit.key.clone(), period: limit.window.name() }
 }
 
 impl From<&Scope> for Measured {

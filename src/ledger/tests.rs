@@ -288,7 +288,7 @@ fn migrates_once_and_refuses_a_newer_schema() {
     let Cause::Newer { found: 1000, known } = error.cause else { panic!("{error}") };
     assert_eq!(known, schema::known());
     assert!(
-        error.to_string().ends_with("a newer version of bottle wrote it (schema 1000; this version knows 1)")
+        error.to_string().ends_with("a newer version of bottle wrote it (schema 1000; this version knows 2)")
     );
     assert!(error.hint().starts_with("update bottle"));
 }
@@ -449,13 +449,12 @@ mod standings {
         ] {
             assert_eq!(limit(&other, None, &now), 5, "{other}");
         }
-        // A top-up of a launch is the launch's, whoever declared the limit.
+        // The top-ups of a launch belong to the launch, in whichever file the limit stands.
         let per_run = declared("agent:a", "claude", Window::Run, 5);
         ledger.top_up(&per_run, Some("r1"), 2, "me").expect("top up");
         let standing = |run| ledger.standing(&per_run, Some(run), &now).expect("standing");
         assert_eq!((standing("r1").limit, standing("r2").limit), (7, 5));
-        let reserve =
-            "INSERT INTO reservations (time, launch, key, tokens) SELECT 0, id, 'claude', 6 FROM launches";
+        let reserve = "INSERT INTO leases SELECT id, 'claude', 6, 6, 0 FROM launches";
         ledger.connection().execute(reserve, ()).expect("reserve");
         let total = declared("host", "claude", Window::Total, 17);
         let standing = ledger.standing(&total, None, &now).expect("standing");
