@@ -19,6 +19,7 @@ use super::select_bottle::{Question, is_running};
 use super::session::{self, HANGUP, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
 use super::unsaved_work;
+use crate::host::budget::Policy;
 use crate::host::byte_size::ByteSize;
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
@@ -263,6 +264,8 @@ impl Client {
 pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
     match ended.cause {
         EndCause::AgentExited => {}
+        EndCause::Budget(Policy::Kill) => output.note(format!("{slug} was killed because of a budget")),
+        EndCause::Budget(_) => output.note(format!("{slug} was stopped because of a budget")),
         EndCause::Stopped => output.note(format!("{slug} was stopped")),
         EndCause::ClientGone => output.note(format!("{slug} ended with the client that started it")),
         EndCause::GuestDied => output.note(format!("{slug} failed: its first process died")),

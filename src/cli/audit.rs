@@ -101,6 +101,10 @@ fn describe(entry: &Entry) -> (&'static str, String) {
     };
     let because = |reason: &Option<String>| reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     match entry {
+        Entry::Enforced { budget, action, why } => {
+            let of = budget.as_ref().map(|budget| format!(" of the budget {budget}")).unwrap_or_default();
+            ("budget", format!("{action}{of}: {why}"))
+        }
         Entry::Decided { tool, status: answer, reason, .. } => {
             (status(answer), format!("{}{}", tool.name(), because(reason)))
         }

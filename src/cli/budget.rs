@@ -1,11 +1,12 @@
 //! `bottle budget`: shows what is spent of each budget, and raises budgets.
 
-use bottle_contract::names::Name;
+use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::HostPattern;
 use clap::Subcommand;
 use indicatif::HumanCount;
 use jiff::Zoned;
 
+use super::budget_order;
 use super::choice::{manifests, resolved};
 use super::completions;
 use super::error::{CliError, Kind};
@@ -14,7 +15,7 @@ use super::json_schema::BudgetLine;
 use super::output::{Output, one_line};
 use super::supervise::user;
 use super::usage::{number, up_to_date};
-use crate::host::budget::{self, ALL, Declared, Limit, Scope, Window, governing};
+use crate::host::budget::{self, ALL, Declared, Limit, Policy, Scope, Window, governing};
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::ledger::{Ledger, Standing};
@@ -24,7 +25,8 @@ use crate::plan::Plan;
 /// Show what is spent of each budget
 ///
 /// Budgets are numbers of tokens: `budget` in `settings.yml` and in manifests, and the flag `--budget`. `bottle start`
-/// refuses to start an agent whose budget is spent.
+/// refuses to start an agent whose budget is spent. If a budget is spent while a bottle runs, `cutoff` in
+/// `settings.yml` decides what happens; by default, the bottle is paused and you are asked.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Budget {
@@ -57,6 +59,25 @@ enum What {
         /// The window, if the scope has budgets of several: run, day, month or total
         #[arg(long, value_parser = window)]
         window: Option<Window>,
+    },
+    /// Stop a bottle's requests to models, or the bottle, as if a budget were spent
+    Stop {
+        /// The bottle, as `bottle list` shows it
+        #[arg(add = completions::running())]
+        slug: Slug,
+        /// What to do: `pause` it until `bottle budget continue`, `cutoff` its requests to models and let it run,
+        /// `freeze` it (save a snapshot and stop), or `kill` it without saving anything
+        #[arg(long, value_name = "pause|cutoff|freeze|kill", value_parser = Policy::parse)]
+        policy: Policy,
+        /// Kill without asking
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Let a bottle go on that `bottle budget stop` paused or cut off
+    Continue {
+        /// The bottle, as `bottle list` shows it
+        #[arg(add = completions::running())]
+        slug: Slug,
     },
 }
 
@@ -101,6 +122,8 @@ impl Budget {
             Some(What::Add { scope, tokens, provider, window }) => {
                 add(host, output, &Wanted { scope, provider, window }, tokens)
             }
+            Some(What::Stop { slug, policy, yes }) => budget_order::stop(host, output, &slug, policy, yes),
+            Some(What::Continue { slug }) => budget_order::resume(host, output, &slug),
         }
     }
 
@@ -264,9 +287,6 @@ pub(super) fn require_unspent(
         .iter()
         .flat_map(|key| governing(&declared, key).into_iter().map(move |one| (key.as_str(), one)))
         .collect();
-    if governing.iter().any(|(_, one)| one.limit.window == Window::Run) {
-        output.note("a budget of one launch is only counted: this version does not stop a bottle that runs");
-    }
     if governing.iter().all(|(_, one)| one.limit.window == Window::Run) {
         // Nothing of a new launch is spent.
         return Ok(());

@@ -40,6 +40,8 @@ pub(crate) struct ActiveBottle {
     pub(crate) services: Vec<Service>,
     /// Why all traffic of this bottle is denied, which is then locked. `None` if it is not locked.
     pub(crate) locked: Option<LockOut>,
+    /// Why the bottle is paused because of a budget. `None` if it is not.
+    pub(crate) paused: Option<String>,
     /// Why the bottle's record cannot be read, if it cannot.
     pub(crate) problem: Option<String>,
     /// The address of the engine that commands use now.

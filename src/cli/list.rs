@@ -113,6 +113,10 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         Some(_) => format!("{status}, {}", styles.red("locked")),
         None => status,
     };
+    let status = match &bottle.paused {
+        Some(_) => format!("{status}, {}", styles.yellow("paused: budget")),
+        None => status,
+    };
     let status = match bottle.pending {
         0 => status,
         pending => format!("{status}, {}", styles.yellow(&counted(pending, "proposal"))),
@@ -170,6 +174,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         slug: record.slug.to_string(),
         services: if runs { record.services } else { Vec::new() },
         locked: record.locked.filter(|_| runs),
+        paused: record.budget_hold.filter(|_| runs),
         label: record.label,
         color: record.color,
         agent: Some(record.agent.to_string()),

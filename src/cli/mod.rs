@@ -23,6 +23,7 @@ mod args;
 mod attach;
 mod audit;
 mod budget;
+mod budget_order;
 mod choice;
 mod cleanup;
 mod commit;

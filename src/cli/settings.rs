@@ -59,6 +59,7 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("detach_keys", "keys that detach from a session", |s| {
         s.detach_keys.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
     }),
+    ("cutoff", "what happens when a budget is spent", |s| s.cutoff.to_string()),
     ("docker.transport", "how containers reach their proxy", |s| {
         s.docker.transport.unwrap_or(DockerTransport::Socket).word().to_owned()
     }),
@@ -79,6 +80,10 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("keep_days", "days to keep usage records", |s| s.keep_days.to_string()),
     ("logs.keep", "size of the access log kept per bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
+    }),
+    ("pause_timeout", "how long a bottle with a spent budget waits for you", |s| match s.pause_seconds {
+        0 => "0".to_owned(),
+        seconds => clock(seconds),
     }),
     ("supervise.call_wait", "how long an agent's call waits for your answer", |s| {
         clock(s.waits.call_seconds)

@@ -13,6 +13,7 @@ use super::json_schema::{UsageGroup, UsageRecord};
 use super::output::{Output, counted, one_line, write_failed};
 use super::since::since;
 use crate::host::Host;
+use crate::instance::Store;
 use crate::ledger::{Group, GroupBy, Ledger, LedgerError, Response, Totals};
 
 /// Show how many tokens the models used
@@ -111,6 +112,8 @@ pub(crate) fn up_to_date(host: &Host, output: &Output) -> Result<Ledger, CliErro
         let lines = counted(ingested.skipped, "line");
         output.warn(format!("skipped {lines} in `usage/` of $BOTTLE_HOME that are no usage records"));
     }
+    // Bottles that were killed gave back no tokens.
+    ledger.end_other_leases(|| Store::of(host).live_runs())?;
     Ok(ledger)
 }
 

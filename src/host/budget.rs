@@ -84,6 +84,53 @@ impl fmt::Display for Window {
     }
 }
 
+/// What happens when a budget is spent, or on `bottle budget stop`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Pause the bottle and ask the user. If the user does not raise the budget in time, act as [`Self::Cutoff`].
+    #[default]
+    Pause,
+    /// Deny requests to models. The bottle runs on.
+    Cutoff,
+    /// Save a snapshot, and stop the bottle.
+    Freeze,
+    /// End the bottle without saving anything.
+    Kill,
+}
+
+impl Policy {
+    const ALL: [Self; 4] = [Self::Pause, Self::Cutoff, Self::Freeze, Self::Kill];
+
+    /// Parses the name of a policy.
+    ///
+    /// # Errors
+    /// A sentence fragment with the names.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|policy| policy.name() == name);
+        found.ok_or_else(|| {
+            format!("unknown policy `{}`; write pause, cutoff, freeze or kill", name.escape_debug())
+        })
+    }
+
+    /// The name, as files and commands write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Cutoff => "cutoff",
+            Self::Freeze => "freeze",
+            Self::Kill => "kill",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A limit on the tokens of one provider in one window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {

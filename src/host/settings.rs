@@ -17,7 +17,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Host;
-use super::budget::{self, BadBudget, Declared, Limit, Scope};
+use super::budget::{self, BadBudget, Declared, Limit, Policy, Scope};
 use super::docker_settings::{self, DockerSettings};
 use crate::host::byte_size::ByteSize;
 
@@ -55,6 +55,10 @@ pub struct Settings {
     pub docker: DockerSettings,
     /// `budget`: the limits on the tokens that all bottles of this home use together.
     pub budget: Vec<Declared>,
+    /// `cutoff`: what happens when a budget is spent.
+    pub cutoff: Policy,
+    /// `pause_timeout`: how long a bottle with a spent budget waits for the user, in seconds. 0 if it does not wait.
+    pub pause_seconds: u64,
 }
 
 /// The default of `logs.keep`, in bytes.
@@ -110,9 +114,14 @@ impl Default for Settings {
             known_keys: BTreeMap::new(),
             docker: DockerSettings::default(),
             budget: Vec::new(),
+            cutoff: Policy::default(),
+            pause_seconds: PAUSE_SECONDS,
         }
     }
 }
+
+/// The default of `pause_timeout`, in seconds. Claude Code and pi wait ten minutes for a response.
+const PAUSE_SECONDS: u64 = 10 * 60;
 
 /// A sequence of keys, as the bytes that a terminal sends for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,6 +246,9 @@ struct Written {
     home_allow: Vec<Spanned<PathBuf>>,
     import: Import,
     budget: Option<Spanned<budget::Written>>,
+    #[serde(alias = "shutdown")]
+    cutoff: Option<Spanned<String>>,
+    pause_timeout: Option<Spanned<Pause>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -313,6 +325,31 @@ struct Supervise {
     git_timeout: Option<Spanned<String>>,
     call_wait: Option<Spanned<String>>,
     notify: Option<Spanned<CommandLine>>,
+}
+
+/// `pause_timeout`: a duration, or the number 0.
+struct Pause(String);
+
+impl<'de> Deserialize<'de> for Pause {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DurationOrZero;
+        impl Visitor<'_> for DurationOrZero {
+            type Value = Pause;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration, as in `10m`, or 0")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Pause, E> {
+                Ok(Pause(number.to_string()))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Pause, E> {
+                Ok(Pause(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(DurationOrZero)
+    }
 }
 
 /// A program and its arguments, written as a list or as one line. A line is split into words as in a shell,
@@ -401,6 +438,16 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         call_seconds: wait(supervise.call_wait, "supervise.call_wait", CALL_WAIT_MAX, default.call_seconds)?,
     };
     let budget = written.budget.map(home_budget).transpose()?.unwrap_or_default();
+    let cutoff = written
+        .cutoff
+        .map(|text| Policy::parse(&text.value).map_err(|why| (at(&text, &format!("`cutoff`: {why}")), None)));
+    let pause_seconds = match written.pause_timeout {
+        None => PAUSE_SECONDS,
+        Some(Spanned { value: Pause(text), at }) if text != "0" => {
+            seconds(&Spanned::new(text, at), "pause_timeout", WAIT_MAX)?
+        }
+        Some(_) => 0,
+    };
     let home_allow = written.home_allow.into_iter().map(home_path).collect::<Result<_, Problem>>()?;
     let terminal_pass = written.terminal.pass();
     let docker = written.docker.settle().map_err(|(place, why)| (at(&place, why), None))?;
@@ -418,6 +465,8 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         known_keys: known_keys(written.import.known_keys)?,
         docker,
         budget,
+        cutoff: cutoff.transpose()?.unwrap_or_default(),
+        pause_seconds,
     })
 }
 
@@ -514,7 +563,7 @@ mod tests {
              logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nkeep_days: 7\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
-             budget: {claude: 5, ceiling: {codex: {day: 7}}}\n\
+             budget: {claude: 5, ceiling: {codex: {day: 7}}}\ncutoff: freeze\npause_timeout: 90s\n\
              import: {known_keys: {alice: 'ed25519:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a'}}\n",
         );
         assert_eq!(
@@ -543,8 +592,12 @@ mod tests {
                         origin: "settings.yml:12".to_owned(),
                     })
                     .to_vec(),
+                cutoff: Policy::Freeze,
+                pause_seconds: 90,
             })
         );
+        let older = parse("shutdown: kill\npause_timeout: 0\n").expect("settings");
+        assert_eq!((older.cutoff, older.pause_seconds), (Policy::Kill, 0));
         assert_eq!(parse("detach_keys: none\n").expect("settings").detach_keys, None);
     }
 
@@ -576,6 +629,11 @@ mod tests {
             "keep_days: 0\n",
             "import: {known_keys: {alice: ed25519:0a}}\n",
             "keep_days: -1\n",
+            "cutoff: stop\n",
+            "pause_timeout: 25h\n",
+            "pause_timeout: 0s\n",
+            "pause_timeout: 5\n",
+            "pause_timeout: [1m]\n",
             "keep_days: long\n",
             "logs: {keep: 8k}\n",
             "supervise: {token_timeout: soon}\n",

@@ -31,6 +31,16 @@ const MAX_HEAD_BYTES: u64 = 128;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Entry {
+    /// A budget was enforced, or the user did so.
+    Enforced {
+        /// The scope, the provider and the window of the limit. `None` if the user ordered it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        budget: Option<String>,
+        /// `pause`, `cutoff`, `freeze`, `kill`, or `continue`.
+        action: String,
+        /// The cause, in words.
+        why: String,
+    },
     /// The user answered a proposal, and the answer does not change the routes.
     Decided {
         /// The proposal's id.

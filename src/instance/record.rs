@@ -109,6 +109,9 @@ pub struct Record {
     /// Why all traffic of this bottle is denied, which is then locked. `None` if it is not locked.
     #[serde(default)]
     pub locked: Option<LockOut>,
+    /// Why the bottle is paused because of a budget, as a fragment. `None` if it is not.
+    #[serde(default)]
+    pub budget_hold: Option<String>,
     /// The exit of the agent, once it exited.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
@@ -228,6 +231,7 @@ impl Record {
             learn: false,
             services: Vec::new(),
             locked: None,
+            budget_hold: None,
             agent_exit: None,
             lost: false,
             sandbox: None,

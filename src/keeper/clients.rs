@@ -13,9 +13,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tracing::Instrument as _;
 
+use super::budget::Order;
 use super::decisions::Decisions;
 use super::notices::Notices;
-use super::protocol::{Ended, KeeperEvent, KeeperRequest};
+use super::protocol::{BudgetOrder, Ended, KeeperEvent, KeeperRequest};
+use crate::host::budget::Policy;
 use crate::instance::snapshots::{CommitOptions, Removal};
 
 /// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether
@@ -39,6 +41,8 @@ pub(super) struct Shared {
     /// Changes the routes.
     pub(super) decisions: Decisions,
     pub(super) commands: mpsc::Sender<Command>,
+    /// What the user ordered for requests to models.
+    pub(super) order: watch::Sender<Order>,
     pub(super) attached: watch::Sender<Attached>,
     /// The number of open connections.
     pub(super) connected: watch::Sender<usize>,
@@ -83,6 +87,15 @@ pub(super) enum Command {
         at: Timestamp,
         /// Receives the result.
         events: mpsc::Sender<KeeperEvent>,
+    },
+    /// Record why the bottle is paused because of a budget. `None` if it continues.
+    BudgetHold(Option<String>),
+    /// Freeze or kill the bottle because of a budget.
+    Enforce {
+        /// [`Policy::Freeze`] or [`Policy::Kill`].
+        policy: Policy,
+        /// The cause, as a fragment.
+        why: String,
     },
     /// Find out whether a snapshot pauses the bottle.
     FindDelay {
@@ -220,6 +233,10 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             tokio::spawn(async move { asker.ask(*question).await });
             send_last(&request.accept(), &KeeperEvent::Done).await;
         }
+        Ok(KeeperRequest::Budget(order)) => {
+            shared.apply_budget_order(order).await;
+            send_last(&request.accept(), &KeeperEvent::Done).await;
+        }
         Ok(KeeperRequest::Offer) => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
         }
@@ -262,7 +279,11 @@ async fn run_command(
 /// Forwards a request to the guest. Refuses requests that only the keeper may send.
 async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
     match inner {
-        GuestRequest::Provision(_) | GuestRequest::StartAgent(_) | GuestRequest::Stop(_) => {
+        GuestRequest::Provision(_)
+        | GuestRequest::StartAgent(_)
+        | GuestRequest::Pause
+        | GuestRequest::Continue
+        | GuestRequest::Stop(_) => {
             return request.refuse("only the keeper may send this request").await;
         }
         _ => {}
@@ -286,6 +307,21 @@ async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
 }
 
 impl Shared {
+    /// Applies an order of the user. Freezing and killing end the bottle later.
+    async fn apply_budget_order(&self, order: BudgetOrder) {
+        let why = || "the user ordered it with `bottle budget stop`".to_owned();
+        let order = match order {
+            BudgetOrder::Continue => Order::None,
+            BudgetOrder::Stop(Policy::Pause) => Order::Pause,
+            BudgetOrder::Stop(Policy::Cutoff) => Order::Cutoff,
+            BudgetOrder::Stop(policy @ (Policy::Freeze | Policy::Kill)) => {
+                let _ = self.commands.send(Command::Enforce { policy, why: why() }).await;
+                return;
+            }
+        };
+        self.order.send_replace(order);
+    }
+
     /// The channel to the guest. Waits while the keeper connects again.
     async fn guest(&self) -> Channel {
         let mut guest = self.guest.subscribe();

@@ -19,9 +19,10 @@
 //! - `failure`: reports failures to the client · `log`: the keeper's log
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage · `access_log`: writes the proxy's log
-//! - `decisions`: applies the user's answers, including new routes
+//! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
 
 mod access_log;
+mod budget;
 pub mod client;
 mod clients;
 pub(crate) mod decisions;

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
+use super::budget::{self, Budgets};
 use super::clients::{self, Attached, Command, First, Shared};
 use super::decisions::Decisions;
 use super::jobs::{self, Job};
@@ -27,11 +28,13 @@ use super::teardown::{self, End};
 use super::{access_log, connect_both, usage};
 use crate::backend::{Backend, RunState};
 use crate::causes;
+use crate::host::budget::Policy;
 use crate::host::{Host, Settings};
 use crate::instance::Claim;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Mode, Service, Status};
 use crate::instance::routes;
+use crate::instance::snapshots::CommitOptions;
 use crate::instance::usage::Labels;
 use crate::launch::{Running, agent_end};
 
@@ -109,6 +112,7 @@ impl Owned<'_> {
             asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(answering)),
             decisions: decisions.clone(),
             commands,
+            order: watch::Sender::default(),
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),
             ended: watch::Sender::default(),
@@ -162,6 +166,7 @@ impl Owned<'_> {
         tasks.events.abort();
         // Pending questions stay in the queue and are marked as stale.
         tasks.questions.abort();
+        tasks.budgets.abort();
         let records_task = tasks.records;
         let (guest, agent) = watch.into_channel();
         let teardown = teardown::Teardown {
@@ -230,6 +235,11 @@ impl Watch<'_> {
                         let grace = Duration::from_millis(grace_ms);
                         return Ok(End { grace, ..end(EndCause::Stopped, None) });
                     }
+                    Command::Enforce { policy, why } => {
+                        self.enforce(policy, &why).await;
+                        let choice = if policy == Policy::Kill { EndChoice::Discard } else { EndChoice::Keep };
+                        return Ok(End { choice, ..end(EndCause::Budget(policy), None) });
+                    }
                     Command::Detach => self.claim.update(|record| record.mode = Mode::Detached)?,
                     Command::FirstGone if self.claim.record().mode == Mode::Attached => {
                         return Ok(end(EndCause::ClientGone, None));
@@ -296,7 +306,34 @@ impl Watch<'_> {
                 };
                 let _ = answer.send(hint);
             }
-            Command::Stop { .. } | Command::Detach | Command::FirstGone => {}
+            Command::BudgetHold(why) => {
+                if let Err(error) = self.claim.update(|record| record.budget_hold = why) {
+                    tracing::warn!("cannot write the bottle's record: {error}");
+                }
+            }
+            // The bottle ends already.
+            Command::Enforce { .. } | Command::Stop { .. } | Command::Detach | Command::FirstGone => {}
+        }
+    }
+
+    /// Saves a snapshot if the policy is [`Policy::Freeze`], and waits for a running snapshot job in any case. If the
+    /// snapshot fails, the bottle's files are preserved as after every stop.
+    async fn enforce(&mut self, policy: Policy, why: &str) {
+        let slug = &self.claim.record().slug;
+        self.shared.notices.send(Notice::Warning(format!("{slug} ends ({policy}): {why}")));
+        self.finish_job().await;
+        if policy != Policy::Freeze {
+            return;
+        }
+        let (events, mut results) = mpsc::channel(16);
+        self.job = Some(jobs::commit(self.backend, self.claim, CommitOptions::default(), events));
+        self.commits = true;
+        self.finish_job().await;
+        while let Ok(event) = results.try_recv() {
+            if let KeeperEvent::Failed(failure) = event {
+                let text = format!("cannot save a snapshot of {slug}: {}", failure.message);
+                self.shared.notices.send(Notice::Warning(text));
+            }
         }
     }
 
@@ -426,6 +463,8 @@ struct Tasks {
     questions: JoinHandle<()>,
     /// Writes the usage records and the access log.
     records: JoinHandle<()>,
+    /// Grants leases on budgets.
+    budgets: JoinHandle<()>,
 }
 
 impl Tasks {
@@ -443,6 +482,8 @@ impl Tasks {
         let events = forward_bundle_events(bundle.clone(), guest.clone(), shared.clone());
         let questions = questions::serve(bundle.clone(), shared.clone());
         let labels = Labels::of(&record);
+        let budgets = Budgets::of(host, &record);
+        let budgets = budget::serve(bundle.clone(), guest.clone(), shared.clone(), budgets);
         let usage = usage::record(host.home.clone(), record.slug, labels, bundle.clone(), shared.clone());
         // Settings that cannot be read prevent starts, but must not end a bottle that runs.
         let log_keep = Settings::load(host).unwrap_or_default().log_keep;
@@ -454,6 +495,7 @@ impl Tasks {
             events: tokio::spawn(events.in_current_span()),
             questions: tokio::spawn(questions.in_current_span()),
             records: tokio::spawn(records.in_current_span()),
+            budgets: tokio::spawn(budgets.in_current_span()),
         }
     }
 
@@ -462,6 +504,7 @@ impl Tasks {
         self.events.abort();
         self.questions.abort();
         self.records.abort();
+        self.budgets.abort();
     }
 }
 

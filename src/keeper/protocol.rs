@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Access, Copied, Snapshot};
+use crate::host::budget::Policy;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::snapshots::CommitOptions;
 use crate::launch::order::LaunchOrder;
@@ -90,6 +91,8 @@ pub enum KeeperRequest {
     /// Adds a question of the user to the bottle's queue. Answered with [`KeeperEvent::Done`]. The answer to this
     /// question has the same effect as an answer to a question of the agent.
     Ask(Box<Question>),
+    /// Stops the bottle's requests to models, or lets them go on. Answered with [`KeeperEvent::Done`].
+    Budget(BudgetOrder),
     /// Keeps the bottle running without this client. Answered with [`KeeperEvent::Detached`].
     Detach,
 }
@@ -130,6 +133,16 @@ pub enum KeeperEvent {
     Detached,
     /// The keeper refused the request. The string gives the reason, as a lower-case fragment.
     Refused(String),
+}
+
+/// What the user orders for a bottle's requests to models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BudgetOrder {
+    /// Acts as if a budget were spent, until [`Self::Continue`].
+    Stop(Policy),
+    /// Ends a pause or cutoff that the user ordered.
+    Continue,
 }
 
 /// The result of a commit.
@@ -318,6 +331,8 @@ pub enum EndCause {
     AgentExited,
     /// The user ran `bottle stop`, or a signal arrived.
     Stopped,
+    /// A budget was enforced, or the user ran `bottle budget stop`: the bottle was frozen or killed.
+    Budget(Policy),
     /// The client of an attached bottle disconnected without detaching.
     ClientGone,
     /// Pid 1 of the bottle died.

@@ -21,18 +21,18 @@ use bottle_contract::session::guest::{
     Changed, Exit, GuestEvent, GuestRequest, Logs, Overrun, SCROLLBACK, STDERR, STDOUT, Stop,
 };
 use jiff::Timestamp;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use bottle_scan::Redactor;
 
 use super::protocol::{EndCause, EndChoice, Ended, Resumable};
-use super::{log, transcript};
+use super::{budget, log, transcript};
 use crate::backend::{Backend, BackendError, LAYERS, Resource};
 use crate::causes;
 use crate::host::Host;
 use crate::instance::audit::Trail;
 use crate::instance::deploy_keys::{self, Tokens};
-use crate::instance::record::Status;
+use crate::instance::record::{Record, Status};
 use crate::instance::snapshots;
 use crate::instance::transcripts::Transcripts;
 use crate::instance::{Claim, engines};
@@ -113,6 +113,7 @@ impl Teardown<'_> {
             self.records_task.abort();
         }
         let record = self.claim.record();
+        end_leases(self.host, &record).await;
         let learned = if record.learn { learn::of_bottle(self.claim.folder()) } else { Ok(None) };
         let learned = learned.unwrap_or_else(|error| {
             tracing::warn!("cannot learn from the denied requests: {error}");
@@ -265,6 +266,15 @@ impl Teardown<'_> {
             Ok(()) => Vec::new(),
             Err(error) => vec![causes::one_line(&error)],
         }
+    }
+}
+
+/// Gives the bottle's unused tokens back to its budgets. If that fails, the next command that needs them does so.
+async fn end_leases(host: &Host, record: &Record) {
+    let (host, record) = (host.clone(), record.clone());
+    let ended = spawn_blocking(move || budget::end_leases(&host, &record)).await;
+    if let Ok(Err(error)) = ended {
+        tracing::warn!("cannot end the bottle's leases: {}", causes::one_line(&error));
     }
 }
 

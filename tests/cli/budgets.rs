@@ -115,8 +115,7 @@ fn a_launch_has_a_budget_of_its_own() -> Result<()> {
     home.bottle("napping", &bottle("").replace("[echo, hi]", "[sleep, '60']"))?;
     let start =
         ["start", "hi", "--bottle", "napping", "--label", "one", "--yes", "--detach", "--budget", "500"];
-    let first = run(&home, &start)?.expect_code(0);
-    assert!(first.stderr.contains("does not stop a bottle that runs"), "{}", first.stderr);
+    let _ = run(&home, &start)?.expect_code(0);
     let metadata = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
     let launch = metadata["run"].as_str().unwrap_or_default();

@@ -149,7 +149,7 @@ impl Bundle {
                     let bundle = Arc::clone(self);
                     tokio::spawn(async move { bundle.questions.serve(request.accept()).await });
                 }
-                Ok(BundleRequest::Usage | BundleRequest::Log) => {
+                Ok(BundleRequest::Usage | BundleRequest::Leases | BundleRequest::Log) => {
                     tokio::spawn(Arc::clone(self).connect_to_egress(request));
                 }
                 Ok(BundleRequest::Stop) => {
@@ -194,7 +194,7 @@ impl Bundle {
         }
     }
 
-    /// Connects the keeper to the egress daemon, which alone counts token usage and has an access log. The daemon
+    /// Connects the keeper to the egress daemon, which alone counts token usage, keeps leases on budgets and has an access log. The daemon
     /// stores what no keeper has received.
     async fn connect_to_egress(self: Arc<Self>, request: Request) {
         let Some(egress) = self.daemon(bottle_egress::daemon::NAME) else { return };

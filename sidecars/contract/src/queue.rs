@@ -113,6 +113,8 @@ pub enum Tool {
     EgressTokenAllow,
     /// Approval of a push in which the git gate found a secret.
     GitleaksAllow,
+    /// More tokens for a budget that is spent. The keeper process asks.
+    BudgetAdd,
 }
 
 impl Tool {
@@ -124,6 +126,7 @@ impl Tool {
             Self::EgressBlock => "egress-block",
             Self::EgressTokenAllow => "egress-token-allow",
             Self::GitleaksAllow => "gitleaks-allow",
+            Self::BudgetAdd => "budget-add",
         }
     }
 
@@ -135,13 +138,31 @@ impl Tool {
             Self::EgressBlock => "asks for hosts that were refused",
             Self::EgressTokenAllow => "sends what may be a secret",
             Self::GitleaksAllow => "pushes what may be a secret",
+            Self::BudgetAdd => "has spent its budget",
         }
     }
 
-    /// Whether the question reports a finding of a scan. The user cannot modify a report, and must give a
-    /// reason to approve it.
+    /// Whether the question is a report and asks for no routes: a finding of a scan, or a spent budget. The user
+    /// cannot modify a report, and only the process that asked uses the answer.
     #[must_use]
     pub fn reports(self) -> bool {
+        matches!(self, Self::EgressTokenAllow | Self::GitleaksAllow | Self::BudgetAdd)
+    }
+
+    /// The title above the report on a screen.
+    #[must_use]
+    pub fn report_title(self) -> &'static str {
+        match self {
+            Self::BudgetAdd => "Budget",
+            Self::EgressAllow | Self::EgressBlock | Self::EgressTokenAllow | Self::GitleaksAllow => {
+                "Findings"
+            }
+        }
+    }
+
+    /// Whether the user must give a reason to approve the question: it reports what may be a secret.
+    #[must_use]
+    pub fn needs_reason(self) -> bool {
         matches!(self, Self::EgressTokenAllow | Self::GitleaksAllow)
     }
 }
@@ -331,7 +352,7 @@ impl Response {
             return Err("`scope` is allowed only when routes are approved".to_owned());
         }
         let reason = self.notes.as_deref().is_some_and(|notes| !notes.trim().is_empty());
-        if self.status == Status::Approved && proposal.tool.reports() && !reason {
+        if self.status == Status::Approved && proposal.tool.needs_reason() && !reason {
             return Err(format!("an approval of {} needs a reason in `notes`", proposal.tool.name()));
         }
         Ok(())

@@ -96,6 +96,55 @@ pub struct Tokens {
     pub cache_written: Option<u64>,
 }
 
+/// The largest number of tokens of one kind that a response can have: a thousand times the longest context of a model.
+const MAX_TOKENS: u64 = 1_000_000_000;
+
+/// Token counts that are comparable across APIs: `input` excludes the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tokens of the prompt that were not read from or written to the cache.
+    pub input: u64,
+    /// Tokens of the completion.
+    pub output: u64,
+    /// Tokens read from the cache.
+    pub cache_read: u64,
+    /// Tokens written to the cache.
+    pub cache_write: u64,
+    /// Whether the reported counts contradict each other or are implausible.
+    pub doubtful: bool,
+}
+
+impl Counts {
+    /// The sum, which budgets count.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.prompt().saturating_add(self.output)
+    }
+
+    /// The tokens of the prompt, with those in the cache.
+    #[must_use]
+    pub fn prompt(&self) -> u64 {
+        self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
+    }
+}
+
+impl Tokens {
+    /// Makes the counts comparable, and limits them.
+    #[must_use]
+    pub fn counts(&self, api: Api) -> Counts {
+        let Self { input, output, cached, cache_written } = *self;
+        let all = [input, output, cached, cache_written].map(Option::unwrap_or_default);
+        let [input, output, cache_read, cache_write] = all.map(|count| count.min(MAX_TOKENS));
+        let cache = cache_read + cache_write;
+        let (input, contradicts) = match api {
+            Api::Messages => (input, false),
+            Api::ChatCompletions | Api::Responses => (input.saturating_sub(cache), cache > input),
+        };
+        let implausible = all.iter().any(|count| *count > MAX_TOKENS);
+        Counts { input, output, cache_read, cache_write, doubtful: contradicts || implausible }
+    }
+}
+
 /// A wire format whose responses report token usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

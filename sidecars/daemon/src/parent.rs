@@ -46,6 +46,12 @@ pub trait Serve {
         async move { keeper.reset("this daemon counts no usage").await }
     }
 
+    /// Requests leases on budgets until the subscriber disconnects. By default, the daemon rejects the request,
+    /// because only the egress daemon sends requests to models.
+    fn leases(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
+        async move { keeper.reset("this daemon needs no leases").await }
+    }
+
     /// Sends the lines of the access log until the subscriber disconnects. By default, the daemon rejects the
     /// request, because only the egress daemon has such a log.
     fn log(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
@@ -94,6 +100,9 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
             }
             Ok(BundleRequest::Usage) => {
                 tokio::spawn(daemon.usage(request.accept()));
+            }
+            Ok(BundleRequest::Leases) => {
+                tokio::spawn(daemon.leases(request.accept()));
             }
             Ok(BundleRequest::Log) => {
                 tokio::spawn(daemon.log(request.accept()));

@@ -188,3 +188,20 @@ pub(crate) const USAGE_FILE: u64 = 32 << 20;
 /// How long the shutdown waits for a keeper process to acknowledge the usage records. Records without an
 /// acknowledgement remain in their file. The deadline allows for a slow disk.
 pub(crate) const USAGE_TAKEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a request waits for a lease on a budget while no keeper process is connected. A command that needs the
+/// bottle starts a new keeper within a second.
+pub(crate) const LEASE_WITHOUT_KEEPER: Duration = Duration::from_secs(30);
+
+/// How long the answer that no budget limits a host is used before the keeper is asked again. Requests do not wait for
+/// the second answer, so this bounds the time until a new budget takes effect.
+pub(crate) const LEASE_REFRESH: Duration = Duration::from_secs(30);
+
+/// How long a lease stays unused before the proxy gives it back, so that other bottles can use the tokens.
+pub(crate) const LEASE_IDLE: Duration = Duration::from_secs(30);
+
+/// Maximum number of requests that wait for the same lease.
+pub(crate) const LEASE_WAITING: usize = 512;
+
+/// Maximum number of hosts for which the proxy keeps leases.
+pub(crate) const LEASE_KEYS: usize = 256;

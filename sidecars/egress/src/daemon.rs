@@ -144,6 +144,10 @@ impl Serve for EgressDaemon {
         async move { outbox.serve(keeper).await }
     }
 
+    fn leases(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
+        Arc::clone(&self.shared.gate).serve(keeper)
+    }
+
     fn log(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
         let relay = self.shared.log_relay.clone();
         async move {

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use crate::bounds;
 use crate::credential_store::CredentialStore;
 use crate::daemon::{EgressConfig, NAME};
+use crate::gate::Gate;
 use crate::inspect::Inspector;
 use crate::inspect::spool::Spools;
 use crate::live::{Live, RoutesRejected};
@@ -42,6 +43,7 @@ pub(crate) struct Egress {
     pub(crate) approvals: Approvals,
     pub(crate) issued_links: IssuedLinks,
     pub(crate) outbox: Arc<Outbox>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
     /// For each known secret, indexed by its number: whether it is a credential that the agent does not hold.
@@ -56,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) questions: Questions,
     pub(crate) outbox: Arc<Outbox>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) lockout: Arc<Lockout>,
     /// Sends the log to the keeper, if the proxy does not write it to files.
     pub(crate) log_relay: Option<Arc<LogRelay>>,
@@ -68,7 +71,8 @@ impl Shared {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
         let outbox = Arc::new(Outbox::new(folder, Arc::clone(&backlog)));
         let lockout = Arc::new(Lockout::new(NAME, lock_after));
-        Self { backlog, questions: Questions::default(), outbox, lockout, log_relay: None }
+        let (questions, gate) = (Questions::default(), Arc::default());
+        Self { backlog, questions, outbox, gate, lockout, log_relay: None }
     }
 }
 
@@ -103,7 +107,7 @@ impl Egress {
         config: &EgressConfig,
         shared: Shared,
     ) -> Result<Arc<Self>, ProvisionError> {
-        let Shared { backlog, questions, outbox, lockout, log_relay } = shared;
+        let Shared { backlog, questions, outbox, gate, lockout, log_relay } = shared;
         let slug = provision.slug.as_str().to_owned();
         let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
         let dialer = Dialer {
@@ -153,6 +157,7 @@ impl Egress {
             approvals,
             issued_links: IssuedLinks::default(),
             outbox,
+            gate,
             reporter,
             lockout,
             lockout_secrets,

@@ -3,13 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bottle_contract::session::bundle::Provision;
+use bottle_channel::{Channel, Side, Stream};
+use bottle_contract::session::bundle::{BundleRequest, Provision};
+use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
+use bottle_contract::session::{Hello, Role};
 use bottle_daemon::ListenerConfig;
 use bottle_queue::Questions;
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 use crate::daemon::EgressConfig;
 use crate::egress::{Egress, ProvisionError, Shared};
+use crate::gate::Gate;
 use crate::listener::serve;
 use crate::report::backlog::Backlog;
 
@@ -21,6 +26,8 @@ pub(crate) struct TestProxy {
     pub(crate) questions: Questions,
     /// The folder with the proxy's sockets and logs.
     pub(crate) folder: TempDir,
+    /// Answers that no budget limits anything.
+    pub(crate) keeper: JoinHandle<()>,
 }
 
 impl TestProxy {
@@ -51,11 +58,39 @@ impl TestProxy {
         let folder = tempfile::tempdir().expect("folder");
         let shared = Shared::new(folder.path(), lock_after);
         let egress = provision_egress(provision, folder.path(), shared.clone()).expect("provision");
-        Self { egress, backlog: shared.backlog, questions: shared.questions, folder }
+        let keeper = tokio::spawn(without_budgets(Arc::clone(&shared.gate)));
+        Self { egress, backlog: shared.backlog, questions: shared.questions, folder, keeper }
     }
 
     async fn open(&self) {
         serve::open(&self.egress, &listener_in(self.folder.path())).await.expect("open");
+    }
+}
+
+/// Connects to a gate like a keeper. The channel must stay open as long as the stream is used.
+pub(crate) async fn connect_to_gate(gate: Arc<Gate>) -> (Channel, Stream) {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    tokio::spawn(async move {
+        let role = Hello::of(Role::Egress);
+        let (_channel, mut incoming, _) =
+            Channel::establish(theirs, Side::Accepted, role).await.expect("hello");
+        while let Some(request) = incoming.next().await {
+            tokio::spawn(Arc::clone(&gate).serve(request.accept()));
+        }
+    });
+    let (channel, _incoming, _) =
+        Channel::establish(ours, Side::Dialed, Hello::of(Role::Bundle)).await.expect("hello");
+    let stream = channel.open(&BundleRequest::Leases).await.expect("stream");
+    (channel, stream)
+}
+
+/// A keeper of a bottle without a budget.
+async fn without_budgets(gate: Arc<Gate>) {
+    let (_channel, mut stream) = connect_to_gate(gate).await;
+    while let Ok(request) = stream.receive::<LeaseRequest>().await {
+        if stream.message(&LeaseAnswer::Unlimited { key: request.key }).await.is_err() {
+            return;
+        }
     }
 }
 

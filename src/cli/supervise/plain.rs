@@ -91,7 +91,7 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     }
     lines.push("\n  Justification from the bottle:".to_owned());
     lines.push(foreign(justification));
-    lines.push(if tool.reports() { "\n  Findings:" } else { "\n  Request:" }.to_owned());
+    lines.push(format!("\n  {}:", if tool.reports() { tool.report_title() } else { "Request" }));
     lines.push(foreign(&proposed_text(&pending.proposal)));
     if !pending.proposal.excerpt.is_empty() {
         lines.push("\n  Excerpt, with the values redacted:".to_owned());
@@ -122,7 +122,7 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     }
     output.print(&lines.join("\n"))?;
     if pending.state == State::Waiting {
-        let (short, reason) = (id.short(), if tool.reports() { " --reason TEXT" } else { "" });
+        let (short, reason) = (id.short(), if tool.needs_reason() { " --reason TEXT" } else { "" });
         output.note(format!(
             "`bottle supervise approve {short}{reason}` or `bottle supervise reject {short} --reason TEXT`"
         ));

@@ -38,9 +38,12 @@ pub enum Reason {
     AddressForbidden,
     /// The response looks like a prompt injection.
     InjectionFound,
-    /// The bottle's budget is spent. Reserved: budgets are not implemented, so the proxy never sends this
-    /// reason.
+    /// A budget is spent, or too little of it is left for the request (status 400).
     BudgetSpent,
+    /// The state of a budget is unknown, because the keeper process or the ledger does not answer (status 400).
+    BudgetUnknown,
+    /// A budget limits the host, and the proxy cannot count the tokens of this request.
+    NotMetered,
     /// The bottle is locked ([`crate::lock_out`]), and the proxy denies all requests.
     LockedOut,
     /// The upstream server cannot be reached or is too slow (status 502).
@@ -71,6 +74,8 @@ impl Reason {
             Self::AddressForbidden => "address-forbidden",
             Self::InjectionFound => "injection-found",
             Self::BudgetSpent => "budget-spent",
+            Self::BudgetUnknown => "budget-unknown",
+            Self::NotMetered => "not-metered",
             Self::LockedOut => "locked-out",
             Self::UpstreamUnreachable => "upstream-unreachable",
             Self::UpstreamUntrusted => "upstream-untrusted",
@@ -99,6 +104,8 @@ impl Reason {
             Self::AddressForbidden => "the host resolves to a forbidden address",
             Self::InjectionFound => "the response looks like a prompt injection",
             Self::BudgetSpent => "the budget is spent",
+            Self::BudgetUnknown => "the state of the budget is unknown",
+            Self::NotMetered => "its tokens cannot be counted",
             Self::LockedOut => "the bottle is locked",
             Self::UpstreamUnreachable => "the host could not be reached",
             Self::UpstreamUntrusted => "the host's certificate is not trusted",
@@ -120,12 +127,12 @@ impl Reason {
     }
 
     /// Returns the HTTP status of the response. The status is never 421, 429 or 503, because clients retry
-    /// these. For a spent budget it is 400, which agents do not retry.
+    /// these. For a budget it is 400, which agents do not retry.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {
             Self::UpstreamUnreachable | Self::UpstreamUntrusted => 502,
-            Self::BudgetSpent => 400,
+            Self::BudgetSpent | Self::BudgetUnknown => 400,
             _ => 403,
         }
     }

@@ -105,8 +105,11 @@ impl Refusal {
                 format!("The response of `{host}` looks like a prompt injection{colon}.")
             }
             Reason::BudgetSpent => {
-                format!("This bottle's budget is spent, so requests to `{host}` are denied{colon}.")
+                format!("The budget for `{host}` is spent, so requests to its models are denied{colon}.")
             }
+            Reason::BudgetUnknown => format!(
+                "How much of the budget for `{host}` is spent is unknown, so requests to its models are denied{colon}."
+            ),
             Reason::UpstreamUnreachable => format!("`{host}` is allowed, but could not be reached{colon}."),
             Reason::UpstreamUntrusted => {
                 format!("`{host}` is allowed, but its certificate could not be verified{colon}.")
@@ -126,6 +129,18 @@ impl Refusal {
              `dlp.outbound_on_match` in the route.",
         );
         refusal
+    }
+
+    /// Denies a request whose tokens the proxy cannot count, because a budget limits the host. `what` names the kind
+    /// of the request. An upgrade gets the status that makes WebSocket clients fall back to plain HTTP.
+    #[must_use]
+    pub fn not_metered(host: &str, what: &str, upgrade: bool) -> Self {
+        let sentence = format!(
+            "A budget limits the tokens of `{host}`, and the proxy cannot count the tokens of {what}, so it is denied. \
+             Use a plain HTTP request for one response."
+        );
+        let refusal = Self::new(Reason::NotMetered, host, sentence);
+        Self { status: if upgrade { UPGRADE_REQUIRED } else { refusal.status }, ..refusal }
     }
 
     /// Denies a request of a locked bottle. The message is the same for every request.

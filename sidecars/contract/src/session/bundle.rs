@@ -18,7 +18,7 @@ use crate::route::RouteTable;
 use crate::usage::Usage;
 
 /// The request that opens a stream to the bundle. The bundle responds with one [`BundleEvent`], except to
-/// `Events`, `Question`, `Usage` and `Log`.
+/// `Events`, `Question`, `Usage`, `Leases` and `Log`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BundleRequest {
@@ -44,6 +44,10 @@ pub enum BundleRequest {
     /// each one with [`Written`] when its records are on disk. Records without acknowledgement are sent again to
     /// the next subscriber.
     Usage,
+    /// Serves leases on budgets until the stream closes. The bundle sends [`super::lease::LeaseRequest`]s, and the
+    /// keeper answers with [`super::lease::LeaseAnswer`]s, in any order and at any time. While no such stream is open,
+    /// the proxy uses the leases that it has.
+    Leases,
     /// Subscribes to the lines of the access log, if the keeper cannot read the proxy's log folder. The bundle
     /// repeatedly sends [`BundleEvent::Logged`], and the keeper acknowledges each one with [`Written`] when its
     /// lines are written. Lines without acknowledgement are sent again to the next subscriber.

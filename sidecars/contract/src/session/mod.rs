@@ -12,6 +12,7 @@ pub mod bundle;
 pub mod frame;
 pub mod gate;
 pub mod guest;
+pub mod lease;
 mod packed;
 
 use serde::{Deserialize, Serialize};

@@ -87,6 +87,11 @@ impl BufferedBody {
         &self.codings
     }
 
+    /// The length of the body as received, in bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.spool.length()
+    }
+
     /// Returns the complete body as received, if it is short enough to be redacted.
     pub(super) async fn whole(&self) -> Option<Vec<u8>> {
         self.spool.whole(MAX_REWRITTEN).await.ok().flatten()

@@ -13,6 +13,7 @@
 mod access_log;
 pub(crate) mod approval;
 pub(crate) mod body;
+mod budget;
 mod buffered_body;
 mod credentials;
 mod excerpt;
@@ -118,6 +119,8 @@ async fn forward(
     let hints = head.early_hints().map(|hints| inbound::early_hints(egress, &permit, hints.clone()));
     let messages = if websocket { MessageRelay::for_permit(egress, &permit) } else { None };
     let tracker = UsageTracker::for_request(&permit.info, permit.route, head.headers());
+    let charge =
+        budget::charge(egress, &permit, &head, tracker.as_ref().map(UsageTracker::api), &cleared).await?;
     let slot = Arc::clone(&egress.request_slots).acquire_owned().await;
     let Ok(slot) = slot else {
         return Err(Refusal::later(Reason::UpstreamUnreachable, permit.host(), "the proxy is closing"));
@@ -151,16 +154,25 @@ async fn forward(
     let headers = permit.rewrite.strip(headers).inject();
     let body = log.capture_request(&headers, body);
     let outgoing = Outgoing { target: permit.target, method, path_and_query, headers, body, hints };
+    let in_flight = tracker.map(|tracker| tracker.send(egress, charge));
     let sent = if websocket {
         forward::websocket(egress, outgoing, upgrade, messages).await
     } else {
         forward::send(&egress.upstream, outgoing).await
     };
-    let mut response = sent.map_err(|error| error.refusal())?;
+    let mut response = match sent {
+        Ok(response) => response,
+        Err(error) => {
+            if let Some(in_flight) = in_flight {
+                in_flight.fail();
+            }
+            return Err(error.refusal());
+        }
+    };
     egress.issued_links.remember(log.info(), &response);
     tracing::debug!(status = response.status().as_u16(), "upstream responded");
-    if let Some(tracker) = tracker {
-        response = tracker.observe(egress, response);
+    if let Some(in_flight) = in_flight {
+        response = in_flight.observe(response);
     }
     if let Some(inbound) = inbound {
         response = inbound.scan(response).await?;

@@ -27,6 +27,7 @@ use super::head::{Denied, DeniedRequest, ReceivedRequest, RequestHead};
 use super::permit::Permit;
 use super::request_body::RequestBody;
 use crate::egress::Egress;
+use crate::gate::RequestBodyText;
 use crate::inspect::{Coding, rewritten};
 use crate::report::record::RequestInfo;
 use crate::upstream::chain;
@@ -69,6 +70,23 @@ impl OutboundBody {
 }
 
 impl Cleared {
+    /// Returns what is known about the body, without reading a body that is not read yet. `encoded` states whether the
+    /// headers name a content coding.
+    pub(super) async fn text(&self, encoded: bool) -> RequestBodyText {
+        match &self.0 {
+            OutboundBody::Unscanned(body) => match body.size_hint().exact() {
+                Some(bytes) => RequestBodyText::Length { bytes, encoded },
+                None => RequestBodyText::Unknown,
+            },
+            OutboundBody::Buffered(buffered) => match buffered.text().await {
+                Some(text) => RequestBodyText::Text(text),
+                None => RequestBodyText::Length { bytes: buffered.length(), encoded },
+            },
+            // A redacted body is encoded again as it was.
+            OutboundBody::Redacted(text) => RequestBodyText::Length { bytes: text.len() as u64, encoded },
+        }
+    }
+
     /// Returns the body to send upstream. The body's trailers are stripped like the headers.
     pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
         match self.0 {

@@ -33,6 +33,8 @@ pub(super) struct ProxyFixture {
     pub(super) questions: Questions,
     pub(super) site: Upstream,
     pub(super) folder: TempDir,
+    /// Answers that no budget limits anything.
+    pub(super) keeper: tokio::task::JoinHandle<()>,
     /// A loopback TCP port in front of the proxy's sockets, for clients that do not support Unix sockets.
     pub(super) proxy: SocketAddr,
     pub(super) plain: SocketAddr,
@@ -119,14 +121,14 @@ impl ProxyFixture {
     }
 
     async fn from_test_proxy(test_proxy: TestProxy, site: Upstream) -> Self {
-        let TestProxy { egress, backlog, questions, folder } = test_proxy;
+        let TestProxy { egress, backlog, questions, folder, keeper } = test_proxy;
         let [proxy, plain, tls] = [
             relay(folder.path().join(EGRESS_PORT.to_string())).await,
             relay(folder.path().join(HTTP_PORT.to_string())).await,
             relay(folder.path().join(HTTPS_PORT.to_string())).await,
         ];
         std::fs::write(folder.path().join("ca.pem"), egress.leaves.authority_certificate()).expect("ca");
-        Self { egress, backlog, questions, site, folder, proxy, plain, tls }
+        Self { egress, backlog, questions, site, folder, keeper, proxy, plain, tls }
     }
 
     /// Opens the same proxy with other roots and a route to another local port.

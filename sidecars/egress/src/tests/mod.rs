@@ -9,6 +9,7 @@ mod clients;
 mod decisions;
 mod forgery;
 mod framing;
+mod gate;
 mod grpc;
 mod hostile;
 mod lock_out;

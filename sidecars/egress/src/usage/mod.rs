@@ -7,7 +7,8 @@
 //! ```
 //! Each successful response of a model leads to one record. The proxy creates the record when it has read the last
 //! event and before the bottle receives this event, or when the response is interrupted, or when the proxy shuts down.
-//! No request or response waits for a record.
+//! A request whose client disconnects before the response leads to a record too, because the provider may answer it.
+//! No request or response waits for a record. A record settles the tokens that were reserved for its request.
 
 mod outbox;
 mod tracker;

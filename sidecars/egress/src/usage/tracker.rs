@@ -1,11 +1,11 @@
 //! Counts the tokens of a response while it streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bottle_contract::route::Route;
-use bottle_contract::usage::{Api, Source, Usage, provider_for};
-use bottle_meter::Meter;
+use bottle_contract::usage::{Api, Source, Tokens, Usage, provider_for};
+use bottle_meter::{Meter, Reading, estimate};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, Response};
@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 
 use super::Outbox;
 use crate::egress::Egress;
+use crate::gate::{Charge, Gate};
 use crate::inspect::{Decoding, codings};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
@@ -53,23 +54,66 @@ impl UsageTracker {
         Observed::new(body, RequestObserver { request, expansion }).boxed_unsync()
     }
 
-    /// Observes the response without changing it. Only responses with a success status are counted.
-    pub(crate) fn observe(self, egress: &Egress, response: Response<Body>) -> Response<Body> {
-        if !response.status().is_success() {
-            return response;
-        }
-        let (parts, body) = response.into_parts();
-        // A response with a coding that the proxy cannot decode is not counted.
-        let Ok(codings) = codings(&parts.headers) else { return Response::from_parts(parts, body) };
+    /// The API whose responses are counted.
+    pub(crate) fn api(&self) -> Api {
+        self.api
+    }
+
+    /// The request is being sent from now on.
+    pub(crate) fn send(self, egress: &Egress, charge: Charge) -> InFlight {
         let pending = Arc::new(PendingUsage {
-            meter: Mutex::new(Some(Meter::new(self.api, streams(&parts.headers)))),
+            active: Mutex::new(Some(Active { meter: Meter::new(self.api, true), charge })),
             tracker: self,
             reporter: Arc::clone(&egress.reporter),
             outbox: Arc::clone(&egress.outbox),
+            gate: Arc::clone(&egress.gate),
         });
         egress.outbox.register(&pending);
-        let decoding = (!codings.is_empty()).then(|| Decoding::new(&codings));
+        InFlight(Some(pending))
+    }
+}
+
+/// A request to a model that is being sent. If it is dropped, because the client disconnected, the prompt counts.
+pub(crate) struct InFlight(Option<Arc<PendingUsage>>);
+
+impl InFlight {
+    /// Upstream did not respond, so nothing is counted.
+    pub(crate) fn fail(mut self) {
+        if let Some(pending) = self.0.take() {
+            pending.cancel();
+        }
+    }
+
+    /// Observes the response without changing it. Only responses with a success status are counted.
+    pub(crate) fn observe(mut self, response: Response<Body>) -> Response<Body> {
+        let Some(pending) = self.0.take() else { return response };
+        if !response.status().is_success() {
+            pending.cancel();
+            return response;
+        }
+        let (parts, body) = response.into_parts();
+        pending.respond(streams(&parts.headers));
+        let decoding = match codings(&parts.headers) {
+            Ok(codings) => (!codings.is_empty()).then(|| Decoding::new(&codings)),
+            Err(_) => {
+                // The proxy cannot read such a response, so it counts as all that was reserved for it.
+                pending.end_unread();
+                return Response::from_parts(parts, body);
+            }
+        };
         Response::from_parts(parts, Observed::new(body, UsageObserver { decoding, pending }).boxed_unsync())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let Some(pending) = self.0.take() else { return };
+        // A provider counts no request of which it received nothing.
+        if pending.tracker.request.load(Ordering::Relaxed) == 0 {
+            pending.cancel();
+        } else {
+            pending.end(false);
+        }
     }
 }
 
@@ -80,36 +124,73 @@ fn streams(headers: &HeaderMap) -> bool {
 
 /// A response that has not led to a usage record yet.
 pub(super) struct PendingUsage {
-    /// The meter, until the record is created.
-    meter: Mutex<Option<Meter>>,
+    /// `None` after the record is created.
+    active: Mutex<Option<Active>>,
     tracker: UsageTracker,
     reporter: Arc<Reporter>,
     outbox: Arc<Outbox>,
+    gate: Arc<Gate>,
+}
+
+/// The state of a response without a record.
+struct Active {
+    meter: Meter,
+    charge: Charge,
 }
 
 impl PendingUsage {
+    /// The response begins. `streams` states whether it is a stream of events.
+    fn respond(&self, streams: bool) {
+        if let Some(active) = self.active().as_mut() {
+            active.meter = Meter::new(self.tracker.api, streams);
+        }
+    }
+
     /// Reads the next chunk. Creates the record as soon as later chunks cannot change it.
     fn feed(&self, text: &[u8]) {
-        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(active) = meter.as_mut() else { return };
-        active.feed(text);
-        if active.has_ended() {
-            self.record(meter.take(), true);
+        let mut active = self.active();
+        let Some(Active { meter, .. }) = active.as_mut() else { return };
+        meter.feed(text);
+        if meter.has_ended() {
+            let ended = active.take();
+            drop(active);
+            self.record(ended, true);
         }
     }
 
     /// Creates the record if it does not exist yet. `whole` states whether the response was complete.
     pub(super) fn end(&self, whole: bool) {
-        let meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.record(meter, whole);
+        let active = self.active().take();
+        self.record(active, whole);
     }
 
-    fn record(&self, meter: Option<Meter>, whole: bool) {
-        let UsageTracker { api, host, provider_route, source, request, .. } = &self.tracker;
-        let request = request.load(Ordering::Relaxed);
-        let Some(reading) = meter.and_then(|meter| meter.finish(whole, request)) else { return };
+    /// Ends without a record.
+    fn cancel(&self) {
+        self.active().take();
+    }
+
+    /// Creates the record of a response that the proxy cannot read.
+    fn end_unread(&self) {
+        let Some(Active { charge, .. }) = self.active().take() else { return };
+        let prompt = estimate(self.tracker.request.load(Ordering::Relaxed));
+        let all = charge.cost.as_ref().map_or(prompt, |cost| cost.tokens);
+        let tokens =
+            Tokens { input: Some(prompt), output: Some(all.saturating_sub(prompt)), ..Tokens::default() };
+        self.put(charge, Reading { tokens, estimated: true, ..Reading::default() });
+    }
+
+    fn record(&self, active: Option<Active>, whole: bool) {
+        let Some(Active { meter, charge }) = active else { return };
+        let request = self.tracker.request.load(Ordering::Relaxed);
+        if let Some(reading) = meter.finish(whole, request) {
+            self.put(charge, reading);
+        }
+    }
+
+    fn put(&self, charge: Charge, reading: Reading) {
+        let UsageTracker { api, host, provider_route, source, .. } = &self.tracker;
         let redact = |text: &str| self.reporter.redact(text).into_owned();
-        self.outbox.put(Usage {
+        let usage = Usage {
             id: format!("{:032x}", rand::random::<u128>()),
             time: jiff::Timestamp::now(),
             provider: redact(provider_for(host)),
@@ -121,7 +202,13 @@ impl PendingUsage {
             estimated: reading.estimated,
             provider_route: *provider_route,
             source: *source,
-        });
+        };
+        self.gate.record(charge, &usage);
+        self.outbox.put(usage);
+    }
+
+    fn active(&self) -> MutexGuard<'_, Option<Active>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

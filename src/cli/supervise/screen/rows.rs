@@ -56,6 +56,7 @@ impl Row {
             Tool::EgressAllow | Tool::EgressBlock => "hosts",
             Tool::EgressTokenAllow => "secret",
             Tool::GitleaksAllow => "push",
+            Tool::BudgetAdd => "budget",
         }
     }
 }

@@ -571,6 +571,10 @@ impl State {
     fn approve(&mut self, now: Timestamp) -> Effect {
         let Some(pending) = self.selected_to_approve(now) else { return Effect::Nothing };
         let id = pending.proposal.id.clone();
+        if pending.proposal.tool.reports() && !pending.proposal.tool.needs_reason() {
+            let decision = Decision::Approve { reason: None, routes: None, grant: GrantScope::Run };
+            return self.answer(pending, decision, "approving", now);
+        }
         if pending.proposal.tool.reports() {
             self.overlay = Some(Overlay::Reason { id, yes: true, line: TypedLine::default() });
             return Effect::Nothing;

@@ -270,7 +270,7 @@ pub(super) fn page(
         }
         Some(Some(Ok(_))) => {}
         _ if proposal.tool.reports() => {
-            lines.plain("Findings", bold());
+            lines.plain(proposal.tool.report_title(), bold());
             lines.untrusted(&report(&proposed_text(proposal)), usize::MAX);
             lines.excerpt(&proposal.excerpt);
         }

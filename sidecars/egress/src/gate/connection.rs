@@ -1,0 +1,97 @@
+//! The messages between the gate and the keeper process.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bottle_channel::Stream;
+use bottle_contract::decide::Reason;
+use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
+use tokio::sync::watch;
+
+use super::{Gate, LeaseDenied};
+use crate::bounds;
+
+impl Gate {
+    /// Asks the keeper for leases until the stream closes. Streams may overlap: the keeper counts tokens since the
+    /// launch, so a repeated request grants nothing twice.
+    pub(crate) async fn serve(self: Arc<Self>, stream: Stream) {
+        let _connected = Connected::new(&self.keepers);
+        let (sender, mut receiver) = stream.split();
+        // Another keeper may have left requests without an answer.
+        self.accounts().values_mut().for_each(super::Account::forget_request);
+        let mut changed = self.changed.subscribe();
+        let mut tick = tokio::time::interval(bounds::LEASE_IDLE / 2);
+        loop {
+            for request in self.requests() {
+                if sender.message(&request).await.is_err() {
+                    return;
+                }
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                _ = tick.tick() => self.give_back_unused(),
+                answer = receiver.message::<LeaseAnswer>() => match answer {
+                    Ok(answer) => self.apply(answer),
+                    Err(_) => return,
+                },
+            }
+        }
+    }
+
+    fn requests(&self) -> Vec<LeaseRequest> {
+        let now = Instant::now();
+        self.accounts().iter_mut().filter_map(|(key, account)| account.request(key, now)).collect()
+    }
+
+    fn give_back_unused(&self) {
+        let now = Instant::now();
+        self.accounts().values_mut().for_each(|account| account.give_back_unused(now));
+    }
+
+    fn apply(self: &Arc<Self>, answer: LeaseAnswer) {
+        match answer {
+            LeaseAnswer::Granted { key, granted } => {
+                let served = self.accounts().get_mut(&key).map(|account| {
+                    account.granted(granted);
+                    account.serve()
+                });
+                self.deliver(&key, served.unwrap_or_default());
+            }
+            LeaseAnswer::Unlimited { key } => {
+                let served = self.accounts().get_mut(&key).map(|account| {
+                    account.unlimited(Instant::now());
+                    account.serve()
+                });
+                self.deliver(&key, served.unwrap_or_default());
+            }
+            LeaseAnswer::Denied { key, reason, why } => {
+                // No other reason is an answer to a question about a budget.
+                let reason = match reason {
+                    Reason::BudgetSpent => Reason::BudgetSpent,
+                    _ => Reason::BudgetUnknown,
+                };
+                let denied = self.accounts().get_mut(&key).map(super::Account::denied);
+                for answer in denied.unwrap_or_default() {
+                    drop(answer.send(Err(LeaseDenied { reason, why: why.clone() })));
+                }
+            }
+            LeaseAnswer::Revoked => self.accounts().values_mut().for_each(super::Account::revoke),
+        }
+    }
+}
+
+/// Counts a keeper as long as it is connected.
+struct Connected<'l>(&'l watch::Sender<usize>);
+
+impl<'l> Connected<'l> {
+    fn new(keepers: &'l watch::Sender<usize>) -> Self {
+        keepers.send_modify(|count| *count += 1);
+        Self(keepers)
+    }
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}

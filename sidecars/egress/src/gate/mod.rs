@@ -1,0 +1,208 @@
+//! Reserves the tokens of a request to a model before the request is sent, where a budget limits them.
+//!
+//! ```text
+//!              ┌─ enough in the lease ─► reservation ─► upstream ─► usage record ─► settled
+//! request ─► cost                                                                      │
+//!              └─ wait ─► lease request ─► bundle ─► keeper ─► ledger                  │
+//!                           ▲                  granted, unlimited or denied            │
+//!                           └──────────────────── unused tokens ◄──────────────────────┘
+//! ```
+//! The ledger has reserved all tokens of a lease. A request takes its estimated prompt and its output limit from the
+//! lease, and the response returns what it did not use. A response that uses more than its reservation takes the rest
+//! from the lease too. When no lease is left and no keeper answers, requests are denied: an unknown budget is a no.
+//!
+//! - `account`: the lease of one key, and the requests that wait for it · `connection`: the messages to the keeper
+//! - `cost`: the tokens that a request can use · `calibration`: bytes per token of each model
+//! - `unmetered`: requests whose tokens cannot be counted
+
+mod account;
+mod calibration;
+mod connection;
+mod cost;
+mod unmetered;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bottle_contract::decide::{Reason, Refusal};
+use bottle_contract::session::lease::BudgetKey;
+use bottle_contract::usage::{Api, Usage};
+use tokio::sync::{oneshot, watch};
+
+use crate::bounds;
+use account::{Account, Grant, Ready};
+use calibration::Calibration;
+pub(crate) use cost::{Cost, RequestBodyText};
+pub(crate) use unmetered::kind as unmetered_kind;
+
+/// The leases of this bottle.
+#[derive(Default)]
+pub(crate) struct Gate {
+    accounts: Mutex<HashMap<BudgetKey, Account>>,
+    calibration: Calibration,
+    /// Changes when an account has a message for the keeper.
+    changed: watch::Sender<u64>,
+    /// Number of connected keepers.
+    keepers: watch::Sender<usize>,
+}
+
+/// Why no tokens were reserved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeaseDenied {
+    reason: Reason,
+    why: String,
+}
+
+impl LeaseDenied {
+    fn unknown(why: &str) -> Self {
+        Self { reason: Reason::BudgetUnknown, why: why.to_owned() }
+    }
+
+    /// The denial of a request to `host`.
+    pub(crate) fn refusal(&self, host: &str) -> Refusal {
+        Refusal::later(self.reason, host, &self.why)
+    }
+}
+
+/// What a request can use, and what is reserved for it.
+#[derive(Default)]
+pub(crate) struct Charge {
+    /// `None` if the proxy does not count the response.
+    pub(crate) cost: Option<Cost>,
+    /// `None` if no budget limits the key.
+    pub(crate) reservation: Option<Reservation>,
+}
+
+/// Tokens that are reserved for one request. Dropping it returns all of them.
+pub(crate) struct Reservation {
+    gate: Arc<Gate>,
+    key: BudgetKey,
+    tokens: u64,
+}
+
+impl Reservation {
+    /// Returns the tokens that the response did not use.
+    fn settle(mut self, used: u64) {
+        let reserved = std::mem::take(&mut self.tokens);
+        self.gate.settle(&self.key, reserved, used);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.tokens > 0 {
+            self.gate.settle(&self.key, self.tokens, 0);
+        }
+    }
+}
+
+impl Gate {
+    /// Reserves `tokens`; waits until the lease has so many. Returns `None` if no budget limits the key. With 0 tokens,
+    /// it only finds out whether one does.
+    ///
+    /// # Errors
+    /// [`LeaseDenied`] if the budget is spent, or no keeper answers.
+    pub(crate) async fn reserve(
+        self: &Arc<Self>,
+        key: BudgetKey,
+        tokens: u64,
+    ) -> Result<Option<Reservation>, LeaseDenied> {
+        let waiting = {
+            let mut accounts = self.accounts();
+            if accounts.len() >= bounds::LEASE_KEYS && !accounts.contains_key(&key) {
+                accounts.retain(|_, account| !account.is_unlimited());
+            }
+            if accounts.len() >= bounds::LEASE_KEYS && !accounts.contains_key(&key) {
+                return Err(LeaseDenied::unknown("the bottle uses too many hosts with models"));
+            }
+            let account = accounts.entry(key.clone()).or_insert_with(|| Account::new(Instant::now()));
+            match account.reserve(tokens, Instant::now()) {
+                Ready::Reserved => return Ok(Some(self.reservation(&key, tokens))),
+                Ready::Unlimited { refresh } => {
+                    if refresh {
+                        self.changed.send_modify(|change| *change += 1);
+                    }
+                    return Ok(None);
+                }
+                Ready::Full => return Err(LeaseDenied::unknown("too many requests wait for the budget")),
+                Ready::Waits(answer) => answer,
+            }
+        };
+        self.changed.send_modify(|change| *change += 1);
+        tokio::select! {
+            biased;
+            answer = waiting => answer.unwrap_or_else(|_| Err(LeaseDenied::unknown("the proxy is closing"))),
+            () = self.without_keeper() => Err(LeaseDenied::unknown("the bottle's keeper process does not answer")),
+        }
+    }
+
+    /// The number of tokens that a request can use.
+    pub(crate) fn cost(&self, api: Api, body: &RequestBodyText) -> Option<Cost> {
+        Cost::of(api, body, |model, bytes| self.calibration.estimate(model, bytes))
+    }
+
+    /// Settles a response: returns what it did not use of its reservation.
+    pub(crate) fn record(self: &Arc<Self>, Charge { cost, reservation }: Charge, usage: &Usage) {
+        let counts = usage.tokens.counts(usage.api);
+        if let Some(cost) = cost.filter(|_| !usage.estimated && !usage.interrupted && !counts.doubtful) {
+            self.calibration.learn(cost.model.as_deref(), cost.bytes, counts.prompt());
+        }
+        match reservation {
+            Some(reservation) => reservation.settle(counts.total()),
+            // The ledger takes every response of a limited key from the lease.
+            None => self.settle(&key(usage.provider_route, &usage.host), 0, counts.total()),
+        }
+    }
+
+    fn reservation(self: &Arc<Self>, key: &BudgetKey, tokens: u64) -> Reservation {
+        Reservation { gate: Arc::clone(self), key: key.clone(), tokens }
+    }
+
+    fn settle(self: &Arc<Self>, key: &BudgetKey, reserved: u64, used: u64) {
+        let served = {
+            let mut accounts = self.accounts();
+            let Some(account) = accounts.get_mut(key) else { return };
+            account.settle(reserved, used, Instant::now());
+            account.serve()
+        };
+        self.deliver(key, served);
+        self.changed.send_modify(|change| *change += 1);
+    }
+
+    /// Gives reservations to the requests that waited. A request whose client disconnected returns its tokens.
+    fn deliver(self: &Arc<Self>, key: &BudgetKey, served: Vec<Grant>) {
+        for Grant { tokens, answer } in served {
+            let reservation = tokens.map(|tokens| self.reservation(key, tokens));
+            drop(answer.send(Ok(reservation)));
+        }
+    }
+
+    /// Returns when no keeper was connected for [`bounds::LEASE_WITHOUT_KEEPER`].
+    async fn without_keeper(&self) {
+        let mut keepers = self.keepers.subscribe();
+        loop {
+            if keepers.wait_for(|keepers| *keepers == 0).await.is_err() {
+                return;
+            }
+            let back = keepers.wait_for(|keepers| *keepers > 0);
+            if tokio::time::timeout(bounds::LEASE_WITHOUT_KEEPER, back).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, HashMap<BudgetKey, Account>> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The key of a request.
+pub(crate) fn key(provider_route: bool, host: &str) -> BudgetKey {
+    if provider_route { BudgetKey::Provider } else { BudgetKey::Host(host.to_owned()) }
+}
+
+/// Receives the result of a request that waits.
+type AnswerSender = oneshot::Sender<Result<Option<Reservation>, LeaseDenied>>;
+/// The result of a request that waits.
+type Answer = oneshot::Receiver<Result<Option<Reservation>, LeaseDenied>>;

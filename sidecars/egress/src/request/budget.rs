@@ -1,0 +1,52 @@
+//! Reserves the tokens of an allowed request, before any byte of it is sent ([`crate::gate`]).
+
+use std::sync::Arc;
+
+use bottle_contract::decide::Refusal;
+use bottle_contract::usage::Api;
+use http::header::CONTENT_ENCODING;
+
+use super::head::RequestHead;
+use super::outbound::Cleared;
+use super::permit::Permit;
+use crate::egress::Egress;
+use crate::gate::{self, Charge};
+
+/// Reserves the tokens that the request can use, and waits until a lease has them. `api` is that of a request whose
+/// response the proxy counts. Other requests are denied if they use tokens and a budget limits the host.
+///
+/// # Errors
+/// The denial.
+pub(super) async fn charge(
+    egress: &Arc<Egress>,
+    permit: &Permit<'_>,
+    head: &RequestHead,
+    api: Option<Api>,
+    cleared: &Cleared,
+) -> Result<Charge, Refusal> {
+    let (info, upgrade, provider) = (&permit.info, head.websocket(), permit.route.provider);
+    let host = permit.host();
+    let uncounted =
+        |body: &[u8]| gate::unmetered_kind(&info.method, host, &info.path, upgrade, provider, body);
+    let key = || gate::key(provider, &egress.reporter.redact(host));
+    let Some(api) = api else {
+        let Some(kind) = uncounted(&[]) else { return Ok(Charge::default()) };
+        let limited = egress.gate.reserve(key(), 0).await.map_err(|denied| denied.refusal(host))?;
+        return match limited {
+            Some(_) => Err(Refusal::not_metered(host, kind, upgrade)),
+            None => Ok(Charge::default()),
+        };
+    };
+    let body = cleared.text(head.headers().contains_key(CONTENT_ENCODING)).await;
+    let cost = match uncounted(body.text()) {
+        Some(kind) => Err(kind),
+        None => egress.gate.cost(api, &body).ok_or("a request without an announced length"),
+    };
+    let tokens = cost.as_ref().map_or(0, |cost| cost.tokens);
+    let reservation = egress.gate.reserve(key(), tokens).await.map_err(|denied| denied.refusal(host))?;
+    match (cost, reservation) {
+        (Ok(cost), reservation) => Ok(Charge { cost: Some(cost), reservation }),
+        (Err(kind), Some(_)) => Err(Refusal::not_metered(host, kind, upgrade)),
+        (Err(_), None) => Ok(Charge::default()),
+    }
+}
