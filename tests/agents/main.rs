@@ -20,6 +20,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod asking;
+mod budgets;
 mod claude;
 mod codex;
 mod docker;

@@ -147,13 +147,18 @@ impl Scene {
 
     /// Starts the agent `name` with a task in a bottle with the label `task`, and waits until it exits.
     pub(crate) fn start_headless(&self, name: &str) -> Result<Outcome> {
+        Ok(self.try_headless(name)?.expect_code(0))
+    }
+
+    /// Like [`Self::start_headless`], with any exit code.
+    pub(crate) fn try_headless(&self, name: &str) -> Result<Outcome> {
         let start = ["start", name, "--backend", self.backend, "--yes", "--label", "task"];
         let mut program = self.program(&start)?;
         program.arguments(["-p", TASK]);
         if self.backend == "docker" {
             program.deadline(BUILT_WITHIN);
         }
-        Ok(program.run()?.expect_code(0))
+        program.run()
     }
 
     /// Resumes the bottle `task` with another task. Checks that the model sees both tasks.

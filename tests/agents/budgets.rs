@@ -1,0 +1,211 @@
+//! Tests that agents run into a budget: they are paused and go on after a top-up, they stop by themselves when the user
+//! refuses, and a frozen bottle goes on later.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle_test_support::agents;
+use serde_json::Value;
+
+use super::scene::{Place, Scene, Template, agent, engine};
+use super::{claude, codex, pi};
+
+/// The time limit for an agent, which includes building its image.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+
+/// Four calls of the model. Each response reports a quarter of a token for each byte of the request.
+const COMMANDS: [&str; 3] = ["echo one > one.txt", "echo two > two.txt", "cat one.txt two.txt"];
+
+#[test]
+fn pi_is_paused_and_goes_on() -> Result<()> {
+    let Some(pi) = agent("pi has a budget", agents::pi())? else { return Ok(()) };
+    goes_on(&Place::Linux(pi), &pi::TEMPLATE)
+}
+
+#[test]
+fn pi_stops_when_the_user_refuses() -> Result<()> {
+    let Some(pi) = agent("pi is refused", agents::pi())? else { return Ok(()) };
+    stops(&Place::Linux(pi), &pi::TEMPLATE)
+}
+
+#[test]
+fn pi_is_frozen_and_goes_on_later() -> Result<()> {
+    let Some(pi) = agent("pi is frozen", agents::pi())? else { return Ok(()) };
+    freezes(&Place::Linux(pi), &pi::TEMPLATE)
+}
+
+#[test]
+fn pi_is_killed_and_nothing_is_left() -> Result<()> {
+    let Some(pi) = agent("pi is killed", agents::pi())? else { return Ok(()) };
+    let scene = scene(&Place::Linux(pi), &pi::TEMPLATE, "kill", 5)?;
+    let outcome = scene.try_headless("pi")?;
+    ensure!(outcome.stderr.contains("task was killed because of a budget"), "{}", outcome.transcript());
+    let left = scene.bottle(&["list", "--json"])?.stdout;
+    ensure!(!left.contains("\"task\""), "{left}");
+    ensure!(!scene.home.bottle_home().join("state/task").exists(), "its folder is left");
+    Ok(())
+}
+
+#[test]
+#[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
+fn real_claude_is_paused_and_goes_on() -> Result<()> {
+    let Some(claude) = agent("claude has a budget", agents::claude())? else { return Ok(()) };
+    goes_on(&Place::Linux(claude), &claude::API_KEY)
+}
+
+#[test]
+#[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
+fn real_claude_stops_when_the_user_refuses() -> Result<()> {
+    let Some(claude) = agent("claude is refused", agents::claude())? else { return Ok(()) };
+    stops(&Place::Linux(claude), &claude::API_KEY)
+}
+
+#[test]
+#[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
+fn real_claude_is_frozen_and_goes_on_later() -> Result<()> {
+    let Some(claude) = agent("claude is frozen", agents::claude())? else { return Ok(()) };
+    freezes(&Place::Linux(claude), &claude::API_KEY)
+}
+
+#[test]
+#[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
+fn real_codex_is_paused_and_goes_on() -> Result<()> {
+    let Some(codex) = agent("codex has a budget", agents::codex())? else { return Ok(()) };
+    goes_on(&Place::Linux(codex), &codex::API_KEY)
+}
+
+#[test]
+#[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
+fn real_codex_stops_when_the_user_refuses() -> Result<()> {
+    let Some(codex) = agent("codex is refused", agents::codex())? else { return Ok(()) };
+    stops(&Place::Linux(codex), &codex::API_KEY)
+}
+
+#[test]
+#[ignore = "builds an image of 650 MB once"]
+fn real_claude_on_docker_is_paused_and_goes_on() -> Result<()> {
+    let Some(place) = engine("claude has a budget on docker")? else { return Ok(()) };
+    goes_on(&place, &claude::API_KEY)
+}
+
+/// A budget that suffices for the first call of the task and not for the second one: what the proxy reserves for the
+/// first, which a run without a budget shows, and what other calls used.
+fn budget_of_one_call(place: &Place, template: &Template<'_>) -> Result<u64> {
+    let scene = Scene::playing(place, template, &COMMANDS)?;
+    scene.start_headless(template.name)?;
+    let calls = scene.llm.seen();
+    let first = calls.iter().find(|call| call.step == Some(0)).context("the first call")?;
+    let body: Value = serde_json::from_str(&first.body)?;
+    let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+    let output = limits.iter().find_map(|limit| body[*limit].as_u64()).unwrap_or(16_000);
+    let others = calls.iter().filter(|call| call.step.is_none()).filter_map(|call| call.used.as_ref());
+    let others: u64 = others.map(|used| used.input + used.output).sum();
+    Ok((first.body.len() as u64).div_ceil(3) + output + others + 1)
+}
+
+/// The agent is paused, the user raises the budget, and the agent goes on where it was.
+fn goes_on(place: &Place, template: &Template<'_>) -> Result<()> {
+    let scene = scene(place, template, "pause", 5)?;
+    let outcome = std::thread::scope(|scope| {
+        let starting = scope.spawn(|| scene.try_headless(template.name));
+        let raised = raise(&scene, || starting.is_finished());
+        let outcome = starting.join().map_err(|_| anyhow::anyhow!("the agent's thread ended"))??;
+        raised.map(|()| outcome)
+    })?;
+    let outcome = outcome.expect_code(0);
+    ensure!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.transcript());
+    let steps: Vec<usize> = scene.llm.seen().iter().filter_map(|call| call.step).collect();
+    ensure!(steps == [0, 1, 2, 3], "each turn reached the model once: {steps:?}");
+    let audit = scene.bottle(&["audit", "show", "task"])?.stdout;
+    ensure!(audit.contains("pause of the budget host"), "{audit}");
+    let _ = scene.bottle(&["audit", "verify"])?;
+    let budget = &scene.bottle(&["budget", "--json"])?.json()?[0];
+    let counted: u64 = scene.llm.usage().iter().map(|used| used.input + used.output).sum();
+    ensure!(
+        budget["spent"] == counted && budget["reserved"] == 0,
+        "{budget}, and the model counted {counted}"
+    );
+    Ok(())
+}
+
+/// Waits until the agent is paused, checks that, and approves the proposal.
+fn raise(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
+    let question = wait_for_question(scene, ended)?;
+    scene.wait("the pause", || Ok(!bottle_of(scene)?["paused"].is_null()))?;
+    let id = question["id"].as_str().context("its id")?;
+    let asked = question["justification"].as_str().unwrap_or_default();
+    ensure!(asked.contains("has 5 of 5 tokens left"), "{asked}");
+    ensure!(scene.llm.steps_served().is_empty(), "no byte of the request left");
+    // The approval adds what the request needs, which is not enough for the whole task.
+    scene.bottle(&["supervise", "approve", id])?;
+    scene.bottle(&["budget", "add", "host", "1000000"])?;
+    scene.wait("the end of the pause", || Ok(ended_or_running(&bottle_of(scene)?)))
+}
+
+fn ended_or_running(bottle: &Value) -> bool {
+    bottle.is_null() || bottle["paused"].is_null()
+}
+
+/// The user refuses, and the agent ends with the sentence on its output.
+fn stops(place: &Place, template: &Template<'_>) -> Result<()> {
+    let scene = scene(place, template, "pause", 5)?;
+    let (outcome, refused_at) = std::thread::scope(|scope| {
+        let starting = scope.spawn(|| scene.try_headless(template.name));
+        let question = wait_for_question(&scene, || starting.is_finished())?;
+        let id = question["id"].as_str().context("its id")?.to_owned();
+        scene.bottle(&["supervise", "reject", &id, "--reason", "no more"])?;
+        let refused_at = Instant::now();
+        let outcome = starting.join().map_err(|_| anyhow::anyhow!("the agent's thread ended"))??;
+        anyhow::Ok((outcome, refused_at))
+    })?;
+    let took = refused_at.elapsed();
+    ensure!(scene.llm.steps_served().is_empty(), "nothing reached the model");
+    let said = format!("{}{}", outcome.stdout, outcome.stderr);
+    ensure!(said.contains("The budget for"), "{}", outcome.transcript());
+    // Agents retry some failures for minutes.
+    ensure!(took < Duration::from_secs(60), "the agent ended only after {took:?}");
+    Ok(())
+}
+
+/// The bottle is frozen at its second call, and goes on after the budget is raised.
+fn freezes(place: &Place, template: &Template<'_>) -> Result<()> {
+    let name = template.name;
+    let scene = scene(place, template, "freeze", budget_of_one_call(place, template)?)?;
+    let outcome = scene.try_headless(name)?;
+    ensure!(outcome.stderr.contains("task was stopped because of a budget"), "{}", outcome.transcript());
+    let served = scene.llm.steps_served().len();
+    ensure!(served == 1, "only the first call fits into the budget: {}", outcome.transcript());
+    scene.bottle(&["budget", "add", "host", "1000000"])?;
+    let resumed = scene.bottle(&["resume", "task", "--yes", "-p", "Go on."])?;
+    ensure!(resumed.stdout.contains("The scripted task is done."), "{}", resumed.transcript());
+    Ok(())
+}
+
+fn wait_for_question(scene: &Scene, ended: impl Fn() -> bool) -> Result<Value> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let pending = scene.bottle(&["supervise", "list", "--json"])?.json()?;
+        if let Some(question) = pending.as_array().and_then(|all| all.first()) {
+            ensure!(question["tool"] == "budget-add", "{question}");
+            return Ok(question.clone());
+        }
+        ensure!(!ended() && Instant::now() < end, "there is no question");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn bottle_of(scene: &Scene) -> Result<Value> {
+    let active = scene.bottle(&["list", "active", "--json"])?.json()?;
+    Ok(active.as_array().and_then(|all| all.first()).cloned().unwrap_or_default())
+}
+
+fn scene(place: &Place, template: &Template<'_>, policy: &str, tokens: u64) -> Result<Scene> {
+    let scene = Scene::playing(place, template, &COMMANDS)?;
+    let name = template.name;
+    // A notification command makes the user of a headless agent reachable.
+    scene.home.write(
+        "home/.bottle/settings.yml",
+        &format!("budget: {{{name}: {tokens}}}\ncutoff: {policy}\nsupervise: {{notify: ['true']}}\n"),
+    )?;
+    Ok(scene)
+}
