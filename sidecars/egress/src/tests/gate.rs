@@ -26,7 +26,7 @@ struct Setup {
     proxy: ProxyFixture,
     _site: Server,
     /// The paths of the requests that reached the model.
-    served: mpsc::UnboundedReceiver<String>,
+    served: mpsc::Receiver<String>,
     keeper: Stream,
     _channel: Channel,
 }
@@ -34,13 +34,13 @@ struct Setup {
 async fn setup() -> Setup {
     let authority = Authority::new("gate").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
-    let (sender, served) = mpsc::unbounded_channel();
+    let (sender, served) = mpsc::channel(16);
     let site = handler(
         Arc::new(sender),
-        |sender: Arc<mpsc::UnboundedSender<String>>, request: Request<Incoming>| async move {
+        |sender: Arc<mpsc::Sender<String>>, request: Request<Incoming>| async move {
             let path = request.uri().path().to_owned();
             let _ = request.into_body().collect().await;
-            sender.send(path.clone()).expect("the test runs");
+            sender.send(path.clone()).await.expect("the test runs");
             if path.starts_with("/slow") {
                 tokio::time::sleep(Duration::from_secs(30)).await;
             }
