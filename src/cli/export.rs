@@ -153,12 +153,8 @@ impl Export {
             let signer = key.as_ref().map(|key| key.public().to_string());
             let found = image.layers.findings().iter().map(FoundSecret::from).collect();
             let Metadata { root, accepted, .. } = metadata.clone();
-            let written =
-                tokio::task::spawn_blocking(move || write_archive(target, &image, &metadata, &manifest, key));
-            let bytes = written
-                .await
-                .unwrap_or_else(|error| Err(error.into()))
-                .map_err(|error| self.not_written(error))?;
+            let written = target.write(&staging, Archive { image, metadata, manifest, key }).await;
+            let bytes = written.map_err(|error| self.not_written(error))?;
             Ok(Exported {
                 slug: record.slug.to_string(),
                 name: snapshot.name.as_ref().filter(|_| self.bottle.name.is_some()).map(ToString::to_string),
@@ -283,6 +279,23 @@ impl Target {
         }
         Ok(Self::File { path: file.to_owned(), force })
     }
+
+    /// Writes the archive atomically. Returns its size in bytes. If the returned future is dropped, no file is left.
+    async fn write(self, staging: &Staging, archive: Archive) -> io::Result<u64> {
+        let Self::File { path, force } = self else {
+            return blocking(move || archive.write(&mut BufWriter::new(io::stdout().lock()))).await;
+        };
+        let named = staging.file_in(parent_of(&path)).map_err(disk::plain)?;
+        let mut file = named.as_file().try_clone()?;
+        let bytes = blocking(move || fill(&mut file, &archive)).await?;
+        let moved = if force { named.persist(&path) } else { persist_new(named, &path) };
+        moved.map_err(|error| error.error)?;
+        Ok(bytes)
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.into()))
 }
 
 fn is_stdout(file: &Path) -> bool {
@@ -302,24 +315,19 @@ fn exists_already(file: &Path) -> CliError {
         .hint("name another file; `--force` replaces it")
 }
 
-/// Writes the archive atomically. Returns its size in bytes. Blocks.
-fn write_archive(
-    target: Target,
-    image: &ExportedImage,
-    metadata: &Metadata,
-    manifest: &str,
+/// An archive that is complete except for its file.
+struct Archive {
+    image: ExportedImage,
+    metadata: Metadata,
+    manifest: String,
     key: Option<SigningKey>,
-) -> io::Result<u64> {
-    let parts = Parts { metadata, manifest, image, key: key.as_ref() };
-    match target {
-        Target::Stdout => portable::write(&mut BufWriter::new(io::stdout().lock()), &parts),
-        Target::File { path, force } => {
-            let mut file = NamedTempFile::new_in(parent_of(&path)).map_err(disk::plain)?;
-            let bytes = fill(file.as_file_mut(), &parts)?;
-            let moved = if force { file.persist(&path) } else { persist_new(file, &path) };
-            moved.map_err(|error| error.error)?;
-            Ok(bytes)
-        }
+}
+
+impl Archive {
+    /// Blocks.
+    fn write(&self, out: &mut dyn Write) -> io::Result<u64> {
+        let Self { image, metadata, manifest, key } = self;
+        portable::write(out, &Parts { metadata, manifest, image, key: key.as_ref() })
     }
 }
 
@@ -336,9 +344,9 @@ fn persist_new(file: NamedTempFile, path: &Path) -> Result<File, PersistError> {
     }
 }
 
-fn fill(file: &mut File, parts: &Parts<'_>) -> io::Result<u64> {
+fn fill(file: &mut File, archive: &Archive) -> io::Result<u64> {
     let mut out = BufWriter::with_capacity(1 << 20, &mut *file);
-    let bytes = portable::write(&mut out, parts)?;
+    let bytes = archive.write(&mut out)?;
     out.flush()?;
     drop(out);
     file.sync_data()?;

@@ -26,6 +26,7 @@ pub mod engines;
 pub mod proxy_log;
 pub mod record;
 pub mod routes;
+pub(crate) mod scratch;
 pub mod snapshots;
 pub mod store;
 pub mod transcripts;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::committed::{self, CommittedList};
 use super::record::{Record, SCHEMA, Status};
+use super::scratch::{self, Scratch};
 use super::usage::{self, Labels};
 use crate::backend::{BackendError, Ledger, Origin, Resource};
 use crate::causes;
@@ -282,13 +283,15 @@ impl Store {
         }
     }
 
-    /// Lists the temporary folders that a killed process left. Omits those whose lock is held.
+    /// Lists the temporary folders that a killed process left, each after its file outside of it, if there is one. Omits
+    /// those whose lock is held.
     ///
     /// # Errors
     /// As [`Store::list`].
     pub fn unfinished_claims(&self) -> Result<Vec<PathBuf>, FileError> {
         let staging = self.names()?.into_iter().filter(|name| name.starts_with(STAGING_PREFIX));
-        Ok(staging.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder)).collect())
+        let folders = staging.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder));
+        Ok(folders.flat_map(|folder| scratch::file_outside(&folder).into_iter().chain([folder])).collect())
     }
 
     /// Creates a temporary folder on the disk of the bottles' files. If the process is killed, the folder is listed by
@@ -299,7 +302,7 @@ impl Store {
     pub(crate) fn scratch(&self) -> io::Result<Scratch> {
         files::create_private_folder(&self.root)?;
         let (folder, lock) = self.staging()?;
-        Ok(Scratch { folder, _lock: lock })
+        Ok(Scratch::new(folder, lock))
     }
 
     /// Creates a temporary folder and locks it.
@@ -345,20 +348,6 @@ impl Store {
             _ => Holder::Remains,
         };
         ClaimError::Taken { slug, by }
-    }
-}
-
-/// A temporary folder whose lock this process holds. It is removed when this value is dropped.
-#[derive(Debug)]
-pub(crate) struct Scratch {
-    folder: tempfile::TempDir,
-    _lock: File,
-}
-
-impl Scratch {
-    /// The path of the folder.
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
     }
 }
 

@@ -3,9 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tempfile::NamedTempFile;
+
 use crate::host::Host;
 use crate::instance::Store;
-use crate::instance::store::Scratch;
+use crate::instance::scratch::Scratch;
 
 /// A folder below `$BOTTLE_HOME` that is removed when this value is dropped. After a crash, a cleanup finds it.
 #[derive(Debug)]
@@ -33,5 +35,14 @@ impl Staging {
         let folder = self.folder().join(name);
         crate::host::files::create_private_folder(&folder)?;
         Ok(folder)
+    }
+
+    /// Creates an empty hidden file in the folder of an archive. It is removed when the returned value is dropped. After a
+    /// crash, a cleanup finds it.
+    ///
+    /// # Errors
+    /// When the file cannot be created.
+    pub(crate) fn file_in(&self, folder: &Path) -> io::Result<NamedTempFile> {
+        self.0.file_in(folder)
     }
 }

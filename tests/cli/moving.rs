@@ -1,6 +1,7 @@
 //! Tests exports and imports: bottles that move to another home, and archives that are refused.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use bottle_test_support::home::TestHome;
@@ -170,6 +171,47 @@ fn a_damaged_archive_is_refused_and_leaves_nothing() -> Result<()> {
     snapshot!(text);
     assert_eq!(leftovers(&home)?, [""; 0]);
     assert!(!home.bottle_home().join("state/two").exists());
+    Ok(())
+}
+
+/// A hidden file that an unfinished export wrote, and its size.
+fn unfinished(home: &TestHome) -> Option<(PathBuf, u64)> {
+    let entries = fs::read_dir(home.project()).ok()?.filter_map(Result::ok);
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(".bottle-unfinished-"))
+        .find_map(|entry| Some((entry.path(), entry.metadata().ok()?.len())))
+}
+
+#[test]
+fn a_cleanup_finds_the_file_of_a_killed_export() -> Result<()> {
+    let home = running("one")?;
+    // Writing the archive takes long enough to be interrupted.
+    let noise: Vec<u8> =
+        (0..64_u32 << 20).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(home.project().join("noise"), noise)?;
+    let _ = run(&home, &["cp", "noise", "one:noise", "-q"])?.expect_code(0);
+    let mut left = None;
+    for _ in 0..5 {
+        let mut export = home.program(["export", "one", "-o", "one.bottle", "-q"])?.command().spawn()?;
+        while export.try_wait()?.is_none() {
+            if let Some((path, 1..)) = unfinished(&home) {
+                export.kill()?;
+                left = Some(path);
+            }
+        }
+        match &left {
+            Some(path) if path.exists() => break,
+            // The archive was complete before the program was killed.
+            _ => fs::remove_file(home.project().join("one.bottle"))?,
+        }
+    }
+    let left = left.context("an interrupted export")?;
+    let shown = run(&home, &["cleanup", "--dry-run"])?.expect_code(0).stdout;
+    ensure!(shown.contains(&*left.to_string_lossy()), "{shown}");
+    let _ = run(&home, &["cleanup", "--yes", "-q"])?.expect_code(0);
+    ensure!(!left.exists() && unfinished(&home).is_none(), "{left:?}");
+    assert_eq!(leftovers(&home)?, [""; 0]);
+    ensure!(!home.project().join("one.bottle").exists());
     Ok(())
 }
 
