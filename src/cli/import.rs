@@ -155,6 +155,10 @@ impl Import {
             BadArchive::Newer(_) => {
                 "use that version of bottle, or export the bottle with this one".to_owned()
             }
+            BadArchive::Foreign(None) => "name a file that `bottle export SLUG -o FILE` wrote".to_owned(),
+            BadArchive::Foreign(Some(format)) => {
+                format!("decompress it with {format}, and import the file that is in it")
+            }
             BadArchive::Refused(_) => {
                 "get the archive again from its source; nothing was imported".to_owned()
             }

@@ -41,6 +41,18 @@ const MAX_ENTRIES: usize = 1024;
 /// The maximum size of an entry that is not a blob, in bytes. Manifests have at most 16 MiB.
 const MAX_SMALL: u64 = 16 << 20;
 
+/// The first bytes of files that a user may have compressed, each with the name of the program.
+const COMPRESSED: [(&[u8], &str); 5] = [
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ", "xz"),
+    (b"BZh", "bzip2"),
+    (b"PK\x03\x04", "zip"),
+];
+
+/// The number of bytes that show the compression.
+const START: u64 = 8;
+
 /// The buffer size for copies in bytes.
 const BUFFER: usize = 1 << 20;
 
@@ -50,6 +62,9 @@ pub enum BadArchive {
     /// A newer version of the program wrote it. The number is the version of the format.
     #[error("it was written by a newer bottle (format {0})")]
     Newer(u64),
+    /// This program did not write it, or something else compressed it in this format.
+    #[error("{}", .0.map_or("it is not an archive that `bottle export` wrote".to_owned(), |format| format!("it is compressed with {format}")))]
+    Foreign(Option<&'static str>),
     /// It is damaged or hostile.
     #[error("{0}")]
     Refused(String),
@@ -83,6 +98,11 @@ pub fn receive(
     layout: &Path,
     progress: &ProgressSink,
 ) -> Result<Received, BadArchive> {
+    let mut start = Vec::new();
+    Read::take(&mut *archive, START).read_to_end(&mut start).map_err(unreadable)?;
+    if let Some((_, format)) = COMPRESSED.iter().find(|(magic, _)| start.starts_with(magic)) {
+        return Err(BadArchive::Foreign(Some(format)));
+    }
     let blobs = layout.join(BLOBS);
     DirBuilder::new().recursive(true).mode(0o700).create(&blobs).map_err(BadArchive::Disk)?;
     let budget = DiskBudget::for_folder(layout).map_err(BadArchive::Disk)?;
@@ -95,12 +115,20 @@ pub fn receive(
         small: BTreeMap::new(),
         metadata: None,
     };
-    let mut archive = tar::Archive::new(archive);
+    let mut archive = tar::Archive::new(start.as_slice().chain(archive));
     let mut members = Members::new(archive.entries().map_err(unreadable)?);
-    while let Some(mut member) = members.next().map_err(unreadable)? {
-        reader.entry(&mut member)?;
+    loop {
+        match members.next() {
+            Ok(Some(mut member)) => reader.entry(&mut member)?,
+            Ok(None) => return reader.finish(),
+            Err(error) => {
+                return Err(match (unreadable(error), &reader.metadata) {
+                    (BadArchive::Refused(_), None) => BadArchive::Foreign(None),
+                    (error, _) => error,
+                });
+            }
+        }
     }
-    reader.finish()
 }
 
 struct Reader<'a> {
@@ -119,7 +147,7 @@ impl Reader<'_> {
         let shown = format!("{:?}", shortened(&member.name.to_string_lossy()));
         let refused = |why: &str| BadArchive::Refused(format!("its entry {shown} {why}"));
         if self.metadata.is_none() && member.name != Path::new(METADATA) {
-            return Err(BadArchive::Refused("it is not an archive of a bottle".to_owned()));
+            return Err(BadArchive::Foreign(None));
         }
         if member.what != What::File || member.content.position().is_none() {
             return Err(refused("is not a plain file"));
@@ -220,7 +248,7 @@ fn unreadable(error: io::Error) -> BadArchive {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => truncated(),
         _ if error.raw_os_error().is_some() => BadArchive::Unreadable(error),
-        _ => BadArchive::Refused(format!("it is not an archive of a bottle, or is damaged: {error}")),
+        _ => BadArchive::Refused(format!("it is damaged: {error}")),
     }
 }
 

@@ -156,8 +156,10 @@ fn damaged_and_hostile_archives_are_refused_with_their_cause() {
     for (refusal, words) in [
         (refusal(b""), "incomplete"),
         (refusal(&[0; 2048]), "incomplete"),
-        (refusal(&[b'x'; 2048]), "not an archive of a bottle"),
-        (refusal_of(|all| drop(all.remove(0))), "not an archive of a bottle"),
+        (refusal(&[b'x'; 2048]), "not an archive that `bottle export` wrote"),
+        (refusal(b"hello"), "not an archive that `bottle export` wrote"),
+        (refusal(b"\x1f\x8b\x08\0\0\0\0\0\0\0"), "it is compressed with gzip"),
+        (refusal_of(|all| drop(all.remove(0))), "not an archive that `bottle export` wrote"),
         (metadata_with("{\"format\": 2, \"new\": 1}"), "it was written by a newer bottle (format 2)"),
         (metadata_with("{\"format\": 0}"), "no version"),
         (metadata_with("{\"format\": 1}"), "damaged"),

@@ -154,6 +154,7 @@ fn a_damaged_archive_is_refused_and_leaves_nothing() -> Result<()> {
         ("changed", &changed),
         ("empty", &[]),
         ("text", b"hello"),
+        ("one.bottle.gz", b"\x1f\x8b\x08\0\0\0\0\0"),
     ] {
         fs::write(home.project().join(name), bytes)?;
     }
@@ -165,6 +166,7 @@ fn a_damaged_archive_is_refused_and_leaves_nothing() -> Result<()> {
             &["import", "changed", "--label", "two"],
             &["import", "empty", "--label", "two"],
             &["import", "text", "--label", "two"],
+            &["import", "one.bottle.gz", "--label", "two"],
             &["import", "/", "--label", "two"],
         ],
     )?;
