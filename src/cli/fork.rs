@@ -40,7 +40,7 @@ use crate::instance::record::Record;
 use crate::instance::snapshots::work_since;
 use crate::instance::{State, Store, engines};
 use crate::launch::order::{Forked, LaunchOrder, Resumed};
-use crate::plan::{self, Flags, HostGitUser, Plan, Workspace};
+use crate::plan::{self, Flags, HostGitUser, Plan, PlanError, Workspace};
 use crate::resolve::Resolved;
 
 /// The maximum value of `--count`.
@@ -52,7 +52,8 @@ const WORK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Make new bottles from the files of one that runs or is preserved
 ///
 /// The new bottles run in the background, with the same manifests and a copy of all files. Each has an identity
-/// and certificates of its own. The agent continues the last conversation if it can. The first bottle goes on.
+/// and certificates of its own. The agent continues the last conversation if it can. The first bottle goes on. A
+/// prompt and arguments for the agent are not inherited.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Fork {
     /// The bottle, as `bottle list` shows it, or SLUG@NAME for one of its snapshots
@@ -225,7 +226,7 @@ impl Fork {
     }
 }
 
-/// Starts the new bottles one after another. Prints the slug of each one that runs.
+/// Starts the new bottles. Prints the slug of each one that runs.
 async fn start_all(
     host: &Host,
     confirmed: ConfirmedLaunch,
@@ -234,29 +235,21 @@ async fn start_all(
     signals: &mut Signals,
     output: &Output,
 ) -> Result<(), CliError> {
+    let from = forked.from.clone();
     let first = LaunchOrder { forked: Some(forked), ..confirmed.order(host, signals, output).await? };
-    let mut started: Vec<String> = Vec::new();
-    let mut result = Ok(());
-    for plan in plans {
-        let order = LaunchOrder { plan: plan.settle(&first.secrets)?, ..first.clone() };
-        let slug = &order.plan.identity.slug;
-        match launch::launch(host, &order, signals, output).await {
-            Ok(_channel) => {
-                if !output.json {
-                    output.print(slug.as_str())?;
-                }
-                started.push(slug.to_string());
-            }
-            Err(error) => {
-                // The others would fail for the same reason.
-                result = Err(error);
-                break;
-            }
-        }
-    }
+    let order = |plan: Plan| Ok(LaunchOrder { plan: plan.settle(&first.secrets)?, ..first.clone() });
+    let orders: Vec<_> = plans.into_iter().map(order).collect::<Result<_, PlanError>>()?;
+    let (started, result) = match orders.as_slice() {
+        [one] => match launch::launch(host, one, signals, output).await {
+            Ok(_channel) => (vec![one.plan.identity.slug.clone()], Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        },
+        several => launch::launch_all(host, several, signals, output).await,
+    };
     if output.json {
-        let from = first.forked.map(|forked| forked.from);
         output.print_json(&serde_json::json!({"forked_from": from, "slugs": started}))?;
+    } else {
+        started.iter().try_for_each(|slug| output.print(slug.as_str()))?;
     }
     if let Some(slug) = started.first() {
         output.note(format!("`bottle attach {slug}` attaches to it, `bottle stop {slug}` stops it"));

@@ -1,11 +1,15 @@
 //! Launches a plan: reads secrets, starts the keeper, and handles Ctrl-C at any time.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use bottle_channel::{Channel, ChannelError, StreamReceiver};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::SecretText;
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, sleep_until};
 
 use crate::cli::connect::keeper_lost;
 use crate::cli::error::{CliError, Kind};
@@ -26,6 +30,10 @@ use crate::secrets::{self, Ask, SecretError, Secrets};
 
 /// How long the command waits for the keeper to remove the resources of an interrupted launch.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The maximum number of bottles that one command starts at the same time. Each start keeps a processor busy for a part
+/// of the time.
+const AT_ONCE: usize = 4;
 
 /// Reads every secret of the plan; asks on the terminal for missing ones.
 pub(super) async fn secrets(
@@ -105,6 +113,112 @@ pub(crate) async fn launch(
         Ok(answer) => finished(answer, Some(signal), order, output).map(|()| channel),
         Err(_) => Err(interrupted(signal).hint("the launch is still being undone; `bottle list` shows it")),
     }
+}
+
+/// Launches bottles that run in the background, a few at the same time. After a failure, launches no further ones. On
+/// Ctrl-C, removes the resources of unfinished launches. Returns the bottles that run, in the order of `orders`, and the
+/// first failure.
+pub(crate) async fn launch_all(
+    host: &Host,
+    orders: &[LaunchOrder],
+    signals: &mut Signals,
+    output: &Output,
+) -> (Vec<Slug>, Result<(), CliError>) {
+    let mut started = Vec::new();
+    let result = launch_side_by_side(host, orders, &mut started, signals, output).await;
+    (started, result)
+}
+
+async fn launch_side_by_side(
+    host: &Host,
+    orders: &[LaunchOrder],
+    started: &mut Vec<Slug>,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<(), CliError> {
+    host.open_runtime()?;
+    let progress = Progress::start(output);
+    progress.phase(&format!("starting {} bottles", orders.len()));
+    let shared = &RefCell::new(SideBySide::default());
+    let launches = stream::iter(orders).map(|order| async move {
+        let slug = &order.plan.identity.slug;
+        if !shared.borrow_mut().begin(slug) {
+            return None;
+        }
+        let launched = launch_without_progress(host, order).await;
+        shared.borrow_mut().end(slug, matches!(launched, Ok(Ok(Ok(())))));
+        Some((order, launched))
+    });
+    let mut launches = pin!(launches.buffered(AT_ONCE));
+    let (mut result, mut interrupt) = (Ok(()), None);
+    loop {
+        let undone_by = interrupt.map_or_else(Instant::now, |(_, undone_by)| undone_by);
+        let next = tokio::select! {
+            next = launches.next() => next,
+            number = signals.end() => {
+                if interrupt.is_some() {
+                    return Err(interrupted(number).hint("`bottle list` shows leftovers"));
+                }
+                interrupt = Some((number, Instant::now() + UNDO_TIMEOUT));
+                shared.borrow_mut().stop().iter().for_each(|slug| interrupt_keeper(host, slug));
+                continue;
+            }
+            () = sleep_until(undone_by), if interrupt.is_some() => {
+                let hint = "the launches are still being undone; `bottle list` shows them";
+                return result.and(interrupt.map_or(Ok(()), |(number, _)| Err(interrupted(number).hint(hint))));
+            }
+        };
+        let signal = interrupt.map(|(number, _)| number);
+        match next {
+            None => return result.and(signal.map_or(Ok(()), |number| Err(interrupted(number)))),
+            // The launch did not begin.
+            Some(None) => {}
+            Some(Some((order, Ok(Ok(Ok(())))))) => {
+                started.push(order.plan.identity.slug.clone());
+                progress.set_text(&format!("starting bottles: {} of {}", started.len(), orders.len()));
+            }
+            Some(Some((order, Ok(answer)))) => result = result.and(finished(answer, signal, order, output)),
+            Some(Some((_, Err(error)))) => result = result.and(Err(error)),
+        }
+    }
+}
+
+/// The launches that run side by side.
+#[derive(Debug, Default)]
+struct SideBySide {
+    running: Vec<Slug>,
+    stopped: bool,
+}
+
+impl SideBySide {
+    /// Begins a launch. Returns false if no further one may begin.
+    fn begin(&mut self, slug: &Slug) -> bool {
+        if !self.stopped {
+            self.running.push(slug.clone());
+        }
+        !self.stopped
+    }
+
+    /// Ends a launch. After a failure, the others would fail for the same reason.
+    fn end(&mut self, slug: &Slug, succeeded: bool) {
+        self.running.retain(|running| running != slug);
+        self.stopped |= !succeeded;
+    }
+
+    /// Prevents further launches. Returns those that run.
+    fn stop(&mut self) -> Vec<Slug> {
+        self.stopped = true;
+        self.running.clone()
+    }
+}
+
+async fn launch_without_progress(host: &Host, order: &LaunchOrder) -> Result<Answer, CliError> {
+    let launched = client::launch(host, order).await;
+    let Launched { channel, mut progress } =
+        launched.map_err(|error| CliError::from_error(Kind::Failed, &error))?;
+    let answer = follow(&mut progress, &order.plan, &Progress::Nothing).await;
+    drop(channel);
+    Ok(answer)
 }
 
 /// The result of a launch, if the keeper reported one.
