@@ -24,7 +24,7 @@ use super::layers;
 use crate::archive::DiskBudget;
 use crate::backend::image::saved::BadImage;
 use crate::backend::image::saved::entry::{
-    FILES_MAX, OPAQUE, WHITEOUT, checked_path, escapes, rejected_entry,
+    FILES_MAX, NAMES_MAX, OPAQUE, WHITEOUT, checked_path, escapes, rejected_entry,
 };
 
 /// The prefix of the attributes of overlay file systems.
@@ -41,6 +41,8 @@ pub(crate) struct Tree {
     /// The entries whose owner is not root, or that have set-id or sticky bits. On disk, all files have one owner.
     owners: BTreeMap<PathBuf, Ownership>,
     files: usize,
+    /// The size of the names of all entries so far, in bytes.
+    names: usize,
     bytes: u64,
     budget: DiskBudget,
 }
@@ -78,7 +80,8 @@ impl Tree {
         let top =
             rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| BadImage::Disk(error.into()))?;
         let budget = DiskBudget::for_folder(folder).map_err(BadImage::Disk)?;
-        Ok(Self { top, folders: BTreeMap::new(), owners: BTreeMap::new(), files: 0, bytes: 0, budget })
+        let (folders, owners) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { top, folders, owners, files: 0, names: 0, bytes: 0, budget })
     }
 
     /// The top folder of the tree.
@@ -104,6 +107,10 @@ impl Tree {
             self.files += 1;
             if self.files > FILES_MAX {
                 return Err(BadImage::refused(format!("has more than {FILES_MAX} files")));
+            }
+            self.names = self.names.saturating_add(member.name.as_os_str().len());
+            if self.names > NAMES_MAX {
+                return Err(BadImage::refused(format!("has more than {} MiB of names", NAMES_MAX >> 20)));
             }
             self.budget.take(member.content.taken()).map_err(BadImage::Disk)?;
             self.member(&mut member, &mut layer_paths)?;
@@ -417,4 +424,24 @@ fn times(member: &Member<'_, impl Read>) -> Timestamps {
     let time =
         Timespec { tv_sec: i64::try_from(member.mtime).unwrap_or(0), tv_nsec: i64::from(member.mtime_nanos) };
     Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::image::saved::entry::Repeated;
+
+    #[test]
+    fn the_names_of_all_layers_together_are_limited() {
+        let here = tempfile::tempdir().expect("folder");
+        let mut tree = Tree::new(here.path()).expect("tree");
+        // A whiteout in a folder that does not exist leaves nothing on disk.
+        let name = format!("{}.wh.x", format!("{}/", "n".repeat(250)).repeat(16));
+        let half = NAMES_MAX / name.len() / 2 + 1;
+        tree.put("one", &mut Repeated::entry(EntryType::Regular, &name, half)).expect("unpacked");
+        let refused = tree.put("two", &mut Repeated::entry(EntryType::Regular, &name, half));
+        let refused = refused.expect_err("too many names").to_string();
+        assert_eq!(refused, "has more than 256 MiB of names");
+        assert_eq!(std::fs::read_dir(here.path()).expect("folder").count(), 0);
+    }
 }

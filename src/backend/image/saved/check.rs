@@ -106,3 +106,23 @@ impl Read for Counted<'_> {
         Ok(read)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::Repeated;
+    use super::*;
+
+    #[test]
+    fn a_layer_of_ten_million_entries_is_refused() {
+        let mut limits = Limits { files: 0, full_size: 0 };
+        let mut layer = Repeated::entry(EntryType::Directory, "workspace", 10_000_000);
+        let refused = limits.layer("one", &mut layer).expect_err("too many entries").to_string();
+        assert_eq!(refused, "is damaged: \"one\": the archive has more than 1000000 members");
+        assert_eq!(limits.files, 1_000_000);
+        // Each layer has fewer entries than its limit, but all layers together have more than theirs.
+        for expected in [Ok(()), Err("has more than 2000000 files".to_owned())] {
+            let mut layer = Repeated::entry(EntryType::Directory, "workspace", 500_001);
+            assert_eq!(limits.layer("more", &mut layer).map_err(|error| error.to_string()), expected);
+        }
+    }
+}

@@ -16,6 +16,9 @@ pub(crate) const OPAQUE: &[u8] = b".wh..wh..opq";
 /// The maximum number of files in all layers of an image. Real images have fewer; an image with more is refused.
 pub(crate) const FILES_MAX: usize = 2_000_000;
 
+/// The maximum size of all names in all layers of an image, in bytes. Unpacking keeps the names in memory.
+pub(crate) const NAMES_MAX: usize = 256 << 20;
+
 /// Checks an entry name of an archive and returns it as a path.
 pub(crate) fn checked_path(name: &Path) -> Result<PathBuf, BadImage> {
     if name.as_os_str().as_bytes().contains(&b'\0') {
@@ -63,4 +66,46 @@ pub(crate) fn rejected_entry(path: &Path, why: &str) -> BadImage {
     let shown: String = name.chars().skip(skipped).collect();
     let more = if skipped > 0 { "…" } else { "" };
     BadImage::refused(format!("is hostile or damaged: {more}{shown:?} {why}"))
+}
+
+/// A layer that contains the same entry many times. Only a few bytes of it are in memory.
+#[cfg(test)]
+pub(crate) struct Repeated {
+    entry: Vec<u8>,
+    at: usize,
+    left: usize,
+}
+
+#[cfg(test)]
+impl Repeated {
+    /// A layer with this many entries, which are empty.
+    pub(crate) fn entry(kind: tar::EntryType, name: &str, count: usize) -> Self {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o644);
+        header.set_size(0);
+        builder.append_data(&mut header, name, std::io::empty()).expect("added");
+        let mut entry = builder.into_inner().expect("layer");
+        // Two blocks of zeros mark the end of an archive.
+        entry.truncate(entry.len() - 1024);
+        Self { entry, at: 0, left: count }
+    }
+}
+
+#[cfg(test)]
+impl std::io::Read for Repeated {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.left == 0 {
+            return Ok(0);
+        }
+        let rest = &self.entry[self.at..];
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        self.at += length;
+        if self.at == self.entry.len() {
+            (self.at, self.left) = (0, self.left - 1);
+        }
+        Ok(length)
+    }
 }
