@@ -13,6 +13,10 @@ use super::scan::{ContentFinding, ContentScanner};
 use crate::backend::image::saved::Digest;
 use crate::backend::{Copied, ProgressSink};
 
+/// The number of bytes between two reports of the progress. A report takes longer than most writes, because an entry of a
+/// layer consists of several small ones.
+const REPORT: u64 = 1 << 20;
+
 /// A layer whose blob is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layer {
@@ -112,8 +116,11 @@ impl Write for Content<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.compressor.write(bytes)?;
         self.hash.update(&bytes[..written]);
+        let reported = self.bytes / REPORT;
         self.bytes += written as u64;
-        self.progress.report(Copied { files: 0, bytes: self.bytes });
+        if self.bytes / REPORT > reported {
+            self.progress.report(Copied { files: 0, bytes: self.bytes });
+        }
         Ok(written)
     }
 
