@@ -138,6 +138,18 @@ pub(crate) struct UsageGroup {
     pub(crate) responses: u64,
     /// The number of responses with an estimated count.
     pub(crate) estimated: u64,
+    /// The cost by `rates.yml`, if there is such a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<Money>,
+}
+
+/// An amount of money.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Money {
+    pub(crate) amount: f64,
+    pub(crate) currency: String,
+    /// Whether some models have no rate, so that the amount is higher.
+    pub(crate) partial: bool,
 }
 
 impl From<&Group> for UsageGroup {
@@ -147,6 +159,7 @@ impl From<&Group> for UsageGroup {
             tokens: totals.into(),
             responses: totals.responses,
             estimated: totals.estimated,
+            cost: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `bottle usage`: shows how many tokens the models used.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
@@ -9,10 +10,11 @@ use jiff::tz::TimeZone;
 
 use super::error::{CliError, Kind};
 use super::exit;
-use super::json_schema::{UsageGroup, UsageRecord};
+use super::json_schema::{Money, UsageGroup, UsageRecord};
 use super::output::{Output, counted, one_line, write_failed};
 use super::since::since;
 use crate::host::Host;
+use crate::host::rates::{Cost, Rates};
 use crate::instance::Store;
 use crate::ledger::{Group, GroupBy, Ledger, LedgerError, Response, Totals};
 
@@ -94,10 +96,11 @@ impl Usage {
         } else {
             let by = self.by.unwrap_or(By::Day);
             let groups = ledger.groups(by.into(), since, &TimeZone::system())?;
+            let costs = Costs::read(host, output, &ledger, by, since)?;
             if self.csv {
-                output.print_with(|stdout| csv_groups(&groups, by, stdout))?;
+                output.print_with(|stdout| csv_groups(&groups, costs.as_ref(), by, stdout))?;
             } else {
-                table(&groups, by, self.since.is_some(), output)?;
+                table(&groups, costs.as_ref(), by, self.since.is_some(), output)?;
             }
         }
         Ok(exit::DONE)
@@ -117,19 +120,88 @@ pub(crate) fn up_to_date(host: &Host, output: &Output) -> Result<Ledger, CliErro
     Ok(ledger)
 }
 
-fn table(groups: &[Group], by: By, since_given: bool, output: &Output) -> Result<(), CliError> {
+/// What each group costs by `rates.yml`.
+struct Costs {
+    currency: String,
+    groups: BTreeMap<String, Cost>,
+}
+
+impl Costs {
+    /// None if there are no rates. Rates that cannot be used are a warning, because nothing depends on them.
+    fn read(
+        host: &Host,
+        output: &Output,
+        ledger: &Ledger,
+        by: By,
+        since: Timestamp,
+    ) -> Result<Option<Self>, CliError> {
+        let rates = match Rates::load(host) {
+            Ok(Some(rates)) => rates,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                output.warn(format!("{error}; costs are not shown"));
+                return Ok(None);
+            }
+        };
+        let mut groups: BTreeMap<String, Cost> = BTreeMap::new();
+        for group in ledger.model_groups(by.into(), since, &TimeZone::system())? {
+            let cost = rates.cost(&group.model, &group.totals.kinds());
+            groups.entry(group.name).or_default().add(cost);
+        }
+        Ok(Some(Self { currency: rates.currency, groups }))
+    }
+
+    fn of(&self, group: &str) -> Cost {
+        self.groups.get(group).copied().unwrap_or_default()
+    }
+
+    fn sum(&self) -> Cost {
+        self.groups.values().fold(Cost::default(), |mut sum, cost| {
+            sum.add(*cost);
+            sum
+        })
+    }
+}
+
+fn table(
+    groups: &[Group],
+    costs: Option<&Costs>,
+    by: By,
+    since_given: bool,
+    output: &Output,
+) -> Result<(), CliError> {
     let sum = groups.iter().fold(Totals::default(), |mut sum, group| {
         sum.add(&group.totals);
         sum
     });
-    let heading =
-        [by.heading(), "TOKENS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "RESPONSES", "ESTIMATED"];
-    let values: Vec<UsageGroup> = groups.iter().map(UsageGroup::from).collect();
+    let mut heading = vec![
+        by.heading(),
+        "TOKENS",
+        "INPUT",
+        "OUTPUT",
+        "CACHE READ",
+        "CACHE WRITE",
+        "RESPONSES",
+        "ESTIMATED",
+    ];
+    heading.extend(costs.map(|costs| costs.currency.as_str()));
+    let priced = |group: &Group| {
+        let cost = costs.map(|costs| {
+            let Cost { amount, is_partial: partial } = costs.of(&group.name);
+            Money { amount, currency: costs.currency.clone(), partial }
+        });
+        UsageGroup { cost, ..UsageGroup::from(group) }
+    };
+    let values: Vec<UsageGroup> = groups.iter().map(priced).collect();
     output.print_list(&values, &heading, 0, |group| {
         let tokens = group.tokens;
         let counts = [tokens.total, tokens.input, tokens.output, tokens.cache_read, tokens.cache_write];
         let counts = counts.into_iter().chain([group.responses, group.estimated]).map(number);
-        std::iter::once(shown(&group.name)).chain(counts).collect()
+        let cost = group
+            .cost
+            .as_ref()
+            .map(|Money { amount, partial, .. }| Cost { amount: *amount, is_partial: *partial }.to_string());
+        std::iter::once(shown(&group.name)).chain(counts).chain(cost).collect()
     })?;
     if groups.is_empty() {
         let when = if since_given { "in this time" } else { "yet" };
@@ -138,6 +210,11 @@ fn table(groups: &[Group], by: By, since_given: bool, output: &Output) -> Result
     }
     let total = HumanCount(sum.total());
     output.note(format!("{total} tokens in {}", counted(sum.responses, "response")));
+    if let Some(costs) = costs {
+        let (sum, currency) = (costs.sum(), &costs.currency);
+        let missing = if sum.is_partial { "; a `+` marks tokens of models without a rate" } else { "" };
+        output.note(format!("{sum} {currency} by rates.yml{missing}"));
+    }
     if sum.estimated > 0 {
         let estimated = counted(sum.estimated, "response");
         output.note(format!("the tokens of {estimated} are estimated, because no complete count arrived"));
@@ -199,13 +276,20 @@ fn csv_records(ledger: &Ledger, since: Timestamp, stdout: &mut dyn Write) -> Res
     })
 }
 
-fn csv_groups(groups: &[Group], by: By, stdout: &mut dyn Write) -> Result<(), CliError> {
+fn csv_groups(
+    groups: &[Group],
+    costs: Option<&Costs>,
+    by: By,
+    stdout: &mut dyn Write,
+) -> Result<(), CliError> {
     let by = by.heading().to_ascii_lowercase();
     let head = ["input", "output", "cache_read", "cache_write", "total", "responses", "estimated"];
-    csv_line(stdout, std::iter::once(by).chain(head.map(str::to_owned)))?;
+    let cost_head = costs.map(|costs| format!("cost_{}", costs.currency.to_lowercase()));
+    csv_line(stdout, std::iter::once(by).chain(head.map(str::to_owned)).chain(cost_head))?;
     groups.iter().try_for_each(|Group { name, totals }| {
         let responses = [totals.responses, totals.estimated].map(|count| count.to_string());
-        csv_line(stdout, std::iter::once(name.clone()).chain(csv_counts(totals)).chain(responses))
+        let cost = costs.map(|costs| format!("{:.6}", costs.of(name).amount));
+        csv_line(stdout, std::iter::once(name.clone()).chain(csv_counts(totals)).chain(responses).chain(cost))
     })
 }
 

@@ -13,6 +13,7 @@ pub mod known_hosts;
 pub(crate) mod plain_file;
 pub mod process;
 pub mod process_host;
+pub mod rates;
 pub mod roots;
 pub mod rules;
 pub mod settings;

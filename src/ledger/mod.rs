@@ -10,9 +10,10 @@
 //! disk in its usage file before it is ingested, and its id is unique in the database. A process that is killed at any
 //! time therefore loses no record and counts none twice, and a database that cannot be used stops no bottle.
 //!
-//! - `repository`: the only module that contains SQL for data · `schema`: the tables and their migrations
+//! - `repository`, `series`: the only modules that contain SQL for data · `schema`: the tables and their migrations
 //! - `ingest`: reads the usage files · `report`: sums up usage by day, provider and more · `error`: errors with hints
 //! - `standing`: what is spent of a budget · `lease`: reserves tokens for bottles
+//! - `series`: what dashboards show of the last minutes, and of one bottle
 
 mod error;
 mod ingest;
@@ -22,6 +23,7 @@ mod lease_tests;
 mod report;
 mod repository;
 mod schema;
+mod series;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ mod tests;
 pub use error::{Cause, LedgerError};
 pub use ingest::Ingested;
 pub use lease::{LeaseGrant, Lessee, Shortage};
-pub use report::{Group, GroupBy};
+pub use report::{Group, GroupBy, ModelGroup};
 pub use repository::{Ledger, Response, Totals};
+pub use series::{Minute, SourceUsage};
 pub use standing::Standing;

@@ -34,7 +34,38 @@ pub struct Group {
     pub totals: Totals,
 }
 
+/// Responses of one model in a [`Group`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelGroup {
+    /// The name of the group.
+    pub name: String,
+    /// The model; empty if it is unknown.
+    pub model: String,
+    /// The tokens.
+    pub totals: Totals,
+}
+
 impl Ledger {
+    /// Sums up the responses since `since` by group and model, in the order of their names. Models have different
+    /// prices.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the database cannot be read.
+    pub fn model_groups(
+        &self,
+        by: GroupBy,
+        since: Timestamp,
+        zone: &TimeZone,
+    ) -> Result<Vec<ModelGroup>, LedgerError> {
+        let mut groups: BTreeMap<(String, String), Totals> = BTreeMap::new();
+        self.for_each_sum(since, |mut summed| {
+            let (model, totals) = (std::mem::take(&mut summed.model), summed.totals);
+            let name = if by == GroupBy::Model { model.clone() } else { name(by, summed, zone) };
+            groups.entry((name, model)).or_default().add(&totals);
+        })?;
+        Ok(groups.into_iter().map(|((name, model), totals)| ModelGroup { name, model, totals }).collect())
+    }
+
     /// Sums up the responses since `since`. Days are in the order of time, other groups begin with the largest.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The repository: opens the database, and is the only place with SQL for its data.
+//! The repository: opens the database, and is the only place with SQL for its data, besides `series`.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -13,6 +13,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, Trans
 
 use super::error::{Cause, LedgerError};
 use super::schema;
+use crate::host::rates::Kinds;
 use crate::instance::usage::Labels;
 
 /// How long a process waits for another one that has the database locked.
@@ -74,6 +75,13 @@ impl Totals {
     #[must_use]
     pub fn total(&self) -> u64 {
         [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)
+    }
+
+    /// The counts that have different prices.
+    #[must_use]
+    pub fn kinds(&self) -> Kinds {
+        let Self { input, output, cache_read, cache_write, .. } = *self;
+        Kinds { input, output, cache_read, cache_write }
     }
 
     /// Adds other numbers.
@@ -278,7 +286,10 @@ impl Ledger {
         added.map(drop).map_err(|error| LedgerError::new("write", &self.path, error))
     }
 
-    fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
+    pub(super) fn read<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, LedgerError> {
         work(&self.connection).map_err(|error| LedgerError::new("read", &self.path, error))
     }
 }
@@ -578,7 +589,7 @@ fn response(row: &Row<'_>) -> rusqlite::Result<Response> {
     })
 }
 
-fn totals(row: &Row<'_>) -> rusqlite::Result<Totals> {
+pub(super) fn totals(row: &Row<'_>) -> rusqlite::Result<Totals> {
     Ok(Totals {
         responses: unsigned(row, "responses")?,
         input: unsigned(row, "input")?,
@@ -589,11 +600,11 @@ fn totals(row: &Row<'_>) -> rusqlite::Result<Totals> {
     })
 }
 
-fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
+pub(super) fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
     Ok(Timestamp::from_millisecond(row.get(column)?).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-fn unsigned(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
+pub(super) fn unsigned(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
 }
 

@@ -474,3 +474,68 @@ mod standings {
         assert!(!standing.is_spent());
     }
 }
+
+#[test]
+fn dashboards_read_minutes_bottles_and_sources() {
+    let home = home();
+    let write = |slug: &str, lines: &[(&str, &str, &str, u64)]| {
+        let text: String = lines
+            .iter()
+            .enumerate()
+            .map(|(at, (time, model, source, output))| {
+                format!(
+                    "{{\"agent\":\"a\",\"run\":\"{slug}\",\"lineage\":[\"base\"],\"id\":\"{slug}-{at}\",\"time\":\"{time}\",\
+                     \"provider\":\"x\",\"host\":\"llm.example\",\"api\":\"messages\",\"model\":\"{model}\",\
+                     \"source\":\"{source}\",\"output\":{output},\"interrupted\":false}}\n"
+                )
+            })
+            .collect();
+        fs::write(home.path().join(format!("usage/{slug}.jsonl")), text).expect("write");
+    };
+    write(
+        "one",
+        &[
+            ("2026-01-31T12:00:01Z", "m", "main", 5),
+            ("2026-01-31T12:00:59Z", "m", "main", 7),
+            ("2026-01-31T12:01:00Z", "m", "subagent", 100),
+            ("2026-01-30T12:00:00Z", "old", "main", 1000),
+        ],
+    );
+    write("two", &[("2026-01-31T12:00:30Z", "n", "main", 3)]);
+    let mut ledger = open(home.path());
+    ledger.ingest(home.path()).expect("ingest");
+    let since = "2026-01-31T12:00:00Z".parse().expect("a time");
+    let minutes: Vec<_> = ledger
+        .minutes(since)
+        .expect("minutes")
+        .into_iter()
+        .map(|minute| (minute.start.to_string(), minute.slug, minute.lineage, minute.key, minute.tokens))
+        .collect();
+    let minute = |start: &str, slug: &str, tokens| {
+        (start.to_owned(), slug.to_owned(), vec!["base".to_owned()], "llm.example".to_owned(), tokens)
+    };
+    assert_eq!(
+        minutes,
+        [
+            minute("2026-01-31T12:00:00Z", "one", 12),
+            minute("2026-01-31T12:00:00Z", "two", 3),
+            minute("2026-01-31T12:01:00Z", "one", 100)
+        ]
+    );
+    let tokens = ledger.tokens_by_bottle().expect("tokens");
+    assert_eq!(tokens.into_iter().collect::<Vec<_>>(), [("one".to_owned(), 1112), ("two".to_owned(), 3)]);
+    let keys = ledger.keys_by_bottle().expect("keys");
+    assert_eq!(keys["one"], ["llm.example"]);
+    let sources = ledger.sources(&"one".parse().expect("a slug"), since).expect("sources");
+    let sources: Vec<_> = sources
+        .iter()
+        .map(|used| (used.model.as_str(), used.source.as_str(), used.totals.responses, used.totals.total()))
+        .collect();
+    assert_eq!(sources, [("m", "subagent", 1, 100), ("m", "main", 2, 12)]);
+    let groups = ledger.model_groups(GroupBy::Bottle, Timestamp::MIN, &TimeZone::UTC).expect("groups");
+    let groups: Vec<_> = groups
+        .iter()
+        .map(|group| (group.name.as_str(), group.model.as_str(), group.totals.total()))
+        .collect();
+    assert_eq!(groups, [("one", "m", 112), ("one", "old", 1000), ("two", "n", 3)]);
+}

@@ -119,3 +119,24 @@ fn cleanup_keeps_the_sums_of_old_records() -> Result<()> {
     assert!(home.bottle_home().join("usage/demo.jsonl").exists());
     Ok(())
 }
+
+#[test]
+fn rates_fill_a_column() -> Result<()> {
+    let home = with_usage()?;
+    let rates =
+        "currency: USD\nmodels:\n  claude-sonnet-4-5: {input: 3000, output: 15000, cache_read: 300}\n";
+    home.write("home/.bottle/rates.yml", rates)?;
+    let mut text = transcripts(
+        &home,
+        &[
+            &["usage", "--by", "model"],
+            &["usage", "--by", "provider", "--csv"],
+            &["usage", "--by", "model", "--json", "--since", "2026-01-31T00:00:00Z"],
+        ],
+    )?;
+    // Nothing depends on the file.
+    home.write("home/.bottle/rates.yml", "currency: USD\nmodels: {m: free}\n")?;
+    text += &transcripts(&home, &[&["usage", "--by", "model"]])?;
+    snapshot!(text);
+    Ok(())
+}

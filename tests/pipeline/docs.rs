@@ -1,7 +1,7 @@
 //! Checks that the manifests and commands in the documentation work.
 //!
 //! The words after the opening marks of a fenced block declare its content: `bottle` or `agent`, with a name
-//! if a later example of the page needs it, or `settings`. All examples of a page share one home. Lines of
+//! if a later example of the page needs it, `settings` or `rates`. All examples of a page share one home. Lines of
 //! `sh` blocks that begin with `bottle` are commands.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bottle::host::rates::Rates;
 use bottle::host::{Host, Settings};
 use bottle::manifest::{Homes, Manifests};
 use bottle::resolve::{Selection, resolve};
@@ -58,6 +59,10 @@ fn manifests_of(page: &Path) {
             Some(&"settings") => {
                 fs::write(host.home.join("settings.yml"), &fence.text).expect("write");
                 Settings::load(&host).unwrap_or_else(|error| panic!("{shown}{error}"));
+            }
+            Some(&"rates") => {
+                fs::write(host.home.join("rates.yml"), &fence.text).expect("write");
+                Rates::load(&host).unwrap_or_else(|error| panic!("{shown}{error}"));
             }
             _ => assert!(!fence.text.starts_with("---"), "neither `agent` nor `bottle`: {shown}"),
         }

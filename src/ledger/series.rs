@@ -1,0 +1,135 @@
+//! Reads what dashboards show: the tokens of the last minutes, the tokens of each bottle, and one bottle's models.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::names::Slug;
+use jiff::Timestamp;
+use rusqlite::params;
+
+use super::error::LedgerError;
+use super::repository::{Ledger, Totals, time, totals, unsigned};
+
+/// The tokens that one launch used of one budget key in one minute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Minute {
+    /// The start of the minute.
+    pub start: Timestamp,
+    /// The name of the bottle.
+    pub slug: String,
+    /// The id of the launch; empty in records of older versions.
+    pub run: String,
+    /// The agent manifest's name.
+    pub agent: String,
+    /// All bottle manifests that were merged.
+    pub lineage: Vec<String>,
+    /// The key of budgets: the agent's template, otherwise the host.
+    pub key: String,
+    /// The sum of all tokens.
+    pub tokens: u64,
+}
+
+/// What a bottle used of one model, by the part of the agent that asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceUsage {
+    /// The model; empty if it is unknown.
+    pub model: String,
+    /// `main`, `subagent`, or empty if the client did not say.
+    pub source: String,
+    /// The tokens.
+    pub totals: Totals,
+}
+
+impl Ledger {
+    /// The tokens since `since`, minute by minute. Reads every response since then, so `since` should be recent.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the database cannot be read.
+    pub fn minutes(&self, since: Timestamp) -> Result<Vec<Minute>, LedgerError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare(MINUTES)?;
+            let mut rows = statement.query([since.as_millisecond()])?;
+            let mut minutes = Vec::new();
+            while let Some(row) = rows.next()? {
+                minutes.push(Minute {
+                    start: time(row, "start")?,
+                    slug: row.get("slug")?,
+                    run: row.get("run")?,
+                    agent: row.get("agent")?,
+                    lineage: serde_json::from_str(&row.get::<_, String>("lineage")?).unwrap_or_default(),
+                    key: row.get("key")?,
+                    tokens: unsigned(row, "tokens")?,
+                });
+            }
+            Ok(minutes)
+        })
+    }
+
+    /// The tokens of all launches of each bottle, by its name.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the database cannot be read.
+    pub fn tokens_by_bottle(&self) -> Result<BTreeMap<String, u64>, LedgerError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare(BY_BOTTLE)?;
+            let rows = statement.query_map((), |row| Ok((row.get("slug")?, unsigned(row, "tokens")?)))?;
+            rows.collect()
+        })
+    }
+
+    /// What a bottle used since `since`, by model and source, beginning with the largest. Reads every response of all
+    /// bottles since then.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the database cannot be read.
+    pub fn sources(&self, slug: &Slug, since: Timestamp) -> Result<Vec<SourceUsage>, LedgerError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare(SOURCES)?;
+            let rows = statement.query_map(params![slug.as_str(), since.as_millisecond()], |row| {
+                Ok(SourceUsage { model: row.get("model")?, source: row.get("source")?, totals: totals(row)? })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// The keys of budgets of which a bottle used tokens, in the order of their names.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the database cannot be read.
+    pub fn keys_by_bottle(&self) -> Result<BTreeMap<String, Vec<String>>, LedgerError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare(KEYS)?;
+            let mut rows = statement.query(())?;
+            let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            while let Some(row) = rows.next()? {
+                keys.entry(row.get("slug")?).or_default().push(row.get("key")?);
+            }
+            Ok(keys)
+        })
+    }
+}
+
+/// Responses since a time, summed up for each launch, key and minute.
+const MINUTES: &str = "
+SELECT time / 60000 * 60000 AS start, slug, run, agent, lineage, key,
+    sum(input + output + cache_read + cache_write) AS tokens
+FROM usage JOIN launches ON launches.id = usage.launch
+WHERE time >= ?1 GROUP BY launch, key, start ORDER BY start, launch, key";
+
+/// The tokens of each bottle. The table `sums` is in the order of launches.
+const BY_BOTTLE: &str = "
+SELECT slug, sum(tokens) AS tokens
+FROM (SELECT launch, sum(input + output + cache_read + cache_write) AS tokens FROM sums GROUP BY launch)
+JOIN launches ON launches.id = launch GROUP BY slug";
+
+/// The keys of each bottle.
+const KEYS: &str = "
+SELECT DISTINCT slug, key FROM (SELECT DISTINCT launch, key FROM sums)
+JOIN launches ON launches.id = launch ORDER BY slug, key";
+
+/// The responses of one bottle since a time, by model and source. The `+` keeps SQLite from reading the table without the
+/// index of times.
+const SOURCES: &str = "
+SELECT model, source, count(*) AS responses, sum(input) AS input, sum(output) AS output, sum(cache_read) AS cache_read,
+    sum(cache_write) AS cache_write, sum(estimated) AS estimated
+FROM usage WHERE time >= ?2 AND +launch IN (SELECT id FROM launches WHERE slug = ?1)
+GROUP BY model, source ORDER BY sum(input + output + cache_read + cache_write) DESC, model, source";
