@@ -6,9 +6,9 @@
 use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
 use super::{
-    attach, audit, budget, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, export, fork,
-    help, import, info, init, learn, list, logs, man, policy, probe, pull, resume, routes, settings,
-    snapshots, start, stop, supervise, usage,
+    attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit, exec,
+    export, fork, help, import, info, init, learn, list, logs, man, policy, probe, pull, resume, routes,
+    settings, snapshots, start, stop, supervise, usage,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -75,6 +75,7 @@ pub(crate) enum Command {
     Audit(audit::Audit),
     Usage(usage::Usage),
     Budget(budget::Budget),
+    Dashboard(dashboard::Dashboard),
     Probe(probe::Probe),
     Doctor(doctor::Doctor),
     Cleanup(cleanup::Cleanup),

@@ -56,18 +56,7 @@ impl Discard {
             } else {
                 cleanup::discard(host, &*backend, &record).await
             };
-            discarded.map_err(|error| {
-                let error = match error.downcast::<BackendError>() {
-                    Ok(error) if error.kind == BackendErrorKind::Unavailable => {
-                        return CliError::from(error).about(&slug);
-                    }
-                    Ok(error) => error.into(),
-                    Err(error) => error,
-                };
-                CliError::failed(format!("cannot delete all of {slug}: {error:#}"))
-                    .about(&slug)
-                    .hint(next_step(host, &slug))
-            })
+            discarded.map_err(|error| incomplete(host, &slug, error))
         };
         let snapshot = super::block_on(progress::with_progress(&words, &left, output, discarding))?;
         let rest = if snapshot {
@@ -81,6 +70,27 @@ impl Discard {
         output.json_or(&Discarded { slug: slug.to_string(), snapshot }, || Ok(()))?;
         Ok(exit::DONE)
     }
+}
+
+/// Deletes a preserved bottle without asking. Returns whether its snapshot remains.
+pub(super) async fn discard(host: &Host, slug: &Slug) -> Result<bool, CliError> {
+    let record = discardable(host, slug, false).await.map_err(|error| error.about(slug))?;
+    let backend = backend_of(host, &record)?;
+    cleanup::discard(host, &*backend, &record).await.map_err(|error| incomplete(host, slug, error))
+}
+
+/// The error if parts of a bottle remain.
+fn incomplete(host: &Host, slug: &Slug, error: anyhow::Error) -> CliError {
+    let error = match error.downcast::<BackendError>() {
+        Ok(error) if error.kind == BackendErrorKind::Unavailable => {
+            return CliError::from(error).about(slug);
+        }
+        Ok(error) => error.into(),
+        Err(error) => error,
+    };
+    CliError::failed(format!("cannot delete all of {slug}: {error:#}"))
+        .about(slug)
+        .hint(next_step(host, slug))
 }
 
 /// Returns the record of a bottle with preserved files, or an error whose hint names the next step.

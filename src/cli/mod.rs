@@ -30,6 +30,7 @@ mod commit;
 mod completions;
 mod connect;
 mod cp;
+mod dashboard;
 mod diff;
 mod discard;
 mod doctor;
@@ -172,6 +173,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Cleanup(cleanup) => cleanup.run(&host()?, output),
         Command::Usage(usage) => usage.run(&host()?, output),
         Command::Budget(budget) => budget.run(&host()?, output),
+        Command::Dashboard(dashboard) => dashboard.run(&host()?, output),
     }
 }
 

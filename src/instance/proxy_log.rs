@@ -16,6 +16,9 @@ pub const LINE_MAX: u64 = 1 << 20;
 /// warning, and the log is read again while the user looks at it.
 const WARNINGS_WITHIN: u64 = 1 << 20;
 
+/// The maximum number of bytes at the end of the log that [`last_lines`] reads.
+const LINES_WITHIN: u64 = 256 << 10;
+
 /// The maximum number of warnings that [`warnings`] returns.
 pub const MAX_WARNINGS: usize = 5;
 
@@ -55,6 +58,25 @@ pub fn warnings(folder: &Path) -> Vec<Warning> {
         }
     }
     warnings
+}
+
+/// Returns the last lines of the log, newest first, at most `most`. Reads a limited part of the log, and skips files that
+/// cannot be read.
+#[must_use]
+pub fn last_lines(folder: &Path, most: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut left = LINES_WITHIN;
+    for path in files(folder).iter().rev() {
+        let text = end_of(path, left).unwrap_or_default();
+        left = left.saturating_sub(text.len() as u64);
+        // A part of a line at the beginning of the text is no line, unless the text is the whole file.
+        let begins = if left == 0 { text.find('\n').map_or(text.len(), |at| at + 1) } else { 0 };
+        lines.extend(text[begins..].lines().rev().take(most - lines.len()).map(str::to_owned));
+        if left == 0 || lines.len() == most {
+            break;
+        }
+    }
+    lines
 }
 
 /// Reads the last bytes of a file.
@@ -122,6 +144,18 @@ mod tests {
         let filler = line("passed", "passed").repeat(16 << 10);
         write("egress.jsonl", &(line("old", "noticed") + &filler + &line("new", "noticed")));
         assert_eq!(hosts(), ["new"], "reads a limited part of the log");
+    }
+
+    #[test]
+    fn reads_the_last_lines_newest_first() {
+        let folder = tempfile::tempdir().expect("folder");
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("write");
+        assert_eq!(last_lines(folder.path(), 3), [""; 0]);
+        write("egress.1.jsonl", "a\nb\n");
+        write("egress.jsonl", "c\nd\n");
+        assert_eq!(last_lines(folder.path(), 3), ["d", "c", "b"]);
+        write("egress.jsonl", &format!("{}\nlast\n", "x".repeat(512 << 10)));
+        assert_eq!(last_lines(folder.path(), 3), ["last"], "reads a limited part of the log");
     }
 
     #[test]

@@ -38,6 +38,7 @@
 //! - `screens`: output on terminals of every size and kind
 //! - `asking`: proposals by an agent in a bottle, and what an approval allows
 //! - `supervising`, `deciding`: proposals and answers, with commands and on the full screen
+//! - `dashboard`: `bottle dashboard` on a terminal
 //! - `lock_out`: a bottle is locked because its agent guesses a credential
 //! - `measured`: the isolation probe
 //! - `discarding`: `bottle discard`
@@ -53,6 +54,7 @@ mod clock;
 mod clones;
 mod committing;
 mod conversations;
+mod dashboard;
 mod deciding;
 mod deploy_keys;
 mod discarding;

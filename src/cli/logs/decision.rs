@@ -1,4 +1,6 @@
 //! Formats one line of the proxy's access log for a user.
+//!
+//! [`format_line`] formats it as columns of text, and [`Shown`] as the parts that the dashboards show.
 
 use std::borrow::Cow;
 
@@ -59,31 +61,86 @@ pub(super) fn format_line(line: &str, styles: Styles) -> String {
     }
 }
 
+/// What a decision means for the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Tone {
+    /// The request passed.
+    Good,
+    /// The proxy changed the request, or noticed something in it.
+    Notable,
+    /// The request did not pass.
+    Bad,
+    /// Anything else.
+    Plain,
+}
+
+/// The parts of a log line, each without control characters and line breaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) struct Shown {
+    /// When the request was decided; none for a gap in the log.
+    pub(in crate::cli) time: Option<Timestamp>,
+    /// `passed`, `denied` or another word.
+    pub(in crate::cli) verdict: String,
+    pub(in crate::cli) method: String,
+    /// Host, port and path.
+    pub(in crate::cli) place: String,
+    /// The reason of the decision, otherwise the result of the request.
+    pub(in crate::cli) explanation: String,
+    pub(in crate::cli) tone: Tone,
+}
+
+impl Shown {
+    /// Parses a line of the log. None if it cannot be parsed.
+    pub(in crate::cli) fn parse(line: &str) -> Option<Self> {
+        Some(match serde_json::from_str(line).ok()? {
+            Line::Request(request) => request.shown(),
+            Line::Lost { lines } => Self {
+                time: None,
+                verdict: "lost".to_owned(),
+                method: String::new(),
+                place: String::new(),
+                explanation: format!("{lines} lines: the disk was slower than the proxy"),
+                tone: Tone::Notable,
+            },
+        })
+    }
+}
+
 impl Request {
     fn format(&self, styles: Styles) -> String {
+        let Shown { verdict, method, place, explanation: words, tone, .. } = self.shown();
         let time = styles.dim(&self.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
-        let verdict = self.verdict(styles);
-        let method = one_line(&self.method);
-        let words = one_line(&self.explanation());
-        let place = one_line(&self.place());
+        let verdict = padded(&verdict, VERDICT);
+        let verdict = match tone {
+            Tone::Bad => styles.red(&verdict),
+            Tone::Notable => styles.yellow(&verdict),
+            Tone::Good => styles.green(&verdict),
+            Tone::Plain => verdict.into_owned(),
+        };
         let place = if words.is_empty() { place.into() } else { padded(&place, PLACE) };
         let method = padded(&method, METHOD);
         format!("{time}  {verdict}  {method}  {place}  {words}").trim_end().to_owned()
     }
 
-    fn verdict(&self, styles: Styles) -> String {
+    fn shown(&self) -> Shown {
         let word = match self.verdict.as_str() {
             "passed-unopened" => "tunneled",
             "noticed" => "flagged",
             other => other,
         };
-        let text = one_line(word);
-        let text = padded(&text, VERDICT);
-        match word {
-            "denied" | "refused" | "cut" => styles.red(&text),
-            "redacted" | "flagged" => styles.yellow(&text),
-            "passed" => styles.green(&text),
-            _ => text.into_owned(),
+        let tone = match word {
+            "denied" | "refused" | "cut" => Tone::Bad,
+            "redacted" | "flagged" => Tone::Notable,
+            "passed" => Tone::Good,
+            _ => Tone::Plain,
+        };
+        Shown {
+            time: Some(self.time),
+            verdict: one_line(word),
+            method: one_line(&self.method),
+            place: one_line(&self.place()),
+            explanation: one_line(&self.explanation()),
+            tone,
         }
     }
 

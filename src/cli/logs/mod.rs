@@ -20,6 +20,7 @@ use jiff::Timestamp;
 
 use crate::cli::since::since;
 
+pub(super) use self::decision::{Shown, Tone};
 use self::plain::Plain;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;

@@ -28,6 +28,10 @@ pub(super) use self::plain::show_addition;
 pub(super) use self::route_change::lookalike_warning;
 use self::scope::RequestedScope;
 pub(super) use self::scope::{Addition, SaveError};
+pub(super) use self::screen::{
+    InputResult, QueueView, SharedTerminal, SignalFlags, Step, TypedLine, UnsavedRoutes, enter,
+    print_unsaved, run_screen,
+};
 use super::completions;
 use super::error::CliError;
 use super::exit;

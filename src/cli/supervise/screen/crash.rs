@@ -69,6 +69,7 @@ mod tests {
     use bottle_test_support::pty::Pty;
 
     use super::*;
+    use crate::cli::terminal::FullScreen;
 
     /// Makes the test below run as a program that panics while its screen is shown.
     const VICTIM: &str = "BOTTLE_TEST_SCREEN_CRASHES";
@@ -78,7 +79,7 @@ mod tests {
     fn crashes_on_its_terminal() {
         let Ok(home) = std::env::var(VICTIM) else { return };
         log_panics(Path::new(&home));
-        let mut full = super::super::enter().expect("a terminal").expect("a screen");
+        let mut full = FullScreen::enter().expect("a terminal").expect("a screen");
         full.draw(|frame| frame.render_widget("drawn", frame.area())).expect("drawn");
         let other = std::thread::spawn(|| panic!("on purpose \u{1b}[2Jand hostile"));
         other.join().expect_err("it panicked");

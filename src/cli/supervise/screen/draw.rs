@@ -40,9 +40,8 @@ const HELP: &[(&str, &str)] = &[
     ("q, Ctrl-C", "quit; proposals stay pending"),
 ];
 
-/// Draws the state, which [`State::lay_out`] has prepared for a terminal of this size.
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Timestamp) {
-    let area = frame.area();
+/// Draws the state, which [`State::lay_out`] has prepared for an area of this size.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, styles: Styles, now: Timestamp) {
     let rows = state.layout().rows();
     let lengths = [2, rows.body, u16::from(rows.preview > 0), rows.preview, rows.word, 1];
     let [head, body, _, preview, word, keys] = Layout::vertical(lengths.map(Constraint::Length)).areas(area);

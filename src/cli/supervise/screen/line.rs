@@ -7,22 +7,22 @@ const MAX_CHARACTERS: usize = 400;
 
 /// The typed text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct TypedLine(String);
+pub(in crate::cli) struct TypedLine(String);
 
 /// The result of handling a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum InputResult {
+pub(in crate::cli) enum InputResult {
     Open,
     Done,
     Cancelled,
 }
 
 impl TypedLine {
-    pub(super) fn text(&self) -> &str {
+    pub(in crate::cli) fn text(&self) -> &str {
         &self.0
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent) -> InputResult {
+    pub(in crate::cli) fn press(&mut self, key: KeyEvent) -> InputResult {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Enter => return InputResult::Done,
@@ -43,7 +43,7 @@ impl TypedLine {
     }
 
     /// Inserts pasted text, without its control characters.
-    pub(super) fn paste(&mut self, text: &str) {
+    pub(in crate::cli) fn paste(&mut self, text: &str) {
         let room = MAX_CHARACTERS.saturating_sub(self.0.chars().count());
         let letters = text.chars().map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter });
         self.0.extend(letters.filter(|letter| !letter.is_control()).take(room));

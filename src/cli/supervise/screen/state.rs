@@ -190,6 +190,15 @@ impl State {
         &self.rows
     }
 
+    /// Selects the first proposal of this bottle, if it has one.
+    pub(super) fn select_bottle(&mut self, slug: &str) {
+        let of_bottle = |row: &super::rows::Row| row.pending.proposal.bottle_slug.as_str() == slug;
+        if let Some(at) = self.rows.all().iter().position(of_bottle) {
+            self.rows.jump(at);
+            self.layout.forget();
+        }
+    }
+
     pub(super) fn view(&self) -> View {
         self.view
     }

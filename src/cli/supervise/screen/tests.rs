@@ -573,7 +573,7 @@ proptest! {
 
 fn drawn(state: &State, (columns, rows): (u16, u16), styles: Styles) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
-    terminal.draw(|frame| draw(frame, state, styles, now())).expect("drawn");
+    terminal.draw(|frame| draw(frame, frame.area(), state, styles, now())).expect("drawn");
     terminal
 }
 

@@ -1,0 +1,130 @@
+//! What the dashboards can do. Both ask once before they do it.
+
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+
+use super::words;
+use crate::cli::error::CliError;
+use crate::cli::progress::Progress;
+use crate::cli::supervise::user;
+use crate::cli::{block_on, discard, stop};
+use crate::host::Host;
+use crate::host::budget::Declared;
+use crate::keeper::protocol::{Ended, Resumable};
+use crate::ledger::Ledger;
+
+/// How long an agent has to end before it is killed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Something that the user can do with a bottle or a budget.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Action {
+    /// Ends the bottle. Its unsaved work is kept.
+    Stop { slug: Slug },
+    /// Deletes the kept files of a bottle.
+    Discard { slug: Slug },
+    /// Raises a budget in its current window.
+    Raise {
+        declared: Declared,
+        run: Option<String>,
+        /// The tokens to add.
+        tokens: u64,
+        /// The limit before.
+        limit: u64,
+    },
+}
+
+impl Action {
+    /// The question that the user confirms.
+    pub(super) fn question(&self) -> String {
+        match self {
+            Self::Stop { slug } => format!("Stop {slug}?"),
+            Self::Discard { slug } => format!("Discard {slug}?"),
+            Self::Raise { declared, .. } => format!("Raise the budget {}?", words::budget(declared)),
+        }
+    }
+
+    /// What the action does, in a sentence.
+    pub(super) fn effect(&self) -> String {
+        match self {
+            Self::Stop { .. } => {
+                format!("Its agent has {} s to end. Unsaved work is kept.", GRACE.as_secs())
+            }
+            Self::Discard { .. } => {
+                "This deletes all work in it that was not pulled or pushed. It cannot be undone.".to_owned()
+            }
+            Self::Raise { tokens, limit, .. } => format!(
+                "{} tokens more: the limit becomes {}, in its current window.",
+                words::grouped(*tokens),
+                words::grouped(limit.saturating_add(*tokens))
+            ),
+        }
+    }
+
+    /// What happens while it is carried out.
+    pub(super) fn doing(&self) -> String {
+        match self {
+            Self::Stop { slug } => format!("stopping {slug}"),
+            Self::Discard { slug } => format!("discarding {slug}"),
+            Self::Raise { declared, .. } => format!("raising {}", words::budget(declared)),
+        }
+    }
+
+    /// Carries it out, and waits for its end. Returns the result in words.
+    ///
+    /// # Errors
+    /// Returns an error if it fails. It may then be done in part, as the error says.
+    pub(super) fn carry_out(&self, host: &Host) -> Result<String, CliError> {
+        match self {
+            Self::Stop { slug } => {
+                let ended = block_on(stop::stop(host, slug, GRACE, &Progress::Nothing))?;
+                Ok(end_words(slug, &ended))
+            }
+            Self::Discard { slug } => {
+                let snapshot = block_on(discard::discard(host, slug))?;
+                let rest = if snapshot { "; its snapshot remains" } else { "" };
+                Ok(format!("{slug} was deleted{rest}"))
+            }
+            Self::Raise { declared, run, tokens, limit } => {
+                let mut ledger = Ledger::open(&host.home)?;
+                ledger.top_up(declared, run.as_deref(), *tokens, &user())?;
+                let limit = words::grouped(limit.saturating_add(*tokens));
+                Ok(format!("{}: the limit is now {limit} tokens", words::budget(declared)))
+            }
+        }
+    }
+}
+
+/// How a bottle ended.
+fn end_words(slug: &Slug, ended: &Ended) -> String {
+    let kept = match ended.resumable {
+        Some(Resumable::Kept) => format!("; its unsaved work is kept: `bottle resume {slug}`"),
+        Some(Resumable::Snapshot) => format!("; `bottle resume {slug}` starts from its snapshot"),
+        None => String::new(),
+    };
+    let left = if ended.left.is_empty() { "" } else { "; `bottle cleanup` removes what is left of it" };
+    format!("{slug} has ended{kept}{left}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::dashboard::sample::declared;
+    use crate::host::budget::Window;
+
+    #[test]
+    fn a_question_says_what_is_done() {
+        let raise = Action::Raise {
+            declared: declared("bottle:dev", "claude", Window::Day, 5),
+            run: None,
+            tokens: 500_000,
+            limit: 2_000_000,
+        };
+        assert_eq!(raise.question(), "Raise the budget bottle:dev claude day?");
+        assert_eq!(
+            raise.effect(),
+            "500,000 tokens more: the limit becomes 2,500,000, in its current window."
+        );
+    }
+}

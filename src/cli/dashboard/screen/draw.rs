@@ -1,0 +1,499 @@
+//! Draws the screen. Every meaning of a colour or a bar is also expressed in words or numbers. On a terminal without
+//! characters beyond ASCII, bars are ASCII too.
+
+use dialoguer::console::{Alignment, measure_text_width, pad_str};
+use jiff::Timestamp;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::super::model::{Bottle, BottleState, Level, Meter, Snapshot, rate};
+use super::super::words;
+use super::state::{Overlay, State, Tone, View};
+use super::{bottle_text, usage_text};
+use crate::cli::style::Styles;
+use crate::cli::text_layout::{bold, dim, fitted, padded, tinted, wrapped};
+
+/// The maximum number of lines of a message or of a question's explanation.
+const WORD_ROWS: usize = 3;
+
+/// The number of lines above the body: the tabs, and the titles of columns.
+const HEAD_ROWS: u16 = 2;
+
+/// The widest name of a bottle that is shown in full, in columns.
+const NAME: usize = 24;
+
+/// The widths of the columns of the list.
+const STATE: usize = 15;
+const BAR: usize = 12;
+const PERCENT: usize = 4;
+const RATE: usize = 7;
+const LEFT: usize = 11;
+const AGENT: usize = 14;
+const TOKENS: usize = 7;
+
+/// The keys, and what each one does.
+const HELP: &[(&str, &str)] = &[
+    ("1 2 3, Tab", "bottles, usage, proposals"),
+    ("Up Down, k j", "move; scroll in a long text"),
+    ("Enter, Right", "show a bottle in full; Left or Esc goes back"),
+    ("n N", "next and previous bottle in the full view"),
+    ("b", "raise a budget of the bottle"),
+    ("s", "stop the bottle; its unsaved work is kept"),
+    ("d", "discard the kept files of a bottle that has ended"),
+    ("p", "the bottle's proposals"),
+    ("d p a b m", "usage by day, provider, agent, bottle, model"),
+    ("t", "usage of today, 7 days, 30 days, all time"),
+    ("q, Ctrl-C", "quit; bottles run on"),
+];
+
+/// The parts of the screen.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cli::dashboard) struct Areas {
+    tabs: Rect,
+    titles: Rect,
+    body: Rect,
+    preview: Rect,
+    word: Rect,
+    keys: Rect,
+}
+
+/// The area of the supervise queue: everything below the tabs.
+pub(in crate::cli::dashboard) fn queue_area(area: Rect) -> Rect {
+    let rows = HEAD_ROWS.min(area.height);
+    Rect { y: area.y + rows, height: area.height - rows, ..area }
+}
+
+/// Prepares the state for a terminal of this size, and divides the screen.
+pub(in crate::cli::dashboard) fn prepare(
+    state: &mut State,
+    area: Rect,
+    styles: Styles,
+    now: Timestamp,
+) -> (Areas, Vec<Line<'static>>) {
+    let areas = areas(state, area, styles, now);
+    let columns = usize::from(area.width);
+    let lines = match state.view() {
+        View::Bottle => bottle_text::lines(state, columns, styles),
+        View::Usage => usage_text::lines(state, columns, styles),
+        View::Bottles | View::Proposals => Vec::new(),
+    };
+    state.fit(lines.len(), usize::from(areas.body.height));
+    (areas, lines)
+}
+
+fn areas(state: &State, area: Rect, styles: Styles, now: Timestamp) -> Areas {
+    let word = word(state, usize::from(area.width), styles, now).len();
+    let word = u16::try_from(word).unwrap_or(0).min(area.height / 3);
+    // One line is left blank below the body.
+    let preview = match (state.view(), state.current()) {
+        (View::Bottles, Some(bottle)) if area.height >= 20 => {
+            let lines = u16::try_from(bottle.meters.len()).unwrap_or(u16::MAX);
+            lines.clamp(1, area.height / 4) + 2
+        }
+        _ => 0,
+    };
+    let lengths = [
+        Constraint::Length(1),
+        Constraint::Length(HEAD_ROWS - 1),
+        Constraint::Fill(1),
+        Constraint::Length(preview),
+        Constraint::Length(word),
+        Constraint::Length(1),
+    ];
+    let [tabs, titles, body, preview, word, keys] = Layout::vertical(lengths).areas(area);
+    Areas { tabs, titles, body, preview, word, keys }
+}
+
+/// Draws what [`prepare`] has prepared. The caller draws the supervise queue in [`queue_area`].
+pub(in crate::cli::dashboard) fn draw(
+    frame: &mut Frame<'_>,
+    areas: Areas,
+    lines: &[Line<'static>],
+    state: &State,
+    styles: Styles,
+    now: Timestamp,
+) {
+    let columns = usize::from(areas.tabs.width);
+    frame.render_widget(tabs(state, columns, styles), areas.tabs);
+    if state.view() == View::Proposals {
+        return;
+    }
+    let body = areas.body;
+    if matches!(state.overlay(), Some(Overlay::Help)) {
+        frame.render_widget(Paragraph::new(help(columns, styles)), body);
+        frame.render_widget(Line::styled("any key goes back", dim()), areas.keys);
+        return;
+    }
+    let height = usize::from(body.height);
+    let seen: Vec<Line<'static>> = match state.view() {
+        View::Bottles if state.snapshot().bottles.is_empty() => nothing(columns, styles),
+        View::Bottles => {
+            let table = Table::new(state.snapshot(), columns);
+            frame.render_widget(Line::styled(table.titles(styles), dim()), areas.titles);
+            table.rows(state, height, styles)
+        }
+        _ => lines.iter().skip(state.scroll()).take(height).cloned().collect(),
+    };
+    frame.render_widget(Paragraph::new(seen), body);
+    if let (View::Bottles, Some(bottle)) = (state.view(), state.current())
+        && areas.preview.height > 0
+    {
+        frame.render_widget(Paragraph::new(preview(bottle, columns, styles, now)), areas.preview);
+    }
+    frame.render_widget(Paragraph::new(word(state, columns, styles, now)), areas.word);
+    frame.render_widget(bottom(state, lines.len() > height, columns, styles), areas.keys);
+}
+
+/// The tabs, and a summary of all bottles.
+fn tabs(state: &State, columns: usize, styles: Styles) -> Line<'static> {
+    let snapshot = state.snapshot();
+    let proposals = match snapshot.proposals {
+        0 => "3 Proposals".to_owned(),
+        count => format!("3 Proposals ({count})"),
+    };
+    let here = match state.view() {
+        View::Bottles | View::Bottle => 0,
+        View::Usage => 1,
+        View::Proposals => 2,
+    };
+    let mut spans = Vec::new();
+    let mut taken = 0;
+    for (at, name) in ["1 Bottles".to_owned(), "2 Usage".to_owned(), proposals].into_iter().enumerate() {
+        // Brackets mark the tab without colours.
+        let text = if at == here { format!("[{name}]") } else { format!(" {name} ") };
+        let style = match at == here {
+            true => bold(),
+            false if at == 2 && snapshot.proposals > 0 => tinted(Color::Yellow, styles),
+            false => dim(),
+        };
+        taken += text.len() + 1;
+        spans.push(Span::styled(text, style));
+        spans.push(Span::raw(" "));
+    }
+    let right = summary(snapshot);
+    if taken + right.len() < columns {
+        spans.push(Span::raw(" ".repeat(columns - taken - right.len())));
+        spans.push(Span::styled(right, dim()));
+    }
+    Line::from(spans)
+}
+
+/// A summary of all bottles.
+fn summary(snapshot: &Snapshot) -> String {
+    let running = snapshot.bottles.iter().filter(|bottle| bottle.state == BottleState::Running).count();
+    format!("{running} running, {} tokens/min", words::tokens(rate(&snapshot.recent)))
+}
+
+/// The columns of the list that fit.
+struct Table {
+    name: usize,
+    agent: bool,
+    tokens: bool,
+    spark: usize,
+    bar: usize,
+    rate: bool,
+    left: bool,
+}
+
+impl Table {
+    fn new(snapshot: &Snapshot, columns: usize) -> Self {
+        let name = |bottle: &Bottle| bottle.slug.as_str().len();
+        let widest = snapshot.bottles.iter().map(name).max().unwrap_or(0).clamp(6, NAME);
+        let name = widest.min((columns / 4).max(10));
+        let mut table =
+            Self { name, agent: false, tokens: false, spark: 0, bar: BAR, rate: false, left: false };
+        // What is most useful comes first.
+        let steps: [fn(&mut Self); 6] = [
+            |table| table.left = true,
+            |table| table.rate = true,
+            |table| table.tokens = true,
+            |table| table.agent = true,
+            |table| table.bar = BAR * 2,
+            |table| table.spark = super::super::model::RECENT_MINUTES,
+        ];
+        if table.width() > columns {
+            table.bar = 0;
+        }
+        for step in steps {
+            let mut wider = Self { ..table };
+            step(&mut wider);
+            if wider.width() <= columns {
+                table = wider;
+            }
+        }
+        table
+    }
+
+    fn width(&self) -> usize {
+        let optional = [
+            (self.agent, AGENT + 2),
+            (self.bar > 0, self.bar + 2),
+            (self.rate, RATE + 2),
+            (self.left, LEFT + 2),
+            (self.tokens, TOKENS + 2),
+            (self.spark > 0, self.spark + 2),
+        ];
+        let optional: usize = optional.iter().filter(|(shown, _)| *shown).map(|(_, width)| width).sum();
+        2 + self.name + 2 + STATE + 2 + PERCENT + 2 + optional
+    }
+
+    fn titles(&self, styles: Styles) -> String {
+        let mut text = format!("  {}", padded("BOTTLE", self.name, styles));
+        if self.agent {
+            text += &padded("AGENT", AGENT, styles);
+        }
+        text += &padded("STATE", STATE, styles);
+        if self.bar > 0 {
+            text += &padded("BUDGET", self.bar, styles);
+        }
+        text += &padded("USED", PERCENT, styles);
+        if self.rate {
+            text += &right("TOK/MIN", RATE);
+        }
+        if self.left {
+            text += &right("TIME LEFT", LEFT);
+        }
+        if self.tokens {
+            text += &right("TOKENS", TOKENS);
+        }
+        if self.spark > 0 {
+            text += "LAST 30 MINUTES";
+        }
+        text
+    }
+
+    /// The part of the list that fits around the cursor.
+    fn rows(&self, state: &State, height: usize, styles: Styles) -> Vec<Line<'static>> {
+        let (bottles, at) = (&state.snapshot().bottles, state.at());
+        let height = height.max(1);
+        let first = at.saturating_sub(height / 2).min(bottles.len().saturating_sub(height));
+        let seen = bottles.iter().enumerate().skip(first).take(height);
+        seen.map(|(index, bottle)| self.row(bottle, index == at, styles)).collect()
+    }
+
+    fn row(&self, bottle: &Bottle, here: bool, styles: Styles) -> Line<'static> {
+        let weight = if here { bold() } else { Style::new() };
+        let mut spans = vec![
+            Span::styled(if here { "> " } else { "  " }, weight),
+            Span::styled(padded(bottle.slug.as_str(), self.name, styles), weight),
+        ];
+        if self.agent {
+            spans.push(Span::raw(padded(&bottle.agent, AGENT, styles)));
+        }
+        let (words, color) = state_words(bottle);
+        spans.push(Span::styled(padded(&words, STATE, styles), tinted(color, styles)));
+        let meter = bottle.meters.first();
+        if self.bar > 0 {
+            match meter {
+                Some(meter) => spans.extend(bar(meter, self.bar, styles)),
+                None => spans.push(Span::raw(" ".repeat(self.bar))),
+            }
+            spans.push(Span::raw("  "));
+        }
+        let style = meter.map_or(Style::new(), |meter| tinted(level_color(meter.level()), styles));
+        let percent = meter.map_or_else(|| "-".to_owned(), |meter| format!("{}%", meter.percent()));
+        spans.push(Span::styled(right(&percent, PERCENT), style));
+        if self.rate {
+            spans.push(Span::raw(right(&words::tokens(bottle.rate()), RATE)));
+        }
+        if self.left {
+            let left = meter.map_or_else(|| "-".to_owned(), |meter| words::outlook(meter.outlook()));
+            spans.push(Span::styled(right(&left, LEFT), style));
+        }
+        if self.tokens {
+            spans.push(Span::raw(right(&words::tokens(bottle.tokens), TOKENS)));
+        }
+        if self.spark > 0 {
+            spans.push(Span::styled(sparkline(&bottle.recent, styles), tinted(Color::Cyan, styles)));
+        }
+        Line::from(spans)
+    }
+}
+
+/// The state of a bottle in words.
+pub(super) fn state_words(bottle: &Bottle) -> (String, Color) {
+    let asks = match bottle.proposals {
+        0 => String::new(),
+        count => format!(", asks {count}"),
+    };
+    let is_locked = bottle.state == BottleState::Running && bottle.problem.is_some();
+    let color = match bottle.state {
+        _ if is_locked => Color::Red,
+        BottleState::Running if bottle.proposals > 0 => Color::Yellow,
+        BottleState::Running => Color::Green,
+        BottleState::Broken => Color::Red,
+        BottleState::Changing | BottleState::Kept | BottleState::Snapshot => Color::Yellow,
+    };
+    let word = match bottle.state {
+        _ if is_locked => "locked",
+        BottleState::Kept => "kept",
+        BottleState::Snapshot => "snapshot",
+        _ => bottle.status,
+    };
+    (format!("{word}{asks}"), color)
+}
+
+pub(super) fn level_color(level: Level) -> Color {
+    match level {
+        Level::Low => Color::Green,
+        Level::High => Color::Yellow,
+        Level::Spent => Color::Red,
+    }
+}
+
+/// A bar: spent, reserved, free.
+pub(super) fn bar(meter: &Meter, width: usize, styles: Styles) -> [Span<'static>; 3] {
+    let (spent, reserved) = meter.cells(width);
+    let [full, half, free] = if styles.unicode { ["█", "▒", "·"] } else { ["#", "=", "."] };
+    let color = tinted(level_color(meter.level()), styles);
+    [
+        Span::styled(full.repeat(spent), color),
+        Span::styled(half.repeat(reserved), color),
+        Span::styled(free.repeat(width - spent - reserved), dim()),
+    ]
+}
+
+/// The tokens of the last minutes, one character a minute.
+pub(super) fn sparkline(recent: &[u64], styles: Styles) -> String {
+    let heights: &[&str] = if styles.unicode {
+        &["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"]
+    } else {
+        &["_", ".", "-", "=", "*", "#"]
+    };
+    let most = recent.iter().copied().max().unwrap_or(0);
+    let height = |tokens: u64| match (tokens, most) {
+        (0, _) | (_, 0) => 0,
+        _ => {
+            let steps = u128::from(tokens) * (heights.len() as u128 - 1) / u128::from(most);
+            usize::try_from(steps).unwrap_or(0).max(1)
+        }
+    };
+    recent.iter().map(|tokens| heights[height(*tokens)]).collect()
+}
+
+/// A text at the right of a column, with the space after it.
+pub(super) fn right(text: &str, width: usize) -> String {
+    pad_str(text, width, Alignment::Right, Some("")).into_owned() + "  "
+}
+
+/// What governs the bottle under the cursor.
+fn preview(bottle: &Bottle, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::default(), bottle_text::title(bottle, columns, styles, now)];
+    if let Some(problem) = &bottle.problem {
+        let style = tinted(Color::Red, styles);
+        lines.push(Line::styled(format!("  {}", fitted(problem, columns.saturating_sub(2), styles)), style));
+    }
+    if bottle.meters.is_empty() && bottle.problem.is_none() {
+        lines.push(Line::styled("  no budget governs it", dim()));
+    }
+    for meter in &bottle.meters {
+        lines.push(meter_line(meter, columns, styles));
+    }
+    lines
+}
+
+/// A budget on one line, without a bar.
+fn meter_line(meter: &Meter, columns: usize, styles: Styles) -> Line<'static> {
+    let standing = meter.standing;
+    let reserved = match standing.reserved {
+        0 => String::new(),
+        reserved => format!(", {} reserved", words::tokens(reserved)),
+    };
+    let text = format!(
+        "  {}: {} of {}{reserved}",
+        words::budget(&meter.declared),
+        words::tokens(standing.spent),
+        words::tokens(standing.limit),
+    );
+    let at_rate = match meter.rate {
+        0 => String::new(),
+        rate => format!(", {}/min", words::tokens(rate)),
+    };
+    let end = format!("  {}%{at_rate}", meter.percent());
+    let text = fitted(&text, columns.saturating_sub(end.len()), styles);
+    Line::from(vec![Span::raw(text), Span::styled(end, tinted(level_color(meter.level()), styles))])
+}
+
+fn nothing(columns: usize, styles: Styles) -> Vec<Line<'static>> {
+    let text = [
+        ("No bottle is running.", bold()),
+        ("", Style::new()),
+        (
+            "`bottle start` starts one: it appears here with its budgets, its usage and its proposals.",
+            Style::new(),
+        ),
+        ("Press 2 for what earlier bottles used.", Style::new()),
+    ];
+    let lines = text.iter().flat_map(|(text, style)| {
+        wrapped(text, columns.max(2), styles).into_iter().map(|line| Line::styled(line, *style))
+    });
+    std::iter::once(Line::default()).chain(lines).collect()
+}
+
+fn help(columns: usize, styles: Styles) -> Vec<Line<'static>> {
+    let widest = HELP.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
+    let line = |(keys, does): &(&'static str, &'static str)| {
+        let keys = padded(keys, widest, styles);
+        let room = columns.saturating_sub(keys.len());
+        Line::from(vec![Span::styled(keys, bold()), Span::raw(fitted(does, room, styles))])
+    };
+    HELP.iter().map(line).collect()
+}
+
+/// The message, or the explanation of a question.
+fn word(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
+    let message = state.message(now);
+    let lines = |text: &str, style: Style| {
+        let lines = wrapped(text, columns.max(2), styles).into_iter().take(WORD_ROWS);
+        lines.map(|line| Line::styled(line, style)).collect::<Vec<_>>()
+    };
+    let mut all = Vec::new();
+    if let Some(message) = message {
+        let color = match message.tone {
+            Tone::Good => Color::Green,
+            Tone::Bad => Color::Red,
+            Tone::Plain => Color::Cyan,
+        };
+        all.extend(lines(&message.words, tinted(color, styles)));
+    }
+    if let Some((about, _)) = state.prompt() {
+        all.extend(about.iter().flat_map(|text| lines(text, Style::new())));
+    }
+    all
+}
+
+/// The bottom line: the prompt, or as much of the key help as fits.
+fn bottom(state: &State, scrolls: bool, columns: usize, styles: Styles) -> Line<'static> {
+    if let Some((_, question)) = state.prompt() {
+        let question = fitted(&question, columns.saturating_sub(1), styles);
+        return Line::from(vec![Span::styled(question, bold()), Span::styled("_", bold())]);
+    }
+    let words: &[&str] = match (state.view(), state.current()) {
+        (View::Bottles, None) => &["1 2 3 Tab views   ? help   q quits"],
+        (View::Bottles, Some(_)) => &[
+            "Enter details   b raise budget   s stop   d discard   p proposals   ? help   q quits",
+            "Enter details  b budget  s stop  d discard  p proposals  ? help  q quits",
+            "Enter  b  s  d  p  Tab  ?  q quits",
+        ],
+        (View::Bottle, _) if scrolls => &[
+            "Up Down scroll   n next   b raise budget   s stop   p proposals   Esc back   ? help   q quits",
+            "Up Down scroll  n next  b budget  s stop  p proposals  Esc back  q quits",
+            "Up Down  n  b  s  p  Esc  ?  q quits",
+        ],
+        (View::Bottle, _) => &[
+            "n next   b raise budget   s stop   d discard   p proposals   Esc back   ? help   q quits",
+            "n next  b budget  s stop  d discard  p proposals  Esc back  ? help  q quits",
+            "n  b  s  d  p  Esc  ?  q quits",
+        ],
+        _ => &[
+            "d day   p provider   a agent   b bottle   m model   t time   Esc back   ? help   q quits",
+            "d day  p provider  a agent  b bottle  m model  t time  Esc back  q quits",
+            "d p a b m  t  Esc  ?  q quits",
+        ],
+    };
+    let fits = words.iter().find(|words| measure_text_width(words) <= columns).or(words.last());
+    Line::styled(fits.copied().unwrap_or_default(), dim())
+}
