@@ -223,6 +223,13 @@ pub(crate) struct Leftover {
     pub(crate) deploy_keys: Vec<String>,
 }
 
+/// The output of `bottle dashboard --web --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct WebDashboard {
+    /// The link that opens the dashboard once.
+    pub(crate) url: String,
+}
+
 /// The output of `bottle discard --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Discarded {

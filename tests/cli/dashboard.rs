@@ -18,7 +18,7 @@ const PROPOSAL: &str = r#"{
 
 /// Returns a home with a running bottle `one`, which has a budget and has used a part of it, and with usage of a bottle
 /// that is gone.
-fn dashboard_home() -> Result<TestHome> {
+pub(crate) fn dashboard_home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     let budget =
         "budget: {llm.example: {day: 20000, total: 900000}}\negress: {routes: [{host: llm.example}]}\n";
@@ -32,7 +32,7 @@ fn dashboard_home() -> Result<TestHome> {
 }
 
 /// Adds responses of 1000 tokens each to the usage file of a bottle.
-fn spend(home: &TestHome, slug: &str, source: &str, responses: u64) -> Result<()> {
+pub(crate) fn spend(home: &TestHome, slug: &str, source: &str, responses: u64) -> Result<()> {
     let now = jiff::Timestamp::now();
     let mut text = String::new();
     for number in 0..responses {
@@ -48,7 +48,7 @@ fn spend(home: &TestHome, slug: &str, source: &str, responses: u64) -> Result<()
 }
 
 /// Adds a proposal. While the returned file is open, a process waits for the answer: the file is locked.
-fn propose(home: &TestHome) -> Result<File> {
+pub(crate) fn propose(home: &TestHome) -> Result<File> {
     let id = "00000000-0000-4000-8000-000000000000";
     home.write("home/.bottle/queue/one/processed/none", "")?;
     let file = File::open(home.write(&format!("home/.bottle/queue/one/{id}.proposal.json"), PROPOSAL)?)?;

@@ -38,7 +38,7 @@
 //! - `screens`: output on terminals of every size and kind
 //! - `asking`: proposals by an agent in a bottle, and what an approval allows
 //! - `supervising`, `deciding`: proposals and answers, with commands and on the full screen
-//! - `dashboard`: `bottle dashboard` on a terminal
+//! - `dashboard`, `web_dashboard`: `bottle dashboard` on a terminal and in a browser
 //! - `lock_out`: a bottle is locked because its agent guesses a credential
 //! - `measured`: the isolation probe
 //! - `discarding`: `bottle discard`
@@ -101,4 +101,5 @@ mod supervising;
 mod terminal;
 mod usage;
 mod waiting;
+mod web_dashboard;
 mod writing;

@@ -62,6 +62,15 @@ impl Action {
         }
     }
 
+    /// The label of the button that confirms it.
+    pub(super) fn verb(&self) -> &'static str {
+        match self {
+            Self::Stop { .. } => "Stop",
+            Self::Discard { .. } => "Discard",
+            Self::Raise { .. } => "Raise",
+        }
+    }
+
     /// What happens while it is carried out.
     pub(super) fn doing(&self) -> String {
         match self {

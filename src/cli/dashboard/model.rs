@@ -269,6 +269,16 @@ impl Period {
         }
     }
 
+    /// The name in an address.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Today => "today",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::All => "all",
+        }
+    }
+
     pub(super) fn next(self) -> Self {
         let at = Self::ALL.iter().position(|period| *period == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]

@@ -8,11 +8,13 @@
 //! scope    the scope of an approval, and the manifest to save it to
 //! plain    the subcommands                 screen        the full-screen view
 //!             └──────────► answer ◄───────────┘          the only module that answers
+//! review   proposals for the web dashboard, and their answers, also by `answer`
 //! ```
 
 mod answer;
 mod pending;
 mod plain;
+pub(super) mod review;
 mod route_change;
 mod scope;
 mod screen;

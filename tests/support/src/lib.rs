@@ -18,6 +18,7 @@
 //! agents                              the real coding agents, downloaded once per machine
 //! small_root, developer_root          root file systems for images, without and with build tools
 //! registry                            an image registry on loopback, with or without a login
+//! browser                             a headless Chromium
 //! engine                              the Docker engine of this machine, or why there is none
 //! own_engine                          a private engine that a test may stop and whose disk it may fill
 //! ```
@@ -28,6 +29,7 @@
 pub mod agents;
 pub mod authority;
 pub mod body;
+pub mod browser;
 pub mod developer_root;
 pub mod engine;
 pub mod fake_llm;

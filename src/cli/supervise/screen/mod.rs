@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 
 pub(in crate::cli) use self::line::{InputResult, TypedLine};
 pub(in crate::cli) use self::queue_view::{EditRequest, QueueView, Step};
+pub(super) use self::text::report_text;
 use super::answer::Unsaved;
 use crate::cli::error::CliError;
 use crate::cli::output::Output;

@@ -230,7 +230,7 @@ pub(super) fn preview(
     match known {
         Some(known) => lines.effect(known),
         None if proposal.tool.reports() => {
-            lines.untrusted(&report(&proposed_text(proposal)), usize::MAX);
+            lines.untrusted(&report_text(&proposed_text(proposal)), usize::MAX);
         }
         None => {}
     }
@@ -271,7 +271,7 @@ pub(super) fn page(
         Some(Some(Ok(_))) => {}
         _ if proposal.tool.reports() => {
             lines.plain(proposal.tool.report_title(), bold());
-            lines.untrusted(&report(&proposed_text(proposal)), usize::MAX);
+            lines.untrusted(&report_text(&proposed_text(proposal)), usize::MAX);
             lines.excerpt(&proposal.excerpt);
         }
         _ => {
@@ -312,7 +312,7 @@ fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
 }
 
 /// Formats a JSON report with one line per field. Text that is not JSON is returned unchanged.
-fn report(text: &str) -> String {
+pub(in crate::cli::supervise) fn report_text(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value @ Value::Object(_)) => {
             let mut lines = Vec::new();
@@ -385,14 +385,14 @@ mod tests {
         let text = r#"{"repository": "work", "refs": ["refs/heads/a", "b"], "findings":
             [{"rule": "r", "line": 3, "deep": {"x": null}}, {"rule": "two\nlines"}], "empty": []}"#;
         assert_eq!(
-            report(text),
+            report_text(text),
             "empty: \nfindings:\n  - deep:\n    x: null\n    line: 3\n    rule: r\n  - rule: two\\nlines\n\
              refs: refs/heads/a, b\nrepository: work"
         );
         for text in ["", "words", "[1]", "{\"half"] {
-            assert_eq!(report(text), text);
+            assert_eq!(report_text(text), text);
         }
         let deep = format!("{}1{}", "{\"a\":".repeat(50), "}".repeat(50));
-        assert_eq!(report(&deep).lines().count(), DEEP + 1);
+        assert_eq!(report_text(&deep).lines().count(), DEEP + 1);
     }
 }

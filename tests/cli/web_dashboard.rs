@@ -1,0 +1,398 @@
+//! Tests `bottle dashboard --web`: everything that must be refused, with a plain HTTP client, and the pages in a headless
+//! Chromium: the link, lists, an action, the keyboard, and the accessibility tree.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use bottle_test_support::browser::{AccessibleNode, Browser};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::skip;
+
+use crate::dashboard::{dashboard_home, propose};
+use crate::home::run;
+
+/// How long the server may take for a response.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder for screenshots, if a developer wants to look at them.
+const SCREENSHOTS: &str = "BOTTLE_TEST_SCREENSHOTS";
+
+/// A running dashboard. It is killed when the value is dropped.
+struct Web {
+    child: Child,
+    authority: String,
+    /// The path of the one-time link.
+    link: String,
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A response.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Web {
+    fn start(home: &TestHome) -> Result<Self> {
+        let mut command = home.program(["dashboard", "--web"])?.command();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("output")?).read_line(&mut line)?;
+        let rest = line.trim().strip_prefix("http://").context("a link")?;
+        let (authority, path) = rest.split_once('/').context("a path")?;
+        Ok(Self { child, authority: authority.to_owned(), link: format!("/{path}") })
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}{}", self.authority, self.link)
+    }
+
+    /// Sends a request with these headers, and no others.
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer> {
+        let mut stream = TcpStream::connect_timeout(&self.authority.parse()?, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+        for (name, value) in headers {
+            request += &format!("{name}: {value}\r\n");
+        }
+        if !body.is_empty() {
+            request += "Content-Type: application/x-www-form-urlencoded\r\n";
+            request += &format!("Content-Length: {}\r\n", body.len());
+        }
+        stream.write_all(format!("{request}\r\n{body}").as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let (head, body) = text.split_once("\r\n\r\n").context("a response")?;
+        let mut lines = head.lines();
+        let status =
+            lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).context("a status")?;
+        let headers = lines
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+            .collect();
+        Ok(Answer { status, headers, body: body.to_owned() })
+    }
+
+    fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
+        let host = [("Host", self.authority.as_str())];
+        self.send("GET", path, &[&host, headers].concat(), "")
+    }
+
+    /// Opens the link. Returns the cookie and the folder of the pages.
+    fn open(&self) -> Result<(String, String)> {
+        let opened = self.get(&self.link, &[])?;
+        ensure!(opened.status == 200, "{opened:?}");
+        let cookie = &opened.headers["set-cookie"];
+        for part in ["HttpOnly", "SameSite=Strict"] {
+            ensure!(cookie.contains(part), "{cookie}");
+        }
+        let pair = cookie.split(';').next().context("a cookie")?;
+        let folder = cookie.split("Path=").nth(1).and_then(|rest| rest.split(';').next());
+        Ok((pair.to_owned(), folder.context("a path")?.to_owned()))
+    }
+}
+
+/// The value of a hidden field of a form.
+fn hidden(page: &str, name: &str) -> Result<String> {
+    let start = page.split(&format!("name=\"{name}\" value=\"")).nth(1).context("a field")?;
+    Ok(start.split('"').next().context("a value")?.to_owned())
+}
+
+#[test]
+fn only_the_browser_with_the_link_gets_pages() -> Result<()> {
+    let home = dashboard_home()?;
+    let web = Web::start(&home)?;
+    let own = web.authority.clone();
+    // Without the link.
+    for (path, headers, status, words) in [
+        ("/", vec![("Host", own.as_str())], 403, "has not opened the dashboard"),
+        ("/open/00", vec![("Host", own.as_str())], 410, "used before"),
+        (&web.link, vec![("Host", "evil.example")], 421, "Wrong address"),
+        (&web.link, vec![("Host", own.as_str()), ("Sec-Purpose", "prefetch")], 503, "loaded ahead"),
+    ] {
+        let answer = web.send("GET", path, &headers, "")?;
+        ensure!(answer.status == status && answer.body.contains(words), "{path} {headers:?}: {answer:?}");
+        ensure!(!answer.headers.contains_key("set-cookie"), "{answer:?}");
+    }
+    let (cookie, folder) = web.open()?;
+    let stolen = web.get(&web.link, &[])?;
+    ensure!(stolen.status == 410 && !stolen.headers.contains_key("set-cookie"), "{stolen:?}");
+    let with = ("Cookie", cookie.as_str());
+    let page = web.get(&folder, &[with])?;
+    ensure!(page.status == 200 && page.body.contains(">one</a>"), "{page:?}");
+    for (name, value) in [
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "same-origin"),
+        ("cross-origin-opener-policy", "same-origin"),
+    ] {
+        ensure!(page.headers.get(name).is_some_and(|found| found == value), "{name}: {:?}", page.headers);
+    }
+    let policy = &page.headers["content-security-policy"];
+    for part in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "form-action 'self'"] {
+        ensure!(policy.contains(part) && !policy.contains("unsafe"), "{policy}");
+    }
+    ensure!(!page.body.contains("style=") && !page.body.contains("onclick"), "no inline style or script");
+    // With the cookie, but not from this site.
+    for (method, headers, words) in [
+        ("GET", vec![with, ("Sec-Fetch-Site", "cross-site")], "from another site"),
+        ("GET", vec![with, ("Sec-Fetch-Site", "same-site")], "from another site"),
+        ("GET", vec![("Cookie", "bottle-1=x")], "has not opened"),
+        ("POST", vec![with], "from another site"),
+        ("POST", vec![with, ("Origin", "https://evil.example")], "from another site"),
+        ("POST", vec![with, ("Origin", "null")], "from another site"),
+    ] {
+        let headers = [&[("Host", own.as_str())][..], &headers].concat();
+        let answer = web.send(method, &format!("{folder}bottles/one/stop"), &headers, "")?;
+        ensure!(answer.status == 403 && answer.body.contains(words), "{method} {headers:?}: {answer:?}");
+    }
+    let origin = format!("http://{own}");
+    let headers = [("Host", own.as_str()), with, ("Origin", origin.as_str())];
+    for body in ["", "token=", "token=00"] {
+        let answer = web.send("POST", &format!("{folder}bottles/one/stop"), &headers, body)?;
+        ensure!(answer.status == 403 && answer.body.contains("not of this dashboard"), "{body}: {answer:?}");
+    }
+    ensure!(web.send("PUT", &folder, &headers, "")?.status == 405);
+    let big = format!("token={}", "x".repeat(64 << 10));
+    ensure!(web.send("POST", &format!("{folder}bottles/one/stop"), &headers, &big)?.status == 403);
+    for path in
+        ["bottles/none", "bottles/one/none", "none", "proposals/x", "usage?by=nothing", "bottles/..%2f"]
+    {
+        let answer = web.get(&format!("{folder}{path}"), &[with])?;
+        ensure!(answer.status == 404, "{path}: {answer:?}");
+    }
+    let active = run(&home, &["list", "--json"])?.json()?;
+    ensure!(active[0]["status"] == "running", "nothing was stopped: {active}");
+    Ok(())
+}
+
+#[test]
+fn forms_act_with_their_token_and_only_once() -> Result<()> {
+    let home = dashboard_home()?;
+    let web = Web::start(&home)?;
+    // Another dashboard of the same home does not disturb this one.
+    let other = Web::start(&home)?;
+    let (cookie, folder) = web.open()?;
+    let (other_cookie, other_folder) = other.open()?;
+    let with = ("Cookie", cookie.as_str());
+    ensure!(other.get(&other_folder, &[("Cookie", &format!("{cookie}; {other_cookie}"))])?.status == 200);
+    ensure!(other.get(&other_folder, &[with])?.status == 403);
+    let origin = format!("http://{}", web.authority);
+    let headers = [("Host", web.authority.as_str()), with, ("Origin", origin.as_str())];
+    let budget = "scope=bottle%3Adev&provider=llm.example&window=day";
+    let page = web.get(&format!("{folder}bottles/one/raise?{budget}"), &[with])?;
+    let (token, limit) = (hidden(&page.body, "token")?, hidden(&page.body, "limit")?);
+    ensure!(limit == "20000", "{limit}");
+    let raise = format!("{folder}bottles/one/raise");
+    for bad in ["0", "-1", "5M", ""] {
+        let body = format!("token={token}&{budget}&limit={limit}&tokens={bad}");
+        let answer = web.send("POST", &raise, &headers, &body)?;
+        ensure!(answer.status == 422 && answer.body.contains("role=\"alert\""), "{bad}: {answer:?}");
+    }
+    let body = format!("token={token}&{budget}&limit={limit}&tokens=80000");
+    let done = web.send("POST", &raise, &headers, &body)?;
+    ensure!(done.status == 303, "{done:?}");
+    let after = web.get(&done.headers["location"], &[with])?;
+    ensure!(after.body.contains("the limit is now 100,000 tokens"), "{after:?}");
+    // The same form again: the limit is another one now.
+    let again = web.send("POST", &raise, &headers, &body)?;
+    ensure!(again.status == 422 && again.body.contains("changed meanwhile"), "{again:?}");
+    // An answer needs the digest of what was shown.
+    let _asker = propose(&home)?;
+    let list = web.get(&format!("{folder}proposals"), &[with])?;
+    ensure!(list.body.contains("to install the packages"), "{list:?}");
+    let approve = format!("{folder}proposals/00000000-0000-4000-8000-000000000000/approve");
+    let page = web.get(&approve, &[with])?.body;
+    ensure!(page.contains("registry.example: a new host") && page.contains("for the next request"), "{page}");
+    let reject = format!("{folder}proposals/00000000-0000-4000-8000-000000000000/reject");
+    let stale = web.send("POST", &reject, &headers, &format!("token={token}&digest=00&reason=no"))?;
+    let shown = web.get(&stale.headers["location"], &[with])?;
+    ensure!(shown.body.contains("nothing was answered"), "{shown:?}");
+    let form = web.get(&reject, &[with])?;
+    let digest = hidden(&form.body, "digest")?;
+    let body = format!("token={token}&digest={digest}&reason=no");
+    let done = web.send("POST", &reject, &headers, &body)?;
+    let shown = web.get(&done.headers["location"], &[with])?;
+    ensure!(shown.body.contains("rejected") && shown.body.contains("No proposal waits"), "{shown:?}");
+    Ok(())
+}
+
+#[test]
+fn texts_of_bottles_are_escaped() -> Result<()> {
+    let home = dashboard_home()?;
+    let hostile = r"<script>alert(1)</script> \u001b[2J \u202e";
+    let text = format!(
+        r#"{{"id": "00000000-0000-4000-8000-000000000000", "bottle_slug": "one", "tool": "egress-allow",
+        "proposed_file": "{hostile}", "justification": "{hostile}",
+        "arrival_timestamp": "2026-01-01T00:00:00Z", "expires_at": "2099-01-02T00:00:00Z"}}"#
+    );
+    home.write("home/.bottle/queue/one/processed/none", "")?;
+    let file = "home/.bottle/queue/one/00000000-0000-4000-8000-000000000000.proposal.json";
+    home.write(file, &text)?;
+    let web = Web::start(&home)?;
+    let (cookie, folder) = web.open()?;
+    for path in ["proposals", "proposals/00000000-0000-4000-8000-000000000000"] {
+        let page = web.get(&format!("{folder}{path}"), &[("Cookie", &cookie)])?.body;
+        ensure!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+        ensure!(
+            !page.contains("<script>alert") && !page.contains('\u{1b}') && !page.contains('\u{202e}'),
+            "{page}"
+        );
+    }
+    Ok(())
+}
+
+/// Roles that need a name to be of use.
+const CONTROLS: [&str; 9] =
+    ["button", "link", "textbox", "radio", "checkbox", "navigation", "region", "image", "table"];
+
+/// Checks that every control has a name, and that the page has its landmarks and one main heading.
+fn is_accessible(browser: &mut Browser) -> Result<()> {
+    let nodes = browser.accessibility()?;
+    for AccessibleNode { role, name } in &nodes {
+        let needs = CONTROLS.contains(&role.as_str()) && role != "table";
+        ensure!(!needs || !name.trim().is_empty(), "a {role} without a name: {nodes:?}");
+    }
+    for landmark in ["main", "banner", "navigation", "contentinfo", "heading"] {
+        ensure!(nodes.iter().any(|node| node.role == landmark), "no {landmark}: {nodes:?}");
+    }
+    ensure!(browser.evaluate("document.querySelectorAll('h1').length")? == 1, "one main heading");
+    ensure!(browser.evaluate("document.documentElement.lang")? == "en");
+    let fits = browser.evaluate("document.documentElement.scrollWidth <= innerWidth")?;
+    ensure!(fits == true, "the page does not scroll sideways");
+    low_contrast(browser)
+}
+
+/// Checks that every text has a contrast of at least 4.5 to its background, as WCAG AA demands.
+fn low_contrast(browser: &mut Browser) -> Result<()> {
+    let found = browser.evaluate(
+        "(() => { const parse = (c) => c.match(/[\\d.]+/g).map(Number);
+          const light = ([r, g, b]) => { const f = (v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+            return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+          const back = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
+            if (c.length < 4 || c[3] === 1) { return c; } } return [255, 255, 255]; };
+          const bad = [];
+          for (const e of document.querySelectorAll('body *')) {
+            const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+            if (!own || !e.checkVisibility() || e.matches('.skip')) { continue; }
+            const [a, b] = [light(parse(getComputedStyle(e).color)), light(back(e))];
+            const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+            if (ratio < 4.5) { bad.push(`${e.tagName}.${e.className} ${ratio.toFixed(2)} ${e.textContent.slice(0, 30)}`); }
+          } return bad.join('; '); })()",
+    )?;
+    ensure!(found == "", "low contrast: {found}");
+    Ok(())
+}
+
+/// Keeps a picture of the page, if a developer wants it.
+fn picture(browser: &mut Browser, name: &str) -> Result<()> {
+    if let Some(folder) = std::env::var_os(SCREENSHOTS) {
+        let path = std::path::Path::new(&folder).join(format!("{name}.png"));
+        std::fs::write(path, browser.screenshot()?)?;
+    }
+    Ok(())
+}
+
+fn browser(test: &str) -> Result<Option<Browser>> {
+    match Browser::installed() {
+        Some(program) => Ok(Some(Browser::start(&program)?)),
+        None => {
+            skip::aloud(test, &"chromium is not installed");
+            Ok(None)
+        }
+    }
+}
+
+#[test]
+fn every_page_is_accessible_in_light_and_dark() -> Result<()> {
+    let Some(mut browser) = browser("every_page_is_accessible_in_light_and_dark")? else { return Ok(()) };
+    let home = dashboard_home()?;
+    let _asker = propose(&home)?;
+    let web = Web::start(&home)?;
+    browser.open(&web.url())?;
+    browser.wait_for_text("This page is up to date")?;
+    let folder = browser.evaluate("location.href")?.as_str().context("an address")?.to_owned();
+    let proposal = "proposals/00000000-0000-4000-8000-000000000000";
+    let pages = [
+        ("list", String::new()),
+        ("detail", "bottles/one".to_owned()),
+        ("stop", "bottles/one/stop".to_owned()),
+        ("raise", "bottles/one/raise?scope=bottle%3Adev&provider=llm.example&window=day".to_owned()),
+        ("usage", "usage?by=bottle".to_owned()),
+        ("proposals", "proposals".to_owned()),
+        ("proposal", proposal.to_owned()),
+        ("reject", format!("{proposal}/reject")),
+    ];
+    for (dark, scheme) in [(false, "light"), (true, "dark")] {
+        for (name, path) in &pages {
+            browser.look(dark, 1200, 800)?;
+            browser.open(&format!("{folder}{path}"))?;
+            is_accessible(&mut browser).with_context(|| format!("{name}, {scheme}"))?;
+            picture(&mut browser, &format!("{name}-{scheme}"))?;
+            browser.look(dark, 390, 800)?;
+            is_accessible(&mut browser).with_context(|| format!("{name}, {scheme}, narrow"))?;
+            picture(&mut browser, &format!("{name}-{scheme}-narrow"))?;
+        }
+    }
+    let background = browser.evaluate("getComputedStyle(document.body).backgroundColor")?;
+    ensure!(background == "rgb(20, 24, 27)", "{background}");
+    // The link is used, also in this browser.
+    browser.open(&web.url())?;
+    browser.wait_for_text("This link was used before")?;
+    picture(&mut browser, "refused-dark")?;
+    Ok(())
+}
+
+#[test]
+fn the_keyboard_alone_is_enough() -> Result<()> {
+    let Some(mut browser) = browser("the_keyboard_alone_is_enough")? else { return Ok(()) };
+    let home = dashboard_home()?;
+    let web = Web::start(&home)?;
+    browser.look(false, 1200, 800)?;
+    browser.open(&web.url())?;
+    browser.wait_for_text("This page is up to date")?;
+    // A page that is kept up to date keeps the focus.
+    browser.tab_to("#b-one")?;
+    let _asker = propose(&home)?;
+    browser.wait_for_text("1 question")?;
+    browser.wait_for("document.getElementById('notice').textContent.includes('1 proposal waits')")?;
+    ensure!(browser.evaluate("document.activeElement.id")? == "b-one", "the focus stays");
+    browser.press("Enter")?;
+    browser.wait_for_text("Budgets")?;
+    browser.tab_to("#raise-0")?;
+    browser.press("Enter")?;
+    browser.wait_for_text("Tokens to add")?;
+    browser.wait_for("document.activeElement.id === 'tokens'")?;
+    for digit in ["8", "0", "0", "0", "0"] {
+        browser.press(digit)?;
+    }
+    browser.press("Enter")?;
+    browser.wait_for_text("the limit is now 100,000 tokens")?;
+    browser.tab_to("#a-stop")?;
+    browser.press("Enter")?;
+    browser.wait_for_text("Stop one?")?;
+    browser.tab_to("button")?;
+    browser.press("Enter")?;
+    browser.wait_for_text("one has ended")?;
+    picture(&mut browser, "ended-light")?;
+    let active = run(&home, &["list", "--json"])?.json()?;
+    ensure!(
+        active.as_array().is_some_and(|all| all.iter().all(|one| one["status"] != "running")),
+        "{active}"
+    );
+    Ok(())
+}
