@@ -89,12 +89,12 @@ fn shows_bottles_budgets_usage_and_proposals() -> Result<()> {
     pty.type_keys("3")?;
     pty.wait_for("registry.example")?;
     pty.type_keys("\r")?;
-    pty.wait_for("to install the packages")?;
+    pty.wait_for("Justification from the bottle")?;
     pty.resize(30, 100)?;
-    pty.wait_for("to install the packages")?;
+    pty.wait_for("Justification from the bottle")?;
     // Two Esc at once are one key.
     pty.type_keys("\x1b")?;
-    pty.wait_for("REQUEST")?;
+    pty.wait_until("the list", |screen| !screen.contains("Justification from the bottle"))?;
     pty.type_keys("\x1b")?;
     pty.wait_for("TIME LEFT")?;
     pty.type_keys("q")?;
