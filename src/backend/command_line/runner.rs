@@ -136,22 +136,9 @@ impl Program {
                 return Err(error);
             }
         };
-        for reader in readers.into_iter().flatten() {
-            let abort = reader.abort_handle();
-            if tokio::time::timeout(DRAIN, reader).await.is_err() {
-                abort.abort();
-            }
-        }
-        if status.success() {
-            return Ok(Output { stdout: stdout.take(), stderr: stderr.take() });
-        }
-        let last_words = stderr.last_words();
-        Err(RunError::Failed {
-            program: self.described(arguments),
-            status,
-            stderr: stderr.take(),
-            last_words,
-        })
+        drain(readers).await;
+        self.require_success(arguments, status, &stderr)?;
+        Ok(Output { stdout: stdout.take(), stderr: stderr.take() })
     }
 
     /// Runs the program with an empty standard input, and writes its standard output to `out`, of any length. Returns
@@ -182,14 +169,18 @@ impl Program {
             return Err(RunError::Late { program: self.described(arguments), within, last_words });
         };
         let status = ended.map_err(|error| RunError::Unusable(self.name, error))?;
-        if let Some(reader) = errors {
-            let abort = reader.abort_handle();
-            if tokio::time::timeout(DRAIN, reader).await.is_err() {
-                abort.abort();
-            }
-        }
+        drain([errors]).await;
         // A program whose output could not be written fails too, but not with the cause.
         copied.map_err(|error| RunError::Unusable(self.name, error))?;
+        self.require_success(arguments, status, &stderr)
+    }
+
+    fn require_success(
+        &self,
+        arguments: &[OsString],
+        status: ExitStatus,
+        stderr: &Kept,
+    ) -> Result<(), RunError> {
         if status.success() {
             return Ok(());
         }
@@ -240,6 +231,16 @@ impl Program {
         let words = arguments.iter().take_while(|word| !word.as_encoded_bytes().starts_with(b"-"));
         let words: Vec<_> = words.take(2).map(|word| word.to_string_lossy()).collect();
         [self.name.into()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Reads the rest of the program's own output. Does not wait for a process that the program left behind.
+async fn drain(readers: impl IntoIterator<Item = Option<JoinHandle<()>>>) {
+    for reader in readers.into_iter().flatten() {
+        let abort = reader.abort_handle();
+        if tokio::time::timeout(DRAIN, reader).await.is_err() {
+            abort.abort();
+        }
     }
 }
 
