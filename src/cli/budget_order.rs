@@ -51,7 +51,8 @@ pub(super) fn resume(host: &Host, output: &Output, slug: &Slug) -> Result<u8, Cl
     Ok(exit::DONE)
 }
 
-async fn send(host: &Host, slug: &Slug, order: BudgetOrder) -> Result<(), CliError> {
+/// Sends an order that leaves the bottle running.
+pub(super) async fn send(host: &Host, slug: &Slug, order: BudgetOrder) -> Result<(), CliError> {
     let channel = connect(host, slug).await?;
     let mut stream = channel.open(&KeeperRequest::Budget(order)).await.map_err(keeper_lost)?;
     match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
@@ -62,7 +63,7 @@ async fn send(host: &Host, slug: &Slug, order: BudgetOrder) -> Result<(), CliErr
 }
 
 /// Sends an order that ends the bottle, and waits for the end. A snapshot can take long, so this has no deadline.
-async fn end(host: &Host, slug: &Slug, order: BudgetOrder) -> Result<Ended, CliError> {
+pub(super) async fn end(host: &Host, slug: &Slug, order: BudgetOrder) -> Result<Ended, CliError> {
     let channel = connect(host, slug).await?;
     let mut notices = channel.open(&KeeperRequest::Notices).await.map_err(keeper_lost)?;
     send(host, slug, order).await?;

@@ -94,7 +94,7 @@ fn shows_bottles_budgets_usage_and_proposals() -> Result<()> {
     pty.wait_for("Justification from the bottle")?;
     // Two Esc at once are one key.
     pty.type_keys("\x1b")?;
-    pty.wait_until("the list", |screen| !screen.contains("Justification from the bottle"))?;
+    pty.wait_for("KIND")?;
     pty.type_keys("\x1b")?;
     pty.wait_for("TIME LEFT")?;
     pty.type_keys("q")?;

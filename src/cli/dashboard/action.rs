@@ -8,10 +8,10 @@ use super::words;
 use crate::cli::error::CliError;
 use crate::cli::progress::Progress;
 use crate::cli::supervise::user;
-use crate::cli::{block_on, discard, stop};
+use crate::cli::{block_on, budget_order, discard, stop};
 use crate::host::Host;
-use crate::host::budget::Declared;
-use crate::keeper::protocol::{Ended, Resumable};
+use crate::host::budget::{Declared, Policy};
+use crate::keeper::protocol::{BudgetOrder, Ended, Resumable};
 use crate::ledger::Ledger;
 
 /// How long an agent has to end before it is killed.
@@ -22,6 +22,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(super) enum Action {
     /// Ends the bottle. Its unsaved work is kept.
     Stop { slug: Slug },
+    /// Stops the requests to models of a bottle, or the bottle, as if a budget were spent, or lets it go on.
+    Order { slug: Slug, order: BudgetOrder },
     /// Deletes the kept files of a bottle.
     Discard { slug: Slug },
     /// Raises a budget in its current window.
@@ -40,6 +42,7 @@ impl Action {
     pub(super) fn question(&self) -> String {
         match self {
             Self::Stop { slug } => format!("Stop {slug}?"),
+            Self::Order { slug, order } => format!("{} {slug}?", order_verb(*order)),
             Self::Discard { slug } => format!("Discard {slug}?"),
             Self::Raise { declared, .. } => format!("Raise the budget {}?", words::budget(declared)),
         }
@@ -51,6 +54,7 @@ impl Action {
             Self::Stop { .. } => {
                 format!("Its agent has {} s to end. Unsaved work is kept.", GRACE.as_secs())
             }
+            Self::Order { order, .. } => order_effect(*order).to_owned(),
             Self::Discard { .. } => {
                 "This deletes all work in it that was not pulled or pushed. It cannot be undone.".to_owned()
             }
@@ -66,6 +70,7 @@ impl Action {
     pub(super) fn verb(&self) -> &'static str {
         match self {
             Self::Stop { .. } => "Stop",
+            Self::Order { order, .. } => order_verb(*order),
             Self::Discard { .. } => "Discard",
             Self::Raise { .. } => "Raise",
         }
@@ -75,6 +80,10 @@ impl Action {
     pub(super) fn doing(&self) -> String {
         match self {
             Self::Stop { slug } => format!("stopping {slug}"),
+            Self::Order { slug, order } => match order {
+                BudgetOrder::Continue => format!("letting {slug} go on"),
+                BudgetOrder::Stop(policy) => format!("{slug}: {policy}"),
+            },
             Self::Discard { slug } => format!("discarding {slug}"),
             Self::Raise { declared, .. } => format!("raising {}", words::budget(declared)),
         }
@@ -90,6 +99,18 @@ impl Action {
                 let ended = block_on(stop::stop(host, slug, GRACE, &Progress::Nothing))?;
                 Ok(end_words(slug, &ended))
             }
+            Self::Order { slug, order: order @ BudgetOrder::Stop(Policy::Freeze | Policy::Kill) } => {
+                let ended = block_on(budget_order::end(host, slug, *order))?;
+                Ok(end_words(slug, &ended))
+            }
+            Self::Order { slug, order } => {
+                block_on(budget_order::send(host, slug, *order))?;
+                Ok(match order {
+                    BudgetOrder::Stop(Policy::Pause) => format!("{slug} is paused"),
+                    BudgetOrder::Stop(_) => format!("{slug} runs on, and its requests to models are denied"),
+                    BudgetOrder::Continue => format!("{slug} goes on, as far as its budgets allow"),
+                })
+            }
             Self::Discard { slug } => {
                 let snapshot = block_on(discard::discard(host, slug))?;
                 let rest = if snapshot { "; its snapshot remains" } else { "" };
@@ -101,6 +122,34 @@ impl Action {
                 let limit = words::grouped(limit.saturating_add(*tokens));
                 Ok(format!("{}: the limit is now {limit} tokens", words::budget(declared)))
             }
+        }
+    }
+}
+
+fn order_verb(order: BudgetOrder) -> &'static str {
+    match order {
+        BudgetOrder::Stop(Policy::Pause) => "Pause",
+        BudgetOrder::Stop(Policy::Cutoff) => "Cut off",
+        BudgetOrder::Stop(Policy::Freeze) => "Freeze",
+        BudgetOrder::Stop(Policy::Kill) => "Kill",
+        BudgetOrder::Continue => "Continue",
+    }
+}
+
+fn order_effect(order: BudgetOrder) -> &'static str {
+    match order {
+        BudgetOrder::Stop(Policy::Pause) => {
+            "Its programs stand still, and its requests to models wait, until it continues."
+        }
+        BudgetOrder::Stop(Policy::Cutoff) => {
+            "It runs on, and its requests to models are denied until it continues."
+        }
+        BudgetOrder::Stop(Policy::Freeze) => "A snapshot is saved, and the bottle ends. It can be resumed.",
+        BudgetOrder::Stop(Policy::Kill) => {
+            "This deletes all work in it that was not pulled or pushed. It cannot be undone."
+        }
+        BudgetOrder::Continue => {
+            "Its programs and its requests to models go on, as far as its budgets allow."
         }
     }
 }

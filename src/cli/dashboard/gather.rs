@@ -282,6 +282,7 @@ fn of_listed(listed: &Listed, used: &Used, now: Timestamp) -> Bottle {
         status: active.status,
         mode: active.mode,
         problem: active.problem.or(locked),
+        paused: active.paused,
         started_at: active.started_at,
         proposals: 0,
         meters: Vec::new(),

@@ -51,6 +51,8 @@ pub(super) struct Bottle {
     pub(super) mode: Option<&'static str>,
     /// Why all traffic is denied, or why the record cannot be read.
     pub(super) problem: Option<String>,
+    /// Why it is paused because of a budget. None if it is not.
+    pub(super) paused: Option<String>,
     pub(super) started_at: Option<Timestamp>,
     /// The number of its proposals for whose answer a process waits.
     pub(super) proposals: u32,

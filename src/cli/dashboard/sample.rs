@@ -65,6 +65,7 @@ pub(super) fn bottle(slug: &str, state: BottleState, status: &'static str) -> Bo
         status,
         mode: Some("detached"),
         problem: None,
+        paused: None,
         started_at: Some(now() - SignedDuration::from_mins(134)),
         proposals: 0,
         tokens: 0,

@@ -60,6 +60,9 @@ pub(super) fn lines(state: &State, columns: usize, styles: Styles) -> Vec<Line<'
         let style = tinted(Color::Red, styles);
         lines.push(Line::styled(fitted(problem, columns, styles), style));
     }
+    if let Some(why) = &bottle.paused {
+        lines.push(Line::styled(fitted(why, columns, styles), tinted(Color::Yellow, styles)));
+    }
     lines.push(Line::default());
     budgets(bottle, columns, styles, &mut lines);
     lines.push(Line::default());

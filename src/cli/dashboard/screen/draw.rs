@@ -42,6 +42,10 @@ const HELP: &[(&str, &str)] = &[
     ("n N", "next and previous bottle in the full view"),
     ("b", "raise a budget of the bottle"),
     ("s", "stop the bottle; its unsaved work is kept"),
+    ("z", "pause the bottle, or let it go on"),
+    ("c", "deny its requests to models"),
+    ("f", "freeze it: save a snapshot and stop it"),
+    ("x", "kill it, without saving anything"),
     ("d", "discard the kept files of a bottle that has ended"),
     ("p", "the bottle's proposals"),
     ("d p a b m", "usage by day, provider, agent, bottle, model"),
@@ -322,13 +326,14 @@ pub(super) fn state_words(bottle: &Bottle) -> (String, Color) {
     let is_locked = bottle.state == BottleState::Running && bottle.problem.is_some();
     let color = match bottle.state {
         _ if is_locked => Color::Red,
-        BottleState::Running if bottle.proposals > 0 => Color::Yellow,
+        BottleState::Running if bottle.proposals > 0 || bottle.paused.is_some() => Color::Yellow,
         BottleState::Running => Color::Green,
         BottleState::Broken => Color::Red,
         BottleState::Changing | BottleState::Kept | BottleState::Snapshot => Color::Yellow,
     };
     let word = match bottle.state {
         _ if is_locked => "locked",
+        _ if bottle.paused.is_some() => "paused",
         BottleState::Kept => "kept",
         BottleState::Snapshot => "snapshot",
         _ => bottle.status,
@@ -385,6 +390,10 @@ fn preview(bottle: &Bottle, columns: usize, styles: Styles, now: Timestamp) -> V
     if let Some(problem) = &bottle.problem {
         let style = tinted(Color::Red, styles);
         lines.push(Line::styled(format!("  {}", fitted(problem, columns.saturating_sub(2), styles)), style));
+    }
+    if let Some(why) = &bottle.paused {
+        let style = tinted(Color::Yellow, styles);
+        lines.push(Line::styled(format!("  {}", fitted(why, columns.saturating_sub(2), styles)), style));
     }
     if bottle.meters.is_empty() && bottle.problem.is_none() {
         lines.push(Line::styled("  no budget governs it", dim()));

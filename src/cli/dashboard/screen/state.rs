@@ -9,7 +9,9 @@ use super::super::gather::{Gathered, Wanted};
 use super::super::model::{Bottle, Detail, GROUPINGS, Meter, Period, Snapshot, UsageTable};
 use super::super::words;
 use crate::cli::supervise::{InputResult, TypedLine};
+use crate::host::budget::Policy;
 use crate::host::budget::parse_tokens;
+use crate::keeper::protocol::BudgetOrder;
 use crate::ledger::GroupBy;
 
 /// The number of lines that a page key moves in a list.
@@ -403,6 +405,19 @@ impl State {
         match code {
             KeyCode::Char('s') if bottle.can_stop() => self.confirm(Action::Stop { slug }),
             KeyCode::Char('s') => self.say(Tone::Plain, format!("{slug} does not run"), None),
+            KeyCode::Char(letter @ ('z' | 'c' | 'f' | 'x')) if bottle.can_stop() => {
+                let order = match letter {
+                    'z' if bottle.paused.is_some() => BudgetOrder::Continue,
+                    'z' => BudgetOrder::Stop(Policy::Pause),
+                    'c' => BudgetOrder::Stop(Policy::Cutoff),
+                    'f' => BudgetOrder::Stop(Policy::Freeze),
+                    _ => BudgetOrder::Stop(Policy::Kill),
+                };
+                self.confirm(Action::Order { slug, order })
+            }
+            KeyCode::Char('z' | 'c' | 'f' | 'x') => {
+                self.say(Tone::Plain, format!("{slug} does not run"), None)
+            }
             KeyCode::Char('d') if bottle.can_discard() => self.confirm(Action::Discard { slug }),
             KeyCode::Char('d') => {
                 let words = format!("{slug} has no kept files; only those can be discarded");

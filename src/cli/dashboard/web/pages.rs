@@ -260,7 +260,7 @@ fn bottle_row(bottle: &Bottle, folder: &str) -> Markup {
                 a id={ "b-" (slug) } href={ (folder) "bottles/" (slug) } { (slug) }
                 @if !bottle.agent.is_empty() { span.about { (visible(&bottle.agent)) } }
             }
-            td { (state(bottle)) @if let Some(why) = &bottle.problem { span.about { (visible(why)) } } }
+            td { (state(bottle)) @if let Some(why) = bottle.problem.as_ref().or(bottle.paused.as_ref()) { span.about { (visible(why)) } } }
             @match bottle.meters.first() {
                 Some(meter) => {
                     td { (meter_bar(meter)) span.about { (words::budget(&meter.declared)) ", " (meter.percent()) "% used" } }
@@ -280,6 +280,7 @@ fn state(bottle: &Bottle) -> Markup {
     let is_locked = bottle.state == BottleState::Running && bottle.problem.is_some();
     let (word, tone) = match bottle.state {
         _ if is_locked => ("locked", "bad"),
+        _ if bottle.paused.is_some() => ("paused", "warn"),
         BottleState::Running => (bottle.status, "good"),
         BottleState::Changing => (bottle.status, "warn"),
         BottleState::Kept => ("kept", "warn"),
@@ -362,11 +363,19 @@ pub(super) fn bottle(bottle: &Bottle, detail: Option<&Detail>, snapshot: &Snapsh
             @if let Some(at) = bottle.started_at { span { "started " (words::age(at, snapshot.at)) " ago" } }
         }
         @if let Some(why) = &bottle.problem { p .message .bad { (visible(why)) } }
+        @if let Some(why) = &bottle.paused { p .message { "Paused: " (visible(why)) } }
         p.actions {
             @if bottle.proposals > 0 {
                 a.button #a-proposals href={ (folder) "proposals" } { "Answer " (counted(bottle.proposals, "question")) }
             }
-            @if bottle.can_stop() { a.button #a-stop href={ (base) "/stop" } { "Stop…" } }
+            @if bottle.can_stop() {
+                @if bottle.paused.is_some() { a.button #a-continue href={ (base) "/continue" } { "Continue…" } }
+                @else { a.button #a-pause href={ (base) "/pause" } { "Pause…" } }
+                a.button #a-cutoff href={ (base) "/cutoff" } { "Cut off…" }
+                a.button #a-freeze href={ (base) "/freeze" } { "Freeze…" }
+                a.button #a-kill href={ (base) "/kill" } { "Kill…" }
+                a.button #a-stop href={ (base) "/stop" } { "Stop…" }
+            }
             @if bottle.can_discard() { a.button #a-discard href={ (base) "/discard" } { "Discard…" } }
         }
         section aria-labelledby="budgets" {

@@ -31,7 +31,8 @@ use crate::cli::dashboard::model::{GROUPINGS, Meter, Period};
 use crate::cli::error::CliError;
 use crate::cli::supervise::review;
 use crate::host::Host;
-use crate::host::budget::parse_tokens;
+use crate::host::budget::{Policy, parse_tokens};
+use crate::keeper::protocol::BudgetOrder;
 use crate::ledger::GroupBy;
 
 /// The body of a response.
@@ -159,7 +160,11 @@ impl Site {
         let parts: Vec<&str> = path.split('/').collect();
         match parts[..] {
             [""] | ["usage"] | ["proposals"] | ["bottles", _] => self.live_page(path, address),
-            ["bottles", slug, what @ ("stop" | "discard")] => self.confirm(slug, what),
+            [
+                "bottles",
+                slug,
+                what @ ("stop" | "discard" | "pause" | "cutoff" | "freeze" | "kill" | "continue"),
+            ] => self.confirm(slug, what),
             ["bottles", slug, "raise"] => self.raise(slug, address, None),
             ["proposals", id] => self.proposal(id, address),
             ["proposals", id, what @ ("approve" | "reject")] => self.answer_page(id, what == "approve"),
@@ -232,6 +237,11 @@ impl Site {
         let bottle = gathered.snapshot.bottles.into_iter().find(|bottle| bottle.slug == slug)?;
         match what {
             "stop" if bottle.can_stop() => Some(Action::Stop { slug }),
+            "continue" if bottle.can_stop() => Some(Action::Order { slug, order: BudgetOrder::Continue }),
+            policy if bottle.can_stop() => {
+                let order = BudgetOrder::Stop(Policy::parse(policy).ok()?);
+                Some(Action::Order { slug, order })
+            }
             "discard" if bottle.can_discard() => Some(Action::Discard { slug }),
             _ => None,
         }
@@ -312,7 +322,11 @@ impl Site {
     fn act(&self, path: &str, form: &Form) -> Reply {
         let parts: Vec<&str> = path.split('/').collect();
         match parts[..] {
-            ["bottles", slug, what @ ("stop" | "discard")] => match self.action(slug, what) {
+            [
+                "bottles",
+                slug,
+                what @ ("stop" | "discard" | "pause" | "cutoff" | "freeze" | "kill" | "continue"),
+            ] => match self.action(slug, what) {
                 Some(action) => self.carry_out(slug, &action),
                 None => {
                     self.not_found("This cannot be done now", "The bottle has another state, or is gone.")
