@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
-use crate::host::budget::Declared;
+use crate::host::budget::{Declared, Policy};
 use crate::host::{Host, clock};
 use crate::manifest::provider::Template;
 use crate::plan::{ImageSource, Plan, SecretSource};
@@ -112,6 +112,9 @@ pub struct Record {
     /// Why the bottle is paused because of a budget, as a fragment. `None` if it is not.
     #[serde(default)]
     pub budget_hold: Option<String>,
+    /// What the user ordered for requests to models with `bottle budget stop`. `None` if nothing.
+    #[serde(default)]
+    pub budget_order: Option<Policy>,
     /// The exit of the agent, once it exited.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
@@ -232,6 +235,7 @@ impl Record {
             services: Vec::new(),
             locked: None,
             budget_hold: None,
+            budget_order: None,
             agent_exit: None,
             lost: false,
             sandbox: None,

@@ -642,6 +642,7 @@ mod tests {
             services: Vec::new(),
             locked: None,
             budget_hold: None,
+            budget_order: None,
             agent_exit: None,
             lost: false,
             sandbox: None,

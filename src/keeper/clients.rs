@@ -90,6 +90,8 @@ pub(super) enum Command {
     },
     /// Record why the bottle is paused because of a budget. `None` if it continues.
     BudgetHold(Option<String>),
+    /// Record what the user ordered for requests to models, so that the next keeper finds it.
+    BudgetOrder(Option<Policy>),
     /// Freeze or kill the bottle because of a budget.
     Enforce {
         /// [`Policy::Freeze`] or [`Policy::Kill`].
@@ -310,16 +312,16 @@ impl Shared {
     /// Applies an order of the user. Freezing and killing end the bottle later.
     async fn apply_budget_order(&self, order: BudgetOrder) {
         let why = || "the user ordered it with `bottle budget stop`".to_owned();
-        let order = match order {
-            BudgetOrder::Continue => Order::None,
-            BudgetOrder::Stop(Policy::Pause) => Order::Pause,
-            BudgetOrder::Stop(Policy::Cutoff) => Order::Cutoff,
+        let policy = match order {
+            BudgetOrder::Continue => None,
+            BudgetOrder::Stop(policy @ (Policy::Pause | Policy::Cutoff)) => Some(policy),
             BudgetOrder::Stop(policy @ (Policy::Freeze | Policy::Kill)) => {
                 let _ = self.commands.send(Command::Enforce { policy, why: why() }).await;
                 return;
             }
         };
-        self.order.send_replace(order);
+        let _ = self.commands.send(Command::BudgetOrder(policy)).await;
+        self.order.send_replace(Order::recorded(policy));
     }
 
     /// The channel to the guest. Waits while the keeper connects again.

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
-use super::budget::{self, Budgets};
+use super::budget::{self, Budgets, Order};
 use super::clients::{self, Attached, Command, First, Shared};
 use super::decisions::Decisions;
 use super::jobs::{self, Job};
@@ -112,7 +112,7 @@ impl Owned<'_> {
             asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(answering)),
             decisions: decisions.clone(),
             commands,
-            order: watch::Sender::default(),
+            order: watch::Sender::new(Order::recorded(self.claim.record().budget_order)),
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),
             ended: watch::Sender::default(),
@@ -308,6 +308,11 @@ impl Watch<'_> {
             }
             Command::BudgetHold(why) => {
                 if let Err(error) = self.claim.update(|record| record.budget_hold = why) {
+                    tracing::warn!("cannot write the bottle's record: {error}");
+                }
+            }
+            Command::BudgetOrder(policy) => {
+                if let Err(error) = self.claim.update(|record| record.budget_order = policy) {
                     tracing::warn!("cannot write the bottle's record: {error}");
                 }
             }

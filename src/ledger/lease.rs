@@ -70,6 +70,7 @@ impl Ledger {
         let Lessee { slug, labels, key } = lessee;
         let mut batch = self.begin()?;
         let (launch, mut lease) = batch.lease(slug.as_str(), labels, key)?;
+        let before = lease;
         take_back(&mut lease, request.returned);
         let lost = lease.granted.saturating_sub(request.granted);
         let missing = request.needed.unwrap_or(0).saturating_sub(lost);
@@ -80,8 +81,11 @@ impl Ledger {
                     lease.granted = lease.granted.saturating_add(tokens);
                 }
                 Err(shortage) => {
-                    batch.set_lease(launch, key, &lease)?;
-                    batch.commit()?;
+                    // A request that waits asks every second, and must not write each time.
+                    if lease != before {
+                        batch.set_lease(launch, key, &lease)?;
+                        batch.commit()?;
+                    }
                     return Ok(LeaseGrant::Short(shortage));
                 }
             }

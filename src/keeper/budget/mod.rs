@@ -6,14 +6,15 @@
 //!                             │  pause: the request waits, pid 1 pauses the bottle, the user is asked
 //!           top-up, answer ───┘  cutoff: the request is denied · freeze: snapshot, stop · kill: end
 //! ```
-//! A request waits at the proxy, of which no byte has left. It goes on when the ledger grants its tokens, whoever raised
-//! the budget. All state of this module can be lost: a new keeper gets the same requests from the proxy again.
+//! A request waits at the proxy, of which no byte has left. It goes on when the ledger grants its tokens, no matter which
+//! process raised the budget. All state of this module can be lost: a new keeper gets the same requests from the proxy
+//! again, and finds an order of the user in the bottle's record.
 //!
-//! - `account`: the budgets of the bottle, and the ledger · `held`: the requests that wait, and what they wait for
+//! - `account`: the budgets of the bottle, and the ledger · `pending`: the requests that wait, and the cause
 //! - `question`: what the user is asked
 
 mod account;
-mod held;
+mod pending;
 mod question;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +37,7 @@ use crate::host::budget::Policy;
 use crate::ledger::Shortage;
 pub(super) use account::{Budgets, end_leases};
 use account::{LeaseOutcome, Rules};
-use held::{Held, Step};
+use pending::{PendingRequest, Step};
 
 /// How often requests that wait are tried again. A top-up by another process takes effect after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -59,6 +60,18 @@ pub(super) enum Order {
     Cutoff,
 }
 
+impl Order {
+    /// The order in a bottle's record.
+    pub(super) fn recorded(policy: Option<Policy>) -> Self {
+        match policy {
+            Some(Policy::Pause) => Self::Pause,
+            Some(Policy::Cutoff) => Self::Cutoff,
+            // The bottle ends already.
+            Some(Policy::Freeze | Policy::Kill) | None => Self::None,
+        }
+    }
+}
+
 /// Serves the proxy's requests for leases until the bundle ends.
 pub(super) async fn serve(bundle: Channel, guest: Channel, shared: Arc<Shared>, budgets: Budgets) {
     let Ok(stream) = bundle.open(&BundleRequest::Leases).await else { return };
@@ -71,7 +84,7 @@ pub(super) async fn serve(bundle: Channel, guest: Channel, shared: Arc<Shared>, 
         guest,
         shared,
         budgets,
-        held: BTreeMap::new(),
+        pending: BTreeMap::new(),
         refused: BTreeSet::new(),
         question: None,
         answers,
@@ -107,7 +120,7 @@ struct Enforcer {
     shared: Arc<Shared>,
     budgets: Budgets,
     /// The requests without an answer.
-    held: BTreeMap<BudgetKey, Held>,
+    pending: BTreeMap<BudgetKey, PendingRequest>,
     /// The keys whose budgets the user did not raise. Their requests are denied at once until the ledger grants one.
     refused: BTreeSet<BudgetKey>,
     /// Whether the bottle is paused.
@@ -127,7 +140,7 @@ impl Drop for Enforcer {
 
 impl Enforcer {
     fn waits(&self) -> bool {
-        !self.held.is_empty()
+        !self.pending.is_empty()
     }
 
     async fn request(&mut self, request: LeaseRequest) {
@@ -138,14 +151,14 @@ impl Enforcer {
             return;
         }
         let key = request.key.clone();
-        self.held.insert(key.clone(), Held::new(request, Instant::now()));
+        self.pending.insert(key.clone(), PendingRequest::new(request, Instant::now()));
         self.try_key(&key).await;
         self.settle_pause().await;
     }
 
     /// Tries all requests that wait again.
     async fn retry(&mut self) {
-        let keys: Vec<BudgetKey> = self.held.keys().cloned().collect();
+        let keys: Vec<BudgetKey> = self.pending.keys().cloned().collect();
         for key in keys {
             self.try_key(&key).await;
         }
@@ -154,7 +167,7 @@ impl Enforcer {
 
     /// Asks the ledger for the tokens of a request that waits, and answers the request if possible.
     async fn try_key(&mut self, key: &BudgetKey) {
-        let Some(request) = self.held.get(key).map(|held| held.request.clone()) else { return };
+        let Some(request) = self.pending.get(key).map(|pending| pending.request.clone()) else { return };
         let order = *self.shared.order.borrow();
         match order {
             Order::Pause => return,
@@ -184,7 +197,7 @@ impl Enforcer {
         if !std::mem::replace(&mut self.ledger_warned, true) {
             self.warn(format!("requests to models wait, because their budget is unknown: {why}"));
         }
-        let late = self.held.get_mut(key).is_some_and(|held| held.is_late(now, LEDGER_TIMEOUT));
+        let late = self.pending.get_mut(key).is_some_and(|pending| pending.is_late(now, LEDGER_TIMEOUT));
         if late {
             self.deny(key, Reason::BudgetUnknown, "the ledger of this machine cannot be used".to_owned())
                 .await;
@@ -195,8 +208,8 @@ impl Enforcer {
     async fn short(&mut self, key: &BudgetKey, shortage: Shortage, now: Instant) {
         let rules = self.budgets.rules();
         let refused = self.refused.contains(key);
-        let Some(held) = self.held.get_mut(key) else { return };
-        match held.step(&shortage, &rules, refused, now) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        match pending.step(&shortage, &rules, refused, now) {
             Step::Wait => {}
             Step::Ask(for_at_most) => self.ask(&shortage, for_at_most).await,
             Step::Deny => {
@@ -216,7 +229,7 @@ impl Enforcer {
         if self.question.is_some() {
             return;
         }
-        self.pause(&question::held(shortage)).await;
+        self.pause(&question::cause(shortage)).await;
         self.record(shortage, Policy::Pause, "the user was asked").await;
         let (asker, answers, shortage) = (self.shared.asker.clone(), self.answers.clone(), shortage.clone());
         let asked = question::question(&shortage, for_at_most);
@@ -244,7 +257,7 @@ impl Enforcer {
             Answer::Decided(_) | Answer::Expired | Answer::Refused(_) => false,
         };
         if !raised {
-            self.held.values_mut().for_each(|held| held.refuse(&shortage));
+            self.pending.values_mut().for_each(|pending| pending.refuse(&shortage));
         }
         self.retry().await;
     }
@@ -252,7 +265,7 @@ impl Enforcer {
     /// Saves and stops the bottle, or ends it. The requests wait until then.
     async fn end(&mut self, shortage: &Shortage, policy: Policy) {
         self.record(shortage, policy, "the bottle ends").await;
-        let why = question::held(shortage);
+        let why = question::cause(shortage);
         let _ = self.shared.commands.send(Command::Enforce { policy, why }).await;
     }
 
@@ -269,7 +282,7 @@ impl Enforcer {
 
     /// Continues the bottle, and withdraws the question, if no request waits for the user any more.
     async fn settle_pause(&mut self) {
-        let waits = self.held.values().any(Held::waits_for_user);
+        let waits = self.pending.values().any(PendingRequest::waits_for_user);
         if !waits {
             self.withdraw_question();
         }
@@ -311,7 +324,7 @@ impl Enforcer {
     }
 
     async fn answer(&mut self, answer: LeaseAnswer, key: &BudgetKey) {
-        self.held.remove(key);
+        self.pending.remove(key);
         // If the connection is closed, the proxy asks the next keeper.
         let _ = self.proxy.message(&answer).await;
     }
@@ -329,7 +342,7 @@ impl Enforcer {
 }
 
 impl Rules {
-    /// How long a request waits for the user. `None` if nobody can be asked.
+    /// How long a request waits for the user. `None` if no user can be asked.
     fn pause(&self) -> Option<Duration> {
         self.can_ask.then_some(self.pause).filter(|pause| !pause.is_zero())
     }

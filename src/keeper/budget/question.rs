@@ -31,7 +31,7 @@ pub(super) fn question(shortage: &Shortage, wait: Duration) -> Question {
     });
     let why = format!(
         "{}. An approval adds {} tokens; `bottle budget add {scope} TOKENS --provider {} --window {}` adds another number",
-        held(shortage),
+        cause(shortage),
         HumanCount(proposed_tokens(shortage)),
         limit.key,
         limit.window
@@ -40,7 +40,7 @@ pub(super) fn question(shortage: &Shortage, wait: Duration) -> Question {
 }
 
 /// Why the bottle is paused or ends, as a fragment.
-pub(super) fn held(shortage: &Shortage) -> String {
+pub(super) fn cause(shortage: &Shortage) -> String {
     let Shortage { declared: Declared { scope, limit, .. }, standing, needed, .. } = shortage;
     let [left, most, needed] =
         [standing.limit.saturating_sub(standing.spent), standing.limit, *needed].map(HumanCount);
@@ -52,5 +52,5 @@ pub(super) fn held(shortage: &Shortage) -> String {
 
 /// Why requests are denied, as a fragment for the agent.
 pub(super) fn denial(shortage: &Shortage) -> String {
-    format!("{}; only the user can raise it", held(shortage))
+    format!("{}; only the user can raise it", cause(shortage))
 }

@@ -9,7 +9,7 @@ use crate::host::budget::{Declared, Policy};
 use crate::ledger::Shortage;
 
 /// A request without an answer.
-pub(super) struct Held {
+pub(super) struct PendingRequest {
     pub(super) request: LeaseRequest,
     since: Instant,
     state: State,
@@ -45,7 +45,7 @@ pub(super) enum Step {
     End(Policy),
 }
 
-impl Held {
+impl PendingRequest {
     pub(super) fn new(request: LeaseRequest, now: Instant) -> Self {
         Self { request, since: now, state: State::New }
     }
@@ -127,7 +127,7 @@ mod tests {
         Rules { policy, pause: Duration::from_secs(60), can_ask }
     }
 
-    fn held(now: Instant) -> Held {
+    fn pending(now: Instant) -> PendingRequest {
         let request = LeaseRequest {
             key: BudgetKey::Provider,
             granted: 0,
@@ -135,34 +135,35 @@ mod tests {
             in_progress: 0,
             needed: Some(20),
         };
-        Held::new(request, now)
+        PendingRequest::new(request, now)
     }
 
     #[test]
     fn asks_until_the_time_is_over_and_then_denies() {
         let now = Instant::now();
-        let (mut held, spent, rules) = (held(now), shortage(Scope::Host, false), rules(Policy::Pause, true));
+        let (mut pending, spent, rules) =
+            (pending(now), shortage(Scope::Host, false), rules(Policy::Pause, true));
         let at = |seconds| now + Duration::from_secs(seconds);
-        assert_eq!(held.step(&spent, &rules, false, at(0)), Step::Ask(Duration::from_secs(60)));
-        assert_eq!(held.step(&spent, &rules, false, at(45)), Step::Ask(Duration::from_secs(15)));
-        assert!(held.waits_for_user());
-        assert_eq!(held.step(&spent, &rules, false, at(60)), Step::Deny);
+        assert_eq!(pending.step(&spent, &rules, false, at(0)), Step::Ask(Duration::from_secs(60)));
+        assert_eq!(pending.step(&spent, &rules, false, at(45)), Step::Ask(Duration::from_secs(15)));
+        assert!(pending.waits_for_user());
+        assert_eq!(pending.step(&spent, &rules, false, at(60)), Step::Deny);
     }
 
     #[test]
     fn a_refused_limit_denies_and_another_limit_asks_again() {
         let now = Instant::now();
-        let (mut held, rules) = (held(now), rules(Policy::Pause, true));
+        let (mut pending, rules) = (pending(now), rules(Policy::Pause, true));
         let (host, ceiling) = (shortage(Scope::Host, false), shortage(Scope::Ceiling, false));
-        assert!(matches!(held.step(&host, &rules, false, now), Step::Ask(_)));
-        held.refuse(&host);
-        assert!(!held.waits_for_user());
-        assert_eq!(held.step(&host, &rules, false, now), Step::Deny);
-        assert!(matches!(held.step(&ceiling, &rules, false, now), Step::Ask(_)));
+        assert!(matches!(pending.step(&host, &rules, false, now), Step::Ask(_)));
+        pending.refuse(&host);
+        assert!(!pending.waits_for_user());
+        assert_eq!(pending.step(&host, &rules, false, now), Step::Deny);
+        assert!(matches!(pending.step(&ceiling, &rules, false, now), Step::Ask(_)));
     }
 
     #[test]
-    fn with_nobody_to_ask_the_policy_comes_at_once() {
+    fn without_a_user_to_ask_the_policy_comes_at_once() {
         let now = Instant::now();
         let spent = shortage(Scope::Host, false);
         let no_time = Rules { pause: Duration::ZERO, ..rules(Policy::Pause, true) };
@@ -173,10 +174,10 @@ mod tests {
             (rules(Policy::Freeze, true), Step::End(Policy::Freeze)),
             (rules(Policy::Kill, false), Step::End(Policy::Kill)),
         ] {
-            let mut held = held(now);
-            assert_eq!(held.step(&spent, &rules, false, now), step);
+            let mut pending = pending(now);
+            assert_eq!(pending.step(&spent, &rules, false, now), step);
             if matches!(step, Step::End(_)) {
-                assert_eq!(held.step(&spent, &rules, false, now), Step::Wait, "once");
+                assert_eq!(pending.step(&spent, &rules, false, now), Step::Wait, "once");
             }
         }
     }
@@ -184,23 +185,23 @@ mod tests {
     #[test]
     fn waits_for_the_reservations_of_other_requests() {
         let now = Instant::now();
-        let (mut held, rules) = (held(now), rules(Policy::Kill, false));
+        let (mut pending, rules) = (pending(now), rules(Policy::Kill, false));
         let reserved = shortage(Scope::Host, true);
-        assert_eq!(held.step(&reserved, &rules, false, now), Step::Wait);
-        assert!(!held.waits_for_user(), "the bottle is not paused");
-        assert_eq!(held.step(&reserved, &rules, false, now + Duration::from_secs(60)), Step::Deny);
-        assert_eq!(held.step(&reserved, &rules, true, now), Step::Deny, "refused before");
+        assert_eq!(pending.step(&reserved, &rules, false, now), Step::Wait);
+        assert!(!pending.waits_for_user(), "the bottle is not paused");
+        assert_eq!(pending.step(&reserved, &rules, false, now + Duration::from_secs(60)), Step::Deny);
+        assert_eq!(pending.step(&reserved, &rules, true, now), Step::Deny, "refused before");
     }
 
     #[test]
     fn an_unknown_budget_is_denied_after_a_while() {
         let now = Instant::now();
         let limit = Duration::from_secs(30);
-        let mut unknown = held(now);
+        let mut unknown = pending(now);
         assert!(!unknown.is_late(now, limit));
         assert!(!unknown.is_late(now + limit / 2, limit));
         assert!(unknown.is_late(now + limit, limit));
-        let mut asked = held(now);
+        let mut asked = pending(now);
         asked.step(&shortage(Scope::Host, false), &rules(Policy::Pause, true), false, now);
         assert!(!asked.is_late(now, limit) && !asked.is_late(now + limit, limit));
     }
