@@ -24,6 +24,9 @@ use crate::instance::snapshots::{CommitOptions, Removal};
 /// the bottle is paused.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long a client waits, at most, until its order for requests to models takes effect.
+const ORDER_APPLIED_WITHIN: Duration = Duration::from_secs(10);
+
 /// The connection of the command that started this keeper.
 pub(super) struct First {
     pub(super) channel: Channel,
@@ -43,6 +46,8 @@ pub(super) struct Shared {
     pub(super) commands: mpsc::Sender<Command>,
     /// What the user ordered for requests to models.
     pub(super) order: watch::Sender<Order>,
+    /// The order that took effect last.
+    pub(super) applied: watch::Sender<Order>,
     pub(super) attached: watch::Sender<Attached>,
     /// The number of open connections.
     pub(super) connected: watch::Sender<usize>,
@@ -89,7 +94,12 @@ pub(super) enum Command {
         events: mpsc::Sender<KeeperEvent>,
     },
     /// Record why the bottle is paused because of a budget. `None` if it continues.
-    BudgetHold(Option<String>),
+    BudgetHold {
+        /// The cause, as a fragment.
+        why: Option<String>,
+        /// Receives a message when it is recorded.
+        recorded: oneshot::Sender<()>,
+    },
     /// Record what the user ordered for requests to models, so that the next keeper finds it.
     BudgetOrder(Option<Policy>),
     /// Freeze or kill the bottle because of a budget.
@@ -321,7 +331,12 @@ impl Shared {
             }
         };
         let _ = self.commands.send(Command::BudgetOrder(policy)).await;
-        self.order.send_replace(Order::recorded(policy));
+        let order = Order::recorded(policy);
+        self.order.send_replace(order);
+        let mut applied = self.applied.subscribe();
+        // If the sidecars do not answer, all traffic of the bottle is blocked.
+        let _ =
+            tokio::time::timeout(ORDER_APPLIED_WITHIN, applied.wait_for(|applied| *applied == order)).await;
     }
 
     /// The channel to the guest. Waits while the keeper connects again.

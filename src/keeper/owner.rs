@@ -113,6 +113,7 @@ impl Owned<'_> {
             decisions: decisions.clone(),
             commands,
             order: watch::Sender::new(Order::recorded(self.claim.record().budget_order)),
+            applied: watch::Sender::default(),
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),
             ended: watch::Sender::default(),
@@ -306,10 +307,11 @@ impl Watch<'_> {
                 };
                 let _ = answer.send(hint);
             }
-            Command::BudgetHold(why) => {
+            Command::BudgetHold { why, recorded } => {
                 if let Err(error) = self.claim.update(|record| record.budget_hold = why) {
                     tracing::warn!("cannot write the bottle's record: {error}");
                 }
+                let _ = recorded.send(());
             }
             Command::BudgetOrder(policy) => {
                 if let Err(error) = self.claim.update(|record| record.budget_order = policy) {

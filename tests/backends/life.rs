@@ -1,9 +1,11 @@
 //! Tests the creation, enumeration and removal of resources.
 
-use bottle::backend::{BackendErrorKind, LAYERS};
-use bottle_contract::session::guest::{AgentState, GuestEvent, GuestRequest};
+use std::time::Duration;
 
-use crate::fixture::{close, every_backend, run};
+use bottle::backend::{BackendErrorKind, LAYERS};
+use bottle_contract::session::guest::{AgentState, GuestEvent, GuestRequest, Process};
+
+use crate::fixture::{close, every_backend, every_isolating_backend, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_runs_before_it_is_provisioned() {
@@ -30,6 +32,56 @@ async fn pid_1_can_be_connected_to_again_by_another_process() {
         let again = bottle.connect().await;
         let (output, _) = run(&again, &["echo", "still here"]).await.expect("ran");
         assert_eq!(output, "still here\n", "{}", fixture.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_stops_every_process_and_they_go_on_where_they_were() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("paused").await;
+        let channel = bottle.provisioned().await;
+        // A process with a child that counts, and one that the child left behind.
+        let script = "(while :; do echo x >> one; sleep 0.02; done) & \
+                      (setsid sh -c 'while :; do echo x >> two; sleep 0.02; done' &) ; \
+                      while :; do echo x >> three; sleep 0.02; done";
+        let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
+        let process = Process { argv, ..Process::default() };
+        let _running = channel.open(&GuestRequest::Exec(process)).await.expect("open");
+        // A process that starts in a paused bottle runs.
+        let count = "for file in one two three; do cat $file 2> /dev/null | wc -l; done";
+        let counts = async || {
+            let (text, _) = run(&channel, &["sh", "-c", count]).await.expect("ran");
+            let numbers = text.split_whitespace().map(|count| count.parse().expect(&text));
+            numbers.collect::<Vec<u64>>()
+        };
+        let order = |request: GuestRequest| {
+            let channel = channel.clone();
+            async move {
+                let mut stream = channel.open(&request).await.expect("open");
+                assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);
+            }
+        };
+        let grows = async |than: &[u64]| {
+            for _ in 0..500 {
+                let now = counts().await;
+                if now.len() == 3 && now.iter().zip(than).all(|(now, before)| now > before) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            panic!("{}: the processes do not go on", fixture.name());
+        };
+        grows(&[0; 3]).await;
+        order(GuestRequest::Pause).await;
+        let paused = counts().await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(counts().await, paused, "{}", fixture.name());
+        order(GuestRequest::Continue).await;
+        grows(&paused).await;
+        // A paused bottle can be stopped.
+        order(GuestRequest::Pause).await;
+        bottle.stop().await;
         bottle.remove().await;
     }
 }

@@ -144,6 +144,34 @@ fn a_launch_has_a_budget_of_its_own() -> Result<()> {
 }
 
 #[test]
+fn stops_and_continues_a_bottle_on_command() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("napping", &bottle("").replace("[echo, hi]", "[sleep, '60']"))?;
+    let start = ["start", "hi", "--bottle", "napping", "--label", "one", "--yes", "--detach"];
+    let _ = run(&home, &start)?.expect_code(0);
+    let mut text = transcripts(
+        &home,
+        &[
+            &["budget", "stop", "one", "--policy", "pause"],
+            &["list"],
+            &["budget", "continue", "one"],
+            &["list"],
+            &["budget", "stop", "one", "--policy", "cutoff"],
+            &["budget", "stop", "one", "--policy", "stop"],
+            &["budget", "stop", "one", "--policy", "kill"],
+            &["budget", "stop", "two", "--policy", "freeze"],
+            &["budget", "stop", "one", "--policy", "freeze"],
+            &["budget", "continue", "one"],
+            &["snapshots"],
+        ],
+    )?;
+    let _ = run(&home, &["resume", "one", "--yes", "--detach"])?.expect_code(0);
+    text += &transcripts(&home, &[&["budget", "stop", "one", "--policy", "kill", "--yes"], &["list"]])?;
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
 fn refuses_bad_budgets_with_their_position() -> Result<()> {
     let mut home = home()?;
     let mut text = String::new();

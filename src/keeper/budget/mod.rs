@@ -27,7 +27,7 @@ use bottle_contract::queue::{Answer, Status};
 use bottle_contract::session::bundle::BundleRequest;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::clients::{Command, Shared};
@@ -278,6 +278,7 @@ impl Enforcer {
             self.pause("paused with `bottle budget stop`").await;
         }
         self.retry().await;
+        self.shared.applied.send_replace(order);
     }
 
     /// Continues the bottle, and withdraws the question, if no request waits for the user any more.
@@ -289,13 +290,21 @@ impl Enforcer {
         let ordered = *self.shared.order.borrow();
         if self.paused && !waits && ordered != Order::Pause {
             self.set_paused(false).await;
-            let _ = self.shared.commands.send(Command::BudgetHold(None)).await;
+            self.record_hold(None).await;
         }
+    }
+
+    /// Records why the bottle is paused, for `bottle list` and for a later keeper.
+    async fn record_hold(&self, why: Option<String>) {
+        let (recorded, done) = oneshot::channel();
+        let _ = self.shared.commands.send(Command::BudgetHold { why, recorded }).await;
+        // The owner drops the sender if the bottle ends.
+        let _ = done.await;
     }
 
     async fn pause(&mut self, why: &str) {
         self.set_paused(true).await;
-        let _ = self.shared.commands.send(Command::BudgetHold(Some(why.to_owned()))).await;
+        self.record_hold(Some(why.to_owned())).await;
         self.warn(format!("{} is paused: {why}", self.budgets.slug));
     }
 
