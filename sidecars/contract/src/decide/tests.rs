@@ -544,6 +544,24 @@ fn denials_name_the_next_step() {
 }
 
 #[test]
+fn a_denial_because_of_a_budget_says_what_agents_do_not_repeat() {
+    for reason in [Reason::BudgetSpent, Reason::BudgetUnknown] {
+        let refusal = Refusal::later(reason, "llm.example", "5 of 10 tokens are left");
+        assert_eq!(refusal.status, 400, "{reason}");
+        assert!(
+            refusal.sentence.contains("llm.example") && refusal.sentence.ends_with("left."),
+            "{refusal:?}"
+        );
+        assert!(!reason.is_about_content() && !reason.description().is_empty());
+    }
+    let batch = Refusal::not_metered("llm.example", "a batch", false);
+    assert!(batch.status == 403 && batch.sentence.contains("a batch"), "{batch:?}");
+    assert!(!batch.asks_to_fall_back());
+    assert!(Refusal::not_metered("llm.example", "a WebSocket", true).asks_to_fall_back());
+    assert_eq!(Reason::NotMetered.as_str(), "not-metered");
+}
+
+#[test]
 fn reasons_serialize_as_their_code() {
     for reason in
         [Reason::AuthorityMismatch, Reason::UseGitGate, Reason::UpstreamUntrusted, Reason::BudgetSpent]
