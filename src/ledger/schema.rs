@@ -111,8 +111,8 @@ CREATE TABLE enforcement (
 /// Leases on budgets, in place of the table of reservations, which no version used.
 ///
 /// `reserved` is the part of a lease that neither a response has used nor the bottle has given back. A trigger takes each
-/// response from it, so the sum of spent and reserved tokens does not change when a response is ingested, whoever ingests
-/// it. `granted` and `returned` count since the launch.
+/// response from it, so the sum of spent and reserved tokens does not change when any process ingests a
+/// response. `granted` and `returned` count since the launch.
 const LEASES: &str = "
 DROP TABLE reservations;
 CREATE TABLE leases (
