@@ -16,8 +16,12 @@ use super::schema;
 use crate::host::rates::Kinds;
 use crate::instance::usage::Labels;
 
-/// How long a process waits for another one that has the database locked.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before the next attempt to lock a database that another process has locked. SQLite's own pauses grow to 100 ms,
+/// so a process among many writers finds the database locked at each of its few attempts.
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
+
+/// Number of attempts. With their pauses, they take at least five seconds.
+const BUSY_ATTEMPTS: i32 = 2_500;
 
 /// The ledger of one home. A thin layer over the database, so that a server can replace it.
 #[derive(Debug)]
@@ -187,12 +191,13 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`] if the database is damaged, locked, not writable, or from a newer version.
     pub fn open(home: &Path) -> Result<Self, LedgerError> {
-        Self::open_with_timeout(home, BUSY_TIMEOUT)
+        Self::open_with_busy_handler(home, pause_while_busy)
     }
 
-    pub(super) fn open_with_timeout(home: &Path, timeout: Duration) -> Result<Self, LedgerError> {
+    /// `busy` gets the number of failed attempts to lock the database, and returns whether to try again.
+    pub(super) fn open_with_busy_handler(home: &Path, busy: fn(i32) -> bool) -> Result<Self, LedgerError> {
         let path = home.join(Self::FILE);
-        let opened = open(&path, timeout);
+        let opened = open(&path, busy);
         match opened {
             Ok(connection) => Ok(Self { path, connection }),
             Err(cause) => Err(LedgerError::new("open", &path, cause)),
@@ -373,7 +378,12 @@ UNION ALL
 SELECT time, slug, agent, key, host, model, 1, input, output, cache_read, cache_write, estimated
 FROM usage JOIN launches ON launches.id = usage.launch WHERE time >= ?1 AND time < ?2";
 
-fn open(path: &Path, timeout: Duration) -> Result<Connection, Cause> {
+fn pause_while_busy(attempts: i32) -> bool {
+    std::thread::sleep(BUSY_PAUSE);
+    attempts < BUSY_ATTEMPTS
+}
+
+fn open(path: &Path, busy: fn(i32) -> bool) -> Result<Connection, Cause> {
     // SQLite gives its other files the permissions of this one.
     match OpenOptions::new().create_new(true).write(true).mode(0o600).open(path) {
         Ok(_) => {}
@@ -383,7 +393,7 @@ fn open(path: &Path, timeout: Duration) -> Result<Connection, Cause> {
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(timeout)?;
+    connection.busy_handler(Some(busy))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // A usage file may be shortened as soon as its records are committed, so a commit must survive a power failure.
     connection.pragma_update(None, "synchronous", "FULL")?;

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, offset};
@@ -307,7 +306,6 @@ fn only_the_user_can_read_the_database() {
 
 #[test]
 fn says_what_is_wrong_with_a_database_that_cannot_be_used() {
-    let quick = Duration::from_millis(20);
     // Another kind of file.
     let other = home();
     fs::write(other.path().join("bottle.db"), "a text that is no database, and long enough to look at")
@@ -335,7 +333,7 @@ fn says_what_is_wrong_with_a_database_that_cannot_be_used() {
     append(locked.path(), &ordinary(1));
     let blocker = open(locked.path());
     blocker.connection().execute_batch("BEGIN IMMEDIATE").expect("lock");
-    let mut waiting = Ledger::open_with_timeout(locked.path(), quick).expect("readers are not blocked");
+    let mut waiting = Ledger::open_with_busy_handler(locked.path(), |_| false).expect("readers are not blocked");
     let error = waiting.ingest(locked.path()).expect_err("locked");
     assert!(matches!(error.cause, Cause::Locked(_)), "{error:?}");
     blocker.connection().execute_batch("COMMIT").expect("unlock");
