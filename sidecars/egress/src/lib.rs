@@ -23,6 +23,7 @@
 //! same function.
 
 mod bounds;
+mod connected_keepers;
 mod credential_store;
 pub mod daemon;
 mod egress;

@@ -67,21 +67,33 @@ impl TestProxy {
     }
 }
 
-/// Connects to a gate like a keeper. The channel must stay open as long as the stream is used.
-pub(crate) async fn connect_to_gate(gate: Arc<Gate>) -> (Channel, Stream) {
-    let (ours, theirs) = tokio::io::duplex(1 << 16);
+/// Opens a stream like a keeper. `serve` is the proxy's side of it. The channel must stay open as long as the stream is
+/// used.
+pub(crate) async fn keeper_stream<F>(
+    request: &BundleRequest,
+    serve: impl Fn(Stream) -> F + Send + 'static,
+) -> (Channel, Stream)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (ours, theirs) = tokio::io::duplex(1 << 20);
     tokio::spawn(async move {
         let role = Hello::of(Role::Egress);
         let (_channel, mut incoming, _) =
             Channel::establish(theirs, Side::Accepted, role).await.expect("hello");
         while let Some(request) = incoming.next().await {
-            tokio::spawn(Arc::clone(&gate).serve(request.accept()));
+            tokio::spawn(serve(request.accept()));
         }
     });
     let (channel, _incoming, _) =
         Channel::establish(ours, Side::Dialed, Hello::of(Role::Bundle)).await.expect("hello");
-    let stream = channel.open(&BundleRequest::Leases).await.expect("stream");
+    let stream = channel.open(request).await.expect("stream");
     (channel, stream)
+}
+
+/// Connects to a gate like a keeper.
+pub(crate) async fn connect_to_gate(gate: Arc<Gate>) -> (Channel, Stream) {
+    keeper_stream(&BundleRequest::Leases, move |stream| Arc::clone(&gate).serve(stream)).await
 }
 
 /// A keeper of a bottle without a budget.

@@ -6,7 +6,6 @@ use std::time::Instant;
 use bottle_channel::Stream;
 use bottle_contract::decide::Reason;
 use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
-use tokio::sync::watch;
 
 use super::{Gate, LeaseDenied};
 use crate::bounds;
@@ -15,7 +14,7 @@ impl Gate {
     /// Asks the keeper for leases until the stream closes. Streams may overlap: the keeper counts tokens since the
     /// launch, so a repeated request grants nothing twice.
     pub(crate) async fn serve(self: Arc<Self>, stream: Stream) {
-        let _connected = Connected::new(&self.keepers);
+        let _connected = self.keepers.connect();
         let (sender, mut receiver) = stream.split();
         // Another keeper may have left requests without an answer.
         self.accounts().values_mut().for_each(super::Account::forget_request);
@@ -77,21 +76,5 @@ impl Gate {
             }
             LeaseAnswer::Revoked => self.accounts().values_mut().for_each(super::Account::revoke),
         }
-    }
-}
-
-/// Counts a keeper as long as it is connected.
-struct Connected<'l>(&'l watch::Sender<usize>);
-
-impl<'l> Connected<'l> {
-    fn new(keepers: &'l watch::Sender<usize>) -> Self {
-        keepers.send_modify(|count| *count += 1);
-        Self(keepers)
-    }
-}
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }

@@ -31,6 +31,7 @@ use bottle_contract::usage::{Api, Usage};
 use tokio::sync::{oneshot, watch};
 
 use crate::bounds;
+use crate::connected_keepers::ConnectedKeepers;
 use account::{Account, Grant, Ready};
 use calibration::Calibration;
 pub(crate) use cost::{Cost, RequestBodyText};
@@ -43,8 +44,7 @@ pub(crate) struct Gate {
     calibration: Calibration,
     /// Changes when an account has a message for the keeper.
     changed: watch::Sender<u64>,
-    /// Number of connected keepers.
-    keepers: watch::Sender<usize>,
+    keepers: ConnectedKeepers,
 }
 
 /// Why no tokens were reserved.
@@ -133,7 +133,9 @@ impl Gate {
         tokio::select! {
             biased;
             answer = waiting => answer.unwrap_or_else(|_| Err(LeaseDenied::unknown("the proxy is closing"))),
-            () = self.without_keeper() => Err(LeaseDenied::unknown("the bottle's keeper process does not answer")),
+            () = self.keepers.none_for(bounds::LEASE_WITHOUT_KEEPER) => {
+                Err(LeaseDenied::unknown("the bottle's keeper process does not answer"))
+            }
         }
     }
 
@@ -175,20 +177,6 @@ impl Gate {
         for Grant { tokens, answer } in served {
             let reservation = tokens.map(|tokens| self.reservation(key, tokens));
             drop(answer.send(Ok(reservation)));
-        }
-    }
-
-    /// Returns when no keeper was connected for [`bounds::LEASE_WITHOUT_KEEPER`].
-    async fn without_keeper(&self) {
-        let mut keepers = self.keepers.subscribe();
-        loop {
-            if keepers.wait_for(|keepers| *keepers == 0).await.is_err() {
-                return;
-            }
-            let back = keepers.wait_for(|keepers| *keepers > 0);
-            if tokio::time::timeout(bounds::LEASE_WITHOUT_KEEPER, back).await.is_err() {
-                return;
-            }
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::bounds;
+use crate::connected_keepers::ConnectedKeepers;
 
 /// The log lines that the keeper has not acknowledged.
 #[derive(Default)]
@@ -20,8 +21,7 @@ pub(crate) struct LogRelay {
     queue: Mutex<Queue>,
     /// Number of queued lines, including a line about dropped lines.
     count: watch::Sender<usize>,
-    /// Number of connected keepers.
-    keepers: watch::Sender<usize>,
+    keepers: ConnectedKeepers,
 }
 
 #[derive(Default)]
@@ -46,10 +46,9 @@ impl LogRelay {
     /// Sends lines until the stream closes. After a stream closed, the lines that it did not acknowledge are sent to
     /// the next one.
     pub(crate) async fn serve(&self, mut stream: Stream) {
-        self.keepers.send_modify(|count| *count += 1);
+        let _connected = self.keepers.connect();
         self.send(&mut stream).await;
         self.queue().sent = 0;
-        self.keepers.send_modify(|count| *count = count.saturating_sub(1));
     }
 
     async fn send(&self, stream: &mut Stream) {
@@ -76,11 +75,11 @@ impl LogRelay {
 
     /// Waits, at shutdown, until a connected keeper has written the queued lines.
     pub(crate) async fn settle(&self) {
-        let (mut count, mut keepers) = (self.count.subscribe(), self.keepers.subscribe());
+        let mut count = self.count.subscribe();
         let settled = async {
             tokio::select! {
                 _ = count.wait_for(|count| *count == 0) => {}
-                _ = keepers.wait_for(|keepers| *keepers == 0) => {}
+                () = self.keepers.none() => {}
             }
         };
         let _ = timeout(bounds::LOG_TAKEN_WITHIN, settled).await;

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_channel::{Channel, Side};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
-use bottle_contract::session::{Hello, Role};
 use bottle_contract::usage::{Api, Source, Tokens, Usage, WAITING_FILE};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::{Pace, paced, whole};
@@ -16,6 +14,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::fixture::{AUTH, ProxyFixture, SITE};
+use crate::test_proxy::keeper_stream;
 
 const START: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"type\":\"message\",\"model\":\"m-1\",\
                      \"usage\":{\"input_tokens\":11,\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n";
@@ -95,20 +94,12 @@ async fn setup(route: &str) -> Setup {
 
 /// Returns the keeper's end of a usage stream to the proxy.
 pub(super) async fn keeper_of(proxy: &ProxyFixture) -> bottle_channel::Stream {
-    let (ours, theirs) = tokio::io::duplex(1 << 20);
     let outbox = Arc::clone(&proxy.egress.outbox);
-    tokio::spawn(async move {
-        let role = Hello::of(Role::Egress);
-        let (_channel, mut incoming, _) =
-            Channel::establish(theirs, Side::Accepted, role).await.expect("hello");
-        while let Some(request) = incoming.next().await {
-            let outbox = Arc::clone(&outbox);
-            tokio::spawn(async move { outbox.serve(request.accept()).await });
-        }
-    });
-    let (channel, _incoming, _) =
-        Channel::establish(ours, Side::Dialed, Hello::of(Role::Bundle)).await.expect("hello");
-    channel.open(&BundleRequest::Usage).await.expect("stream")
+    let serve = move |stream| {
+        let outbox = Arc::clone(&outbox);
+        async move { outbox.serve(stream).await }
+    };
+    keeper_stream(&BundleRequest::Usage, serve).await.1
 }
 
 impl Setup {

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::tracker::PendingUsage;
 use crate::bounds;
+use crate::connected_keepers::ConnectedKeepers;
 use crate::report::backlog::Backlog;
 
 /// The usage records that the keeper has not acknowledged, in memory and on disk.
@@ -27,8 +28,7 @@ pub(crate) struct Outbox {
     pending: Mutex<Pending>,
     /// Number of pending records.
     count: watch::Sender<usize>,
-    /// Number of connected keepers.
-    keepers: watch::Sender<usize>,
+    keepers: ConnectedKeepers,
     /// Responses that are still in progress.
     in_flight: Mutex<Vec<Weak<PendingUsage>>>,
     /// Receives the number of dropped records.
@@ -52,7 +52,7 @@ impl Outbox {
             path: folder.join(WAITING_FILE),
             pending: Mutex::default(),
             count: watch::Sender::new(0),
-            keepers: watch::Sender::new(0),
+            keepers: ConnectedKeepers::default(),
             in_flight: Mutex::default(),
             backlog,
         }
@@ -86,7 +86,7 @@ impl Outbox {
     /// Sends records until the stream closes. Streams may overlap, because the keeper recognizes a duplicate record by
     /// its id.
     pub(crate) async fn serve(&self, mut stream: Stream) {
-        let _connected = ConnectedKeeper::new(&self.keepers);
+        let _connected = self.keepers.connect();
         let mut count = self.count.subscribe();
         loop {
             let Some((last, records)) = self.next_batch() else {
@@ -113,11 +113,10 @@ impl Outbox {
         let in_flight = std::mem::take(&mut *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner));
         in_flight.iter().filter_map(Weak::upgrade).for_each(|response| response.end(false));
         let mut count = self.count.subscribe();
-        let mut keepers = self.keepers.subscribe();
         let settled = async {
             tokio::select! {
                 _ = count.wait_for(|count| *count == 0) => {}
-                _ = keepers.wait_for(|keepers| *keepers == 0) => {}
+                () = self.keepers.none() => {}
             }
         };
         // The file contains the remaining records.
@@ -205,20 +204,4 @@ fn line(usage: &Usage) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(usage)?;
     line.push(b'\n');
     Ok(line)
-}
-
-/// Counts a keeper as long as it is connected.
-struct ConnectedKeeper<'l>(&'l watch::Sender<usize>);
-
-impl<'l> ConnectedKeeper<'l> {
-    fn new(keepers: &'l watch::Sender<usize>) -> Self {
-        keepers.send_modify(|count| *count += 1);
-        Self(keepers)
-    }
-}
-
-impl Drop for ConnectedKeeper<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count = count.saturating_sub(1));
-    }
 }
