@@ -62,7 +62,7 @@ impl Page<'_> {
         html! {
             (DOCTYPE)
             html lang="en" {
-                (head(&self.title))
+                (head(&self.title, true))
                 body {
                     a.skip href="#main" { "Skip to the content" }
                     header.top {
@@ -103,7 +103,7 @@ impl Page<'_> {
     }
 }
 
-fn head(title: &str) -> Markup {
+fn head(title: &str, script: bool) -> Markup {
     html! {
         head {
             meta charset="utf-8";
@@ -111,7 +111,7 @@ fn head(title: &str) -> Markup {
             meta name="color-scheme" content="light dark";
             title { (visible(title)) " - bottle" }
             link rel="stylesheet" href=(STYLE);
-            script src=(SCRIPT) defer {}
+            @if script { script src=(SCRIPT) defer {} }
         }
     }
 }
@@ -185,13 +185,7 @@ pub(super) fn notice_page(title: &str, why: &str, next: &str, back: Option<&str>
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (visible(title)) " - bottle" }
-                link rel="stylesheet" href=(STYLE);
-            }
+            (head(title, false))
             body {
                 main.alone {
                     h1 { (visible(title)) }
