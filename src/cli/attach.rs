@@ -264,8 +264,8 @@ impl Client {
 pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
     match ended.cause {
         EndCause::AgentExited => {}
-        EndCause::Budget(Policy::Kill) => output.note(format!("{slug} was killed because of a budget")),
-        EndCause::Budget(_) => output.note(format!("{slug} was stopped because of a budget")),
+        EndCause::Budget(Policy::Kill) => output.note(format!("{slug} was killed")),
+        EndCause::Budget(_) => output.note(format!("{slug} was frozen")),
         EndCause::Stopped => output.note(format!("{slug} was stopped")),
         EndCause::ClientGone => output.note(format!("{slug} ended with the client that started it")),
         EndCause::GuestDied => output.note(format!("{slug} failed: its first process died")),

@@ -39,7 +39,7 @@ fn pi_is_killed_and_nothing_is_left() -> Result<()> {
     let Some(pi) = agent("pi is killed", agents::pi())? else { return Ok(()) };
     let scene = scene(&Place::Linux(pi), &pi::TEMPLATE, "kill", 5)?;
     let outcome = scene.try_headless("pi")?;
-    ensure!(outcome.stderr.contains("task was killed because of a budget"), "{}", outcome.transcript());
+    ensure!(outcome.stderr.contains("task ends (kill): the budget of host"), "{}", outcome.transcript());
     let left = scene.bottle(&["list", "--json"])?.stdout;
     ensure!(!left.contains("\"task\""), "{left}");
     ensure!(!scene.home.bottle_home().join("state/task").exists(), "its folder is left");
@@ -172,7 +172,7 @@ fn freezes(place: &Place, template: &Template<'_>) -> Result<()> {
     let name = template.name;
     let scene = scene(place, template, "freeze", budget_of_one_call(place, template)?)?;
     let outcome = scene.try_headless(name)?;
-    ensure!(outcome.stderr.contains("task was stopped because of a budget"), "{}", outcome.transcript());
+    ensure!(outcome.stderr.contains("task was frozen"), "{}", outcome.transcript());
     let served = scene.llm.steps_served().len();
     ensure!(served == 1, "only the first call fits into the budget: {}", outcome.transcript());
     scene.bottle(&["budget", "add", "host", "1000000"])?;
