@@ -172,7 +172,7 @@ fn all(host: &Host, output: &Output) -> Result<Vec<Account>, CliError> {
         let (State::Alive(record) | State::Preserved(record)) = bottle.state else { continue };
         let of_run = record.budget.into_iter().filter(|declared| declared.limit.window == Window::Run);
         accounts.extend(of_run.map(|declared| Account {
-            declared: Declared { scope: Scope::Run(record.slug.clone()), ..declared },
+            declared: declared.in_launch_of(&record.slug),
             run: record.run.clone(),
             governs: None,
         }));

@@ -266,6 +266,18 @@ pub struct Declared {
     pub origin: String,
 }
 
+impl Declared {
+    /// The limit as it counts for the current launch of a bottle: a limit of one launch belongs to the launch,
+    /// and not to the file that declares it.
+    #[must_use]
+    pub fn in_launch_of(self, slug: &Slug) -> Self {
+        match self.limit.window {
+            Window::Run => Self { scope: Scope::Run(slug.clone()), ..self },
+            Window::Day | Window::Month | Window::Total => self,
+        }
+    }
+}
+
 impl fmt::Display for Declared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Limit { key, window, tokens } = &self.limit;

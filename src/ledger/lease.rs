@@ -75,7 +75,7 @@ impl Ledger {
         let lost = lease.granted.saturating_sub(request.granted);
         let missing = request.needed.unwrap_or(0).saturating_sub(lost);
         if missing > 0 {
-            match most(&batch.reader(), governing, labels, &lease, request, missing, now)? {
+            match most(&batch.reader(), governing, lessee, &lease, request, missing, now)? {
                 Ok(tokens) => {
                     lease.reserved = lease.reserved.saturating_add(tokens);
                     lease.granted = lease.granted.saturating_add(tokens);
@@ -158,7 +158,7 @@ fn take_back(lease: &mut StoredLease, returned: u64) {
 fn most(
     reader: &Reader<'_>,
     governing: &[&Declared],
-    labels: &Labels,
+    Lessee { slug, labels, .. }: Lessee<'_>,
     lease: &StoredLease,
     request: &LeaseRequest,
     missing: u64,
@@ -172,7 +172,7 @@ fn most(
             let needed = unused.saturating_add(missing);
             let waits_for_others = standing.reserved > unused;
             let may_pass = waits_for_others && standing.spent.saturating_add(needed) <= standing.limit;
-            let declared = (*declared).clone();
+            let declared = (*declared).clone().in_launch_of(slug);
             return Ok(Err(Shortage { declared, standing, needed, may_pass }));
         };
         spare = spare.min(rest / SPARE_PART);

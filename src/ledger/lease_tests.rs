@@ -107,6 +107,19 @@ fn grants_what_every_limit_has_left() {
 }
 
 #[test]
+fn a_spent_limit_of_one_launch_has_the_name_with_which_it_can_be_raised() {
+    let home = home();
+    let mut ledger = Ledger::open(home.path()).expect("ledger");
+    let (one, now) = (Bottle::new("one"), Zoned::now());
+    let mut limit = total("bottle:box", 10);
+    limit.limit.window = Window::Run;
+    let spent = short(ledger.lease(one.lessee(), &[&limit], &asks(0, 11), &now).expect("lease"));
+    assert_eq!(spent.declared.scope, Scope::Run(one.slug.clone()));
+    ledger.top_up(&spent.declared, one.labels.run.as_deref(), 1, "me").expect("top up");
+    assert_eq!(granted(ledger.lease(one.lessee(), &[&limit], &asks(0, 11), &now).expect("lease")), 11);
+}
+
+#[test]
 fn a_lost_or_repeated_message_changes_nothing() {
     let home = home();
     let mut ledger = Ledger::open(home.path()).expect("ledger");

@@ -19,7 +19,7 @@ use crate::cli::error::CliError;
 use crate::cli::json_schema::ActiveBottle;
 use crate::cli::logs::Shown;
 use crate::cli::supervise::count_pending;
-use crate::host::budget::{Declared, Scope, Window};
+use crate::host::budget::{Declared, Window};
 use crate::host::rates::Rates;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
@@ -169,12 +169,9 @@ impl Gatherer {
         let keys = used.keys.get(record.slug.as_str()).unwrap_or(&none);
         let governing = governing_budgets(&declared, record.budget.len(), template.as_deref(), keys);
         let mut meters = Vec::new();
-        for mut declared in governing {
+        for declared in governing {
+            let declared = declared.in_launch_of(&record.slug);
             let run = (declared.limit.window == Window::Run).then(|| record.run.clone()).flatten();
-            if declared.limit.window == Window::Run {
-                // As `bottle budget` shows it: the launch has the budget.
-                declared.scope = Scope::Run(record.slug.clone());
-            }
             let key = (declared.to_string(), run.clone());
             let standing = match standings.0.get(&key) {
                 Some(standing) => *standing,
