@@ -134,12 +134,11 @@ impl Ledger {
     pub fn record_enforcement(
         &mut self,
         lessee: Lessee<'_>,
-        declared: Option<&Declared>,
+        declared: &Declared,
         policy: &str,
         result: &str,
     ) -> Result<(), LedgerError> {
-        let scope = declared.map(|declared| declared.scope.to_string()).unwrap_or_default();
-        let window = declared.map_or("", |declared| declared.limit.window.name());
+        let (scope, window) = (declared.scope.to_string(), declared.limit.window.name());
         let mut batch = self.begin()?;
         let columns = [scope.as_str(), lessee.key, window, policy, result];
         batch.add_enforcement(lessee.slug.as_str(), lessee.labels, Timestamp::now(), columns)?;

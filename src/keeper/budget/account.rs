@@ -1,6 +1,5 @@
 //! The budgets of one bottle, and its access to the ledger.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -63,8 +62,8 @@ pub(super) enum LeaseOutcome {
     Unlimited,
     /// The tokens that were granted since the launch.
     Granted(u64),
-    /// A limit has too little left.
-    Short(Shortage),
+    /// A limit has too little left, and what happens then.
+    Short(Shortage, Rules),
 }
 
 impl Budgets {
@@ -81,9 +80,7 @@ impl Budgets {
         }
     }
 
-    /// What happens when a budget is spent, by the current settings.
-    pub(super) fn rules(&self) -> Rules {
-        let settings = self.settings();
+    fn rules(&self, settings: &Settings) -> Rules {
         let most = match self.labels.template {
             Some(Template::Codex) => FIVE_MINUTES,
             Some(Template::Claude | Template::Pi) => TEN_MINUTES,
@@ -98,15 +95,14 @@ impl Budgets {
 
     /// Requests tokens from the ledger, if a budget limits the key.
     pub(super) async fn lease(&self, request: &LeaseRequest) -> Result<LeaseOutcome, LedgerError> {
-        let (this, request) = (self.clone(), request.clone());
-        spawn_blocking(move || this.lease_now(&request))
-            .await
-            .unwrap_or_else(|panic| Err(LedgerError::failed(&self.path(), std::io::Error::other(panic))))
+        let request = request.clone();
+        self.blocking(move |this| this.lease_now(&request)).await
     }
 
     fn lease_now(&self, request: &LeaseRequest) -> Result<LeaseOutcome, LedgerError> {
         let key = self.key(&request.key);
-        let declared: Vec<Declared> = self.declared.iter().cloned().chain(self.settings().budget).collect();
+        let settings = self.settings();
+        let declared: Vec<Declared> = self.declared.iter().chain(&settings.budget).cloned().collect();
         let limits = governing(&declared, &key);
         if limits.is_empty() {
             return Ok(LeaseOutcome::Unlimited);
@@ -123,20 +119,20 @@ impl Budgets {
             }
             Ok(match grant {
                 LeaseGrant::Granted(granted) => LeaseOutcome::Granted(granted),
-                LeaseGrant::Short(shortage) => LeaseOutcome::Short(shortage),
+                LeaseGrant::Short(shortage) => LeaseOutcome::Short(shortage, self.rules(&settings)),
             })
         })
     }
 
     /// Records that the proxy gave tokens back.
     pub(super) async fn take_back(&self, request: &LeaseRequest) -> Result<(), LedgerError> {
-        let (this, request) = (self.clone(), request.clone());
-        let taken = spawn_blocking(move || {
+        let request = request.clone();
+        self.blocking(move |this| {
             let key = this.key(&request.key);
             let lessee = Lessee { slug: &this.slug, labels: &this.labels, key: &key };
             this.with_ledger(|ledger| ledger.lease(lessee, &[], &request, &Zoned::now()).map(drop))
-        });
-        taken.await.unwrap_or(Ok(()))
+        })
+        .await
     }
 
     /// Raises a limit for the user `who`.
@@ -146,30 +142,41 @@ impl Budgets {
         tokens: u64,
         who: String,
     ) -> Result<(), LedgerError> {
-        let (this, declared) = (self.clone(), shortage.declared.clone());
-        let raised = spawn_blocking(move || {
-            let run = this.labels.run.clone();
-            this.with_ledger(|ledger| ledger.top_up(&declared, run.as_deref(), tokens, &who))
-        });
-        raised.await.unwrap_or(Ok(()))
+        let declared = shortage.declared.clone();
+        self.blocking(move |this| {
+            let run = this.labels.run.as_deref();
+            this.with_ledger(|ledger| ledger.top_up(&declared, run, tokens, &who))
+        })
+        .await
+    }
+
+    /// Runs work that waits for the disk, on another thread.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let this = self.clone();
+        let done = spawn_blocking(move || work(&this)).await;
+        done.unwrap_or_else(|panic| {
+            let path = self.host.home.join(Ledger::FILE);
+            Err(LedgerError::failed(&path, std::io::Error::other(panic)))
+        })
     }
 
     /// Records an enforcement in the ledger and in the audit log.
     pub(super) async fn record(
         &self,
-        shortage: Option<&Shortage>,
+        shortage: &Shortage,
         action: &'static str,
         result: &str,
     ) -> anyhow::Result<()> {
-        let (this, result) = (self.clone(), result.to_owned());
-        let declared = shortage.map(|shortage| shortage.declared.clone());
+        let (this, declared, result) = (self.clone(), shortage.declared.clone(), result.to_owned());
         spawn_blocking(move || {
-            let budget = declared.as_ref().map(ToString::to_string);
+            let budget = Some(declared.to_string());
             let entry = Entry::Enforced { budget, action: action.to_owned(), why: result.clone() };
             Trail::of(&this.host.home, &this.slug).append("keeper", &entry).context("the audit log")?;
-            let key = declared.as_ref().map_or("", |declared| declared.limit.key.as_str());
-            let lessee = Lessee { slug: &this.slug, labels: &this.labels, key };
-            this.with_ledger(|ledger| ledger.record_enforcement(lessee, declared.as_ref(), action, &result))?;
+            let lessee = Lessee { slug: &this.slug, labels: &this.labels, key: &declared.limit.key };
+            this.with_ledger(|ledger| ledger.record_enforcement(lessee, &declared, action, &result))?;
             Ok(())
         })
         .await?
@@ -192,10 +199,6 @@ impl Budgets {
             Err(error) => tracing::warn!("{error}"),
         }
         shared.settings.clone()
-    }
-
-    fn path(&self) -> PathBuf {
-        self.host.home.join(Ledger::FILE)
     }
 
     /// Opens the ledger if it is not open. After an error, the next call opens it again.

@@ -187,7 +187,7 @@ impl Enforcer {
                 self.refused.remove(key);
                 self.answer(LeaseAnswer::Granted { key: key.clone(), granted }, key).await;
             }
-            Ok(LeaseOutcome::Short(shortage)) => self.short(key, shortage, now).await,
+            Ok(LeaseOutcome::Short(shortage, rules)) => self.short(key, shortage, &rules, now).await,
             Err(error) => self.unknown(key, &causes::one_line(&error), now).await,
         }
     }
@@ -205,11 +205,10 @@ impl Enforcer {
     }
 
     /// A limit has too little left for the request.
-    async fn short(&mut self, key: &BudgetKey, shortage: Shortage, now: Instant) {
-        let rules = self.budgets.rules();
+    async fn short(&mut self, key: &BudgetKey, shortage: Shortage, rules: &Rules, now: Instant) {
         let refused = self.refused.contains(key);
         let Some(pending) = self.pending.get_mut(key) else { return };
-        match pending.step(&shortage, &rules, refused, now) {
+        match pending.step(&shortage, rules, refused, now) {
             Step::Wait => {}
             Step::Ask(for_at_most) => self.ask(&shortage, for_at_most).await,
             Step::Deny => {
@@ -340,7 +339,7 @@ impl Enforcer {
 
     /// Records an enforcement in the ledger and in the audit log.
     async fn record(&self, shortage: &Shortage, policy: Policy, result: &str) {
-        if let Err(error) = self.budgets.record(Some(shortage), policy.name(), result).await {
+        if let Err(error) = self.budgets.record(shortage, policy.name(), result).await {
             tracing::warn!("cannot record the enforcement of a budget: {error:#}");
         }
     }
