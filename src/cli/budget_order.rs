@@ -8,6 +8,7 @@ use super::error::{CliError, require_answer};
 use super::exit;
 use super::output::Output;
 use super::progress;
+use super::supervise::user;
 use super::terminal::{self, TerminalUser};
 use crate::host::Host;
 use crate::host::budget::Policy;
@@ -54,7 +55,7 @@ pub(super) fn resume(host: &Host, output: &Output, slug: &Slug) -> Result<u8, Cl
 /// Sends an order that leaves the bottle running.
 pub(super) async fn send(host: &Host, slug: &Slug, order: BudgetOrder) -> Result<(), CliError> {
     let channel = connect(host, slug).await?;
-    let mut stream = channel.open(&KeeperRequest::Budget(order)).await.map_err(keeper_lost)?;
+    let mut stream = channel.open(&KeeperRequest::Budget { order, by: user() }).await.map_err(keeper_lost)?;
     match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
         KeeperEvent::Done => Ok(()),
         KeeperEvent::Refused(why) => Err(CliError::state(why).about(slug)),

@@ -245,7 +245,8 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             tokio::spawn(async move { asker.ask(*question).await });
             send_last(&request.accept(), &KeeperEvent::Done).await;
         }
-        Ok(KeeperRequest::Budget(order)) => {
+        Ok(KeeperRequest::Budget { order, by }) => {
+            shared.decisions.ordered(&by, order).await;
             shared.apply_budget_order(order).await;
             send_last(&request.accept(), &KeeperEvent::Done).await;
         }

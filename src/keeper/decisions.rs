@@ -34,7 +34,7 @@ use similar::TextDiff;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use super::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
+use super::protocol::{BudgetOrder, Consent, RouteChange, RouteReport, RouteRequest};
 use crate::host::files::FileError;
 use crate::instance::audit::{Entry, Trail};
 use crate::instance::routes::{self, Replaced};
@@ -106,6 +106,19 @@ impl Decisions {
         let by = why.daemon.clone();
         if let Err(error) = self.0.write(&by, Entry::LockedOut(why)).await {
             tracing::warn!("cannot record the lock-out: {error:#}");
+        }
+    }
+
+    /// Writes to the audit log what the user ordered for the bottle's requests to models.
+    pub(super) async fn ordered(&self, by: &str, order: BudgetOrder) {
+        let action = match order {
+            BudgetOrder::Stop(policy) => policy.name(),
+            BudgetOrder::Continue => "continue",
+        };
+        let why = "the user ordered it".to_owned();
+        let entry = Entry::Enforced { budget: None, action: action.to_owned(), why };
+        if let Err(error) = self.0.write(by, entry).await {
+            tracing::warn!("cannot record an order of the user: {error:#}");
         }
     }
 

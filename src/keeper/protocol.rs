@@ -92,7 +92,12 @@ pub enum KeeperRequest {
     /// question has the same effect as an answer to a question of the agent.
     Ask(Box<Question>),
     /// Stops the bottle's requests to models, or lets them go on. Answered with [`KeeperEvent::Done`].
-    Budget(BudgetOrder),
+    Budget {
+        /// The order.
+        order: BudgetOrder,
+        /// The account of the user.
+        by: String,
+    },
     /// Keeps the bottle running without this client. Answered with [`KeeperEvent::Detached`].
     Detach,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcript, transcripts};
@@ -168,6 +168,15 @@ fn stops_and_continues_a_bottle_on_command() -> Result<()> {
     let _ = run(&home, &["resume", "one", "--yes", "--detach"])?.expect_code(0);
     text += &transcripts(&home, &[&["budget", "stop", "one", "--policy", "kill", "--yes"], &["list"]])?;
     snapshot!(text);
+    let audit = run(&home, &["audit", "show", "one", "--json"])?.expect_code(0).json()?;
+    let orders: Vec<&str> = audit
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|line| line["entry"]["what"] == "enforced" && line["by"] != "keeper")
+        .filter_map(|line| line["entry"]["action"].as_str())
+        .collect();
+    ensure!(orders == ["pause", "continue", "cutoff", "freeze", "kill"], "{audit:#}");
     Ok(())
 }
 
