@@ -333,7 +333,8 @@ fn says_what_is_wrong_with_a_database_that_cannot_be_used() {
     append(locked.path(), &ordinary(1));
     let blocker = open(locked.path());
     blocker.connection().execute_batch("BEGIN IMMEDIATE").expect("lock");
-    let mut waiting = Ledger::open_with_busy_handler(locked.path(), |_| false).expect("readers are not blocked");
+    let mut waiting =
+        Ledger::open_with_busy_handler(locked.path(), |_| false).expect("readers are not blocked");
     let error = waiting.ingest(locked.path()).expect_err("locked");
     assert!(matches!(error.cause, Cause::Locked(_)), "{error:?}");
     blocker.connection().execute_batch("COMMIT").expect("unlock");
