@@ -46,6 +46,9 @@ pub struct Record {
     /// The budgets of the current launch, the agent and the bottles, beginning with the nearest scope.
     #[serde(default)]
     pub budget: Vec<Declared>,
+    /// What happens in the current launch when a budget is spent. `None` if the settings decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cutoff: Option<Policy>,
     /// The working directory of `bottle start`.
     pub cwd: PathBuf,
     /// Whether that directory was copied into the bottle.
@@ -211,6 +214,7 @@ impl Record {
             template: identity.template,
             run: None,
             budget: plan.budget.clone(),
+            cutoff: plan.cutoff,
             cwd: identity.cwd,
             copied_cwd: false,
             copied_all: false,

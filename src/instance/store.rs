@@ -618,6 +618,7 @@ mod tests {
             template: None,
             run: None,
             budget: Vec::new(),
+            cutoff: None,
             cwd: "/somewhere".into(),
             copied_cwd: false,
             forked_from: None,

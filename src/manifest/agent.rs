@@ -11,7 +11,7 @@ use super::keys::decode;
 use super::one_or_many::OneOrMany;
 use super::schema::{AgentGitGateSchema, AgentSchema};
 use super::source::{Kind, Place, Source};
-use crate::host::budget::{self, Limit};
+use crate::host::budget::{self, Limit, Policy};
 
 /// A checked agent manifest.
 #[derive(Debug, Clone)]
@@ -29,6 +29,8 @@ pub struct AgentManifest {
     pub user: UserLayer,
     /// `budget`. Always empty in an agent of a project, which must not change what the user allows.
     pub budget: Vec<Spanned<Limit>>,
+    /// `cutoff`. Always `None` in an agent of a project.
+    pub cutoff: Option<Spanned<Policy>>,
     /// The body of the file, unchanged: the agent's prompt.
     pub prompt: String,
 }
@@ -45,12 +47,11 @@ impl AgentManifest {
             Some(yaml) => decode(Kind::Agent, yaml).map_err(in_file)?,
             None => AgentSchema::default(),
         };
-        if let Some(budget) = schema.budget.as_ref().filter(|_| source.place == Place::Project) {
-            let fault = Fault::new(budget.at, "an agent of a project may not declare a `budget`");
-            return Err(in_file(fault.hint("a budget belongs in your own files, or in `--budget`")));
+        if source.place == Place::Project {
+            refuse_budget(&schema).map_err(in_file)?;
         }
-        let Checked { bottles, skills, user, budget } = check(schema).map_err(in_file)?;
-        Ok(Self { name, bottles, skills, user, budget, prompt: split.body.to_owned(), source })
+        let Checked { bottles, skills, user, budget, cutoff } = check(schema).map_err(in_file)?;
+        Ok(Self { name, bottles, skills, user, budget, cutoff, prompt: split.body.to_owned(), source })
     }
 }
 
@@ -60,10 +61,24 @@ struct Checked {
     skills: Vec<Spanned<Name>>,
     user: UserLayer,
     budget: Vec<Spanned<Limit>>,
+    cutoff: Option<Spanned<Policy>>,
+}
+
+/// Refuses the keys with which a project could change what the user allows models to use.
+fn refuse_budget(schema: &AgentSchema) -> Result<(), Fault> {
+    if let Some(budget) = &schema.budget {
+        let fault = Fault::new(budget.at, "an agent of a project may not declare a `budget`");
+        return Err(fault.hint("a budget belongs in your own files, or in `--budget`"));
+    }
+    if let Some(cutoff) = &schema.cutoff {
+        let fault = Fault::new(cutoff.at, "an agent of a project may not declare `cutoff`");
+        return Err(fault.hint("what happens when a budget is spent belongs in your own files"));
+    }
+    Ok(())
 }
 
 fn check(schema: AgentSchema) -> Result<Checked, Fault> {
-    let AgentSchema { bottle, skills: listed, git_gate, budget } = schema;
+    let AgentSchema { bottle, skills: listed, git_gate, budget, cutoff } = schema;
     let AgentGitGateSchema { user, repos } = git_gate.unwrap_or_default();
     if let Some(repos) = repos {
         return Err(Fault::new(repos.at, "an agent may not declare `git-gate.repos`").hint(
@@ -80,7 +95,7 @@ fn check(schema: AgentSchema) -> Result<Checked, Fault> {
     }
     let bottles = bottles.into_iter().map(|name| parse_name("bottle", name)).collect::<Result<_, _>>()?;
     let budget = budget.map(budget::of_manifest).transpose()?.unwrap_or_default();
-    Ok(Checked { bottles, skills, user: user.unwrap_or_default().checked()?, budget })
+    Ok(Checked { bottles, skills, user: user.unwrap_or_default().checked()?, budget, cutoff })
 }
 
 /// Parses the name of a manifest, skill or repository. `key` is the key that contains the name, for error

@@ -19,7 +19,7 @@ use super::schema::BottleSchema;
 use super::secret_ref::is_variable;
 use super::source::{Kind, Source};
 use super::{Position, Spanned};
-use crate::host::budget::{self, Limit};
+use crate::host::budget::{self, Limit, Policy};
 
 /// A layer: a checked bottle manifest that is not yet merged with others.
 #[derive(Debug, Clone)]
@@ -46,6 +46,8 @@ pub struct BottleLayer {
     pub resources: ResourcesLayer,
     /// `budget`.
     pub budget: Vec<Spanned<Limit>>,
+    /// `cutoff`.
+    pub cutoff: Option<Spanned<Policy>>,
 }
 
 impl BottleLayer {
@@ -78,6 +80,7 @@ impl BottleLayer {
             backend,
             resources,
             budget,
+            cutoff,
         } = schema;
         let extends = extends.map(OneOrMany::into_list).unwrap_or_default();
         Ok(Self {
@@ -92,6 +95,7 @@ impl BottleLayer {
             backend: backend.map(|name| parse_name("backend", name)).transpose()?,
             resources: ResourcesLayer::from_schema(resources.unwrap_or_default())?,
             budget: budget.map(budget::of_manifest).transpose()?.unwrap_or_default(),
+            cutoff,
         })
     }
 }

@@ -28,9 +28,6 @@ const SUBAGENT_KEYS: &[&str] = &[
     "initialPrompt",
 ];
 
-/// Keys of a bottle manifest that are refused, because this version does not act on them.
-const UNAVAILABLE_KEYS: &[&str] = &["cutoff"];
-
 /// Keys of a route that a manifest must not contain: `provider` is for generated routes, and `role` is
 /// reserved.
 const GENERATED_ROUTE_KEYS: &[&str] = &["provider", "role"];
@@ -40,21 +37,9 @@ pub(super) fn decode<T: DeserializeOwned>(kind: Kind, text: &str) -> Result<T, F
     let fault = |error: YamlError| fault(kind, &error);
     let mut root = yaml::parse(text).map_err(fault)?;
     if let Value::Map(entries) = &mut root.value {
-        match kind {
-            Kind::Agent => entries.retain(|(key, _)| !SUBAGENT_KEYS.contains(&key.text())),
-            Kind::Bottle => entries.iter().try_for_each(refuse_unavailable_key)?,
-        }
+        entries.retain(|(key, _)| kind == Kind::Bottle || !SUBAGENT_KEYS.contains(&key.text()));
     }
     yaml::decode(&root).map_err(fault)
-}
-
-fn refuse_unavailable_key((key, value): &(Node, Node)) -> Result<(), Fault> {
-    let key = key.text();
-    if !UNAVAILABLE_KEYS.contains(&key) {
-        return Ok(());
-    }
-    let message = format!("`{key}` is not available yet: nothing acts on it");
-    Err(Fault::new(value.at, message).hint("remove the key; a spent `budget` prevents starts"))
 }
 
 fn fault(kind: Kind, error: &YamlError) -> Fault {
@@ -77,7 +62,7 @@ fn offered_keys(known: &[&'static str]) -> Vec<&'static str> {
 /// Returns the hint for a top-level key that belongs in the other kind of manifest.
 fn misplaced_key(kind: Kind, key: &str) -> Option<&'static str> {
     match (kind, key) {
-        (Kind::Agent, _) if bottle_keys().contains(&key) || UNAVAILABLE_KEYS.contains(&key) => Some(
+        (Kind::Agent, _) if bottle_keys().contains(&key) => Some(
             "move it to a bottle: an agent may come from a project, which must not widen what its agents may reach",
         ),
         (Kind::Bottle, "bottle") => Some("a bottle includes other bottles with `extends`"),

@@ -12,7 +12,7 @@ use super::Spanned;
 use super::git_gate::{OnMatch, UserLayer};
 use super::one_or_many::{Entries, OneOrMany};
 use super::provider::{SettingsLayer, Template};
-use crate::host::budget::Written;
+use crate::host::budget::{Policy, Written};
 
 /// The frontmatter of an agent manifest.
 #[derive(Debug, Default, Deserialize)]
@@ -23,6 +23,7 @@ pub(super) struct AgentSchema {
     #[serde(rename = "git-gate")]
     pub(super) git_gate: Option<AgentGitGateSchema>,
     pub(super) budget: Option<Spanned<Written>>,
+    pub(super) cutoff: Option<Spanned<Policy>>,
 }
 
 /// The key `git-gate` of an agent manifest.
@@ -48,6 +49,7 @@ pub(super) struct BottleSchema {
     pub(super) backend: Option<Spanned<String>>,
     pub(super) resources: Option<ResourcesSchema>,
     pub(super) budget: Option<Spanned<Written>>,
+    pub(super) cutoff: Option<Spanned<Policy>>,
 }
 
 /// `agent_provider`.

@@ -142,6 +142,7 @@ pub fn build(
     Ok(Plan {
         identity,
         budget,
+        cutoff: manifest.cutoff.as_ref().map(|cutoff| cutoff.value),
         backend: flags.backend.clone(),
         image,
         renewal: flags.renewal,

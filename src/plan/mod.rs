@@ -28,7 +28,7 @@ use bottle_contract::session::bundle::{Limits, LogLevel};
 use bottle_contract::session::guest::Size;
 use serde::{Deserialize, Serialize};
 
-use crate::host::budget::Declared;
+use crate::host::budget::{Declared, Policy};
 use crate::host::settings::Waits;
 use crate::manifest::provider::Template;
 
@@ -88,6 +88,9 @@ pub struct Plan {
     /// in the settings, which may change meanwhile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budget: Vec<Declared>,
+    /// What happens when a budget is spent. `None` if the settings decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cutoff: Option<Policy>,
     /// Whether the bottle keeps running when its client disconnects.
     pub detached: bool,
     /// The SHA-256 hash of the resolved manifest, in hexadecimal.

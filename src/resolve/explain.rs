@@ -48,6 +48,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
         backend,
         resources,
         budget,
+        cutoff,
     } = manifest;
     let Egress { log, routes, ca_bundle, upstream_proxy } = egress;
     let mut page = Page::default();
@@ -77,6 +78,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
             page.item(1, &declared.to_string(), Some(declared.origin.clone()));
         }
     }
+    page.maybe(0, "cutoff", cutoff.as_ref());
     page
 }
 

@@ -19,6 +19,7 @@ use super::DEFAULT_PIDS;
 use super::linearise::{Layer, ancestors};
 use super::provider_route;
 use super::resolved::{Egress, GitUser, Repo, Resources};
+use crate::host::budget::Policy;
 use crate::manifest::egress::EgressLayer;
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::git_gate::{GitGateLayer, RepoLayer, RepoUrl, UserLayer};
@@ -40,6 +41,7 @@ pub(super) struct Folded {
     pub(super) supervise: Traced<bool>,
     pub(super) backend: Option<Traced<Name>>,
     pub(super) resources: Resources,
+    pub(super) cutoff: Option<Traced<Policy>>,
 }
 
 /// Merges layers. A later layer takes precedence over an earlier one.
@@ -69,6 +71,7 @@ pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
             disk: None,
             nested: Traced::default_of(false),
         },
+        cutoff: None,
     };
     for layer in layers {
         folded.merge(layer);
@@ -94,6 +97,7 @@ impl Folded {
             supervise,
             backend,
             resources,
+            cutoff,
         } = &layer.body;
         let GitGateLayer { user: UserLayer { name, email }, repos: _ } = git_gate;
         let EgressLayer { log, routes: _, ca_bundle, upstream_proxy } = egress;
@@ -108,6 +112,7 @@ impl Folded {
         self.egress.upstream_proxy.declare(layer, upstream_proxy);
         self.supervise.declare(layer, supervise);
         self.backend.declare(layer, backend);
+        self.cutoff.declare(layer, cutoff);
         self.resources.cpus.declare(layer, cpus);
         self.resources.memory.declare(layer, memory);
         self.resources.pids.declare(layer, pids);

@@ -92,6 +92,16 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
     let mut folded = fold::fold(&layers)?;
     fold::override_git_user(&mut folded.git_user, &agent);
     let replaces = manifests.find(Kind::Agent, &selection.agent)?.and_then(|entry| entry.replaces);
+    // If a project's agent shadows an agent of the user, the user's budget still holds.
+    let own = match agent.source.place {
+        Place::Project => manifests.own_agent(&agent.name)?,
+        Place::Home | Place::Shipped => None,
+    };
+    let user_agent = own.as_ref().unwrap_or(&agent);
+    let cutoff_of_agent = user_agent
+        .cutoff
+        .as_ref()
+        .map(|cutoff| Traced { value: cutoff.value, origin: Origin::in_agent(user_agent, cutoff.at) });
     let manifest = ResolvedManifest {
         agent: ResolvedAgent {
             name: agent.name.clone(),
@@ -109,24 +119,16 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
         supervise: folded.supervise,
         backend: folded.backend,
         resources: folded.resources,
-        budget: budget(&agent, &layers, manifests)?,
+        budget: budget(user_agent, &layers),
+        cutoff: cutoff_of_agent.or(folded.cutoff),
     };
     let warnings = manifests.ignored_bottles().into_iter().collect();
     Ok(Resolved { manifest, choice, agent_replaces: replaces, warnings })
 }
 
 /// Collects the budgets, beginning with the nearest scope: the agent, then the bottles from the last to the first in
-/// the order of merging. If a project's agent shadows an agent of the user, the user's budget still holds.
-fn budget(
-    agent: &AgentManifest,
-    layers: &[Layer],
-    manifests: &Manifests,
-) -> Result<Vec<Declared>, ResolveError> {
-    let own = match agent.source.place {
-        Place::Project => manifests.own_agent(&agent.name)?,
-        Place::Home | Place::Shipped => None,
-    };
-    let agent = own.as_ref().unwrap_or(agent);
+/// the order of merging.
+fn budget(agent: &AgentManifest, layers: &[Layer]) -> Vec<Declared> {
     let of_agent = agent.budget.iter().map(|limit| Declared {
         scope: Scope::Agent(agent.name.clone()),
         limit: limit.value.clone(),
@@ -139,7 +141,7 @@ fn budget(
             origin: Origin::in_layer(layer, limit.at).to_string(),
         })
     });
-    Ok(of_agent.chain(of_bottles).collect())
+    of_agent.chain(of_bottles).collect()
 }
 
 /// Returns the names of the manifests that a bottle extends, root first, and then the bottle's own name.

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use url::Url;
 
 use super::linearise::Layer;
-use crate::host::budget::Declared;
+use crate::host::budget::{Declared, Policy};
 use crate::host::byte_size::ByteSize;
 use crate::manifest::Source;
 use crate::manifest::egress::UpstreamProxy;
@@ -54,6 +54,9 @@ pub struct ResolvedManifest {
     /// The `budget` of the agent and of all bottles, beginning with the nearest scope.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub budget: Vec<Declared>,
+    /// The `cutoff` of the agent, or else of the bottles. `None` means that of the settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cutoff: Option<Traced<Policy>>,
 }
 
 /// The resolved agent manifest.

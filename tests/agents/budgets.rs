@@ -37,7 +37,9 @@ fn pi_is_frozen_and_goes_on_later() -> Result<()> {
 #[test]
 fn pi_is_killed_and_nothing_is_left() -> Result<()> {
     let Some(pi) = agent("pi is killed", agents::pi())? else { return Ok(()) };
-    let scene = scene(&Place::Linux(pi), &pi::TEMPLATE, "kill", 5)?;
+    let mut scene = scene(&Place::Linux(pi), &pi::TEMPLATE, "cutoff", 5)?;
+    // The manifest takes precedence over the settings.
+    scene.add_to_bottle("pi", "cutoff: kill\n")?;
     let outcome = scene.try_headless("pi")?;
     ensure!(outcome.stderr.contains("task ends (kill): the budget of host"), "{}", outcome.transcript());
     let left = scene.bottle(&["list", "--json"])?.stdout;

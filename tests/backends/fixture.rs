@@ -622,6 +622,7 @@ fn git_field(value: &str) -> GitField {
 fn plan(slug: &str, backend: &str) -> Plan {
     Plan {
         budget: Vec::new(),
+        cutoff: None,
         identity: Identity {
             lineage: Vec::new(),
             template: None,

@@ -218,12 +218,14 @@ fn a_project_neither_sets_nor_removes_a_budget() -> Result<()> {
         "project/.bottle/agents/setting.md",
         "---\nbottle: near\nbudget: {llm.example: 9000000}\n---\n",
     )?;
+    home.write("project/.bottle/agents/cutting.md", "---\nbottle: near\ncutoff: cutoff\n---\n")?;
     // An agent of the project with the name of the user's agent, which has a budget.
     home.write("project/.bottle/agents/frugal.md", "---\nbottle: near\n---\nDo as you like.\n")?;
     snapshot!(transcripts(
         &home,
         &[
             &["start", "setting", "--bottle", "near", "--yes"],
+            &["start", "cutting", "--bottle", "near", "--yes"],
             &["budget", "--agent", "frugal", "--bottle", "near", "--explain"],
             &["budget", "add", "agent:frugal", "5"],
         ],

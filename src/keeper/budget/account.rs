@@ -32,6 +32,8 @@ pub(in crate::keeper) struct Budgets {
     labels: Labels,
     /// The budgets of the launch, the agent and the bottles.
     declared: Vec<Declared>,
+    /// What happens when a budget is spent. `None` if the settings decide.
+    cutoff: Option<Policy>,
     /// Whether an earlier keeper paused the bottle because of a budget.
     pub(super) was_held: bool,
     /// Whether a user can see a question, even if no notification is set up.
@@ -74,6 +76,7 @@ impl Budgets {
             slug: record.slug.clone(),
             labels: Labels::of(record),
             declared: record.budget.clone(),
+            cutoff: record.cutoff,
             was_held: record.budget_hold.is_some(),
             attended: record.terminal || record.mode == Mode::Detached,
             shared: Arc::default(),
@@ -87,7 +90,7 @@ impl Budgets {
             Some(Template::Command) | None => Duration::MAX,
         };
         Rules {
-            policy: settings.cutoff,
+            policy: self.cutoff.unwrap_or(settings.cutoff),
             pause: Duration::from_secs(settings.pause_seconds).min(most),
             can_ask: self.attended || settings.notify.is_some(),
         }
