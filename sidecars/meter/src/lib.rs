@@ -81,6 +81,8 @@ struct Progress {
     implausible: bool,
     /// Whether a choice has finished. Used for Chat Completions only.
     finished: bool,
+    /// Whether an event reported an error. Used for Responses only.
+    failed: bool,
     ended: bool,
 }
 
@@ -135,6 +137,29 @@ impl Meter {
         }
     }
 
+    /// Reads the next event of a response that arrives in messages of a WebSocket. `event` is the whole message.
+    pub fn feed_message(&mut self, event: &[u8]) {
+        let (api, progress) = (self.api, &mut self.progress);
+        if progress.ended {
+            return;
+        }
+        let mut reader = Reader::default();
+        reader.feed(event, &mut |path, scalar| progress.event(api, path, scalar));
+        progress.ended = progress.last && reader.has_ended();
+    }
+
+    /// Whether the model responded with an error instead of a response, so that nothing counts.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.progress.failed && !self.progress.known
+    }
+
+    /// Whether the response ended with an error.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.progress.failed
+    }
+
     /// Whether the usage is complete, so that later input cannot change it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -149,8 +174,17 @@ impl Meter {
     /// metered by disconnecting early.
     #[must_use]
     pub fn finish(self, whole: bool, request: u64) -> Option<Reading> {
-        let Progress { model, mut tokens, known, last, output_bytes, implausible, finished, ended } =
-            self.progress;
+        let Progress {
+            model,
+            mut tokens,
+            known,
+            last,
+            output_bytes,
+            implausible,
+            finished,
+            failed: _,
+            ended,
+        } = self.progress;
         // The last event is complete except for the empty line that should follow it.
         let unspaced = last && matches!(&self.text, Text::Events { data, .. } if data.has_ended());
         let interrupted = !(ended || whole && (finished || unspaced));
@@ -200,6 +234,7 @@ impl Progress {
             }
             (Api::Responses, Scalar::Text(kind)) if path.is(&["type"]) => {
                 self.known |= kind.starts_with(b"response.");
+                self.failed |= kind == b"error";
                 self.last =
                     matches!(kind, b"response.completed" | b"response.incomplete" | b"response.failed");
             }

@@ -225,6 +225,28 @@ fn estimates_the_output_of_tool_calls_and_long_texts() {
 }
 
 #[test]
+fn reads_the_same_events_from_messages() {
+    let events = RESPONSE_EVENTS.lines().filter_map(|line| line.strip_prefix("data: "));
+    let mut meter = Meter::new(Api::Responses, false);
+    for event in events {
+        assert!(!meter.has_ended(), "{event}");
+        meter.feed_message(event.as_bytes());
+    }
+    assert!(meter.has_ended() && !meter.has_failed());
+    assert_eq!(meter.finish(true, REQUEST), at_once(Api::Responses, RESPONSE_EVENTS));
+    let error = br#"{"type":"error","status":429,"error":{"code":"rate_limit_exceeded"}}"#;
+    let mut refused = Meter::new(Api::Responses, false);
+    refused.feed_message(error);
+    assert!(refused.has_failed() && refused.is_refused());
+    let mut failed = Meter::new(Api::Responses, false);
+    failed.feed_message(br#"{"type":"response.created","response":{"model":"m"}}"#);
+    failed.feed_message(error);
+    assert!(failed.has_failed() && !failed.is_refused());
+    let reading = failed.finish(false, REQUEST).expect("an answer");
+    assert_eq!((reading.tokens.input, reading.interrupted), (ESTIMATED, true));
+}
+
+#[test]
 fn ignores_other_content() {
     for answer in [
         "",

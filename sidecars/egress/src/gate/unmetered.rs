@@ -1,6 +1,6 @@
 //! Recognizes requests that use tokens which the proxy cannot count.
 
-use bottle_contract::usage::provider_for;
+use bottle_contract::usage::{Api, provider_for};
 
 use super::cost::values;
 
@@ -37,8 +37,8 @@ pub(crate) fn kind(
 ) -> Option<&'static str> {
     let serves_models = provider_route || provider_for(host) != host;
     if upgrade {
-        let opens_model = serves_models || path.ends_with("/responses") || path.ends_with("/realtime");
-        return opens_model.then_some("a WebSocket");
+        let opens_model = serves_models || path.ends_with("/realtime");
+        return (opens_model && Api::from_websocket(path).is_none()).then_some("a WebSocket");
     }
     if method != "POST" {
         return None;
@@ -80,8 +80,10 @@ mod tests {
                 Some("a background response"),
             ),
             ("POST", openai, "/v1/responses", false, true, r#"{"background":false}"#, None),
-            ("GET", "chatgpt.com", "/backend-api/codex/responses", true, true, "", Some("a WebSocket")),
-            ("GET", "llm.example.com", "/v1/responses", true, false, "", Some("a WebSocket")),
+            ("GET", "chatgpt.com", "/backend-api/codex/responses", true, true, "", None),
+            ("GET", "llm.example.com", "/v1/responses", true, false, "", None),
+            ("GET", "llm.example.com", "/v1/realtime", true, false, "", Some("a WebSocket")),
+            ("GET", "api.openai.com", "/v1/other", true, false, "", Some("a WebSocket")),
             ("GET", "chat.example.com", "/socket", true, false, "", None),
             ("POST", openai, "/v1/chat/completions", false, false, "", None),
             ("POST", openai, "/v1/completions", false, false, "", Some("the legacy completions API")),

@@ -10,7 +10,8 @@ use super::head::RequestHead;
 use super::outbound::Cleared;
 use super::permit::Permit;
 use crate::egress::Egress;
-use crate::gate::{self, Charge};
+use crate::gate::{self, Charge, RequestBodyText};
+use crate::report::record::RequestInfo;
 
 /// Reserves the tokens that the request can use, and waits until a lease has them. `api` is that of a request whose
 /// response the proxy counts. Other requests are denied if they use tokens and a budget limits the host.
@@ -48,5 +49,31 @@ pub(super) async fn charge(
         (Ok(cost), reservation) => Ok(Charge { cost: Some(cost), reservation }),
         (Err(kind), Some(_)) => Err(Refusal::not_metered(host, kind, upgrade)),
         (Err(_), None) => Ok(Charge::default()),
+    }
+}
+
+/// Reserves the tokens of a request in a message of a WebSocket. `context` is the number of tokens that the model
+/// remembers of the conversation and reads again.
+///
+/// # Errors
+/// The denial.
+pub(super) async fn charge_message(
+    egress: &Arc<Egress>,
+    info: &RequestInfo,
+    provider: bool,
+    api: Api,
+    text: &[u8],
+    context: u64,
+) -> Result<Charge, Refusal> {
+    let host = info.host.as_str();
+    let uncounted = gate::unmetered_kind("POST", host, &info.path, false, provider, text);
+    let cost = egress.gate.cost(api, &RequestBodyText::Text(text.to_vec()));
+    let tokens = cost.map_or(0, |cost| cost.tokens.saturating_add(context));
+    let key = gate::key(provider, &egress.reporter.redact(host));
+    let reservation = egress.gate.reserve(key, tokens).await.map_err(|denied| denied.refusal(host))?;
+    match (uncounted, reservation) {
+        (Some(kind), Some(_)) => Err(Refusal::not_metered(host, kind, false)),
+        // The text is only the new part of the prompt, so it says nothing about the bytes per token of the model.
+        (_, reservation) => Ok(Charge { cost: None, reservation }),
     }
 }

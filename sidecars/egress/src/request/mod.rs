@@ -26,6 +26,7 @@ mod inbound;
 pub(crate) mod issued_links;
 pub(crate) mod local_response;
 mod marking;
+mod model_socket;
 mod one_time_grant;
 mod outbound;
 mod permit;
@@ -117,7 +118,7 @@ async fn forward(
     let websocket = head.websocket();
     let inbound = Inbound::for_permit(egress, &permit);
     let hints = head.early_hints().map(|hints| inbound::early_hints(egress, &permit, hints.clone()));
-    let messages = if websocket { MessageRelay::for_permit(egress, &permit) } else { None };
+    let messages = if websocket { MessageRelay::for_permit(egress, &permit, head.headers()) } else { None };
     let tracker = UsageTracker::for_request(&permit.info, permit.route, head.headers());
     let charge =
         budget::charge(egress, &permit, &head, tracker.as_ref().map(UsageTracker::api), &cleared).await?;

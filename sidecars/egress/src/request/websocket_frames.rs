@@ -56,6 +56,8 @@ impl Violation {
 pub(crate) struct Part {
     /// The frames as received.
     pub(crate) frames: Bytes,
+    /// Whether this is a message, and not a control frame.
+    pub(crate) is_message: bool,
     /// The text or data: without masks, decompressed, and without the code of a close frame.
     pub(crate) payload: Vec<u8>,
     /// Whether this is a close frame, after which the side sends nothing more.
@@ -140,7 +142,7 @@ impl FrameReader {
             if is_close {
                 payload.drain(..payload.len().min(2));
             }
-            return Ok(Some(Part { frames, payload, is_close }));
+            return Ok(Some(Part { frames, is_message: false, payload, is_close }));
         }
     }
 
@@ -234,7 +236,7 @@ impl FrameReader {
             return Ok(None);
         }
         let message = self.message.take().map(|message| (message.frames.freeze(), message.payload));
-        Ok(message.map(|(frames, payload)| Part { frames, payload, is_close: false }))
+        Ok(message.map(|(frames, payload)| Part { frames, is_message: true, payload, is_close: false }))
     }
 }
 
@@ -300,6 +302,17 @@ pub(crate) fn close_frame(code: u16, reason: &str, masked: bool) -> Vec<u8> {
     let mask: [u8; 4] = rand::random();
     unmask(&mut payload, Some(mask), 0);
     [&[FIN | CLOSE, MASKED | length][..], &mask, &payload].concat()
+}
+
+/// Returns a message of a server.
+pub(crate) fn text_message(text: &str) -> Vec<u8> {
+    let length = text.len();
+    let head = match (u8::try_from(length), u16::try_from(length)) {
+        (Ok(short @ 0..126), _) => vec![FIN | TEXT, short],
+        (_, Ok(length)) => [&[FIN | TEXT, 126][..], &length.to_be_bytes()].concat(),
+        _ => [&[FIN | TEXT, 127][..], &(length as u64).to_be_bytes()].concat(),
+    };
+    [&head, text.as_bytes()].concat()
 }
 
 /// Removes all extensions from a client's offer that the proxy cannot read. Returns whether permessage-deflate is left.

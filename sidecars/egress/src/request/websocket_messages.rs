@@ -5,9 +5,10 @@
 //! that is split over two messages when the second one arrives.
 //!
 //! Everything else is between the two sides: the proxy forwards pings, pongs and close frames with their codes. It adds
-//! a close frame only if it ends the conversation itself, because of a finding, a violation of the protocol, or a lock.
+//! a close frame only if it ends the conversation itself, because of a finding, a violation of the protocol, a spent budget
+//! or a lock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bottle_contract::decide::{Reason, Refusal};
 use bottle_contract::route::InboundOnMatch;
@@ -21,8 +22,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::approval::ApprovalKey;
+use super::model_socket::{self, ModelSocket};
 use super::permit::Permit;
-use super::websocket_frames::{FrameReader, close_frame};
+use super::websocket_frames::{FrameReader, close_frame, text_message};
 use crate::bounds;
 use crate::egress::Egress;
 use crate::inspect::BodyScan;
@@ -33,6 +35,9 @@ const WINDOW: usize = 2 << 10;
 
 /// How many bytes are read at once.
 const READ_BYTES: usize = 16 << 10;
+
+/// How many bytes are read at most while a message waits for its tokens, to notice that its sender disconnects.
+const READ_AHEAD: usize = 64 << 10;
 
 /// The code of a close frame because of the policy (RFC 6455, 7.4.1).
 const POLICY: u16 = 1008;
@@ -48,6 +53,8 @@ pub(super) struct MessageRelay {
     only_logs: bool,
     outbound: Option<Arc<Scanner>>,
     inbound: Option<Arc<Scanner>>,
+    /// `None` if the WebSocket is not for a model.
+    model: Option<ModelSocket>,
     /// Whether messages may be compressed.
     deflate: bool,
 }
@@ -80,6 +87,8 @@ struct Ending {
 /// What both directions of one conversation know of each other.
 struct Conversation {
     ending: watch::Sender<Ending>,
+    /// A message for the bottle before the proxy's close frame.
+    last_words: OnceLock<Vec<u8>>,
     last_read: Mutex<Instant>,
 }
 
@@ -112,17 +121,19 @@ impl Conversation {
 }
 
 impl MessageRelay {
-    /// Returns `None` if the route disables all scans.
-    pub(super) fn for_permit(egress: &Arc<Egress>, permit: &Permit<'_>) -> Option<Self> {
+    /// Returns `None` if the route disables all scans, and the WebSocket is not for a model.
+    pub(super) fn for_permit(egress: &Arc<Egress>, permit: &Permit<'_>, headers: &HeaderMap) -> Option<Self> {
+        let model = ModelSocket::for_permit(egress, permit, headers);
         let outbound = egress.inspector.outbound(&permit.route.dlp).cloned();
         let inbound = egress.inspector.inbound(permit.route).map(|scanners| scanners.scanner);
-        (outbound.is_some() || inbound.is_some()).then(|| Self {
+        (outbound.is_some() || inbound.is_some() || model.is_some()).then(|| Self {
             egress: Arc::clone(egress),
             info: Arc::clone(&permit.info),
             only_logs: permit.route.provider
                 || permit.route.dlp.inbound_on_match == Some(InboundOnMatch::Warn),
             outbound,
             inbound,
+            model,
             deflate: false,
         })
     }
@@ -136,8 +147,11 @@ impl MessageRelay {
     pub(super) async fn relay(self, bottle: Upgraded, upstream: Upgraded) {
         let (mut from_bottle, mut to_bottle) = split(TokioIo::new(bottle));
         let (mut from_upstream, mut to_upstream) = split(TokioIo::new(upstream));
-        let conversation =
-            Conversation { ending: watch::Sender::default(), last_read: Mutex::new(Instant::now()) };
+        let conversation = Conversation {
+            ending: watch::Sender::default(),
+            last_words: OnceLock::new(),
+            last_read: Mutex::new(Instant::now()),
+        };
         let ended = {
             let outbound =
                 self.relay_direction(Direction::Outbound, &conversation, &mut from_bottle, &mut to_upstream);
@@ -155,14 +169,20 @@ impl MessageRelay {
         };
         let Ending { close, outbound, inbound } = *conversation.ending.borrow();
         if let Some(Close { code, reason }) = close.filter(|_| ended) {
-            let send = async |to: &mut (dyn AsyncWrite + Send + Unpin), masked, is_closed: bool| {
+            let words = conversation.last_words.get().map_or(&[][..], Vec::as_slice);
+            let to_bottle_last = [words, &close_frame(code, reason, false)].concat();
+            let to_upstream_last = close_frame(code, reason, true);
+            let send = async |to: &mut (dyn AsyncWrite + Send + Unpin), bytes: &[u8], is_closed: bool| {
                 // A side that has already disconnected misses this frame.
                 if !is_closed {
-                    let _ = write(to, &close_frame(code, reason, masked)).await;
+                    let _ = write(to, bytes).await;
                 }
             };
             let both = async {
-                tokio::join!(send(&mut to_bottle, false, inbound), send(&mut to_upstream, true, outbound))
+                tokio::join!(
+                    send(&mut to_bottle, &to_bottle_last, inbound),
+                    send(&mut to_upstream, &to_upstream_last, outbound)
+                )
             };
             let _ = timeout(bounds::CLOSE_WITHIN, both).await;
         }
@@ -199,6 +219,20 @@ impl MessageRelay {
                 if let Some(close) = self.scan(direction, &mut window, &part.payload) {
                     return conversation.close(close);
                 }
+                if let Some(model) = self.model.as_ref().filter(|_| part.is_message) {
+                    match direction {
+                        Direction::Inbound => model.inbound(&part.payload),
+                        Direction::Outbound => {
+                            let reserved = model.outbound(&part.payload);
+                            match while_connected(reserved, &mut ending, from, &mut input).await {
+                                Some(Ok(())) => {}
+                                Some(Err(refusal)) => return self.refuse(conversation, &refusal),
+                                None if ending.borrow().close.is_some() => return,
+                                None => return disconnected(conversation, direction, to).await,
+                            }
+                        }
+                    }
+                }
                 if write(to, &part.frames).await.is_err() || part.is_close {
                     return conversation.end(direction);
                 }
@@ -221,11 +255,7 @@ impl MessageRelay {
                 Ok(Ok(1..)) => conversation.has_been_read(),
                 Err(_) if !closing && !conversation.is_idle() => {}
                 Err(_) if !closing => return conversation.close(Close { code: GOING_AWAY, reason: "" }),
-                _ => {
-                    // Without a close frame, the other side sees the connection close too.
-                    let _ = timeout(bounds::CLOSE_WITHIN, to.shutdown()).await;
-                    return conversation.end(direction);
-                }
+                _ => return disconnected(conversation, direction, to).await,
             }
         }
     }
@@ -276,6 +306,13 @@ impl MessageRelay {
         Some(self.deny(reason, &words))
     }
 
+    /// Ends the conversation because of a request that is denied, and sends the bottle the reason.
+    fn refuse(&self, conversation: &Conversation, refusal: &Refusal) {
+        self.egress.reporter.report_denial(&self.info, refusal);
+        let _ = conversation.last_words.set(text_message(&model_socket::error_message(refusal)));
+        conversation.close(Close { code: POLICY, reason: refusal.reason.as_str() });
+    }
+
     fn deny(&self, reason: Reason, words: &str) -> Close {
         let refusal = match reason {
             Reason::LockedOut => Refusal::locked_out(&self.info.host),
@@ -283,6 +320,36 @@ impl MessageRelay {
         };
         self.egress.reporter.report_denial(&self.info, &refusal);
         Close { code: POLICY, reason: reason.as_str() }
+    }
+}
+
+/// One side has disconnected. Without a close frame, the other side sees the connection close too.
+async fn disconnected(conversation: &Conversation, direction: Direction, to: &mut (impl AsyncWrite + Unpin)) {
+    let _ = timeout(bounds::CLOSE_WITHIN, to.shutdown()).await;
+    conversation.end(direction);
+}
+
+/// Waits for `work`. Returns `None` if the sender disconnects before, or the proxy ends the conversation.
+async fn while_connected<T>(
+    work: impl Future<Output = T>,
+    ending: &mut watch::Receiver<Ending>,
+    from: &mut (impl AsyncRead + Unpin),
+    input: &mut BytesMut,
+) -> Option<T> {
+    tokio::pin!(work);
+    loop {
+        let has_room = input.len() < READ_AHEAD;
+        input.reserve(READ_BYTES);
+        tokio::select! {
+            biased;
+            done = &mut work => return Some(done),
+            _ = ending.wait_for(|ending| ending.close.is_some()) => return None,
+            read = from.read_buf(input), if has_room => {
+                if !matches!(read, Ok(1..)) {
+                    return None;
+                }
+            }
+        }
     }
 }
 

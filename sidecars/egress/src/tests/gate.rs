@@ -55,7 +55,7 @@ async fn setup() -> Setup {
     Setup { proxy, _site: site, served, keeper, _channel: channel }
 }
 
-fn key() -> BudgetKey {
+pub(super) fn key() -> BudgetKey {
     BudgetKey::Host(SITE.to_owned())
 }
 
@@ -67,12 +67,12 @@ async fn post(proxy: &ProxyFixture, path: &str) -> Curl {
     proxy.curl(&["--data", body, &url]).await
 }
 
-async fn asked(keeper: &mut Stream) -> LeaseRequest {
+pub(super) async fn asked(keeper: &mut Stream) -> LeaseRequest {
     let request = tokio::time::timeout(Duration::from_secs(10), keeper.receive()).await.expect("in time");
     request.expect("a request")
 }
 
-async fn answer(keeper: &Stream, answer: LeaseAnswer) {
+pub(super) async fn answer(keeper: &Stream, answer: LeaseAnswer) {
     keeper.message(&answer).await.expect("sent");
 }
 

@@ -13,6 +13,7 @@ mod gate;
 mod grpc;
 mod hostile;
 mod lock_out;
+mod model_sockets;
 mod network;
 mod one_time_grant;
 mod ordinary_traffic;

@@ -138,7 +138,7 @@ impl Setup {
     }
 }
 
-async fn next_records(stream: &mut bottle_channel::Stream) -> Vec<Usage> {
+pub(super) async fn next_records(stream: &mut bottle_channel::Stream) -> Vec<Usage> {
     let event = tokio::time::timeout(Duration::from_secs(10), stream.receive()).await.expect("in time");
     match event.expect("an event") {
         BundleEvent::Used { records } => records,

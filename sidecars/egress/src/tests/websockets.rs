@@ -20,17 +20,21 @@ use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 use super::scripted_sites::{SiteStream, proxy_to, read_request, write};
 
 const UNSCANNED: &str = "dlp: {outbound_detectors: false, inbound_detectors: false}";
-const WITHIN: Duration = Duration::from_secs(10);
+pub(super) const WITHIN: Duration = Duration::from_secs(10);
 
-type Client = TlsStream<UnixStream>;
+pub(super) type Client = TlsStream<UnixStream>;
 /// The first byte of a frame, and its payload.
-type Frame = (u8, Vec<u8>);
+pub(super) type Frame = (u8, Vec<u8>);
 
 /// Sends an upgrade request and returns the head of the response.
 async fn upgrade(proxy: &ProxyFixture, headers: &str) -> (Client, String) {
+    upgrade_at(proxy, "/ws", headers).await
+}
+
+pub(super) async fn upgrade_at(proxy: &ProxyFixture, path: &str, headers: &str) -> (Client, String) {
     let mut client = tunnel(proxy, SITE, &[b"http/1.1"]).await;
     let request = format!(
-        "GET /ws HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n"
+        "GET {path} HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n"
     );
     client.write_all(request.as_bytes()).await.expect("write");
     let mut head = Vec::new();
@@ -47,7 +51,7 @@ async fn open(proxy: &ProxyFixture) -> Client {
 }
 
 /// A frame of a client.
-fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+pub(super) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [1, 2, 3, 4];
     let mut frame = vec![first];
     match u8::try_from(payload.len()) {
@@ -67,12 +71,12 @@ fn plain(first: u8, payload: &[u8]) -> Vec<u8> {
     [&[first, u8::try_from(payload.len()).expect("short")][..], payload].concat()
 }
 
-fn close(code: u16, reason: &str) -> Vec<u8> {
+pub(super) fn close(code: u16, reason: &str) -> Vec<u8> {
     [&code.to_be_bytes()[..], reason.as_bytes()].concat()
 }
 
 /// Reads one frame of either side. Returns `None` at the end of the connection.
-async fn frame(stream: &mut (impl AsyncRead + Unpin)) -> Option<Frame> {
+pub(super) async fn frame(stream: &mut (impl AsyncRead + Unpin)) -> Option<Frame> {
     let first = stream.read_u8().await.ok()?;
     let second = stream.read_u8().await.ok()?;
     let length = match second & 0x7f {
@@ -91,7 +95,7 @@ async fn frame(stream: &mut (impl AsyncRead + Unpin)) -> Option<Frame> {
 }
 
 /// Reads all frames until the end of the connection.
-async fn frames(stream: &mut (impl AsyncRead + Unpin)) -> Vec<Frame> {
+pub(super) async fn frames(stream: &mut (impl AsyncRead + Unpin)) -> Vec<Frame> {
     let mut all = Vec::new();
     while let Some(frame) = timeout(WITHIN, frame(stream)).await.expect("a frame or the end") {
         all.push(frame);
@@ -99,7 +103,7 @@ async fn frames(stream: &mut (impl AsyncRead + Unpin)) -> Vec<Frame> {
     all
 }
 
-const ACCEPT: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
+pub(super) const ACCEPT: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
 
 type Received = Arc<Mutex<Vec<Frame>>>;
 

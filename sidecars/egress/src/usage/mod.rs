@@ -9,9 +9,11 @@
 //! event and before the bottle receives this event, or when the response is interrupted, or when the proxy shuts down.
 //! A request whose client disconnects before the response leads to a record too, because the provider may answer it.
 //! No request or response waits for a record. A record settles the tokens that were reserved for its request.
+//!
+//! A WebSocket of OpenAI's Responses API carries many requests and responses; each response leads to a record.
 
 mod outbox;
 mod tracker;
 
 pub(crate) use outbox::Outbox;
-pub(crate) use tracker::UsageTracker;
+pub(crate) use tracker::{InFlight, MessageProgress, UsageTracker};

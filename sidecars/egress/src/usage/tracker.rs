@@ -48,6 +48,18 @@ impl UsageTracker {
         })
     }
 
+    /// The tracker of a request of `bytes` bytes in a message of a WebSocket.
+    pub(crate) fn for_message(
+        api: Api,
+        info: &RequestInfo,
+        provider_route: bool,
+        source: Option<Source>,
+        bytes: u64,
+    ) -> Self {
+        let host = info.host.clone();
+        Self { api, host, provider_route, source, request: Arc::new(AtomicU64::new(bytes)), expansion: 1 }
+    }
+
     /// Observes the length of the request body.
     pub(crate) fn observe_request(&self, body: Body) -> Body {
         let (request, expansion) = (Arc::clone(&self.request), self.expansion);
@@ -62,7 +74,7 @@ impl UsageTracker {
     /// The request is being sent from now on.
     pub(crate) fn send(self, egress: &Egress, charge: Charge) -> InFlight {
         let pending = Arc::new(PendingUsage {
-            active: Mutex::new(Some(Active { meter: Meter::new(self.api, true), charge })),
+            active: Mutex::new(Some(Active { meter: Meter::new(self.api, false), charge })),
             tracker: self,
             reporter: Arc::clone(&egress.reporter),
             outbox: Arc::clone(&egress.outbox),
@@ -102,6 +114,21 @@ impl InFlight {
             }
         };
         Response::from_parts(parts, Observed::new(body, UsageObserver { decoding, pending }).boxed_unsync())
+    }
+}
+
+/// How far a response in messages of a WebSocket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MessageProgress {
+    Continues,
+    /// It has ended. Prompt and response together have so many tokens; 0 if the model responded with an error.
+    Ended(u64),
+}
+
+impl InFlight {
+    /// Reads the next message of a response that arrives in messages of a WebSocket.
+    pub(crate) fn message(&self, event: &[u8]) -> MessageProgress {
+        self.0.as_ref().map_or(MessageProgress::Ended(0), |pending| pending.message(event))
     }
 }
 
@@ -158,6 +185,19 @@ impl PendingUsage {
         }
     }
 
+    fn message(&self, event: &[u8]) -> MessageProgress {
+        let mut active = self.active();
+        let Some(Active { meter, .. }) = active.as_mut() else { return MessageProgress::Ended(0) };
+        meter.feed_message(event);
+        if !meter.has_ended() && !meter.has_failed() {
+            return MessageProgress::Continues;
+        }
+        let (whole, refused) = (meter.has_ended(), meter.is_refused());
+        let ended = active.take().filter(|_| !refused);
+        drop(active);
+        MessageProgress::Ended(self.record(ended, whole))
+    }
+
     /// Creates the record if it does not exist yet. `whole` states whether the response was complete.
     pub(super) fn end(&self, whole: bool) {
         let active = self.active().take();
@@ -179,15 +219,14 @@ impl PendingUsage {
         self.put(charge, Reading { tokens, estimated: true, ..Reading::default() });
     }
 
-    fn record(&self, active: Option<Active>, whole: bool) {
-        let Some(Active { meter, charge }) = active else { return };
+    /// Creates the record of a response. Returns its tokens.
+    fn record(&self, active: Option<Active>, whole: bool) -> u64 {
+        let Some(Active { meter, charge }) = active else { return 0 };
         let request = self.tracker.request.load(Ordering::Relaxed);
-        if let Some(reading) = meter.finish(whole, request) {
-            self.put(charge, reading);
-        }
+        meter.finish(whole, request).map_or(0, |reading| self.put(charge, reading))
     }
 
-    fn put(&self, charge: Charge, reading: Reading) {
+    fn put(&self, charge: Charge, reading: Reading) -> u64 {
         let UsageTracker { api, host, provider_route, source, .. } = &self.tracker;
         let redact = |text: &str| self.reporter.redact(text).into_owned();
         let usage = Usage {
@@ -204,7 +243,9 @@ impl PendingUsage {
             source: *source,
         };
         self.gate.record(charge, &usage);
+        let tokens = usage.tokens.counts(usage.api).total();
         self.outbox.put(usage);
+        tokens
     }
 
     fn active(&self) -> MutexGuard<'_, Option<Active>> {

@@ -1,0 +1,207 @@
+//! The WebSocket mode of OpenAI's Responses API: every response is counted, and a budget applies to every request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_channel::{Channel, Stream};
+use bottle_contract::decide::Reason;
+use bottle_contract::session::bundle::Written;
+use bottle_contract::session::lease::LeaseAnswer;
+use bottle_contract::usage::{Api, Usage};
+use bottle_test_support::authority::Alpn;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::fixture::{AUTH, ProxyFixture};
+use super::gate::{answer, asked, key};
+use super::scripted_sites::{SiteStream, proxy_to, read_request, write};
+use super::usage::{keeper_of, next_records};
+use super::websockets::{ACCEPT, Client, WITHIN, close, frame, frames, masked, upgrade_at};
+use crate::test_proxy::connect_to_gate;
+
+/// A proxy, a model behind it, and a keeper whose answers the test gives.
+struct Setup {
+    proxy: ProxyFixture,
+    /// The messages that reached the model.
+    served: mpsc::Receiver<String>,
+    keeper: Stream,
+    _channel: Channel,
+}
+
+/// A message of the model.
+fn event(event: &Value) -> Vec<u8> {
+    let text = event.to_string();
+    [&[0x81, 126][..], &u16::try_from(text.len()).expect("short").to_be_bytes(), text.as_bytes()].concat()
+}
+
+/// A model that responds to each request with 100 + 20 tokens, to `fail` with an error, and to `hang` with a beginning.
+async fn setup(route: &str) -> Setup {
+    let (sender, served) = mpsc::channel(16);
+    let sender = Arc::new(sender);
+    let (proxy, _) = proxy_to(Alpn::Http1, route, move |mut stream: SiteStream, _| {
+        let sender = Arc::clone(&sender);
+        async move {
+            if read_request(&mut stream).await.is_none() {
+                return;
+            }
+            write(&mut stream, format!("{ACCEPT}\r\n").as_bytes()).await;
+            while let Some((0x81, text)) = frame(&mut stream).await {
+                let text = String::from_utf8(text).expect("text");
+                let (fails, hangs) = (text.contains("fail"), text.contains("hang"));
+                let is_request = text.contains("response.create");
+                sender.send(text).await.expect("the test runs");
+                if !is_request {
+                    continue;
+                }
+                if fails {
+                    let error =
+                        json!({"type": "error", "status": 400, "error": {"code": "bad", "message": "bad"}});
+                    write(&mut stream, &event(&error)).await;
+                    continue;
+                }
+                let begin = json!({"type": "response.created", "response": {"id": "r", "model": "m-1"}});
+                let delta = json!({"type": "response.output_text.delta", "delta": "twelve bytes"});
+                write(&mut stream, &[event(&begin), event(&delta)].concat()).await;
+                if !hangs {
+                    let usage = json!({"input_tokens": 100, "output_tokens": 20});
+                    let end =
+                        json!({"type": "response.completed", "response": {"model": "m-1", "usage": usage}});
+                    write(&mut stream, &event(&end)).await;
+                }
+            }
+        }
+    })
+    .await;
+    proxy.keeper.abort();
+    let (channel, keeper) = connect_to_gate(Arc::clone(&proxy.egress.gate)).await;
+    Setup { proxy, served, keeper, _channel: channel }
+}
+
+async fn open(proxy: &ProxyFixture) -> Client {
+    let (client, head) = upgrade_at(proxy, "/v1/responses", "").await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    client
+}
+
+async fn send(client: &mut Client, text: &str) {
+    client.write_all(&masked(0x81, text.as_bytes())).await.expect("write");
+}
+
+/// Reads messages until the one that ends a response.
+async fn response(client: &mut Client) -> Value {
+    loop {
+        let (_, text) = timeout(WITHIN, frame(client)).await.expect("in time").expect("a frame");
+        let event: Value = serde_json::from_slice(&text).expect("JSON");
+        if matches!(event["type"].as_str(), Some("response.completed" | "error")) {
+            return event;
+        }
+    }
+}
+
+/// Receives `count` usage records.
+async fn records(keeper: &mut Stream, count: usize) -> Vec<Usage> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        all.extend(next_records(keeper).await);
+        keeper.message(&Written {}).await.expect("acknowledged");
+    }
+    all
+}
+
+const FIRST: &str = r#"{"type":"response.create","max_output_tokens":100,"input":"1"}"#;
+const NEXT: &str = r#"{"type":"response.create","max_output_tokens":100,"previous_response_id":"r"}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_request_waits_for_its_tokens_and_each_response_is_counted() {
+    for route in [AUTH, "dlp: {outbound_detectors: false, inbound_detectors: false}"] {
+        let Setup { proxy, mut served, mut keeper, _channel } = setup(route).await;
+        let mut usage = keeper_of(&proxy).await;
+        let mut client = open(&proxy).await;
+        send(&mut client, FIRST).await;
+        let request = asked(&mut keeper).await;
+        // 62 bytes are 21 tokens.
+        assert_eq!((request.key, request.needed), (key(), Some(121)), "{route}");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(served.try_recv().is_err(), "the request reached the model");
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 250 }).await;
+        assert_eq!(served.recv().await.as_deref(), Some(FIRST));
+        assert_eq!(response(&mut client).await["type"], "response.completed");
+        // The model remembers 120 tokens. With 77 bytes and the output limit, 246 are needed, and 130 are left.
+        send(&mut client, NEXT).await;
+        let request = asked(&mut keeper).await;
+        assert_eq!(request.needed, Some(116), "{route}");
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 100_000 }).await;
+        assert_eq!(response(&mut client).await["type"], "response.completed");
+        // Other messages are not requests, and an error costs nothing.
+        send(&mut client, r#"{"type":"response.processed"}"#).await;
+        send(&mut client, r#"{"type":"response.create","input":"fail"}"#).await;
+        assert_eq!(response(&mut client).await["type"], "error");
+        // A response that is cut counts as what was seen.
+        send(&mut client, r#"{"type":"response.create","input":"hang"}"#).await;
+        let event = timeout(WITHIN, frame(&mut client)).await.expect("in time").expect("a frame");
+        assert!(String::from_utf8_lossy(&event.1).contains("response.created"));
+        timeout(WITHIN, frame(&mut client)).await.expect("in time").expect("a delta");
+        drop(client);
+        let records = records(&mut usage, 3).await;
+        for whole in &records[..2] {
+            assert_eq!(
+                (whole.api, whole.tokens.input, whole.tokens.output),
+                (Api::Responses, Some(100), Some(20))
+            );
+            assert!(!whole.estimated && !whole.interrupted, "{whole:?}");
+            assert_eq!(whole.model.as_deref(), Some("m-1"));
+        }
+        assert_eq!((records[2].tokens.input, records[2].tokens.output), (Some(14), Some(4)), "{route}");
+        assert!(records[2].estimated && records[2].interrupted);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denied_request_ends_the_conversation_with_the_reason() {
+    let Setup { proxy, mut served, mut keeper, _channel } = setup(AUTH).await;
+    let mut client = open(&proxy).await;
+    send(&mut client, FIRST).await;
+    asked(&mut keeper).await;
+    let why = "the budget of host for claude has 5 of 10 tokens left".to_owned();
+    answer(&keeper, LeaseAnswer::Denied { key: key(), reason: Reason::BudgetSpent, why }).await;
+    let error = response(&mut client).await;
+    assert_eq!((&error["status"], &error["error"]["code"]), (&json!(400), &json!("budget-spent")));
+    assert!(error["error"]["message"].as_str().is_some_and(|text| text.contains("has 5 of 10 tokens left")));
+    client.write_all(&masked(0x88, &close(1008, ""))).await.expect("close");
+    assert_eq!(frames(&mut client).await, [(0x88, close(1008, "budget-spent"))]);
+    assert!(served.try_recv().is_err(), "the request reached the model");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_could_be_a_request_is_denied() {
+    for text in [
+        "no JSON",
+        "[]",
+        r#"{"input":"no type"}"#,
+        r#"{"type":"response.cancel","type":"response.create"}"#,
+        r#"{"type":"response.cancel"} {"type":"response.create"}"#,
+    ] {
+        let Setup { proxy, mut served, keeper: _keeper, _channel } = setup(AUTH).await;
+        let mut client = open(&proxy).await;
+        send(&mut client, text).await;
+        assert_eq!(response(&mut client).await["error"]["code"], "structure-refused", "{text}");
+        assert!(served.try_recv().is_err(), "{text} reached the model");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_disconnects_while_it_waits_costs_nothing() {
+    let Setup { proxy, mut served, mut keeper, _channel } = setup(AUTH).await;
+    let mut client = open(&proxy).await;
+    send(&mut client, FIRST).await;
+    asked(&mut keeper).await;
+    drop(client);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 121 }).await;
+    answer(&keeper, LeaseAnswer::Revoked).await;
+    let returned = asked(&mut keeper).await;
+    assert_eq!((returned.returned, returned.needed), (121, None));
+    assert!(served.try_recv().is_err(), "the request reached the model");
+}
