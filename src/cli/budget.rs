@@ -56,7 +56,7 @@ enum What {
         /// The provider, if the scope has budgets of several
         #[arg(long)]
         provider: Option<String>,
-        /// The window, if the scope has budgets of several: run, day, month or total
+        /// The window, if the scope has budgets of several: run, minute, day, month or total
         #[arg(long, value_parser = window)]
         window: Option<Window>,
     },
@@ -82,7 +82,7 @@ enum What {
 }
 
 fn window(text: &str) -> Result<Window, String> {
-    Window::parse(text).ok_or_else(|| "write run, day, month or total".to_owned())
+    Window::parse(text).ok_or_else(|| "write run, minute, day, month or total".to_owned())
 }
 
 /// A budget with the launch that it counts, if it counts one.
@@ -283,12 +283,13 @@ pub(super) fn require_unspent(
         return Ok(());
     }
     let keys = keys(plan);
-    let governing: Vec<(&str, &Declared)> = keys
+    let mut governing: Vec<(&str, &Declared)> = keys
         .iter()
         .flat_map(|key| governing(&declared, key).into_iter().map(move |one| (key.as_str(), one)))
         .collect();
-    if governing.iter().all(|(_, one)| one.limit.window == Window::Run) {
-        // Nothing of a new launch is spent.
+    // Nothing of a new launch is spent, and a request waits until the minute is over.
+    governing.retain(|(_, one)| !matches!(one.limit.window, Window::Run | Window::Minute));
+    if governing.is_empty() {
         return Ok(());
     }
     let unknown = |error: CliError| CliError {
@@ -311,7 +312,7 @@ fn spent(key: &str, declared: &Declared, standing: Standing) -> CliError {
     let window = match limit.window {
         Window::Day => " of today",
         Window::Month => " of this month",
-        Window::Run | Window::Total => "",
+        Window::Run | Window::Minute | Window::Total => "",
     };
     let [spent, most] = [standing.spent, standing.limit].map(HumanCount);
     CliError::state(format!(

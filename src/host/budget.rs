@@ -15,7 +15,7 @@ use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::HostPattern;
 use bottle_contract::suggest::suggest;
 use bottle_contract::yaml::{Position, Spanned};
-use jiff::{Timestamp, Zoned};
+use jiff::{SignedDuration, Timestamp, Zoned};
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -31,12 +31,16 @@ const TEMPLATES: [&str; 3] = ["claude", "codex", "pi"];
 /// The key in `settings.yml` whose limits hold in addition to those of nearer scopes.
 const CEILING: &str = "ceiling";
 
+const MINUTE: SignedDuration = SignedDuration::from_secs(60);
+
 /// The time in which a limit counts tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Window {
     /// One launch of a bottle.
     Run,
+    /// The last 60 seconds. A request that exceeds the limit waits, and passes when enough time has passed.
+    Minute,
     /// The current day, from midnight in the user's time zone.
     Day,
     /// The current month, from its first midnight in the user's time zone.
@@ -46,7 +50,7 @@ pub enum Window {
 }
 
 impl Window {
-    const ALL: [Self; 4] = [Self::Run, Self::Day, Self::Month, Self::Total];
+    const ALL: [Self; 5] = [Self::Run, Self::Minute, Self::Day, Self::Month, Self::Total];
 
     /// Parses the name of a window.
     #[must_use]
@@ -59,6 +63,7 @@ impl Window {
     pub fn name(self) -> &'static str {
         match self {
             Self::Run => "run",
+            Self::Minute => "minute",
             Self::Day => "day",
             Self::Month => "month",
             Self::Total => "total",
@@ -70,6 +75,7 @@ impl Window {
     pub fn start(self, now: &Zoned) -> Timestamp {
         let day = match self {
             Self::Run | Self::Total => return Timestamp::MIN,
+            Self::Minute => return now.timestamp().saturating_sub(MINUTE).unwrap_or(Timestamp::MIN),
             Self::Day => now.start_of_day(),
             Self::Month => now.first_of_month().and_then(|first| first.start_of_day()),
         };
@@ -273,7 +279,7 @@ impl Declared {
     pub fn in_launch_of(self, slug: &Slug) -> Self {
         match self.limit.window {
             Window::Run => Self { scope: Scope::Run(slug.clone()), ..self },
-            Window::Day | Window::Month | Window::Total => self,
+            Window::Minute | Window::Day | Window::Month | Window::Total => self,
         }
     }
 }
@@ -285,18 +291,22 @@ impl fmt::Display for Declared {
     }
 }
 
-/// Returns the limits that govern a provider: those of the nearest scope that limits it, and the ceiling. `declared`
-/// begins with the nearest scope.
+/// Returns the limits that govern a provider: those of the nearest scope that limits it, and the ceiling. A limit for
+/// each minute does not replace other limits of a farther scope, and they do not replace it. `declared` begins with the
+/// nearest scope.
 #[must_use]
 pub fn governing<'d>(declared: &'d [Declared], key: &str) -> Vec<&'d Declared> {
     let applies = |one: &&Declared| one.limit.key == key || one.limit.key == ALL;
-    let nearest = declared.iter().filter(applies).find(|one| one.scope != Scope::Ceiling);
-    let scope = nearest.map(|nearest| &nearest.scope);
-    declared
-        .iter()
-        .filter(applies)
-        .filter(|one| one.scope == Scope::Ceiling || Some(&one.scope) == scope)
-        .collect()
+    let is_rate = |one: &Declared| one.limit.window == Window::Minute;
+    let nearest_scope = |rate: bool| {
+        let nearest = |one: &&Declared| one.scope != Scope::Ceiling && is_rate(one) == rate;
+        declared.iter().filter(applies).find(nearest).map(|nearest| &nearest.scope)
+    };
+    let (of_rate, of_others) = (nearest_scope(true), nearest_scope(false));
+    let governs = |one: &&Declared| {
+        one.scope == Scope::Ceiling || Some(&one.scope) == if is_rate(one) { of_rate } else { of_others }
+    };
+    declared.iter().filter(applies).filter(governs).collect()
 }
 
 /// A value below `budget`: a number, or a map. Positions are those of the file.
@@ -380,7 +390,7 @@ pub(crate) fn of_manifest(written: Spanned<Written>) -> Result<Limits, BadBudget
 
 /// The limits of `budget` in `settings.yml`. Those of the ceiling are the second list.
 pub(crate) fn of_settings(written: Spanned<Written>) -> Result<(Limits, Limits), BadBudget> {
-    let windows = [Window::Day, Window::Month, Window::Total];
+    let windows = [Window::Minute, Window::Day, Window::Month, Window::Total];
     let (mut limits, mut ceiling) = (Vec::new(), Vec::new());
     for (key, value) in entries("budget", written)? {
         if key.value != CEILING {
@@ -467,13 +477,14 @@ mod tests {
     fn parses_every_form() {
         assert_eq!(
             manifest(
-                "claude: 5\ncodex: {day: 2, month: 20, run: 1}\nLLM.Example.com: {total: 9007199254740992}\n"
+                "claude: 5\ncodex: {day: 2, month: 20, run: 1, minute: 4}\nLLM.Example.com: {total: 9007199254740992}\n"
             ),
             Ok([
                 "claude total 5",
                 "codex day 2",
                 "codex month 20",
                 "codex run 1",
+                "codex minute 4",
                 "llm.example.com total 9007199254740992"
             ]
             .map(str::to_owned)
@@ -571,6 +582,14 @@ mod tests {
         let run: Vec<Declared> = [declared("run:one", ALL, Window::Run)].into_iter().chain(all).collect();
         assert_eq!(names(&run, "claude"), ["run:one run", "ceiling total"]);
         assert_eq!(names(&run, "llm.example"), ["run:one run"]);
+        let rates = [
+            declared("bottle:near", "claude", Window::Minute),
+            declared("bottle:far", "claude", Window::Day),
+            declared("host", "claude", Window::Minute),
+            declared("host", "claude", Window::Total),
+            declared("ceiling", "claude", Window::Minute),
+        ];
+        assert_eq!(names(&rates, "claude"), ["bottle:near minute", "bottle:far day", "ceiling minute"]);
     }
 
     #[test]

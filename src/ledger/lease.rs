@@ -13,7 +13,7 @@ use jiff::{Timestamp, Zoned};
 use super::error::LedgerError;
 use super::repository::{Ledger, Reader, StoredLease};
 use super::standing::Standing;
-use crate::host::budget::Declared;
+use crate::host::budget::{Declared, Window};
 use crate::instance::usage::Labels;
 
 /// The part of the remaining tokens that a bottle gets in addition to what it needs, so that it asks less often. Other
@@ -50,7 +50,7 @@ pub struct Shortage {
     /// The tokens that the request needs, with those of the bottle's lease that no request uses.
     pub needed: u64,
     /// Whether the tokens suffice if the requests in progress use few of their reservations, and other bottles give
-    /// their leases back.
+    /// their leases back; for a limit for each minute, whether they suffice after a while.
     pub may_pass: bool,
 }
 
@@ -170,7 +170,11 @@ fn most(
             let unused = lease.reserved.saturating_sub(request.in_progress);
             let needed = unused.saturating_add(missing);
             let waits_for_others = standing.reserved > unused;
-            let may_pass = waits_for_others && standing.spent.saturating_add(needed) <= standing.limit;
+            let may_pass = match declared.limit.window {
+                // The tokens of the last minute are soon those of an earlier one.
+                Window::Minute => needed <= standing.limit,
+                _ => waits_for_others && standing.spent.saturating_add(needed) <= standing.limit,
+            };
             let declared = (*declared).clone().in_launch_of(slug);
             return Ok(Err(Shortage { declared, standing, needed, may_pass }));
         };

@@ -120,6 +120,25 @@ fn a_spent_limit_of_one_launch_has_the_name_with_which_it_can_be_raised() {
 }
 
 #[test]
+fn a_limit_for_each_minute_is_free_again_after_a_minute() {
+    let home = home();
+    let mut ledger = Ledger::open(home.path()).expect("ledger");
+    let (one, now) = (Bottle::new("one"), Zoned::now());
+    let mut limit = total("host", 100);
+    limit.limit.window = Window::Minute;
+    let first = granted(ledger.lease(one.lessee(), &[&limit], &asks(0, 80), &now).expect("lease"));
+    one.respond(home.path(), 1, 80);
+    ledger.ingest(home.path()).expect("ingest");
+    let wait = short(ledger.lease(one.lessee(), &[&limit], &asks(first, 30), &now).expect("lease"));
+    assert!(wait.may_pass, "{wait:?}");
+    let never = short(ledger.lease(one.lessee(), &[&limit], &asks(first, 101), &now).expect("lease"));
+    assert!(!never.may_pass, "{never:?}");
+    let later = now.checked_add(jiff::SignedDuration::from_secs(61)).expect("a time");
+    let lease = ledger.lease(one.lessee(), &[&limit], &asks(first, 30), &later).expect("lease");
+    assert!(granted(lease) > first);
+}
+
+#[test]
 fn a_lost_or_repeated_message_changes_nothing() {
     let home = home();
     let mut ledger = Ledger::open(home.path()).expect("ledger");

@@ -323,6 +323,21 @@ impl Reader<'_> {
         self.sum(&query, measured, since, key)
     }
 
+    /// As [`Self::spent`], since any recent time. Reads each response since then.
+    pub(super) fn recently_spent(
+        &self,
+        measured: &Measured,
+        key: Option<&str>,
+        since: Timestamp,
+    ) -> Result<u64, LedgerError> {
+        let query = format!(
+            "SELECT coalesce(sum(input + output + cache_read + cache_write), 0) FROM usage
+             WHERE time >= ?2 AND launch IN ({})",
+            measured.launches()
+        );
+        self.sum(&query, measured, since, key)
+    }
+
     /// The tokens of all leases, of one key or of all.
     pub(super) fn reserved(&self, measured: &Measured, key: Option<&str>) -> Result<u64, LedgerError> {
         let query = format!(

@@ -79,8 +79,12 @@ impl Reader<'_> {
         };
         let key = (limit.key != ALL).then_some(limit.key.as_str());
         let since = limit.window.start(now);
+        let spent = match limit.window {
+            Window::Minute => self.recently_spent(&measured, key, since)?,
+            Window::Run | Window::Day | Window::Month | Window::Total => self.spent(&measured, key, since)?,
+        };
         Ok(Standing {
-            spent: self.spent(&measured, key, since)?,
+            spent,
             reserved: self.reserved(&measured, key)?,
             limit: limit.tokens.saturating_add(self.topped_up(&account(declared, run), since)?),
         })

@@ -60,7 +60,7 @@ impl PendingRequest {
         }
         if shortage.may_pass {
             self.state = State::WaitsForOthers;
-            let late = now.duration_since(self.since) >= rules.pause.max(super::LEDGER_TIMEOUT);
+            let late = now.duration_since(self.since) >= rules.pause.max(super::SHORTAGE_TIMEOUT);
             return if late { Step::Deny } else { Step::Wait };
         }
         match (rules.policy, rules.pause()) {
@@ -189,7 +189,7 @@ mod tests {
         let reserved = shortage(Scope::Host, true);
         assert_eq!(pending.step(&reserved, &rules, false, now), Step::Wait);
         assert!(!pending.waits_for_user(), "the bottle is not paused");
-        assert_eq!(pending.step(&reserved, &rules, false, now + Duration::from_secs(60)), Step::Deny);
+        assert_eq!(pending.step(&reserved, &rules, false, now + Duration::from_secs(90)), Step::Deny);
         assert_eq!(pending.step(&reserved, &rules, true, now), Step::Deny, "refused before");
     }
 
