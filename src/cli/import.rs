@@ -219,6 +219,7 @@ impl Import {
             resumed: true,
             log_keep: settings.log_keep,
             limits: settings.limits,
+            gate: settings.gate,
             waits: settings.waits,
             image,
             ..Flags::default()

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use bottle_contract::session::bundle::Limits;
+use bottle_contract::session::bundle::{GateRules, Limits};
 use bottle_contract::terminal::Pass;
 use bottle_contract::yaml::{self, Position, Spanned, YamlError};
 use serde::de::value::SeqAccessDeserializer;
@@ -41,6 +41,8 @@ pub struct Settings {
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
+    /// `gate`: what applies to requests to models.
+    pub gate: GateRules,
     /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`.
     pub waits: Waits,
     /// `supervise.notify`: a program and its arguments, which `bottle` runs for each new proposal and when a bottle
@@ -108,6 +110,7 @@ impl Default for Settings {
             home_allow: Vec::new(),
             log_keep: LOG_KEEP,
             limits: Limits::default(),
+            gate: GateRules::default(),
             waits: Waits::default(),
             notify: None,
             keep_days: KEEP_DAYS,
@@ -119,6 +122,9 @@ impl Default for Settings {
         }
     }
 }
+
+/// The largest `gate.default_output`, in tokens: more than any model's longest response.
+const DEFAULT_OUTPUT_MAX: u64 = 10_000_000;
 
 /// The default of `pause_timeout`, in seconds. Claude Code and pi wait ten minutes for a response.
 const PAUSE_SECONDS: u64 = 10 * 60;
@@ -242,6 +248,7 @@ struct Written {
     docker: docker_settings::Written,
     supervise: Supervise,
     egress: Egress,
+    gate: Gate,
     keep_days: Option<Spanned<u32>>,
     home_allow: Vec<Spanned<PathBuf>>,
     import: Import,
@@ -316,6 +323,36 @@ struct Logs {
 struct Egress {
     body_limit: Option<Spanned<String>>,
     spool_quota: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Gate {
+    default_output: Option<Spanned<u64>>,
+    repeats: Option<Spanned<u32>>,
+    exact: bool,
+}
+
+impl Gate {
+    fn rules(self) -> Result<GateRules, Problem> {
+        let output = self.default_output.map(|tokens| match tokens.value {
+            1..=DEFAULT_OUTPUT_MAX => Ok(tokens.value),
+            _ => {
+                let why = format!("`gate.default_output` must be from 1 to {DEFAULT_OUTPUT_MAX} tokens");
+                Err((at(&tokens, &why), None))
+            }
+        });
+        let repeats = self.repeats.map(|times| match times.value {
+            0 => Err((at(&times, "`gate.repeats` must be at least 1"), None)),
+            value => Ok(value),
+        });
+        let default = GateRules::default();
+        Ok(GateRules {
+            default_output: output.transpose()?.unwrap_or(default.default_output),
+            repeats: repeats.transpose()?,
+            exact: self.exact,
+        })
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -423,6 +460,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         body: bytes(written.egress.body_limit, "egress.body_limit", LIMIT_MIN, default.body)?,
         spool: bytes(written.egress.spool_quota, "egress.spool_quota", LIMIT_MIN, default.spool)?,
     };
+    let gate = written.gate.rules()?;
     let wait = |text: Option<Spanned<String>>, key, most, default| {
         text.map_or(Ok(default), |text| seconds(&text, key, most))
     };
@@ -459,6 +497,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         home_allow,
         log_keep,
         limits,
+        gate,
         waits,
         notify,
         keep_days,
@@ -560,7 +599,7 @@ mod tests {
     fn parses_every_key() {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n  tint: true\n\
-             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nkeep_days: 7\nhome_allow: [~/x]\n\
+             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\ngate: {repeats: 9, exact: true}\nkeep_days: 7\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
              budget: {claude: 5, ceiling: {codex: {day: 7}}}\ncutoff: freeze\npause_timeout: 90s\n\
@@ -576,6 +615,7 @@ mod tests {
                 home_allow: vec!["~/x".into()],
                 log_keep: 8 << 20,
                 limits: Limits { body: 32 << 20, ..Limits::default() },
+                gate: GateRules { default_output: 16_000, repeats: Some(9), exact: true },
                 waits: Waits { token_seconds: 90, git_seconds: 3600, call_seconds: 20 },
                 notify: Some(["curl", "-d", "@-", "a b"].map(str::to_owned).to_vec()),
                 keep_days: 7,
@@ -589,7 +629,7 @@ mod tests {
                     .map(|(scope, key, window, tokens)| Declared {
                         scope: Scope::parse(scope).expect("scope"),
                         limit: Limit { key: key.to_owned(), window, tokens },
-                        origin: "settings.yml:12".to_owned(),
+                        origin: "settings.yml:13".to_owned(),
                     })
                     .to_vec(),
                 cutoff: Policy::Freeze,
@@ -630,6 +670,12 @@ mod tests {
             "import: {known_keys: {alice: ed25519:0a}}\n",
             "keep_days: -1\n",
             "cutoff: stop\n",
+            "gate: {default_output: 0}\n",
+            "gate: {default_output: 10000001}\n",
+            "gate: {repeats: 0}\n",
+            "gate: {repeats: -1}\n",
+            "gate: {exact: sometimes}\n",
+            "gate: {exactly: true}\n",
             "pause_timeout: 25h\n",
             "pause_timeout: 0s\n",
             "pause_timeout: 5\n",

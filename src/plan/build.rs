@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use bottle_contract::names::{AGENT_USER, BadName, Name, Slug};
 use bottle_contract::route::{AuthSource, Route, RouteError, RouteTable};
-use bottle_contract::session::bundle::Limits;
 use bottle_contract::session::bundle::LogLevel;
+use bottle_contract::session::bundle::{GateRules, Limits};
 use bottle_contract::session::guest::Size;
 use sha2::{Digest, Sha256};
 
@@ -59,6 +59,8 @@ pub struct Flags {
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
+    /// The settings `gate`.
+    pub gate: GateRules,
     /// `supervise.token_timeout` and `supervise.git_timeout`.
     pub waits: Waits,
     /// Whether `--no-supervise` was given, which overrides the bottle's `supervise`.
@@ -277,6 +279,7 @@ fn egress(
         },
         log_keep: flags.log_keep,
         limits: flags.limits,
+        gate: flags.gate,
         ca_bundle: ca_bundle.map(|path| host_path::absolute(&path.value, &host.home, &host.user_home)),
         upstream_proxy,
     };
@@ -477,6 +480,7 @@ pub(super) mod tests {
             resumed: false,
             log_keep: 1 << 20,
             limits: Limits::default(),
+            gate: GateRules::default(),
             waits: Waits::default(),
             unsupervised: false,
             learn: false,

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::RouteTable;
-use bottle_contract::session::bundle::{Limits, LogLevel};
+use bottle_contract::session::bundle::{GateRules, Limits, LogLevel};
 use bottle_contract::session::guest::Size;
 use serde::{Deserialize, Serialize};
 
@@ -236,6 +236,9 @@ pub struct Egress {
     /// `egress.body_limit` and `egress.spool_quota`.
     #[serde(default)]
     pub limits: Limits,
+    /// The settings `gate`.
+    #[serde(default)]
+    pub gate: GateRules,
     /// `egress.ca_bundle`: a path on the host, which is read at launch.
     pub ca_bundle: Option<PathBuf>,
     /// `egress.upstream_proxy`. The value is a secret if the URL may contain a password.

@@ -78,6 +78,15 @@ pub(crate) const PING_WITHIN: Duration = Duration::from_secs(20);
 /// pings every 20 to 60 s; a client with certificate pinning may be silent for longer.
 pub(crate) const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
 
+/// How long the proxy waits for the provider to count the tokens of a prompt.
+pub(crate) const COUNT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Maximum size of the provider's answer with the number of tokens, in bytes.
+pub(crate) const COUNT_BYTES: usize = 16 << 10;
+
+/// Maximum size of a request whose tokens the provider is asked to count, in bytes. Longer requests are estimated.
+pub(crate) const COUNTED_PROMPT: usize = 32 << 20;
+
 /// Maximum size of one WebSocket message, in bytes. A longer message closes the WebSocket. The proxy scans the complete
 /// message before it forwards any of it. Realtime audio comes in chunks of about 100 KB.
 pub(crate) const MESSAGE_BYTES: usize = 16 << 20;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bottle_contract::credential::BadCredential;
 use bottle_contract::secret::Secret;
-use bottle_contract::session::bundle::Provision;
+use bottle_contract::session::bundle::{GateRules, Provision};
 use bottle_daemon::Lockout;
 use bottle_queue::Questions;
 use bottle_scan::{BadRuleFile, KnownSecret, RuleFiles, TooLarge};
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use crate::bounds;
 use crate::credential_store::CredentialStore;
 use crate::daemon::{EgressConfig, NAME};
-use crate::gate::Gate;
+use crate::gate::{Gate, Repeats};
 use crate::inspect::Inspector;
 use crate::inspect::spool::Spools;
 use crate::live::{Live, RoutesRejected};
@@ -44,6 +44,8 @@ pub(crate) struct Egress {
     pub(crate) issued_links: IssuedLinks,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) gate_rules: GateRules,
+    pub(crate) repeats: Repeats,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
     /// For each known secret, indexed by its number: whether it is a credential that the agent does not hold.
@@ -158,6 +160,8 @@ impl Egress {
             issued_links: IssuedLinks::default(),
             outbox,
             gate,
+            gate_rules: provision.gate,
+            repeats: Repeats::new(provision.gate.repeats),
             reporter,
             lockout,
             lockout_secrets,

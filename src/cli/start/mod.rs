@@ -122,6 +122,7 @@ impl LaunchOptions {
             arguments: self.args.clone(),
             log_keep: settings.log_keep,
             limits: settings.limits,
+            gate: settings.gate,
             waits: settings.waits,
             unsupervised: self.no_supervise,
             learn: self.learn,

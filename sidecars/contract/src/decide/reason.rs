@@ -42,6 +42,8 @@ pub enum Reason {
     BudgetSpent,
     /// The state of a budget is unknown, because the keeper process or the ledger does not answer (status 400).
     BudgetUnknown,
+    /// The same request to a model was sent too often in a row (status 400).
+    RequestRepeated,
     /// A budget limits the host, and the proxy cannot count the tokens of this request.
     NotMetered,
     /// The bottle is locked ([`crate::lock_out`]), and the proxy denies all requests.
@@ -75,6 +77,7 @@ impl Reason {
             Self::InjectionFound => "injection-found",
             Self::BudgetSpent => "budget-spent",
             Self::BudgetUnknown => "budget-unknown",
+            Self::RequestRepeated => "request-repeated",
             Self::NotMetered => "not-metered",
             Self::LockedOut => "locked-out",
             Self::UpstreamUnreachable => "upstream-unreachable",
@@ -105,6 +108,7 @@ impl Reason {
             Self::InjectionFound => "the response looks like a prompt injection",
             Self::BudgetSpent => "the budget is spent",
             Self::BudgetUnknown => "the state of the budget is unknown",
+            Self::RequestRepeated => "it was sent too often in a row",
             Self::NotMetered => "its tokens cannot be counted",
             Self::LockedOut => "the bottle is locked",
             Self::UpstreamUnreachable => "the host could not be reached",
@@ -127,12 +131,12 @@ impl Reason {
     }
 
     /// Returns the HTTP status of the response. The status is never 421, 429 or 503, because clients retry
-    /// these. For a budget it is 400, which agents do not retry.
+    /// these. For a budget or a repeated request it is 400, which agents do not retry.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {
             Self::UpstreamUnreachable | Self::UpstreamUntrusted => 502,
-            Self::BudgetSpent | Self::BudgetUnknown => 400,
+            Self::BudgetSpent | Self::BudgetUnknown | Self::RequestRepeated => 400,
             _ => 403,
         }
     }

@@ -110,6 +110,9 @@ impl Refusal {
             Reason::BudgetUnknown => format!(
                 "How much of the budget for `{host}` is spent is unknown, so requests to its models are denied{colon}."
             ),
+            Reason::RequestRepeated => {
+                format!("The same request to the model at `{host}` was sent too often in a row{colon}.")
+            }
             Reason::UpstreamUnreachable => format!("`{host}` is allowed, but could not be reached{colon}."),
             Reason::UpstreamUntrusted => {
                 format!("`{host}` is allowed, but its certificate could not be verified{colon}.")

@@ -545,7 +545,7 @@ fn denials_name_the_next_step() {
 
 #[test]
 fn a_denial_because_of_a_budget_says_what_agents_do_not_repeat() {
-    for reason in [Reason::BudgetSpent, Reason::BudgetUnknown] {
+    for reason in [Reason::BudgetSpent, Reason::BudgetUnknown, Reason::RequestRepeated] {
         let refusal = Refusal::later(reason, "llm.example", "5 of 10 tokens are left");
         assert_eq!(refusal.status, 400, "{reason}");
         assert!(

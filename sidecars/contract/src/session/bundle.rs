@@ -102,6 +102,9 @@ pub struct Provision {
     /// Limits on buffered request bodies. A request whose body exceeds a limit is denied.
     #[serde(default)]
     pub limits: Limits,
+    /// What applies to requests to models.
+    #[serde(default)]
+    pub gate: GateRules,
     /// Root certificates for upstream connections, PEM: those of the host and of `egress.ca_bundle`. If
     /// empty, the compiled-in roots are used.
     pub upstream_roots: String,
@@ -134,6 +137,7 @@ impl Provision {
             earlier_canaries: Vec::new(),
             ask_seconds: None,
             limits: Limits::default(),
+            gate: GateRules::default(),
             upstream_roots: String::new(),
             upstream_proxy: None,
             host_addresses: Vec::new(),
@@ -177,6 +181,24 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { body: 256 << 20, spool: 1 << 30 }
+    }
+}
+
+/// The settings `gate`: what applies to requests to models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GateRules {
+    /// `gate.default_output`: the tokens that are reserved for the response to a request without an output limit.
+    pub default_output: u64,
+    /// `gate.repeats`: how often the same request may be sent in a row. `None` if there is no limit.
+    pub repeats: Option<u32>,
+    /// `gate.exact`: whether the proxy asks the provider how many tokens a prompt has, instead of an estimate.
+    pub exact: bool,
+}
+
+impl Default for GateRules {
+    fn default() -> Self {
+        Self { default_output: 16_000, repeats: None, exact: false }
     }
 }
 

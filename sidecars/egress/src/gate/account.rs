@@ -81,6 +81,11 @@ impl Account {
         matches!(self.limit, Limit::Unlimited(_)) && !self.asked && !self.must_return
     }
 
+    /// Whether a budget limits the key.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limit == Limit::Limited
+    }
+
     /// Reserves tokens, or lets the request wait behind the others.
     pub(super) fn reserve(&mut self, tokens: u64, now: Instant) -> Ready {
         self.used_at = now;

@@ -7,9 +7,6 @@
 use bottle_contract::usage::Api;
 use memchr::memmem::find_iter;
 
-/// The output limit of a request that has none, in tokens.
-const DEFAULT_OUTPUT: u64 = 16_000;
-
 /// The largest number of tokens that a request can ask for.
 const MAX_TOKENS: u64 = 1 << 53;
 
@@ -53,15 +50,24 @@ pub(crate) struct Cost {
     pub(crate) model: Option<String>,
     /// The length of the decoded body.
     pub(crate) bytes: u64,
-    /// The estimated prompt and the output limit.
-    pub(crate) tokens: u64,
+    /// The tokens of the prompt: estimated, or as the provider counts them.
+    pub(crate) prompt: u64,
+    /// The output limit.
+    pub(crate) output: u64,
 }
 
 impl Cost {
-    /// Returns `None` if the length of the body is unknown. `estimate` estimates the tokens of a number of bytes.
+    /// The tokens of prompt and response together.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.prompt.saturating_add(self.output).min(MAX_TOKENS)
+    }
+
+    /// Returns `None` if the length of the body is unknown. A request without an output limit has `default_output`.
+    /// `estimate` estimates the tokens of a number of bytes.
     pub(super) fn of(
         api: Api,
         body: &RequestBodyText,
+        default_output: u64,
         estimate: impl FnOnce(Option<&str>, u64) -> u64,
     ) -> Option<Self> {
         let bytes = match body {
@@ -72,19 +78,19 @@ impl Cost {
         };
         let text = body.text();
         let model = model(text);
-        let tokens = estimate(model.as_deref(), bytes).saturating_add(output(api, text)).min(MAX_TOKENS);
-        Some(Self { model, bytes, tokens })
+        let prompt = estimate(model.as_deref(), bytes);
+        Some(Self { model, bytes, prompt, output: output(api, text, default_output) })
     }
 }
 
 /// The most tokens that the response can have.
-fn output(api: Api, text: &[u8]) -> u64 {
+fn output(api: Api, text: &[u8], default: u64) -> u64 {
     let keys: &[&str] = match api {
         Api::Messages => &["\"max_tokens\""],
         Api::ChatCompletions => &["\"max_completion_tokens\"", "\"max_tokens\""],
         Api::Responses => &["\"max_output_tokens\""],
     };
-    let limit = keys.iter().flat_map(|key| numbers(text, key)).max().unwrap_or(DEFAULT_OUTPUT);
+    let limit = keys.iter().flat_map(|key| numbers(text, key)).max().unwrap_or(default);
     let completions = match api {
         Api::ChatCompletions => numbers(text, "\"n\"").max().unwrap_or(1).clamp(1, MAX_COMPLETIONS),
         Api::Messages | Api::Responses => 1,
@@ -122,11 +128,13 @@ fn model(text: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
+    const DEFAULT_OUTPUT: u64 = 16_000;
+
     fn cost(api: Api, text: &str) -> (Option<String>, u64) {
         let body = RequestBodyText::Text(text.as_bytes().to_vec());
-        let cost = Cost::of(api, &body, |_, _| 0).expect("a cost");
+        let cost = Cost::of(api, &body, DEFAULT_OUTPUT, |_, _| 0).expect("a cost");
         assert_eq!(cost.bytes, text.len() as u64);
-        (cost.model, cost.tokens)
+        (cost.model.clone(), cost.tokens())
     }
 
     #[test]
@@ -166,7 +174,8 @@ mod tests {
 
     #[test]
     fn an_unread_body_costs_by_its_length() {
-        let cost = |body| Cost::of(Api::Messages, &body, |_, bytes| bytes).map(|cost| cost.tokens);
+        let cost =
+            |body| Cost::of(Api::Messages, &body, DEFAULT_OUTPUT, |_, bytes| bytes).map(|cost| cost.tokens());
         let length = |encoded| RequestBodyText::Length { bytes: 10, encoded };
         assert_eq!(cost(length(false)), Some(10 + DEFAULT_OUTPUT));
         assert_eq!(cost(length(true)), Some(40 + DEFAULT_OUTPUT));

@@ -13,12 +13,13 @@
 //!
 //! - `account`: the lease of one key, and the requests that wait for it · `connection`: the messages to the keeper
 //! - `cost`: the tokens that a request can use · `calibration`: bytes per token of each model
-//! - `unmetered`: requests whose tokens cannot be counted
+//! - `unmetered`: requests whose tokens cannot be counted · `repeats`: equal requests in a row
 
 mod account;
 mod calibration;
 mod connection;
 mod cost;
+mod repeats;
 mod unmetered;
 
 use std::collections::HashMap;
@@ -35,6 +36,7 @@ use crate::connected_keepers::ConnectedKeepers;
 use account::{Account, Grant, Ready};
 use calibration::Calibration;
 pub(crate) use cost::{Cost, RequestBodyText};
+pub(crate) use repeats::Repeats;
 pub(crate) use unmetered::kind as unmetered_kind;
 
 /// The leases of this bottle.
@@ -139,9 +141,14 @@ impl Gate {
         }
     }
 
-    /// The number of tokens that a request can use.
-    pub(crate) fn cost(&self, api: Api, body: &RequestBodyText) -> Option<Cost> {
-        Cost::of(api, body, |model, bytes| self.calibration.estimate(model, bytes))
+    /// The number of tokens that a request can use. A request without an output limit has `default_output`.
+    pub(crate) fn cost(&self, api: Api, body: &RequestBodyText, default_output: u64) -> Option<Cost> {
+        Cost::of(api, body, default_output, |model, bytes| self.calibration.estimate(model, bytes))
+    }
+
+    /// Whether a budget is known to limit the key.
+    pub(crate) fn limits(&self, key: &BudgetKey) -> bool {
+        self.accounts().get(key).is_some_and(Account::is_limited)
     }
 
     /// Settles a response: returns what it did not use of its reservation.

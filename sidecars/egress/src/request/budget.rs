@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use bottle_contract::decide::Refusal;
+use bottle_contract::decide::{Reason, Refusal};
 use bottle_contract::usage::Api;
 use http::header::CONTENT_ENCODING;
 
+use super::exact;
 use super::head::RequestHead;
 use super::outbound::Cleared;
 use super::permit::Permit;
 use crate::egress::Egress;
-use crate::gate::{self, Charge, RequestBodyText};
+use crate::gate::{self, Charge, Cost, RequestBodyText};
 use crate::report::record::RequestInfo;
 
 /// Reserves the tokens that the request can use, and waits until a lease has them. `api` is that of a request whose
@@ -39,11 +40,22 @@ pub(super) async fn charge(
         };
     };
     let body = cleared.text(head.headers().contains_key(CONTENT_ENCODING)).await;
-    let cost = match uncounted(body.text()) {
+    let default_output = egress.gate_rules.default_output;
+    let mut cost = match uncounted(body.text()) {
         Some(kind) => Err(kind),
-        None => egress.gate.cost(api, &body).ok_or("a request without an announced length"),
+        None => egress.gate.cost(api, &body, default_output).ok_or("a request without an announced length"),
     };
-    let tokens = cost.as_ref().map_or(0, |cost| cost.tokens);
+    if let Some(limit) = egress.repeats.exceeded(&key(), &info.path, body.text()) {
+        return Err(repeated(host, limit));
+    }
+    if let Ok(cost) = &mut cost
+        && egress.gate_rules.exact
+        && egress.gate.limits(&key())
+        && let Some(prompt) = exact::prompt_tokens(egress, permit, head, api, body.text()).await
+    {
+        cost.prompt = prompt;
+    }
+    let tokens = cost.as_ref().map_or(0, Cost::tokens);
     let reservation = egress.gate.reserve(key(), tokens).await.map_err(|denied| denied.refusal(host))?;
     match (cost, reservation) {
         (Ok(cost), reservation) => Ok(Charge { cost: Some(cost), reservation }),
@@ -67,13 +79,22 @@ pub(super) async fn charge_message(
 ) -> Result<Charge, Refusal> {
     let host = info.host.as_str();
     let uncounted = gate::unmetered_kind("POST", host, &info.path, false, provider, text);
-    let cost = egress.gate.cost(api, &RequestBodyText::Text(text.to_vec()));
-    let tokens = cost.map_or(0, |cost| cost.tokens.saturating_add(context));
     let key = gate::key(provider, &egress.reporter.redact(host));
+    if let Some(limit) = egress.repeats.exceeded(&key, &info.path, text) {
+        return Err(repeated(host, limit));
+    }
+    let body = RequestBodyText::Text(text.to_vec());
+    let cost = egress.gate.cost(api, &body, egress.gate_rules.default_output);
+    let tokens = cost.map_or(0, |cost| cost.tokens().saturating_add(context));
     let reservation = egress.gate.reserve(key, tokens).await.map_err(|denied| denied.refusal(host))?;
     match (uncounted, reservation) {
         (Some(kind), Some(_)) => Err(Refusal::not_metered(host, kind, false)),
         // The text is only the new part of the prompt, so it says nothing about the bytes per token of the model.
         (_, reservation) => Ok(Charge { cost: None, reservation }),
     }
+}
+
+fn repeated(host: &str, limit: u32) -> Refusal {
+    let times = if limit == 1 { "once".to_owned() } else { format!("{limit} times") };
+    Refusal::later(Reason::RequestRepeated, host, &format!("`gate.repeats` allows it {times}"))
 }

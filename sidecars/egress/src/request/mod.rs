@@ -16,6 +16,7 @@ pub(crate) mod body;
 mod budget;
 mod buffered_body;
 mod credentials;
+mod exact;
 mod excerpt;
 mod findings;
 mod forward;

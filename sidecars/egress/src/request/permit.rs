@@ -59,9 +59,14 @@ impl<'t> Permit<'t> {
     }
 
     pub(super) fn path_and_query(&self) -> String {
+        self.path_and_query_at(&self.info.path)
+    }
+
+    /// The query behind another path.
+    pub(super) fn path_and_query_at(&self, path: &str) -> String {
         match &self.query {
-            Some(query) => format!("{}?{query}", self.info.path),
-            None => self.info.path.clone(),
+            Some(query) => format!("{path}?{query}"),
+            None => path.to_owned(),
         }
     }
 

@@ -9,7 +9,7 @@ use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 use bottle_contract::queue::Id;
 use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::{
-    BundleEvent, Credential, LogLevel, OneTimeGrant, Provision, Refused, Routes,
+    BundleEvent, Credential, GateRules, LogLevel, OneTimeGrant, Provision, Refused, Routes,
 };
 use bottle_queue::Questions;
 use bottle_test_support::upstream::{Site, Upstream};
@@ -139,6 +139,12 @@ impl ProxyFixture {
     /// Like [`Self::reopened`], with additional keys of the route and with logging.
     pub(super) async fn reopened_with_log(proxy: Self, roots: &str, port: u16, route: &str) -> Self {
         proxy.reprovision(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
+    }
+
+    /// Opens the same proxy with these rules for requests to models.
+    pub(super) async fn reopened_with_gate(proxy: Self, roots: &str, port: u16, gate: GateRules) -> Self {
+        let provision = provision(routes(port, AUTH, ""), roots, LogLevel::Blocks);
+        proxy.reprovision(Provision { gate, ..provision }).await
     }
 
     /// Returns the lines of the log as soon as there are at least `lines`.

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 
 use super::Outbox;
 use crate::egress::Egress;
-use crate::gate::{Charge, Gate};
+use crate::gate::{Charge, Cost, Gate};
 use crate::inspect::{Decoding, codings};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
@@ -213,7 +213,7 @@ impl PendingUsage {
     fn end_unread(&self) {
         let Some(Active { charge, .. }) = self.active().take() else { return };
         let prompt = estimate(self.tracker.request.load(Ordering::Relaxed));
-        let all = charge.cost.as_ref().map_or(prompt, |cost| cost.tokens);
+        let all = charge.cost.as_ref().map_or(prompt, Cost::tokens);
         let tokens =
             Tokens { input: Some(prompt), output: Some(all.saturating_sub(prompt)), ..Tokens::default() };
         self.put(charge, Reading { tokens, estimated: true, ..Reading::default() });

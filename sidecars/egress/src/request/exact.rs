@@ -1,0 +1,110 @@
+//! Asks the provider how many tokens a prompt has, where the settings say `gate.exact` and a budget limits the requests.
+//! The answer is only for the reservation; the response says what was used.
+//!
+//! Anthropic counts a request at `…/messages/count_tokens`, OpenAI at `…/responses/input_tokens`. Both accept the fields
+//! of a request that belong to the prompt, and reject the others. If the provider does not answer in time, or not as
+//! expected, the estimate holds.
+
+use std::sync::Arc;
+
+use bottle_contract::usage::Api;
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING,
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use super::body;
+use super::forward::{self, Outgoing};
+use super::head::RequestHead;
+use super::permit::Permit;
+use crate::bounds;
+use crate::egress::Egress;
+
+/// The fields of a request that Anthropic's counter accepts.
+const MESSAGES: [&str; 7] =
+    ["model", "messages", "system", "tools", "tool_choice", "thinking", "mcp_servers"];
+
+/// The fields of a request that OpenAI's counter accepts.
+const RESPONSES: [&str; 11] = [
+    "model",
+    "input",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "conversation",
+    "reasoning",
+    "text",
+    "truncation",
+];
+
+/// Returns the tokens of the prompt as the provider counts them. `None` if it does not.
+pub(super) async fn prompt_tokens(
+    egress: &Arc<Egress>,
+    permit: &Permit<'_>,
+    head: &RequestHead,
+    api: Api,
+    text: &[u8],
+) -> Option<u64> {
+    let (end, fields): (_, &[&str]) = match api {
+        Api::Messages if permit.info.path.ends_with("/messages") => ("/count_tokens", &MESSAGES),
+        Api::Responses if permit.info.path.ends_with("/responses") => ("/input_tokens", &RESPONSES),
+        Api::Messages | Api::Responses | Api::ChatCompletions => return None,
+    };
+    let outgoing = Outgoing {
+        target: permit.target.clone(),
+        method: Method::POST,
+        path_and_query: permit.path_and_query_at(&format!("{}{end}", permit.info.path)),
+        headers: permit.rewrite.clone().strip(headers(head.headers())).inject(),
+        body: body::full(prompt(text, fields)?),
+        hints: None,
+    };
+    let counted = timeout(bounds::COUNT_WITHIN, count(egress, outgoing)).await.ok().flatten();
+    if counted.is_none() {
+        tracing::debug!(host = permit.host(), "the provider did not count the tokens of a prompt");
+    }
+    counted
+}
+
+async fn count(egress: &Arc<Egress>, outgoing: Outgoing) -> Option<u64> {
+    let response = forward::send(&egress.upstream, outgoing).await.ok()?;
+    if response.status() != StatusCode::OK {
+        return None;
+    }
+    let mut body = response.into_body();
+    let mut answer = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.ok()?;
+        answer.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        if answer.len() > bounds::COUNT_BYTES {
+            return None;
+        }
+    }
+    let answer: Value = serde_json::from_slice(&answer).ok()?;
+    answer["input_tokens"].as_u64()
+}
+
+/// The part of a request that the provider counts. `None` if the request is no JSON object, or too long.
+fn prompt(text: &[u8], fields: &[&str]) -> Option<Vec<u8>> {
+    if text.len() > bounds::COUNTED_PROMPT {
+        return None;
+    }
+    let mut request: Map<String, Value> = serde_json::from_slice(text).ok()?;
+    request.retain(|key, _| fields.contains(&key.as_str()));
+    serde_json::to_vec(&request).ok()
+}
+
+/// The headers of the request, for a body of another length.
+fn headers(of_request: &HeaderMap) -> HeaderMap {
+    let mut headers = of_request.clone();
+    for name in [CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING] {
+        headers.remove(name);
+    }
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers
+}
