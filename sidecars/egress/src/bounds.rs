@@ -209,6 +209,10 @@ pub(crate) const LEASE_REFRESH: Duration = Duration::from_secs(30);
 /// How long a lease stays unused before the proxy gives it back, so that other bottles can use the tokens.
 pub(crate) const LEASE_IDLE: Duration = Duration::from_secs(30);
 
+/// How long a request waits before the tokens that it has already are given back, so that another bottle can use them.
+/// Otherwise two bottles could each wait for what the other one has.
+pub(crate) const LEASE_SHARED_AFTER: Duration = Duration::from_secs(2);
+
 /// Maximum number of requests that wait for the same lease.
 pub(crate) const LEASE_WAITING: usize = 512;
 

@@ -42,8 +42,11 @@ use pending::{PendingRequest, Step};
 /// How often requests that wait are tried again. A top-up by another process takes effect after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a request waits at least for tokens that other requests have reserved, or that were spent in the last minute.
-const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long a request waits at least for tokens that other requests have reserved.
+const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a request waits at least for tokens of a limit for each minute.
+const MINUTE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// How long a request waits for a ledger that cannot be used. After that, it is denied.
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bottle_contract::session::lease::LeaseRequest;
 
 use super::account::Rules;
-use crate::host::budget::{Declared, Policy};
+use crate::host::budget::{Declared, Policy, Window};
 use crate::ledger::Shortage;
 
 /// A request without an answer.
@@ -60,7 +60,11 @@ impl PendingRequest {
         }
         if shortage.may_pass {
             self.state = State::WaitsForOthers;
-            let late = now.duration_since(self.since) >= rules.pause.max(super::SHORTAGE_TIMEOUT);
+            let least = match shortage.declared.limit.window {
+                Window::Minute => super::MINUTE_TIMEOUT,
+                Window::Run | Window::Day | Window::Month | Window::Total => super::SHORTAGE_TIMEOUT,
+            };
+            let late = now.duration_since(self.since) >= rules.pause.max(least);
             return if late { Step::Deny } else { Step::Wait };
         }
         match (rules.policy, rules.pause()) {
@@ -110,7 +114,7 @@ mod tests {
     use bottle_contract::session::lease::BudgetKey;
 
     use super::*;
-    use crate::host::budget::{Limit, Scope, Window};
+    use crate::host::budget::{Limit, Scope};
     use crate::ledger::Standing;
 
     fn shortage(scope: Scope, may_pass: bool) -> Shortage {
@@ -189,7 +193,7 @@ mod tests {
         let reserved = shortage(Scope::Host, true);
         assert_eq!(pending.step(&reserved, &rules, false, now), Step::Wait);
         assert!(!pending.waits_for_user(), "the bottle is not paused");
-        assert_eq!(pending.step(&reserved, &rules, false, now + Duration::from_secs(90)), Step::Deny);
+        assert_eq!(pending.step(&reserved, &rules, false, now + Duration::from_secs(60)), Step::Deny);
         assert_eq!(pending.step(&reserved, &rules, true, now), Step::Deny, "refused before");
     }
 

@@ -40,6 +40,7 @@ enum Limit {
 
 struct Waiting {
     tokens: u64,
+    since: Instant,
     answer: AnswerSender,
 }
 
@@ -101,7 +102,7 @@ impl Account {
             return Ready::Full;
         }
         let (answer, receiver) = oneshot::channel();
-        self.waiting.push_back(Waiting { tokens, answer });
+        self.waiting.push_back(Waiting { tokens, since: now, answer });
         Ready::Waits(receiver)
     }
 
@@ -165,12 +166,21 @@ impl Account {
         self.limit = Limit::Unknown;
     }
 
-    /// Gives back the tokens of a lease that no request has used for a while.
+    /// Gives back the tokens of a lease that no request has used for a while, and those that do not suffice for a request
+    /// that has waited for a while.
     pub(super) fn give_back_unused(&mut self, now: Instant) {
-        let idle = self.reserved == 0 && self.waiting.is_empty();
-        if idle && now.duration_since(self.used_at) >= bounds::LEASE_IDLE {
+        let unused = match self.waiting.front() {
+            Some(first) => self.asked && now.duration_since(first.since) >= bounds::LEASE_SHARED_AFTER,
+            None => self.reserved == 0 && now.duration_since(self.used_at) >= bounds::LEASE_IDLE,
+        };
+        if unused {
             self.give_back();
         }
+    }
+
+    /// Whether a request waits for more tokens than the lease has, and the lease has some.
+    pub(super) fn has_too_little(&self) -> bool {
+        !self.waiting.is_empty() && self.available > 0
     }
 
     fn give_back(&mut self) {
@@ -316,6 +326,25 @@ mod tests {
         assert_eq!(needed(&mut account, later), Some(Some(0)));
         account.granted(0);
         assert_eq!(account.available, 0, "responses without a limit take nothing");
+    }
+
+    #[test]
+    fn a_request_that_waits_long_shares_what_it_has() {
+        let (mut account, now) = limited(60);
+        let _answer = waits(account.reserve(100, now));
+        assert_eq!(needed(&mut account, now), Some(Some(40)));
+        assert!(account.has_too_little());
+        account.give_back_unused(now);
+        assert_eq!(needed(&mut account, now), None, "too early");
+        let later = now + bounds::LEASE_SHARED_AFTER;
+        account.give_back_unused(later);
+        let message = account.request(&BudgetKey::Provider, later).expect("a message");
+        assert_eq!((message.returned, message.needed), (60, None));
+        assert!(!account.has_too_little());
+        // The answer to the first message comes, and the rest is still missing.
+        account.granted(100);
+        assert!(account.serve().is_empty());
+        assert_eq!(needed(&mut account, later), Some(Some(60)));
     }
 
     #[test]

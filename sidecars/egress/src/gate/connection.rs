@@ -6,6 +6,7 @@ use std::time::Instant;
 use bottle_channel::Stream;
 use bottle_contract::decide::Reason;
 use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
+use tokio::time::sleep;
 
 use super::{Gate, LeaseDenied};
 use crate::bounds;
@@ -29,6 +30,7 @@ impl Gate {
             tokio::select! {
                 _ = changed.changed() => {}
                 _ = tick.tick() => self.give_back_unused(),
+                () = sleep(bounds::LEASE_SHARED_AFTER), if self.has_too_little() => self.give_back_unused(),
                 answer = receiver.message::<LeaseAnswer>() => match answer {
                     Ok(answer) => self.apply(answer),
                     Err(_) => return,
@@ -40,6 +42,10 @@ impl Gate {
     fn requests(&self) -> Vec<LeaseRequest> {
         let now = Instant::now();
         self.accounts().iter_mut().filter_map(|(key, account)| account.request(key, now)).collect()
+    }
+
+    fn has_too_little(&self) -> bool {
+        self.accounts().values().any(super::Account::has_too_little)
     }
 
     fn give_back_unused(&self) {
