@@ -5,6 +5,7 @@
 //! is usable, and at every call to a container engine.
 //!
 //! - `usage`: the usage of each model response is counted exactly once
+//! - `budgets`: a budget of several bottles holds, and each response is counted once, while their processes are killed
 //! - `approving`: an approved route is active and has its entry in the audit log, or its question is still pending
 //! - `freezing`: after a killed commit or resume, the earlier snapshot or files are still usable
 //! - `docker`, `relay`: kills at every call to a container engine, selected by a relay before the engine's socket
@@ -12,6 +13,7 @@
 //! - `left`: finds the processes and files that a home's bottles left behind
 
 mod approving;
+mod budgets;
 mod docker;
 mod faults;
 mod freezing;

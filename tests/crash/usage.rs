@@ -19,13 +19,13 @@ use super::left::process_with;
 use super::{cleanup_leaves_nothing, start, status, wait_until};
 
 /// A model whose responses contain increasing numbers.
-struct Model {
-    address: SocketAddr,
+pub(crate) struct Model {
+    pub(crate) address: SocketAddr,
     answered: Arc<AtomicU64>,
 }
 
 impl Model {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");
         let answered = Arc::new(AtomicU64::new(0));
@@ -39,12 +39,16 @@ impl Model {
         Self { address, answered }
     }
 
-    fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::SeqCst)
     }
 }
 
-/// Answers one request with a stream of events. For the path `/stuck`, the stream begins and never ends.
+/// The tokens of a response at the path `/equal`: prompt and output.
+pub(crate) const EQUAL: [u64; 2] = [20, 7];
+
+/// Answers one request, whose body ends with `{}`, with a stream of events. For the path `/stuck`, the stream begins and
+/// never ends. For the path `/equal`, all responses have the same number of tokens.
 fn answer(mut client: TcpStream, counter: &AtomicU64) {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
@@ -56,6 +60,7 @@ fn answer(mut client: TcpStream, counter: &AtomicU64) {
     }
     let number = counter.fetch_add(1, Ordering::SeqCst) + 1;
     let stuck = request.starts_with(b"POST /stuck");
+    let number = if request.starts_with(b"POST /equal") { EQUAL[0] } else { number };
     let start = format!(
         "data: {{\"type\":\"message_start\",\"message\":{{\"model\":\"m\",\"usage\":{{\"input_tokens\":{number},\"output_tokens\":1}}}}}}\n\n"
     );
@@ -146,6 +151,8 @@ impl Scene {
 fn a_keeper_killed_at_random_moments_neither_loses_nor_doubles_usage() {
     let scene = Scene::new();
     scene.start_detached();
+    // From now on, the proxy knows that no budget limits the requests. Before, they wait for a keeper.
+    scene.ask();
     for round in 0..12_u64 {
         // Requests are sent while the keeper is killed and while the bottle has no keeper.
         std::thread::scope(|threads| {
