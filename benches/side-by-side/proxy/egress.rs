@@ -5,9 +5,10 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use bottle_channel::{Channel, Side};
+use bottle_channel::{Channel, Side, Stream};
 use bottle_contract::credential::{Binding, Scheme};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Written};
+use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::ListenerConfig;
 use bottle_egress::daemon::EgressConfig;
@@ -68,8 +69,17 @@ pub(crate) enum Detectors {
     Off,
 }
 
+/// What the keeper answers when the proxy asks for tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Budget {
+    /// No budget limits the requests.
+    None,
+    /// All requests of the benchmark fit into one lease.
+    Large,
+}
+
 /// Starts and provisions the daemon.
-pub(crate) async fn start(site: &Site, detectors: Detectors) -> Result<Running> {
+pub(crate) async fn start(site: &Site, detectors: Detectors, budget: Budget) -> Result<Running> {
     let folder = tempfile::tempdir()?;
     let config = EgressConfig {
         proxy: ListenerConfig::Socket { folder: folder.path().to_owned() },
@@ -90,8 +100,32 @@ pub(crate) async fn start(site: &Site, detectors: Detectors) -> Result<Running> 
     let request = BundleRequest::Provision(Box::new(provision(site, detectors)));
     let answer = channel.open(&request).await?.receive::<BundleEvent>().await?;
     let BundleEvent::Ready { ca_certificate } = answer else { bail!("not ready: {answer:?}") };
+    tokio::spawn(lease(channel.open(&BundleRequest::Leases).await?, budget));
+    tokio::spawn(collect(channel.open(&BundleRequest::Usage).await?));
     let peer = Peer::proxy(Address::Unix(folder.path().join("9099")), &ca_certificate)?;
     Ok(Running { peer, process, _channel: channel, _folder: folder })
+}
+
+/// Answers the proxy's requests for tokens, as the keeper does.
+async fn lease(mut stream: Stream, budget: Budget) {
+    while let Ok(LeaseRequest { key, needed, .. }) = stream.receive().await {
+        let answer = match budget {
+            Budget::None => LeaseAnswer::Unlimited { key },
+            Budget::Large => LeaseAnswer::Granted { key, granted: 1 << 50 },
+        };
+        if needed.is_some() && stream.message(&answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Acknowledges usage records, as the keeper does.
+async fn collect(mut stream: Stream) {
+    while stream.receive::<BundleEvent>().await.is_ok() {
+        if stream.message(&Written {}).await.is_err() {
+            return;
+        }
+    }
 }
 
 fn provision(site: &Site, detectors: Detectors) -> Provision {

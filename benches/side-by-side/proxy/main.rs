@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use egress::Detectors;
+use egress::{Budget, Detectors};
 use load::Load;
 use peer::Peer;
 use site::Site;
@@ -65,12 +65,14 @@ fn main() -> ExitCode {
 
 async fn compare() -> Result<()> {
     let site = site::start()?;
-    let proxy = egress::start(&site, Detectors::Default).await?;
-    let undetecting = egress::start(&site, Detectors::Off).await?;
+    let proxy = egress::start(&site, Detectors::Default, Budget::None).await?;
+    let undetecting = egress::start(&site, Detectors::Off, Budget::None).await?;
     let other = mitmproxy::start(&site).await?;
     let direct = Peer::direct(&site)?;
     println!("proxy resident idle, 100 routes: {:.1} MiB (goal 20)", proxy.resident_mib()?);
-    println!("median of {ROUNDS} interleaved turns of {TURN:?}, 1 KiB of JSON each way, intercepted TLS\n");
+    println!(
+        "median of {ROUNDS} interleaved turns of {TURN:?}, 1 KiB of JSON each way, a model's response, intercepted TLS\n"
+    );
     for (load, goal) in [(Load::KeptHttp1, "20 x"), (Load::KeptHttp2, "20 x"), (Load::NewConnections, "10 x")]
     {
         let (mut ours, mut unscanned, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
@@ -93,9 +95,26 @@ async fn compare() -> Result<()> {
         "one by one: {through:.0} us through the proxy, {without:.0} us direct: {:.0} us added (goal 150)",
         through - without
     );
+    gate(&site, &proxy.peer).await?;
     minting(&proxy.peer).await?;
     println!("proxy resident after all that: {:.1} MiB", proxy.resident_mib()?);
     memory(&site).await
+}
+
+/// Measures how much time a budget adds to a request to a model for which the proxy has enough tokens.
+async fn gate(site: &Site, unlimited: &Peer) -> Result<()> {
+    let limited = egress::start(site, Detectors::Default, Budget::Large).await?;
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        with.push(load::one_by_one(&limited.peer, TURN / 2).await?);
+        without.push(load::one_by_one(unlimited, TURN / 2).await?);
+    }
+    let (with, without) = (median(&mut with) * 1e6, median(&mut without) * 1e6);
+    println!(
+        "a budget: {with:.0} us, without one {without:.0} us: {:.0} us added (goal 100)",
+        with - without
+    );
+    Ok(())
 }
 
 /// Measures how much time creating a certificate adds to a connection.
@@ -121,7 +140,7 @@ async fn minting(proxy: &Peer) -> Result<()> {
 
 /// Measures the memory that idle connections and a large request body need, in a new proxy process.
 async fn memory(site: &Site) -> Result<()> {
-    let proxy = egress::start(site, Detectors::Default).await?;
+    let proxy = egress::start(site, Detectors::Default, Budget::None).await?;
     // The first request makes allocations that later requests reuse.
     drop(load::idle(&proxy.peer, 1).await?);
     let before = proxy.resident_mib()?;

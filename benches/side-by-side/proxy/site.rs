@@ -19,11 +19,15 @@ pub(crate) struct Site {
     pub(crate) server: Server,
 }
 
-/// Starts a site that answers every request with 1 KiB of JSON.
+/// The beginning of each response, as of a model.
+const BEGINNING: &str =
+    r#"{"type":"message","model":"m-1","usage":{"input_tokens":300,"output_tokens":200},"text":""#;
+
+/// Starts a site that answers every request with 1 KiB of JSON, as a model does.
 pub(crate) fn start() -> Result<Site> {
     let authority = Authority::new("bench site")?;
     let tls = authority.server_config(&[HOST], Leaf::Valid, Alpn::Both)?;
-    let json = Bytes::from(format!("{{\"text\":\"{}\"}}", "x".repeat(1024 - 11)));
+    let json = Bytes::from(format!("{BEGINNING}{}\"}}", "x".repeat(1024 - BEGINNING.len() - 2)));
     let answer = handler(Arc::new(json), |json, request| async move {
         // Reads the complete body, as servers do.
         let mut body = request.into_body();
