@@ -8,7 +8,7 @@
 //! version, or anything of other homes. It also leaves detached bottles whose guest still runs, because the next
 //! command adopts them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use bottle_contract::names::Slug;
@@ -114,6 +114,8 @@ impl Found {
 pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, FileError> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
+    // The resources of a bottle that ends during the search are seen, but its record is not. They are not left behind.
+    let known: HashSet<Slug> = store.list()?.into_iter().map(|listed| listed.slug).collect();
     let mut resources = enumerate(backends, &mut found.errors).await;
     let mut away = AwayBottles::default();
     for listed in store.list()? {
@@ -159,7 +161,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
     away.report(&mut found);
     for (backend, rest) in resources {
         let mut by_slug: BTreeMap<Slug, Vec<Resource>> = BTreeMap::new();
-        for resource in rest {
+        for resource in rest.into_iter().filter(|resource| !known.contains(&resource.slug)) {
             by_slug.entry(resource.slug.clone()).or_default().push(resource);
         }
         found.orphans.extend(by_slug.into_iter().map(|(slug, resources)| Orphan {
@@ -277,6 +279,8 @@ async fn inspect_dead(
         Ok(claim) => claim,
         // Another process adopts the bottle, or another cleanup handles it.
         Err(ClaimError::Taken { .. }) => return,
+        // It ended during the search.
+        Err(_) if store.state(&record.slug).is_none() => return,
         Err(error) => return found.errors.push(causes::one_line(&error)),
     };
     let folder = store.folder(&record.slug);

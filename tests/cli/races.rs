@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::home::{bottle, home, run};
 
@@ -58,4 +58,27 @@ fn of_two_starts_with_the_same_label_one_wins() -> Result<()> {
 #[test]
 fn of_two_isolated_starts_with_the_same_label_one_wins() -> Result<()> {
     one_wins("linux")
+}
+
+/// Bottles end while `cleanup` searches. It must not report what they are about to remove themselves.
+#[test]
+fn a_cleanup_while_bottles_end_finds_nothing() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("one", &bottle("[echo, hi]"))?.agent("one", "---\nbottle: one\n---\n")?;
+    let mut searches = 0;
+    for round in 0..12 {
+        let mut command = home.program(["start", "one", "--yes", "-q"])?.command();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut start = command.spawn()?;
+        // One more search begins after the client has exited, when its keeper may still run.
+        let mut ended = false;
+        while !ended {
+            ended = start.try_wait()?.is_some();
+            let found = run(&home, &["cleanup", "--dry-run", "--json"])?.expect_code(0).json()?;
+            ensure!(found["removed"].as_array().is_some_and(Vec::is_empty), "round {round}: {found:#}");
+            searches += 1;
+        }
+    }
+    ensure!(searches > 12, "{searches} searches");
+    Ok(())
 }
