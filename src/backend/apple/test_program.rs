@@ -1,7 +1,7 @@
 //! Programs for tests of this backend.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use crate::backend::command_line::runner::Program;
 use crate::host::Host;
@@ -12,8 +12,13 @@ pub(super) fn program(name: &'static str, script: &str) -> (tempfile::TempDir, P
     let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
     let path = folder.path().join(name);
     let calls = folder.path().join("calls");
-    fs::write(&path, format!("#!/bin/sh\necho \"$*\" >> {}\n{script}\n", calls.display())).expect("written");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    let text = format!("#!/bin/sh\necho \"$*\" >> {}\n{script}\n", calls.display());
+    fs::write(path.with_extension("text"), text).expect("written");
+    // Another process writes the program. If this one did, a child of another test could inherit the open file, and the
+    // kernel would not run the program as long as that child has not executed its own.
+    let copied =
+        Command::new("install").args(["-m", "755"]).arg(path.with_extension("text")).arg(&path).status();
+    assert!(copied.is_ok_and(|status| status.success()), "the program is executable");
     let search = format!("{}:/usr/bin:/bin", folder.path().display());
     let host = Host {
         env: [("PATH".into(), search.into())].into(),
