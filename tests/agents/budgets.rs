@@ -37,15 +37,7 @@ fn pi_is_frozen_and_goes_on_later() -> Result<()> {
 #[test]
 fn pi_is_killed_and_nothing_is_left() -> Result<()> {
     let Some(pi) = agent("pi is killed", agents::pi())? else { return Ok(()) };
-    let mut scene = scene(&Place::Linux(pi), &pi::TEMPLATE, "cutoff", 5)?;
-    // The manifest takes precedence over the settings.
-    scene.add_to_bottle("pi", "cutoff: kill\n")?;
-    let outcome = scene.try_headless("pi")?;
-    ensure!(outcome.stderr.contains("task ends (kill): the budget of host"), "{}", outcome.transcript());
-    let left = scene.bottle(&["list", "--json"])?.stdout;
-    ensure!(!left.contains("\"task\""), "{left}");
-    ensure!(!scene.home.bottle_home().join("state/task").exists(), "its folder is left");
-    Ok(())
+    is_killed(&Place::Linux(pi), &pi::TEMPLATE)
 }
 
 #[test]
@@ -88,6 +80,34 @@ fn real_codex_stops_when_the_user_refuses() -> Result<()> {
 fn real_claude_on_docker_is_paused_and_goes_on() -> Result<()> {
     let Some(place) = engine("claude has a budget on docker")? else { return Ok(()) };
     goes_on(&place, &claude::API_KEY)
+}
+
+#[test]
+#[ignore = "builds an image of 650 MB once"]
+fn real_codex_on_docker_is_paused_and_goes_on() -> Result<()> {
+    let Some(place) = engine("codex has a budget on docker")? else { return Ok(()) };
+    goes_on(&place, &codex::API_KEY)
+}
+
+#[test]
+#[ignore = "builds an image of 650 MB once"]
+fn real_pi_on_docker_stops_when_the_user_refuses() -> Result<()> {
+    let Some(place) = engine("pi is refused on docker")? else { return Ok(()) };
+    stops(&place, &pi::TEMPLATE)
+}
+
+#[test]
+#[ignore = "builds an image of 650 MB once"]
+fn real_claude_on_docker_is_frozen_and_goes_on_later() -> Result<()> {
+    let Some(place) = engine("claude is frozen on docker")? else { return Ok(()) };
+    freezes(&place, &claude::API_KEY)
+}
+
+#[test]
+#[ignore = "builds an image of 650 MB once"]
+fn real_codex_on_docker_is_killed_and_nothing_is_left() -> Result<()> {
+    let Some(place) = engine("codex is killed on docker")? else { return Ok(()) };
+    is_killed(&place, &codex::API_KEY)
 }
 
 /// A budget that suffices for the first call of the task and not for the second one: what the proxy reserves for the
@@ -166,6 +186,19 @@ fn stops(place: &Place, template: &Template<'_>) -> Result<()> {
     ensure!(said.contains("The budget for"), "{}", outcome.transcript());
     // Agents retry some failures for minutes.
     ensure!(took < Duration::from_secs(60), "the agent ended only after {took:?}");
+    Ok(())
+}
+
+/// The bottle is killed at its first call.
+fn is_killed(place: &Place, template: &Template<'_>) -> Result<()> {
+    let mut scene = scene(place, template, "cutoff", 5)?;
+    // The manifest takes precedence over the settings.
+    scene.add_to_bottle(template.name, "cutoff: kill\n")?;
+    let outcome = scene.try_headless(template.name)?;
+    ensure!(outcome.stderr.contains("task ends (kill): the budget of host"), "{}", outcome.transcript());
+    let left = scene.bottle(&["list", "--json"])?.stdout;
+    ensure!(!left.contains("\"task\""), "{left}");
+    ensure!(!scene.home.bottle_home().join("state/task").exists(), "its folder is left");
     Ok(())
 }
 
