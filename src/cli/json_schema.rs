@@ -42,6 +42,8 @@ pub(crate) struct ActiveBottle {
     pub(crate) locked: Option<LockOut>,
     /// Why the bottle is paused because of a budget. `None` if it is not.
     pub(crate) paused: Option<String>,
+    /// Whether its requests to models are denied because of `bottle budget stop --policy cutoff`.
+    pub(crate) cut_off: bool,
     /// Why the bottle's record cannot be read, if it cannot.
     pub(crate) problem: Option<String>,
     /// The address of the engine that commands use now.

@@ -13,6 +13,7 @@ use super::summary::from_home;
 use super::supervise;
 use crate::backend::registry;
 use crate::host::Host;
+use crate::host::budget::Policy;
 use crate::instance::record::{Mode, Record, Service, Status};
 use crate::instance::{Listed, State, Store};
 use crate::manifest::{Kind, Place};
@@ -117,6 +118,10 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         Some(_) => format!("{status}, {}", styles.yellow("paused: budget")),
         None => status,
     };
+    let status = match bottle.cut_off {
+        true => format!("{status}, {}", styles.yellow("cut off from models")),
+        false => status,
+    };
     let status = match bottle.pending {
         0 => status,
         pending => format!("{status}, {}", styles.yellow(&counted(pending, "proposal"))),
@@ -175,6 +180,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         services: if runs { record.services } else { Vec::new() },
         locked: record.locked.filter(|_| runs),
         paused: record.budget_hold.filter(|_| runs),
+        cut_off: runs && record.budget_order == Some(Policy::Cutoff),
         label: record.label,
         color: record.color,
         agent: Some(record.agent.to_string()),

@@ -157,6 +157,7 @@ fn stops_and_continues_a_bottle_on_command() -> Result<()> {
             &["budget", "continue", "one"],
             &["list"],
             &["budget", "stop", "one", "--policy", "cutoff"],
+            &["list"],
             &["budget", "stop", "one", "--policy", "stop"],
             &["budget", "stop", "one", "--policy", "kill"],
             &["budget", "stop", "two", "--policy", "freeze"],

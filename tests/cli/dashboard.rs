@@ -128,6 +128,34 @@ fn raises_a_budget_and_stops_a_bottle_after_a_question() -> Result<()> {
 }
 
 #[test]
+fn pauses_cuts_off_freezes_and_kills_a_bottle_after_a_question() -> Result<()> {
+    let home = dashboard_home()?;
+    let mut pty = open(&home)?;
+    for (keys, result, word) in [
+        ("zy", "one is paused", "paused"),
+        ("zy", "one goes on, as far as its budgets allow", "running"),
+        ("cy", "one runs on, and its requests to models are denied", "cut off"),
+        ("cy", "one goes on, as far as its budgets allow", "running"),
+        ("fy", "one has ended", "snapshot"),
+    ] {
+        pty.type_keys(keys)?;
+        pty.wait_until(result, |screen| {
+            screen.contains(result) && screen.contains(&format!("one     {word}"))
+        })?;
+    }
+    let more = ["budget", "add", "bottle:dev", "900000", "--provider", "llm.example", "--window", "day"];
+    let _ = run(&home, &more)?.expect_code(0);
+    let _ = run(&home, &["resume", "one", "--yes", "--detach", "-q"])?.expect_code(0);
+    pty.wait_for("one     running")?;
+    pty.type_keys("xn")?;
+    pty.wait_for("nothing was done")?;
+    pty.type_keys("xy")?;
+    pty.wait_for("one has ended")?;
+    pty.type_keys("q")?;
+    is_clean(pty, 0)
+}
+
+#[test]
 fn a_signal_leaves_a_clean_screen() -> Result<()> {
     let home = dashboard_home()?;
     let pty = open(&home)?;

@@ -280,6 +280,7 @@ fn of_listed(listed: &Listed, used: &Used, now: Timestamp) -> Bottle {
         mode: active.mode,
         problem: active.problem.or(locked),
         paused: active.paused,
+        cut_off: active.cut_off,
         started_at: active.started_at,
         proposals: 0,
         meters: Vec::new(),

@@ -53,6 +53,8 @@ pub(super) struct Bottle {
     pub(super) problem: Option<String>,
     /// Why it is paused because of a budget. None if it is not.
     pub(super) paused: Option<String>,
+    /// Whether the user ordered that its requests to models are denied.
+    pub(super) cut_off: bool,
     pub(super) started_at: Option<Timestamp>,
     /// The number of its proposals for whose answer a process waits.
     pub(super) proposals: u32,

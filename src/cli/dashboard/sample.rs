@@ -66,6 +66,7 @@ pub(super) fn bottle(slug: &str, state: BottleState, status: &'static str) -> Bo
         mode: Some("detached"),
         problem: None,
         paused: None,
+        cut_off: false,
         started_at: Some(now() - SignedDuration::from_mins(134)),
         proposals: 0,
         tokens: 0,

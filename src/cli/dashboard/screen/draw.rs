@@ -43,7 +43,7 @@ const HELP: &[(&str, &str)] = &[
     ("b", "raise a budget of the bottle"),
     ("s", "stop the bottle; its unsaved work is kept"),
     ("z", "pause the bottle, or let it go on"),
-    ("c", "deny its requests to models"),
+    ("c", "deny its requests to models, or allow them again"),
     ("f", "freeze it: save a snapshot and stop it"),
     ("x", "kill it, without saving anything"),
     ("d", "discard the kept files of a bottle that has ended"),
@@ -326,7 +326,9 @@ pub(super) fn state_words(bottle: &Bottle) -> (String, Color) {
     let is_locked = bottle.state == BottleState::Running && bottle.problem.is_some();
     let color = match bottle.state {
         _ if is_locked => Color::Red,
-        BottleState::Running if bottle.proposals > 0 || bottle.paused.is_some() => Color::Yellow,
+        BottleState::Running if bottle.proposals > 0 || bottle.paused.is_some() || bottle.cut_off => {
+            Color::Yellow
+        }
         BottleState::Running => Color::Green,
         BottleState::Broken => Color::Red,
         BottleState::Changing | BottleState::Kept | BottleState::Snapshot => Color::Yellow,
@@ -334,6 +336,7 @@ pub(super) fn state_words(bottle: &Bottle) -> (String, Color) {
     let word = match bottle.state {
         _ if is_locked => "locked",
         _ if bottle.paused.is_some() => "paused",
+        _ if bottle.cut_off => "cut off",
         BottleState::Kept => "kept",
         BottleState::Snapshot => "snapshot",
         _ => bottle.status,

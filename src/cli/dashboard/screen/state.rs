@@ -409,6 +409,7 @@ impl State {
                 let order = match letter {
                     'z' if bottle.paused.is_some() => BudgetOrder::Continue,
                     'z' => BudgetOrder::Stop(Policy::Pause),
+                    'c' if bottle.cut_off => BudgetOrder::Continue,
                     'c' => BudgetOrder::Stop(Policy::Cutoff),
                     'f' => BudgetOrder::Stop(Policy::Freeze),
                     _ => BudgetOrder::Stop(Policy::Kill),

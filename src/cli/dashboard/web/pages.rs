@@ -275,6 +275,7 @@ fn state(bottle: &Bottle) -> Markup {
     let (word, tone) = match bottle.state {
         _ if is_locked => ("locked", "bad"),
         _ if bottle.paused.is_some() => ("paused", "warn"),
+        _ if bottle.cut_off => ("cut off", "warn"),
         BottleState::Running => (bottle.status, "good"),
         BottleState::Changing => (bottle.status, "warn"),
         BottleState::Kept => ("kept", "warn"),
@@ -358,14 +359,17 @@ pub(super) fn bottle(bottle: &Bottle, detail: Option<&Detail>, snapshot: &Snapsh
         }
         @if let Some(why) = &bottle.problem { p .message .bad { (visible(why)) } }
         @if let Some(why) = &bottle.paused { p .message { "Paused: " (visible(why)) } }
+        @if bottle.cut_off { p .message { "Cut off: its requests to models are denied." } }
         p.actions {
             @if bottle.proposals > 0 {
                 a.button #a-proposals href={ (folder) "proposals" } { "Answer " (counted(bottle.proposals, "question")) }
             }
             @if bottle.can_stop() {
-                @if bottle.paused.is_some() { a.button #a-continue href={ (base) "/continue" } { "Continue…" } }
-                @else { a.button #a-pause href={ (base) "/pause" } { "Pause…" } }
-                a.button #a-cutoff href={ (base) "/cutoff" } { "Cut off…" }
+                @if bottle.paused.is_some() || bottle.cut_off {
+                    a.button #a-continue href={ (base) "/continue" } { "Continue…" }
+                }
+                @if bottle.paused.is_none() { a.button #a-pause href={ (base) "/pause" } { "Pause…" } }
+                @if !bottle.cut_off { a.button #a-cutoff href={ (base) "/cutoff" } { "Cut off…" } }
                 a.button #a-freeze href={ (base) "/freeze" } { "Freeze…" }
                 a.button #a-kill href={ (base) "/kill" } { "Kill…" }
                 a.button #a-stop href={ (base) "/stop" } { "Stop…" }
