@@ -16,7 +16,7 @@ const OPEN: &str = "open.example.com";
 
 /// Prints its port, and how each call to `/t/wait` ends.
 const SERVER: &str = r#"
-import sys, threading
+import os, sys, threading
 from concurrent import futures
 import grpc
 
@@ -43,9 +43,11 @@ def both(requests, context):
 
 def wait(request, context):
     ended = threading.Event()
-    print('waits', request.decode(), 'with a deadline' if context.time_remaining() < 4 else 'without', flush=True)
+    limit = 'with a deadline' if context.time_remaining() < 4 else 'without'
+    # In one call, because several threads write.
+    os.write(1, f'waits {request.decode()} {limit}\n'.encode())
     context.add_callback(ended.set)
-    print('ended', request.decode(), ended.wait(60), flush=True)
+    os.write(1, f'ended {request.decode()} {ended.wait(60)}\n'.encode())
     return b''
 
 def wait_stream(request, context):
