@@ -315,12 +315,7 @@ impl Reader<'_> {
         key: Option<&str>,
         since: Timestamp,
     ) -> Result<u64, LedgerError> {
-        let query = format!(
-            "SELECT coalesce(sum(input + output + cache_read + cache_write), 0) FROM sums
-             WHERE launch IN ({}) AND period >= ?2",
-            measured.launches()
-        );
-        self.sum(&query, measured, since, key)
+        self.spent_in("sums WHERE period >= ?2", measured, key, since)
     }
 
     /// As [`Self::spent`], since any recent time. Reads each response since then.
@@ -330,9 +325,18 @@ impl Reader<'_> {
         key: Option<&str>,
         since: Timestamp,
     ) -> Result<u64, LedgerError> {
+        self.spent_in("usage WHERE time >= ?2", measured, key, since)
+    }
+
+    fn spent_in(
+        &self,
+        rows: &str,
+        measured: &Measured,
+        key: Option<&str>,
+        since: Timestamp,
+    ) -> Result<u64, LedgerError> {
         let query = format!(
-            "SELECT coalesce(sum(input + output + cache_read + cache_write), 0) FROM usage
-             WHERE time >= ?2 AND launch IN ({})",
+            "SELECT coalesce(sum(input + output + cache_read + cache_write), 0) FROM {rows} AND launch IN ({})",
             measured.launches()
         );
         self.sum(&query, measured, since, key)
