@@ -115,7 +115,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
     // The resources of a bottle that ends during the search are seen, but its record is not. They are not left behind.
-    let known: HashSet<Slug> = store.list()?.into_iter().map(|listed| listed.slug).collect();
+    let known: HashSet<String> = store.names()?.into_iter().collect();
     let mut resources = enumerate(backends, &mut found.errors).await;
     let mut away = AwayBottles::default();
     for listed in store.list()? {
@@ -161,7 +161,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
     away.report(&mut found);
     for (backend, rest) in resources {
         let mut by_slug: BTreeMap<Slug, Vec<Resource>> = BTreeMap::new();
-        for resource in rest.into_iter().filter(|resource| !known.contains(&resource.slug)) {
+        for resource in rest.into_iter().filter(|resource| !known.contains(resource.slug.as_str())) {
             by_slug.entry(resource.slug.clone()).or_default().push(resource);
         }
         found.orphans.extend(by_slug.into_iter().map(|(slug, resources)| Orphan {

@@ -317,7 +317,11 @@ impl Store {
         Ok((folder, lock))
     }
 
-    fn names(&self) -> Result<Vec<String>, FileError> {
+    /// The names of the bottles' folders, and of temporary folders.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    pub(super) fn names(&self) -> Result<Vec<String>, FileError> {
         let failed = |source| FileError::read(&self.root, source);
         let entries = match fs::read_dir(&self.root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
