@@ -7,16 +7,14 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use bottle::host::home_hash;
 use bottle_test_support::home::TestHome;
 use serde_json::Value;
 
 use super::cleanup_leaves_nothing;
 use super::left::all_with;
-use super::usage::{EQUAL, Model};
+use super::usage::{EQUAL, Model, connect};
 
 /// A request reserves eight tokens of prompt and these, which is more than its response has. The model reads a body up to
 /// `{}`.
@@ -51,12 +49,7 @@ impl Scene {
         let model = Model::start();
         let mut home = super::home();
         home.without_cleanup();
-        let bottle = format!(
-            "---\nbackend: fake\nagent_provider: {{template: command, command: [sleep, '600']}}\negress:\n  routes:\n    \
-             - host: llm.example\n      ports: [80]\n      connect_to: \"{}\"\n---\n",
-            model.address
-        );
-        home.bottle("limited", &bottle).expect("bottle");
+        home.bottle("limited", &model.bottle()).expect("bottle");
         let settings = format!("budget: {{llm.example: {budget}}}\ncutoff: cutoff\n");
         home.write("home/.bottle/settings.yml", &settings).expect("settings");
         Self { home, model }
@@ -68,8 +61,7 @@ impl Scene {
 
     /// Sends a request through the bottle's proxy. Returns what arrived of the response, if the proxy runs.
     fn ask(&self, bottle: &str) -> Option<String> {
-        let runtime = self.home.runtime().join("bottle").join(home_hash(&self.home.bottle_home()));
-        let mut proxy = UnixStream::connect(runtime.join(format!(".fake/{bottle}/proxy/9099"))).ok()?;
+        let mut proxy = connect(&self.home, bottle).ok()?;
         proxy.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
         let length = BODY.len();
         let request = format!(

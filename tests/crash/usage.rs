@@ -20,7 +20,7 @@ use super::{cleanup_leaves_nothing, start, status, wait_until};
 
 /// A model whose responses contain increasing numbers.
 pub(crate) struct Model {
-    pub(crate) address: SocketAddr,
+    address: SocketAddr,
     answered: Arc<AtomicU64>,
 }
 
@@ -39,9 +39,24 @@ impl Model {
         Self { address, answered }
     }
 
+    /// A bottle with a route to this model.
+    pub(crate) fn bottle(&self) -> String {
+        format!(
+            "---\nbackend: fake\nagent_provider: {{template: command, command: [sleep, '600']}}\negress:\n  routes:\n    \
+             - host: llm.example\n      ports: [80]\n      connect_to: \"{}\"\n---\n",
+            self.address
+        )
+    }
+
     pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::SeqCst)
     }
+}
+
+/// Connects to the proxy of a bottle.
+pub(crate) fn connect(home: &TestHome, bottle: &str) -> std::io::Result<UnixStream> {
+    let runtime = home.runtime().join("bottle").join(home_hash(&home.bottle_home()));
+    UnixStream::connect(runtime.join(format!(".fake/{bottle}/proxy/9099")))
 }
 
 /// The tokens of a response at the path `/equal`: prompt and output.
@@ -84,12 +99,7 @@ impl Scene {
         let model = Model::start();
         let mut home = super::home();
         home.without_cleanup();
-        let bottle = format!(
-            "---\nbackend: fake\nagent_provider: {{template: command, command: [sleep, '600']}}\negress:\n  routes:\n    \
-             - host: llm.example\n      ports: [80]\n      connect_to: \"{}\"\n---\n",
-            model.address
-        );
-        home.bottle("counted", &bottle).expect("bottle");
+        home.bottle("counted", &model.bottle()).expect("bottle");
         Self { home, model }
     }
 
@@ -110,8 +120,7 @@ impl Scene {
 
     /// Opens a connection through the proxy and sends a request for a path.
     fn request(&self, path: &str) -> UnixStream {
-        let runtime = self.home.runtime().join("bottle").join(home_hash(&self.home.bottle_home()));
-        let mut proxy = UnixStream::connect(runtime.join(".fake/one/proxy/9099")).expect("the proxy");
+        let mut proxy = connect(&self.home, "one").expect("the proxy");
         proxy.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
         let request = format!(
             "POST http://llm.example{path} HTTP/1.1\r\nhost: llm.example\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
