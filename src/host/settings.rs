@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use bottle_contract::session::bundle::{GateRules, Limits};
+use bottle_contract::session::bundle::{Limits, ModelRules};
 use bottle_contract::terminal::Pass;
 use bottle_contract::yaml::{self, Position, Spanned, YamlError};
 use serde::de::value::SeqAccessDeserializer;
@@ -42,7 +42,7 @@ pub struct Settings {
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
     /// `gate`: what applies to requests to models.
-    pub gate: GateRules,
+    pub gate: ModelRules,
     /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`.
     pub waits: Waits,
     /// `supervise.notify`: a program and its arguments, which `bottle` runs for each new proposal and when a bottle
@@ -110,7 +110,7 @@ impl Default for Settings {
             home_allow: Vec::new(),
             log_keep: LOG_KEEP,
             limits: Limits::default(),
-            gate: GateRules::default(),
+            gate: ModelRules::default(),
             waits: Waits::default(),
             notify: None,
             keep_days: KEEP_DAYS,
@@ -334,7 +334,7 @@ struct Gate {
 }
 
 impl Gate {
-    fn rules(self) -> Result<GateRules, Problem> {
+    fn rules(self) -> Result<ModelRules, Problem> {
         let output = self.default_output.map(|tokens| match tokens.value {
             1..=DEFAULT_OUTPUT_MAX => Ok(tokens.value),
             _ => {
@@ -346,8 +346,8 @@ impl Gate {
             0 => Err((at(&times, "`gate.repeats` must be at least 1"), None)),
             value => Ok(value),
         });
-        let default = GateRules::default();
-        Ok(GateRules {
+        let default = ModelRules::default();
+        Ok(ModelRules {
             default_output: output.transpose()?.unwrap_or(default.default_output),
             repeats: repeats.transpose()?,
             exact: self.exact,
@@ -615,7 +615,7 @@ mod tests {
                 home_allow: vec!["~/x".into()],
                 log_keep: 8 << 20,
                 limits: Limits { body: 32 << 20, ..Limits::default() },
-                gate: GateRules { default_output: 16_000, repeats: Some(9), exact: true },
+                gate: ModelRules { default_output: 16_000, repeats: Some(9), exact: true },
                 waits: Waits { token_seconds: 90, git_seconds: 3600, call_seconds: 20 },
                 notify: Some(["curl", "-d", "@-", "a b"].map(str::to_owned).to_vec()),
                 keep_days: 7,

@@ -196,7 +196,7 @@ fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Prov
         log: plan.egress.log,
         log_keep: plan.egress.log_keep,
         limits: plan.egress.limits,
-        gate: plan.egress.gate,
+        models: plan.egress.gate,
     })
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bottle_contract::names::{AGENT_USER, BadName, Name, Slug};
 use bottle_contract::route::{AuthSource, Route, RouteError, RouteTable};
 use bottle_contract::session::bundle::LogLevel;
-use bottle_contract::session::bundle::{GateRules, Limits};
+use bottle_contract::session::bundle::{Limits, ModelRules};
 use bottle_contract::session::guest::Size;
 use sha2::{Digest, Sha256};
 
@@ -60,7 +60,7 @@ pub struct Flags {
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
     /// The settings `gate`.
-    pub gate: GateRules,
+    pub gate: ModelRules,
     /// `supervise.token_timeout` and `supervise.git_timeout`.
     pub waits: Waits,
     /// Whether `--no-supervise` was given, which overrides the bottle's `supervise`.
@@ -480,7 +480,7 @@ pub(super) mod tests {
             resumed: false,
             log_keep: 1 << 20,
             limits: Limits::default(),
-            gate: GateRules::default(),
+            gate: ModelRules::default(),
             waits: Waits::default(),
             unsupervised: false,
             learn: false,

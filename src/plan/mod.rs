@@ -24,7 +24,7 @@ use std::path::PathBuf;
 
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::RouteTable;
-use bottle_contract::session::bundle::{GateRules, Limits, LogLevel};
+use bottle_contract::session::bundle::{Limits, LogLevel, ModelRules};
 use bottle_contract::session::guest::Size;
 use serde::{Deserialize, Serialize};
 
@@ -238,7 +238,7 @@ pub struct Egress {
     pub limits: Limits,
     /// The settings `gate`.
     #[serde(default)]
-    pub gate: GateRules,
+    pub gate: ModelRules,
     /// `egress.ca_bundle`: a path on the host, which is read at launch.
     pub ca_bundle: Option<PathBuf>,
     /// `egress.upstream_proxy`. The value is a secret if the URL may contain a password.

@@ -170,11 +170,9 @@ impl Api {
             _ => None,
         }
     }
-}
 
-impl Api {
-    /// Returns the wire format of the messages of a WebSocket from its canonical path. OpenAI's Responses API has such a
-    /// mode: each message `response.create` is a request, and each event of the response is a message.
+    /// Returns the wire format of the messages of a WebSocket from its canonical path. OpenAI's Responses API has such
+    /// a mode: each message `response.create` is a request, and each event of the response is a message.
     #[must_use]
     pub fn from_websocket(path: &str) -> Option<Self> {
         path.ends_with("/responses").then_some(Self::Responses)

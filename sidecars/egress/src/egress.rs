@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bottle_contract::credential::BadCredential;
 use bottle_contract::secret::Secret;
-use bottle_contract::session::bundle::{GateRules, Provision};
+use bottle_contract::session::bundle::{ModelRules, Provision};
 use bottle_daemon::Lockout;
 use bottle_queue::Questions;
 use bottle_scan::{BadRuleFile, KnownSecret, RuleFiles, TooLarge};
@@ -44,7 +44,7 @@ pub(crate) struct Egress {
     pub(crate) issued_links: IssuedLinks,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) gate_rules: GateRules,
+    pub(crate) model_rules: ModelRules,
     pub(crate) repeats: Repeats,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
@@ -160,8 +160,8 @@ impl Egress {
             issued_links: IssuedLinks::default(),
             outbox,
             gate,
-            gate_rules: provision.gate,
-            repeats: Repeats::new(provision.gate.repeats),
+            model_rules: provision.models,
+            repeats: Repeats::new(provision.models.repeats),
             reporter,
             lockout,
             lockout_secrets,

@@ -104,7 +104,7 @@ pub struct Provision {
     pub limits: Limits,
     /// What applies to requests to models.
     #[serde(default)]
-    pub gate: GateRules,
+    pub models: ModelRules,
     /// Root certificates for upstream connections, PEM: those of the host and of `egress.ca_bundle`. If
     /// empty, the compiled-in roots are used.
     pub upstream_roots: String,
@@ -137,7 +137,7 @@ impl Provision {
             earlier_canaries: Vec::new(),
             ask_seconds: None,
             limits: Limits::default(),
-            gate: GateRules::default(),
+            models: ModelRules::default(),
             upstream_roots: String::new(),
             upstream_proxy: None,
             host_addresses: Vec::new(),
@@ -187,7 +187,7 @@ impl Default for Limits {
 /// The settings `gate`: what applies to requests to models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct GateRules {
+pub struct ModelRules {
     /// `gate.default_output`: the tokens that are reserved for the response to a request without an output limit.
     pub default_output: u64,
     /// `gate.repeats`: how often the same request may be sent in a row. `None` if there is no limit.
@@ -196,7 +196,7 @@ pub struct GateRules {
     pub exact: bool,
 }
 
-impl Default for GateRules {
+impl Default for ModelRules {
     fn default() -> Self {
         Self { default_output: 16_000, repeats: None, exact: false }
     }

@@ -147,7 +147,7 @@ impl Gate {
     }
 
     /// Whether a budget is known to limit the key.
-    pub(crate) fn limits(&self, key: &BudgetKey) -> bool {
+    pub(crate) fn is_limited(&self, key: &BudgetKey) -> bool {
         self.accounts().get(key).is_some_and(Account::is_limited)
     }
 

@@ -40,23 +40,24 @@ pub(super) async fn charge(
         };
     };
     let body = cleared.text(head.headers().contains_key(CONTENT_ENCODING)).await;
-    let default_output = egress.gate_rules.default_output;
+    let default_output = egress.model_rules.default_output;
     let mut cost = match uncounted(body.text()) {
         Some(kind) => Err(kind),
         None => egress.gate.cost(api, &body, default_output).ok_or("a request without an announced length"),
     };
-    if let Some(limit) = egress.repeats.exceeded(&key(), &info.path, body.text()) {
+    let key = key();
+    if let Some(limit) = egress.repeats.exceeded(&key, &info.path, body.text()) {
         return Err(repeated(host, limit));
     }
     if let Ok(cost) = &mut cost
-        && egress.gate_rules.exact
-        && egress.gate.limits(&key())
+        && egress.model_rules.exact
+        && egress.gate.is_limited(&key)
         && let Some(prompt) = exact::prompt_tokens(egress, permit, head, api, body.text()).await
     {
         cost.prompt = prompt;
     }
     let tokens = cost.as_ref().map_or(0, Cost::tokens);
-    let reservation = egress.gate.reserve(key(), tokens).await.map_err(|denied| denied.refusal(host))?;
+    let reservation = egress.gate.reserve(key, tokens).await.map_err(|denied| denied.refusal(host))?;
     match (cost, reservation) {
         (Ok(cost), reservation) => Ok(Charge { cost: Some(cost), reservation }),
         (Err(kind), Some(_)) => Err(Refusal::not_metered(host, kind, upgrade)),
@@ -84,7 +85,7 @@ pub(super) async fn charge_message(
         return Err(repeated(host, limit));
     }
     let body = RequestBodyText::Text(text.to_vec());
-    let cost = egress.gate.cost(api, &body, egress.gate_rules.default_output);
+    let cost = egress.gate.cost(api, &body, egress.model_rules.default_output);
     let tokens = cost.map_or(0, |cost| cost.tokens().saturating_add(context));
     let reservation = egress.gate.reserve(key, tokens).await.map_err(|denied| denied.refusal(host))?;
     match (uncounted, reservation) {

@@ -5,8 +5,8 @@
 //! that is split over two messages when the second one arrives.
 //!
 //! Everything else is between the two sides: the proxy forwards pings, pongs and close frames with their codes. It adds
-//! a close frame only if it ends the conversation itself, because of a finding, a violation of the protocol, a spent budget
-//! or a lock.
+//! a close frame only if it ends the conversation itself, because of a finding, a violation of the protocol, a denied
+//! request to a model, or a lock.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

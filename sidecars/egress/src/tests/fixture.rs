@@ -9,7 +9,7 @@ use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 use bottle_contract::queue::Id;
 use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::{
-    BundleEvent, Credential, GateRules, LogLevel, OneTimeGrant, Provision, Refused, Routes,
+    BundleEvent, Credential, LogLevel, ModelRules, OneTimeGrant, Provision, Refused, Routes,
 };
 use bottle_queue::Questions;
 use bottle_test_support::upstream::{Site, Upstream};
@@ -142,9 +142,9 @@ impl ProxyFixture {
     }
 
     /// Opens the same proxy with these rules for requests to models.
-    pub(super) async fn reopened_with_gate(proxy: Self, roots: &str, port: u16, gate: GateRules) -> Self {
+    pub(super) async fn reopened_with_rules(proxy: Self, roots: &str, port: u16, models: ModelRules) -> Self {
         let provision = provision(routes(port, AUTH, ""), roots, LogLevel::Blocks);
-        proxy.reprovision(Provision { gate, ..provision }).await
+        proxy.reprovision(Provision { models, ..provision }).await
     }
 
     /// Returns the lines of the log as soon as there are at least `lines`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
 use bottle_contract::decide::Reason;
-use bottle_contract::session::bundle::GateRules;
+use bottle_contract::session::bundle::ModelRules;
 use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::whole;
@@ -36,10 +36,10 @@ struct Setup {
 }
 
 async fn setup() -> Setup {
-    setup_with(GateRules::default()).await
+    setup_with(ModelRules::default()).await
 }
 
-async fn setup_with(rules: GateRules) -> Setup {
+async fn setup_with(rules: ModelRules) -> Setup {
     let authority = Authority::new("gate").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
     let (sender, served) = mpsc::channel(16);
@@ -63,7 +63,7 @@ async fn setup_with(rules: GateRules) -> Setup {
     let site = Server::start(0, Some(tls), site).expect("server");
     let proxy = ProxyFixture::open().await;
     let port = site.address().port();
-    let proxy = ProxyFixture::reopened_with_gate(proxy, authority.pem(), port, rules).await;
+    let proxy = ProxyFixture::reopened_with_rules(proxy, authority.pem(), port, rules).await;
     proxy.keeper.abort();
     let (channel, keeper) = connect_to_gate(Arc::clone(&proxy.egress.gate)).await;
     Setup { proxy, _site: site, served, keeper, _channel: channel }
@@ -189,7 +189,7 @@ async fn denies_what_it_cannot_count_where_a_budget_holds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn asks_the_provider_for_the_tokens_of_a_prompt() {
-    let rules = GateRules { exact: true, ..GateRules::default() };
+    let rules = ModelRules { exact: true, ..ModelRules::default() };
     let Setup { proxy, mut served, mut keeper, _channel, _site } = setup_with(rules).await;
     let body = r#"{"model":"m-1","max_tokens":100,"stream":false,"messages":[{"role":"user"}]}"#;
     let url = format!("https://{SITE}/v1/messages");
@@ -220,7 +220,7 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denies_a_request_that_is_sent_too_often_in_a_row() {
-    let rules = GateRules { repeats: Some(2), default_output: 50, ..GateRules::default() };
+    let rules = ModelRules { repeats: Some(2), default_output: 50, ..ModelRules::default() };
     let Setup { proxy, mut served, mut keeper, _channel, _site } = setup_with(rules).await;
     let url = format!("https://{SITE}{CHAT}");
     let post = |body: &'static str| {
