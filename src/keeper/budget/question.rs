@@ -7,7 +7,7 @@ use bottle_queue::question as new_question;
 use indicatif::HumanCount;
 use serde_json::json;
 
-use crate::host::budget::Declared;
+use crate::host::budget::{Declared, Window};
 use crate::ledger::Shortage;
 
 /// The tokens that an approval adds: as many as the limit had at first, or what the request needs if that is more.
@@ -44,8 +44,9 @@ pub(super) fn cause(shortage: &Shortage) -> String {
     let Shortage { declared: Declared { scope, limit, .. }, standing, needed, .. } = shortage;
     let [left, most, needed] =
         [standing.limit.saturating_sub(standing.spent), standing.limit, *needed].map(HumanCount);
+    let each = if limit.window == Window::Minute { " in each minute" } else { "" };
     format!(
-        "the budget of {scope} for {} has {left} of {most} tokens left, and the next request may use {needed}",
+        "the budget of {scope} for {}{each} has {left} of {most} tokens left, and the next request may use {needed}",
         limit.key
     )
 }
