@@ -131,13 +131,16 @@ impl Scene {
 #[allow(clippy::print_stdout, reason = "the soak run shows what it measured")]
 fn a_budget_holds_while_processes_are_killed(size: &Size, budget: u64) {
     let scene = Scene::new(budget);
+    // All bottles start before one of them spends the budget, because a spent budget prevents a start.
+    for number in 0..size.bottles {
+        assert!(scene.start(&format!("b{number}")), "b{number} starts");
+    }
     let tally = std::thread::scope(|threads| {
         let bottles: Vec<_> = (0..size.bottles)
             .map(|number| {
                 let scene = &scene;
                 threads.spawn(move || {
                     let (bottle, mut tally) = (format!("b{number}"), Tally::default());
-                    assert!(scene.start(&bottle), "{bottle} starts");
                     for _ in 0..size.kills {
                         // Without this bottle, because its start was refused, the others go on.
                         if scene.ask(&bottle).is_none() {
