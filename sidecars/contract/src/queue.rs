@@ -376,6 +376,34 @@ mod tests {
     }
 
     #[test]
+    fn users_type_the_first_part_of_an_id() {
+        let id = Id::from_random([0xab; 16]);
+        assert!(id.as_str().starts_with(&format!("{}-", id.short())), "{id}");
+    }
+
+    #[test]
+    fn describes_each_kind_in_its_own_words() {
+        let kinds = [
+            Tool::EgressAllow,
+            Tool::EgressBlock,
+            Tool::EgressTokenAllow,
+            Tool::GitleaksAllow,
+            Tool::BudgetAdd,
+        ];
+        let words: std::collections::HashSet<_> = kinds.iter().map(|kind| kind.predicate()).collect();
+        assert_eq!(words.len(), kinds.len());
+        for kind in kinds {
+            let name = serde_json::to_value(kind).expect("JSON");
+            assert_eq!(name, kind.name(), "commands and files use the same name");
+            // A report about a possible secret needs a reason. Nothing else does.
+            let title = if kind == Tool::BudgetAdd { "Budget" } else { "Findings" };
+            assert_eq!(kind.report_title(), title);
+            assert_eq!(kind.needs_reason(), kind.predicate().contains("secret"), "{kind:?}");
+            assert!(kind.reports() || kind.predicate().contains("hosts"), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn an_excerpt_is_cut_to_its_bounds() {
         let long = "ä".repeat(MAX_EXCERPT_LINE + 1);
         let cut = bounded_excerpt(vec![long; MAX_EXCERPT_LINES + 1]);

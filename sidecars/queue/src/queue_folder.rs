@@ -126,12 +126,6 @@ impl Folder {
         Ok(Self { slug: slug.clone(), path, folder, processed })
     }
 
-    /// The slug of the bottle.
-    #[must_use]
-    pub fn slug(&self) -> &Slug {
-        &self.slug
-    }
-
     /// Lists the proposals in the folder, oldest first, and damaged entries.
     ///
     /// # Errors

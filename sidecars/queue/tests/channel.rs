@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Side};
-use bottle_contract::queue::{Answer, Question, Tool};
+use bottle_contract::queue::{Answer, MAX_TEXT, Question, Tool};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_queue::{Questions, forward, question};
@@ -97,6 +97,43 @@ async fn expires_without_a_keeper_and_does_not_forward_a_withdrawn_question() {
     assert!(withdrawn.is_err());
     let (keeper, daemon_side) = pair().await;
     serve(&questions, daemon_side);
+    tokio::spawn(async move {
+        forward(&keeper, |question: Question| async move { Answer::Refused(question.proposed_file) }).await;
+    });
+    assert_eq!(questions.ask(ask("z", PATIENCE)).await, Answer::Refused("z".to_owned()));
+}
+
+#[tokio::test]
+async fn refuses_long_questions_and_more_than_32() {
+    let questions = Questions::default();
+    let long = questions.ask(ask(&"x".repeat(MAX_TEXT + 1), PATIENCE)).await;
+    assert!(matches!(&long, Answer::Refused(why) if why.contains("too long")), "{long:?}");
+    let mut waiting: Vec<_> =
+        (0..32).map(|n| Box::pin(questions.ask(ask(&n.to_string(), PATIENCE)))).collect();
+    for asked in &mut waiting {
+        assert!(tokio::time::timeout(Duration::ZERO, asked).await.is_err(), "it waits");
+    }
+    let more = questions.ask(ask("more", PATIENCE)).await;
+    assert!(matches!(&more, Answer::Refused(why) if why.contains("too many")), "{more:?}");
+    // A question that is withdrawn makes room.
+    drop(waiting.pop());
+    let next = tokio::time::timeout(Duration::from_millis(20), questions.ask(ask("next", PATIENCE))).await;
+    assert!(next.is_err(), "{next:?}");
+}
+
+/// A peer that refuses to serve a question is asked again after a pause.
+#[tokio::test]
+async fn asks_a_peer_again_that_refused_once() {
+    let (keeper, (channel, mut incoming)) = pair().await;
+    let questions = Questions::default();
+    let served = questions.clone();
+    tokio::spawn(async move {
+        let _channel = channel;
+        let refused = incoming.next().await.expect("a request");
+        refused.refuse("not ready").await;
+        let request = incoming.next().await.expect("a second request");
+        served.serve(request.accept()).await;
+    });
     tokio::spawn(async move {
         forward(&keeper, |question: Question| async move { Answer::Refused(question.proposed_file) }).await;
     });

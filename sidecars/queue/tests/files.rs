@@ -1,15 +1,19 @@
 //! Tests the queue on disk: questions, answers, killed processes and hostile files.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bottle_contract::names::Slug;
-use bottle_contract::queue::{Answer, Id, MAX_PENDING, Proposal, Response, Scope, Status, Tool};
+use bottle_contract::queue::{
+    Answer, Id, MAX_PENDING, MAX_TEXT, Proposal, Question, Response, Scope, Status, Tool,
+};
 use bottle_queue::{
     Asker, Decide, Folder, Outcome, Pending, QueueWatcher, RespondError, State, find, list, question,
 };
@@ -300,6 +304,10 @@ async fn reports_hostile_entries_and_follows_no_links() {
         .map(|damaged| damaged.path.file_name().expect("name").to_string_lossy().into_owned())
         .collect();
     assert_eq!(damaged.len(), 10, "{damaged:?}");
+    let opened = Folder::open(home.path(), &slug()).expect("folder");
+    for n in 1..=5 {
+        assert!(opened.get(&id(n), Timestamp::now()).is_err(), "entry {n}");
+    }
     // The queue never writes through a symlink, even if the owner of the folder replaces a proposal by one.
     let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
     let id = asked.id.clone();
@@ -307,6 +315,102 @@ async fn reports_hostile_entries_and_follows_no_links() {
     let answer = asker(&home).ask(asked).await;
     assert!(matches!(&answer, Answer::Refused(why) if why.contains("link")), "{answer:?}");
     assert_eq!(std::fs::read_to_string(&outside).expect("read"), "kept");
+}
+
+/// A proposal counts only under its own name and in the folder of its bottle.
+#[tokio::test]
+async fn reports_proposals_under_a_wrong_name() {
+    let home = tempfile::tempdir().expect("home");
+    let at = Folder::make(home.path(), &slug()).map(|_| folder(home.path())).expect("folder");
+    let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
+    let write = |name: &OsStr, slug: &str| {
+        let proposal = Proposal::new(slug.parse().expect("slug"), asked.clone(), Timestamp::now());
+        std::fs::write(at.join(name), serde_json::to_vec(&proposal).expect("JSON")).expect("written");
+    };
+    let own = format!("{}.proposal.json", asked.id);
+    let other = format!("{}.proposal.json", Id::from_random([9; 16]));
+    let latin = OsStr::from_bytes(b"caf\xe9.proposal.json");
+    let socket = at.join(format!("{}.proposal.json", Id::from_random([8; 16])));
+    let _socket = std::os::unix::net::UnixListener::bind(socket).expect("a socket");
+    write(other.as_ref(), "a-1");
+    write(own.as_ref(), "b-2");
+    write(latin, "a-1");
+    let listing = list(home.path(), Timestamp::now()).expect("listed");
+    assert_eq!(listing.pending, []);
+    let mut why: Vec<_> = listing.damaged.iter().map(|damaged| damaged.why.as_str()).collect();
+    why.sort_unstable();
+    let [first, second] = ["its id differs from its name"; 2];
+    assert_eq!(why, ["it is not a regular file", first, second, "its name is not UTF-8"]);
+    // The same proposal under its own name is listed.
+    write(own.as_ref(), "a-1");
+    let opened = Folder::open(home.path(), &slug()).expect("folder");
+    let found = opened.get(&asked.id, Timestamp::now()).expect("read").expect("found");
+    assert_eq!((found.proposal.id, found.state), (asked.id.clone(), State::Stale));
+    assert_eq!(opened.get(&Id::from_random([7; 16]), Timestamp::now()).expect("read"), None);
+}
+
+#[tokio::test]
+async fn reads_a_bounded_number_of_entries() {
+    let home = tempfile::tempdir().expect("home");
+    Folder::make(home.path(), &slug()).expect("folder");
+    for n in 0..2_000 {
+        std::fs::write(folder(home.path()).join(format!("{n}")), "").expect("written");
+    }
+    let damaged = list(home.path(), Timestamp::now()).expect("listed").damaged;
+    assert!(damaged.len() < 1_100, "{}", damaged.len());
+    assert!(damaged.iter().any(|damaged| damaged.why.contains("too many entries")));
+}
+
+#[tokio::test]
+async fn refuses_questions_that_cannot_be_submitted() {
+    let home = tempfile::tempdir().expect("home");
+    let refused = async |asker: &Asker, question| match asker.ask(question).await {
+        Answer::Refused(why) => why,
+        answer => panic!("{answer:?}"),
+    };
+    let asker = asker(&home);
+    let long = question(Tool::EgressAllow, "x".repeat(MAX_TEXT + 1), String::new(), PATIENCE);
+    assert!(refused(&asker, long).await.contains("too long"));
+    let vague = question(Tool::EgressAllow, "x".to_owned(), "y".repeat(MAX_TEXT + 1), PATIENCE);
+    assert!(refused(&asker, vague).await.contains("too long"));
+    assert!(!home.path().join("queue").exists(), "nothing was written");
+    // An earlier process used the same id for another question.
+    let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
+    let abandoned = tokio::time::timeout(Duration::from_millis(300), asker.ask(asked.clone())).await;
+    assert!(abandoned.is_err());
+    until(home.path(), State::Stale, 1).await;
+    let another = Asker::new(home.path().to_owned(), slug(), Arc::new(NoEffect));
+    let taken = Question { proposed_file: "y".to_owned(), ..asked };
+    assert!(refused(&another, taken).await.contains("another proposal has this id"));
+}
+
+#[tokio::test]
+async fn a_proposal_that_was_removed_is_refused() {
+    let home = tempfile::tempdir().expect("home");
+    let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
+    let file = folder(home.path()).join(format!("{}.proposal.json", asked.id));
+    let asker = asker(&home);
+    let waiting = tokio::spawn(async move { asker.ask(asked).await });
+    until(home.path(), State::Waiting, 1).await;
+    std::fs::remove_file(file).expect("removed");
+    let answer = waiting.await.expect("asked");
+    assert!(matches!(&answer, Answer::Refused(why) if why.contains("was removed")), "{answer:?}");
+}
+
+#[tokio::test]
+async fn removes_what_killed_writers_left_after_a_minute() {
+    let home = tempfile::tempdir().expect("home");
+    let at = Folder::make(home.path(), &slug()).map(|_| folder(home.path())).expect("folder");
+    let write = |name: &str, age: u64| {
+        let file = std::fs::File::create(at.join(name)).expect("made");
+        file.set_modified(SystemTime::now() - Duration::from_secs(age)).expect("dated");
+    };
+    write(".new-old", 120);
+    write(".new-young", 5);
+    let answer =
+        asker(&home).ask(question(Tool::EgressAllow, "x".to_owned(), String::new(), Duration::ZERO)).await;
+    assert_eq!(answer, Answer::Expired);
+    assert_eq!(names(&at), HashSet::from(["processed".to_owned(), ".new-young".to_owned()]));
 }
 
 #[tokio::test]
