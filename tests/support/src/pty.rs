@@ -66,10 +66,10 @@ impl Pty {
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // Reading fails with EIO when the last process has closed its side of the terminal.
-            while is_open(&output, &closed)
-                && let Ok(length @ 1..) = output.read(&mut buffer)
-            {
+            while is_open(&output, &closed) {
+                // Taken before reading, so that the terminal never lacks output that the screen does not show yet.
                 let mut state = shared.lock();
+                let Ok(length @ 1..) = output.read(&mut buffer) else { break };
                 state.parser.process(&buffer[..length]);
                 state.raw.extend_from_slice(&buffer[..length]);
                 shared.changed.notify_all();
@@ -238,16 +238,33 @@ impl Pty {
         self.child.id()
     }
 
-    /// Waits until the program ends, and returns its exit code (128 + n after signal n).
+    /// Waits until the program ends and the screen shows all that it wrote. Returns its exit code (128 + n
+    /// after signal n).
     ///
     /// # Errors
     /// Returns an error if the time limit is exceeded. In this case the program is killed, and the error
     /// contains the screen.
     pub fn wait_exit(&mut self) -> Result<i32> {
-        match program::wait(&mut self.child, Instant::now() + self.patience)? {
-            Some(status) => Ok(program::code(status)),
+        let end = Instant::now() + self.patience;
+        match program::wait(&mut self.child, end)? {
+            Some(status) => self.wait_for_output(end).map(|()| program::code(status)),
             None => bail!("it did not end; the screen:\n{}", self.screen()),
         }
+    }
+
+    /// Waits until the reader has read all output of the terminal. After the end of the program, some of its
+    /// output may still be unread.
+    fn wait_for_output(&self, end: Instant) -> Result<()> {
+        let Some(master) = &self.master else { return Ok(()) };
+        let mut state = self.screen.lock();
+        while !state.ended && has_output(master)? {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("its output does not end; the screen:\n{}", state.parser.screen().contents());
+            }
+            state = self.screen.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
     }
 }
 
@@ -269,6 +286,14 @@ fn is_open(output: &File, closed: &OwnedFd) -> bool {
             result => return result.is_ok() && both[1].revents().is_empty(),
         }
     }
+}
+
+/// Whether the terminal has output that was not read. Linux moves output to the controlling side in the
+/// background, but `poll` does it at once if that side has none (`n_tty_poll`).
+fn has_output(master: &File) -> Result<bool> {
+    let mut one = [PollFd::new(master, PollFlags::IN)];
+    poll(&mut one, Some(&rustix::time::Timespec::default())).context("poll the terminal")?;
+    Ok(one[0].revents().contains(PollFlags::IN))
 }
 
 fn size(rows: u16, columns: u16) -> Winsize {
@@ -296,6 +321,25 @@ mod tests {
         pty.patience(PATIENCE);
         pty.type_keys("exit 7\n").unwrap();
         assert_eq!(pty.wait_exit().unwrap(), 7);
+    }
+
+    #[test]
+    fn shows_all_output_after_the_end() {
+        for _ in 0..20 {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", "head -c 6000 /dev/zero; printf '\\033[?1049h'; exit 3"]);
+            let mut pty = Pty::spawn(command, 6, 40).unwrap();
+            let shared = Arc::clone(&pty.screen);
+            // As on a busy machine, the program ends before its output is read.
+            let reader_is_late = std::thread::spawn(move || {
+                let state = shared.lock();
+                std::thread::sleep(Duration::from_millis(50));
+                drop(state);
+            });
+            assert_eq!(pty.wait_exit().unwrap(), 3);
+            assert_eq!(pty.left_on(), ["the alternate screen"]);
+            reader_is_late.join().unwrap();
+        }
     }
 
     #[test]
