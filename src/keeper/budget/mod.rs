@@ -33,7 +33,7 @@ use tokio::task::JoinHandle;
 use super::clients::{Command, Shared};
 use super::protocol::Notice;
 use crate::causes;
-use crate::host::budget::Policy;
+use crate::host::budget::{Policy, Window};
 use crate::ledger::Shortage;
 pub(super) use account::{Budgets, end_leases};
 use account::{LeaseOutcome, Rules};
@@ -95,6 +95,7 @@ pub(super) async fn serve(bundle: Channel, guest: Channel, shared: Arc<Shared>, 
         question: None,
         answers,
         ledger_warned: false,
+        minute_warned: false,
     };
     let ordered = *order.borrow_and_update();
     enforcer.apply_order(ordered).await;
@@ -136,6 +137,8 @@ struct Enforcer {
     answers: mpsc::Sender<(Shortage, Answer)>,
     /// Whether the user knows that the ledger cannot be used.
     ledger_warned: bool,
+    /// Whether the user knows that requests wait for a limit for each minute.
+    minute_warned: bool,
 }
 
 impl Drop for Enforcer {
@@ -215,7 +218,7 @@ impl Enforcer {
         let refused = self.refused.contains(key);
         let Some(pending) = self.pending.get_mut(key) else { return };
         match pending.step(&shortage, rules, refused, now) {
-            Step::Wait => {}
+            Step::Wait => self.explain_wait(&shortage),
             Step::Ask(for_at_most) => self.ask(&shortage, for_at_most).await,
             Step::Deny => {
                 let why = question::denial(&shortage);
@@ -226,6 +229,16 @@ impl Enforcer {
                 self.deny(key, Reason::BudgetSpent, why).await;
             }
             Step::End(policy) => self.end(&shortage, policy).await,
+        }
+    }
+
+    /// Says once why requests take up to a minute.
+    fn explain_wait(&mut self, shortage: &Shortage) {
+        if shortage.declared.limit.window == Window::Minute
+            && !std::mem::replace(&mut self.minute_warned, true)
+        {
+            let why = question::cause(shortage);
+            self.warn(format!("{}: requests to models wait up to a minute: {why}", self.budgets.slug));
         }
     }
 
@@ -280,7 +293,8 @@ impl Enforcer {
             let _ = self.proxy.message(&LeaseAnswer::Revoked).await;
         }
         if order == Order::Pause {
-            self.pause("paused with `bottle budget stop`").await;
+            let why = format!("by the user; `bottle budget continue {}` lets it go on", self.budgets.slug);
+            self.pause(&why).await;
         }
         self.retry().await;
         self.shared.applied.send_replace(order);
