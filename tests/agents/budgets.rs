@@ -41,6 +41,24 @@ fn pi_is_killed_and_nothing_is_left() -> Result<()> {
 }
 
 #[test]
+fn pi_waits_for_the_next_minute() -> Result<()> {
+    let Some(pi) = agent("pi has a limit for each minute", agents::pi())? else { return Ok(()) };
+    let place = Place::Linux(pi);
+    // Enough for either of the first two calls, and not for both.
+    let tokens = budget_of_one_call(&place, &pi::TEMPLATE)? + 500;
+    let scene = Scene::playing(&place, &pi::TEMPLATE, &COMMANDS)?;
+    let budget = format!("budget: {{pi: {{minute: {tokens}}}}}\n");
+    scene.home.write("home/.bottle/settings.yml", &budget)?;
+    let start = ["start", "pi", "--backend", "linux", "--yes", "--label", "task", "-p", "Write a file."];
+    let mut pty = scene.home.on_terminal(&start, 40, 200)?;
+    pty.wait_for("task: requests to models wait up to a minute: the budget of host for pi in each minute")?;
+    ensure!(scene.llm.steps_served() == [0], "{:?}", scene.llm.steps_served());
+    pty.type_keys("\x03")?;
+    ensure!(pty.wait_exit()? == 130, "{}", pty.screen());
+    Ok(())
+}
+
+#[test]
 #[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
 fn real_claude_is_paused_and_goes_on() -> Result<()> {
     let Some(claude) = agent("claude has a budget", agents::claude())? else { return Ok(()) };
@@ -73,6 +91,15 @@ fn real_codex_is_paused_and_goes_on() -> Result<()> {
 fn real_codex_stops_when_the_user_refuses() -> Result<()> {
     let Some(codex) = agent("codex is refused", agents::codex())? else { return Ok(()) };
     stops(&Place::Linux(codex), &codex::API_KEY)
+}
+
+#[test]
+#[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
+fn real_codex_over_a_websocket_is_paused_and_goes_on() -> Result<()> {
+    let Some(codex) = agent("codex over a websocket has a budget", agents::codex())? else { return Ok(()) };
+    let scene = codex::over_a_websocket(&codex)?;
+    limit(&scene, codex::OWN_HOST, "pause", 5)?;
+    resumes(&scene, "codex")
 }
 
 #[test]
@@ -127,10 +154,14 @@ fn budget_of_one_call(place: &Place, template: &Template<'_>) -> Result<u64> {
 
 /// The agent is paused, the user raises the budget, and the agent goes on where it was.
 fn goes_on(place: &Place, template: &Template<'_>) -> Result<()> {
-    let scene = scene(place, template, "pause", 5)?;
+    resumes(&scene(place, template, "pause", 5)?, template.name)
+}
+
+/// Like [`goes_on`], with the agent `name` of `scene`, whose budget suffices for no call.
+fn resumes(scene: &Scene, name: &str) -> Result<()> {
     let outcome = std::thread::scope(|scope| {
-        let starting = scope.spawn(|| scene.try_headless(template.name));
-        let raised = raise(&scene, || starting.is_finished());
+        let starting = scope.spawn(|| scene.try_headless(name));
+        let raised = raise(scene, || starting.is_finished());
         let outcome = starting.join().map_err(|_| anyhow::anyhow!("the agent's thread ended"))??;
         raised.map(|()| outcome)
     })?;
@@ -236,11 +267,15 @@ fn bottle_of(scene: &Scene) -> Result<Value> {
 
 fn scene(place: &Place, template: &Template<'_>, policy: &str, tokens: u64) -> Result<Scene> {
     let scene = Scene::playing(place, template, &COMMANDS)?;
-    let name = template.name;
-    // A notification command makes the user of a headless agent reachable.
-    scene.home.write(
-        "home/.bottle/settings.yml",
-        &format!("budget: {{{name}: {tokens}}}\ncutoff: {policy}\nsupervise: {{notify: ['true']}}\n"),
-    )?;
+    limit(&scene, template.name, policy, tokens)?;
     Ok(scene)
+}
+
+/// Sets a budget for a provider or host.
+fn limit(scene: &Scene, key: &str, policy: &str, tokens: u64) -> Result<()> {
+    // A notification command makes the user of a headless agent reachable.
+    let settings =
+        format!("budget: {{{key}: {tokens}}}\ncutoff: {policy}\nsupervise: {{notify: ['true']}}\n");
+    scene.home.write("home/.bottle/settings.yml", &settings)?;
+    Ok(())
 }

@@ -1,13 +1,14 @@
 //! Tests codex from its template, which uses the Responses format with streams after the proxy has refused a
-//! WebSocket. The login is an API key, or the ChatGPT login of this machine.
+//! WebSocket. The login is an API key, or the ChatGPT login of this machine. With a model provider of the user, codex
+//! uses a WebSocket.
 
 use anyhow::Result;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bottle_test_support::agents;
+use bottle_test_support::agents::{self, Agent};
 use serde_json::json;
 
-use super::scene::{Place, Scene, Template, agent};
+use super::scene::{Place, Scene, Setting, Template, agent};
 use super::terminal::{self, Typed};
 
 /// Selects a model with which codex needs only its program. With other models, it needs more files of its
@@ -16,6 +17,51 @@ const MODEL: [&str; 2] = ["-m", "gpt-5.1-codex"];
 
 pub(crate) const API_KEY: Template<'static> =
     Template { name: "codex", key: "", login: "auth_token: LLM_KEY", arguments: &MODEL };
+
+/// The host of a user's own model provider.
+pub(crate) const OWN_HOST: &str = "llm.example";
+
+/// A bottle `codex` whose codex reaches the model over a WebSocket. Its route allows no other kind of request.
+pub(crate) fn over_a_websocket(codex: &Agent) -> Result<Scene> {
+    let own = format!(
+        "model_providers.own={{name=\"own\",base_url=\"https://{OWN_HOST}/v1\",env_key=\"OWN_KEY\",\
+         wire_api=\"responses\",supports_websockets=true}}"
+    );
+    let command = [
+        &["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"][..],
+        &MODEL,
+        &["-c", "model_provider=\"own\"", "-c", &own, "{task}"],
+    ]
+    .concat();
+    let setting = Setting {
+        command: &command,
+        env: &[("OWN_KEY", "a-placeholder")],
+        host: OWN_HOST,
+        method: "GET",
+        path: "/v1/responses",
+        auth: "scheme: Bearer",
+        proxied: true,
+    };
+    Scene::new(codex, "codex", &setting)
+}
+
+#[test]
+#[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
+fn real_codex_is_metered_over_a_websocket() -> Result<()> {
+    let Some(codex) = agent("codex over a websocket", agents::codex())? else { return Ok(()) };
+    let scene = over_a_websocket(&codex)?;
+    let outcome = scene.start_headless("codex")?;
+    assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
+    scene.assert_played(0, OWN_HOST, true);
+    let calls = scene.llm.seen();
+    assert!(
+        calls.iter().filter(|call| call.step.is_some()).all(|call| call.protocol == "WebSocket"),
+        "{calls:?}"
+    );
+    scene.assert_counted("task", OWN_HOST);
+    scene.assert_key_not_on_disk();
+    Ok(())
+}
 
 #[test]
 #[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]

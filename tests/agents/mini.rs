@@ -31,6 +31,7 @@ fn setting() -> Setting<'static> {
         command: &COMMAND,
         env: &ENV,
         host: HOST,
+        method: "POST",
         path: "/api/v1/chat/completions",
         auth: "scheme: Bearer",
         proxied: true,

@@ -52,6 +52,7 @@ fn plays(test: &str, format: &Format, proxied: bool) -> Result<()> {
             ("PI_OFFLINE", "1"),
         ],
         host: format.host,
+        method: "POST",
         path: format.path,
         auth: format.auth,
         proxied,

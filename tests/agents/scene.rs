@@ -87,8 +87,12 @@ impl Scene {
     /// Creates a home with an agent and a bottle that are both called `name`. The bottle has the command and
     /// the variables in `setting`, and one route to the model.
     pub(crate) fn new(agent: &Agent, name: &str, setting: &Setting<'_>) -> Result<Self> {
-        let llm =
-            FakeLlm::start(Options { script: Script::new(&[WRITE, READ, SEARCH]), ..Options::default() })?;
+        let llm = FakeLlm::start(Options {
+            script: Script::new(&[WRITE, READ, SEARCH]),
+            hosts: vec![setting.host.to_owned()],
+            websockets: true,
+            ..Options::default()
+        })?;
         let mut home = TestHome::new()?;
         let ca = home.outside("llm-ca.pem");
         llm.write_ca(&ca)?;
@@ -368,6 +372,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) env: &'a [(&'a str, &'a str)],
     /// The host of the model API.
     pub(crate) host: &'a str,
+    /// The only method that the route allows.
+    pub(crate) method: &'a str,
     /// The only path of the model API that the route allows.
     pub(crate) path: &'a str,
     /// The `auth` entry of the route, without `token_ref`.
@@ -386,7 +392,7 @@ impl Setting<'_> {
             .chain(cleared)
             .map(|(name, value)| format!("  {name}: {}\n", Value::from(value)))
             .collect();
-        let Self { host, path, auth, .. } = self;
+        let Self { host, method, path, auth, .. } = self;
         let command = Value::from(self.command);
         let port = llm.address().port();
         let ca = Value::from(ca.display().to_string());
@@ -394,7 +400,7 @@ impl Setting<'_> {
             "---\nenv:\n{env}agent_provider:\n  template: command\n  command: {command}\negress:\n  \
              ca_bundle: {ca}\n  routes:\n    - host: {host}\n      connect_to: \"127.0.0.1:{port}\"\n      \
              auth: {{{auth}, token_ref: LLM_KEY}}\n      matches:\n        \
-             - {{methods: [POST], paths: [{{type: exact, value: {path}}}]}}\n---\n"
+             - {{methods: [{method}], paths: [{{type: exact, value: {path}}}]}}\n---\n"
         )
     }
 }

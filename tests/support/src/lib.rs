@@ -48,3 +48,4 @@ pub mod skip;
 pub mod small_root;
 pub mod sshd;
 pub mod upstream;
+mod websocket;

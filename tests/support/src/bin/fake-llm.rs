@@ -24,6 +24,9 @@ struct Args {
     /// A shell command of the script; give it again for the next. Two harmless ones when left out.
     #[arg(long = "run")]
     commands: Vec<String>,
+    /// Accept WebSockets for OpenAI's Responses.
+    #[arg(long)]
+    websockets: bool,
     /// A host in its certificate, in place of the usual ones; may be given again.
     #[arg(long = "host")]
     hosts: Vec<String>,
@@ -39,7 +42,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     // The key may come from an environment variable, but not from the command line, which every user of the
     // machine can see.
-    let mut options = Options { port: args.port, ..Options::default() };
+    let mut options = Options { port: args.port, websockets: args.websockets, ..Options::default() };
     if let Ok(key) = std::env::var("FAKE_LLM_KEY") {
         options.key = key;
     }

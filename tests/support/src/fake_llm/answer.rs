@@ -14,9 +14,10 @@ use super::conversation::{Api, Conversation};
 use super::fault::FaultKind;
 use super::script::Turn;
 use super::tool::ShellTool;
-use super::{Options, Seen, Used, chat, messages, responses};
+use super::{Options, Seen, Used, chat, messages, responses, socket, sse};
 use crate::body::{Body, Pace, paced, whole};
 use crate::server::Answer;
+use crate::websocket;
 
 /// The maximum size of a request body in bytes; a larger request is refused as invalid. The first request of
 /// Claude Code has 110 KB.
@@ -86,39 +87,61 @@ impl<'a> Reply<'a> {
     }
 }
 
-pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(state: Arc<State>, mut request: Request<Incoming>) -> Answer {
+    let upgrade = hyper::upgrade::on(&mut request);
     let (parts, body) = request.into_parts();
     // A body that is interrupted or too long is treated as empty, and the request is refused as invalid.
     let body = Limited::new(body, BODY_LIMIT).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let body = String::from_utf8_lossy(&body).into_owned();
     let api = Api::of_path(parts.uri.path());
     let conversation = api.and_then(|api| Conversation::read(api, &body));
-    let key_accepted = carries_key(&parts, &state.options.key);
-    let response = respond(&state, &parts, api, conversation.as_ref(), key_accepted);
-    let seen = Seen {
-        method: parts.method.to_string(),
-        path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-        host: host(&parts),
-        protocol: format!("{:?}", parts.version),
-        headers: headers(&parts),
-        body,
-        key_accepted,
-        api,
-        streamed: conversation.as_ref().is_some_and(|c| c.streamed),
-        step: conversation.as_ref().filter(|c| c.tool.is_some()).map(|c| c.results),
-        status: response.status().as_u16(),
-        used: conversation.as_ref().filter(|_| response.status() == StatusCode::OK).map(used),
-    };
-    state.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    let response = respond(&state, &parts, api, conversation.as_ref());
+    let status = response.status();
+    state.record(&parts, format!("{:?}", parts.version), body, conversation.as_ref(), status);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        tokio::spawn(socket::serve(state, parts, upgrade));
+    }
     Some(response)
 }
 
-fn used(conversation: &Conversation) -> Used {
-    Used {
-        model: conversation.model.clone(),
-        input: conversation.input_tokens as u64,
-        output: messages::OUTPUT_TOKENS as u64,
+impl State {
+    /// Adds a request to those that the test can see.
+    pub(super) fn record(
+        &self,
+        parts: &Parts,
+        protocol: String,
+        body: String,
+        conversation: Option<&Conversation>,
+        status: StatusCode,
+    ) {
+        let seen = Seen {
+            method: parts.method.to_string(),
+            path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+            host: host(parts),
+            protocol,
+            headers: headers(parts),
+            body,
+            key_accepted: carries_key(parts, &self.options.key),
+            api: Api::of_path(parts.uri.path()),
+            streamed: conversation.is_some_and(|c| c.streamed),
+            step: conversation.filter(|c| c.tool.is_some() && c.generates).map(|c| c.results),
+            status: status.as_u16(),
+            used: conversation.filter(|_| status == StatusCode::OK).map(used),
+        };
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
     }
+
+    /// The model's turn in a conversation.
+    pub(super) fn reply<'a>(&'a self, conversation: &'a Conversation) -> Reply<'a> {
+        let script = &self.options.script;
+        Reply::new(conversation, script.turn(conversation.results, conversation.ends_by_command))
+    }
+}
+
+fn used(conversation: &Conversation) -> Used {
+    let [input, output] = [conversation.input_tokens, messages::OUTPUT_TOKENS]
+        .map(|tokens| if conversation.generates { tokens as u64 } else { 0 });
+    Used { model: conversation.model.clone(), input, output }
 }
 
 fn respond(
@@ -126,17 +149,18 @@ fn respond(
     parts: &Parts,
     api: Option<Api>,
     conversation: Option<&Conversation>,
-    key_accepted: bool,
 ) -> Response<Body> {
-    if !key_accepted {
+    if !carries_key(parts, &state.options.key) {
         return refusal(api, 401, "this key is not the one");
     }
+    let upgrades = parts.headers.contains_key(http::header::UPGRADE);
     match (api, conversation) {
+        (Some(Api::Responses), _) if state.options.websockets && upgrades => {
+            websocket::accept(&parts.headers).unwrap_or_else(|| refusal(api, 400, "no key of a WebSocket"))
+        }
         // Codex first tries to open a WebSocket. It switches to ordinary requests without a delay only if the
         // response has this status.
-        (Some(api), _) if parts.headers.contains_key(http::header::UPGRADE) => {
-            refusal(Some(api), 426, "no WebSocket is spoken here")
-        }
+        (Some(_), _) if upgrades => refusal(api, 426, "no WebSocket is spoken here"),
         (Some(api), _) if parts.method != Method::POST => refusal(Some(api), 405, "post a conversation"),
         (Some(_), Some(conversation)) => turn(state, conversation),
         (Some(api), None) => refusal(Some(api), 400, "not a request of this format"),
@@ -159,12 +183,11 @@ fn turn(state: &State, conversation: &Conversation) -> Response<Body> {
         Some(FaultKind::Cut { after }) => pace.cut_after = Some(after),
         None => {}
     }
-    let turn = state.options.script.turn(conversation.results, conversation.ends_by_command);
-    let reply = Reply::new(conversation, turn);
+    let reply = state.reply(conversation);
     let events = conversation.streamed.then(|| match conversation.api {
         Api::Messages => messages::events(&reply),
         Api::Chat => chat::events(&reply, conversation.stream_usage),
-        Api::Responses => responses::events(&reply),
+        Api::Responses => responses::events(&reply).iter().map(sse::named).collect(),
     });
     let (kind, chunks) = match events {
         Some(events) => ("text/event-stream", events),

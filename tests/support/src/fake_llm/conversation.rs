@@ -36,6 +36,9 @@ pub(super) struct Conversation {
     pub(super) model: String,
     /// Whether the client requests a stream.
     pub(super) streamed: bool,
+    /// Whether the request asks for an answer. Over a WebSocket, codex first sends a request that only prepares the next
+    /// one.
+    pub(super) generates: bool,
     /// Whether a Chat Completions stream must end with the usage.
     pub(super) stream_usage: bool,
     /// The number of tool results in the history, which is the step of the script.
@@ -64,6 +67,7 @@ impl Conversation {
             api,
             model: request["model"].as_str()?.to_owned(),
             streamed: request["stream"] == true,
+            generates: request["generate"] != false,
             stream_usage: request["stream_options"]["include_usage"] == true,
             results: history.into_iter().flatten().map(|entry| results_in(api, entry)).sum(),
             tool: ShellTool::find(&tools),

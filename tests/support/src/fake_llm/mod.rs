@@ -18,6 +18,7 @@ mod fault;
 mod messages;
 mod responses;
 mod script;
+mod socket;
 mod sse;
 mod tool;
 
@@ -49,6 +50,8 @@ pub struct Options {
     pub faults: Vec<Fault>,
     /// The names for which the certificate is valid.
     pub hosts: Vec<String>,
+    /// Whether the server accepts WebSockets for OpenAI's Responses.
+    pub websockets: bool,
     /// The protocols that the server offers.
     pub alpn: Alpn,
     /// The address on which the server listens.
@@ -64,6 +67,7 @@ impl Default for Options {
             script: Script::default(),
             faults: Vec::new(),
             hosts: DEFAULT_HOSTS.map(str::to_owned).to_vec(),
+            websockets: false,
             alpn: Alpn::default(),
             address: Ipv4Addr::LOCALHOST.into(),
             port: 0,
@@ -80,7 +84,7 @@ pub struct Seen {
     pub path: String,
     /// The header `Host` or `:authority`.
     pub host: String,
-    /// The protocol: `HTTP/1.1` or `HTTP/2.0`.
+    /// The protocol: `HTTP/1.1` or `HTTP/2.0`; `WebSocket` for a request in a message.
     pub protocol: String,
     /// All headers, with names in lower case.
     pub headers: Vec<(String, String)>,

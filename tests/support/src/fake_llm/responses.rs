@@ -1,6 +1,5 @@
-//! OpenAI's Responses: an answer as a JSON document, or the same answer as events.
+//! OpenAI's Responses: an answer as a JSON document, or the same answer as events of a stream or a WebSocket.
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::answer::Reply;
@@ -20,7 +19,18 @@ pub(super) fn json(reply: &Reply<'_>) -> Value {
     response(reply, "completed", json!([item(reply)]), usage(reply))
 }
 
-pub(super) fn events(reply: &Reply<'_>) -> Vec<Bytes> {
+/// The answer to a request without an answer of the model.
+pub(super) fn prepared(reply: &Reply<'_>) -> Vec<Value> {
+    let none = json!({"input_tokens": 0, "output_tokens": 0, "total_tokens": 0});
+    let [begun, done] = [("in_progress", Value::Null), ("completed", none)]
+        .map(|(status, usage)| response(reply, status, json!([]), usage));
+    vec![
+        json!({"type": "response.created", "response": begun}),
+        json!({"type": "response.completed", "response": done}),
+    ]
+}
+
+pub(super) fn events(reply: &Reply<'_>) -> Vec<Value> {
     let item = item(reply);
     let open = response(reply, "in_progress", json!([]), Value::Null);
     let mut begun = item.clone();
@@ -51,7 +61,7 @@ pub(super) fn events(reply: &Reply<'_>) -> Vec<Bytes> {
     for (number, event) in events.iter_mut().enumerate() {
         event["sequence_number"] = json!(number);
     }
-    events.iter().map(sse::named).collect()
+    events
 }
 
 fn text_events(item: &Value) -> Vec<Value> {
