@@ -149,14 +149,20 @@ impl Tool {
         matches!(self, Self::EgressTokenAllow | Self::GitleaksAllow | Self::BudgetAdd)
     }
 
-    /// The title above the report on a screen.
+    /// The title above the justification on a screen. A bottle's sidecars and its keeper justify reports, and the agent
+    /// justifies everything else.
     #[must_use]
-    pub fn report_title(self) -> &'static str {
+    pub fn justification_title(self) -> &'static str {
+        if self.reports() { "Reason" } else { "Justification from the bottle" }
+    }
+
+    /// The title above what is proposed or reported on a screen.
+    #[must_use]
+    pub fn request_title(self) -> &'static str {
         match self {
+            Self::EgressAllow | Self::EgressBlock => "Request",
+            Self::EgressTokenAllow | Self::GitleaksAllow => "Findings",
             Self::BudgetAdd => "Budget",
-            Self::EgressAllow | Self::EgressBlock | Self::EgressTokenAllow | Self::GitleaksAllow => {
-                "Findings"
-            }
         }
     }
 

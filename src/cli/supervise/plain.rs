@@ -89,9 +89,9 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     if *asked_before > 0 {
         lines.push(field("before", &format!("proposed {} since it was rejected", times(*asked_before))));
     }
-    lines.push("\n  Justification from the bottle:".to_owned());
+    lines.push(format!("\n  {}:", tool.justification_title()));
     lines.push(foreign(justification));
-    lines.push(format!("\n  {}:", if tool.reports() { tool.report_title() } else { "Request" }));
+    lines.push(format!("\n  {}:", tool.request_title()));
     lines.push(foreign(&proposed_text(&pending.proposal)));
     if !pending.proposal.excerpt.is_empty() {
         lines.push("\n  Excerpt, with the values redacted:".to_owned());

@@ -3,7 +3,7 @@
 //! The user approves what a page showed. The page's digest is a part of the answer, and the answer is refused if the
 //! proposal or its effect changed meanwhile.
 
-use bottle_contract::queue::{Id, Proposal};
+use bottle_contract::queue::{Id, Proposal, Tool};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
@@ -51,8 +51,8 @@ pub(in crate::cli) struct Review {
     pub(in crate::cli) diff: Vec<(bool, String)>,
     /// Warnings about names that can be mistaken, and of the scanner.
     pub(in crate::cli) warnings: Vec<String>,
-    /// Whether an approval needs a reason.
-    pub(in crate::cli) is_report: bool,
+    /// What kind of question it is.
+    pub(in crate::cli) tool: Tool,
     /// Identifies what is shown.
     pub(in crate::cli) digest: String,
 }
@@ -146,7 +146,6 @@ fn review(host: &Host, pending: &Pending, now: Timestamp) -> Review {
     });
     warnings.extend(scanner_warnings(host, &proposal.bottle_slug).iter().map(warning_line));
     let text = proposed_text(proposal);
-    let is_report = proposal.tool.reports();
     let ago = span(now.duration_since(proposal.arrival_timestamp));
     let before = match proposal.asked_before {
         0 => String::new(),
@@ -157,12 +156,12 @@ fn review(host: &Host, pending: &Pending, now: Timestamp) -> Review {
         listed: listed(pending, now),
         asked: format!("asked {ago} ago{before}"),
         justification: proposal.justification.clone(),
-        request: if is_report { report_text(&text) } else { text },
+        request: if proposal.tool.reports() { report_text(&text) } else { text },
         excerpt: proposal.excerpt.clone(),
         gains,
         diff,
         warnings,
-        is_report,
+        tool: proposal.tool,
     }
 }
 

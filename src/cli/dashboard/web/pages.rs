@@ -1,6 +1,7 @@
 //! The pages, as HTML. Every text is escaped by the template; texts of bottles are also made visible, so that control
 //! characters and marks of direction cannot change how a page reads.
 
+use bottle_contract::queue::Tool;
 use bottle_contract::terminal::inert;
 use jiff::tz::TimeZone;
 use maud::{DOCTYPE, Markup, html};
@@ -358,8 +359,8 @@ pub(super) fn bottle(bottle: &Bottle, detail: Option<&Detail>, snapshot: &Snapsh
             @if let Some(at) = bottle.started_at { span { "started " (words::age(at, snapshot.at)) " ago" } }
         }
         @if let Some(why) = &bottle.problem { p .message .bad { (visible(why)) } }
-        @if let Some(why) = &bottle.paused { p .message { "Paused: " (visible(why)) } }
-        @if bottle.cut_off { p .message { "Cut off: its requests to models are denied." } }
+        @if let Some(why) = &bottle.paused { p .message .warn { "Paused: " (visible(why)) } }
+        @if bottle.cut_off { p .message .warn { "Cut off: its requests to models are denied." } }
         p.actions {
             @if bottle.proposals > 0 {
                 a.button #a-proposals href={ (folder) "proposals" } { "Answer " (counted(bottle.proposals, "question")) }
@@ -633,11 +634,11 @@ pub(super) fn proposal(review: &Review, folder: &str) -> Markup {
         p.facts { span { (review.listed.state) } " " span { (review.asked) } }
         (effect(review))
         section aria-labelledby="why" {
-            h2 #why { "Justification from the bottle" }
+            h2 #why { (review.tool.justification_title()) }
             blockquote.text { (lines(&review.justification)) }
         }
         section aria-labelledby="request" {
-            h2 #request { (if review.is_report { "Findings" } else { "Request" }) }
+            h2 #request { (review.tool.request_title()) }
             pre tabindex="0" aria-labelledby="request" { (inert(&review.request)) }
             @if !review.excerpt.is_empty() {
                 h3 { "Excerpt, with the values redacted" }
@@ -657,7 +658,8 @@ fn effect(review: &Review) -> Markup {
         section aria-labelledby="effect" {
             h2 #effect { "Effect of an approval" }
             @match &review.gains {
-                None if review.is_report => p { "The request or push with this finding passes." },
+                None if review.tool == Tool::BudgetAdd => p { "The budget is raised, and the requests that wait go on." },
+                None if review.tool.reports() => p { "The request or push with this finding passes." },
                 None => p.message.bad { "The bottle's routes are unknown." },
                 Some(Err(why)) => p.message.bad { "It cannot be applied: " (visible(why)) },
                 Some(Ok(gains)) if gains.is_empty() => p { "It changes nothing: all of it is already allowed." },
@@ -731,13 +733,13 @@ pub(super) fn raise(meter: &Meter, path: &str, back: &str, token: &str, error: O
 /// The page that asks for the answer to a proposal.
 pub(super) fn answer(review: &Review, approves: bool, folder: &str, token: &str) -> Markup {
     let base = format!("{folder}proposals/{}", review.listed.id);
-    let needs_reason = !approves && review.listed.waits || approves && review.is_report;
+    let needs_reason = !approves && review.listed.waits || approves && review.tool.needs_reason();
     html! {
         @if approves { (effect(review)) }
         form method="post" action={ (base) (if approves { "/approve" } else { "/reject" }) } {
             (token_field(token))
             input type="hidden" name="digest" value=(review.digest);
-            @if approves && !review.is_report {
+            @if approves && !review.tool.reports() {
                 fieldset {
                     legend { "The approval is valid" }
                     p { label { input type="radio" name="scope" value="run" checked; " while the bottle runs" } }

@@ -259,7 +259,7 @@ pub(super) fn page(
         lines.effect(known);
     }
     lines.blank();
-    lines.plain("Justification from the bottle", bold());
+    lines.plain(proposal.tool.justification_title(), bold());
     let whole = lines.untrusted(&proposal.justification, WHY_FIRST);
     lines.before(proposal.asked_before);
     lines.blank();
@@ -270,7 +270,7 @@ pub(super) fn page(
         }
         Some(Some(Ok(_))) => {}
         _ if proposal.tool.reports() => {
-            lines.plain(proposal.tool.report_title(), bold());
+            lines.plain(proposal.tool.request_title(), bold());
             lines.untrusted(&report_text(&proposed_text(proposal)), usize::MAX);
             lines.excerpt(&proposal.excerpt);
         }
