@@ -10,7 +10,7 @@ use bottle_test_support::pty::Pty;
 use crate::home::{bottle, run, snapshot, transcripts};
 
 /// A proposal of the bottle `one`.
-const PROPOSAL: &str = r#"{
+pub(crate) const PROPOSAL: &str = r#"{
     "id": "00000000-0000-4000-8000-000000000000", "bottle_slug": "one", "tool": "egress-allow",
     "proposed_file": "- host: registry.example\n", "justification": "to install the packages of the project",
     "arrival_timestamp": "2026-01-01T00:00:00Z", "expires_at": "2099-01-02T00:00:00Z"
@@ -48,10 +48,10 @@ pub(crate) fn spend(home: &TestHome, slug: &str, source: &str, responses: u64) -
 }
 
 /// Adds a proposal. While the returned file is open, a process waits for the answer: the file is locked.
-pub(crate) fn propose(home: &TestHome) -> Result<File> {
+pub(crate) fn propose(home: &TestHome, proposal: &str) -> Result<File> {
     let id = "00000000-0000-4000-8000-000000000000";
     home.write("home/.bottle/queue/one/processed/none", "")?;
-    let file = File::open(home.write(&format!("home/.bottle/queue/one/{id}.proposal.json"), PROPOSAL)?)?;
+    let file = File::open(home.write(&format!("home/.bottle/queue/one/{id}.proposal.json"), proposal)?)?;
     file.lock()?;
     Ok(file)
 }
@@ -72,7 +72,7 @@ fn is_clean(mut pty: Pty, code: i32) -> Result<()> {
 #[test]
 fn shows_bottles_budgets_usage_and_proposals() -> Result<()> {
     let home = dashboard_home()?;
-    let _asker = propose(&home)?;
+    let _asker = propose(&home, PROPOSAL)?;
     let mut pty = open(&home)?;
     // 45,000 of 20,000 tokens of the day are spent.
     let screen =

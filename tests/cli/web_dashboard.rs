@@ -12,7 +12,7 @@ use bottle_test_support::browser::{AccessibleNode, Browser};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::skip;
 
-use crate::dashboard::{dashboard_home, propose};
+use crate::dashboard::{PROPOSAL, dashboard_home, propose};
 use crate::home::run;
 
 /// How long the server may take for a response.
@@ -212,7 +212,7 @@ fn forms_act_with_their_token_and_only_once() -> Result<()> {
     let again = web.send("POST", &raise, &headers, &body)?;
     ensure!(again.status == 422 && again.body.contains("changed meanwhile"), "{again:?}");
     // An answer needs the digest of what was shown.
-    let _asker = propose(&home)?;
+    let _asker = propose(&home, PROPOSAL)?;
     let list = web.get(&format!("{folder}proposals"), &[with])?;
     ensure!(list.body.contains("to install the packages"), "{list:?}");
     let approve = format!("{folder}proposals/00000000-0000-4000-8000-000000000000/approve");
@@ -228,6 +228,27 @@ fn forms_act_with_their_token_and_only_once() -> Result<()> {
     let done = web.send("POST", &reject, &headers, &body)?;
     let shown = web.get(&done.headers["location"], &[with])?;
     ensure!(shown.body.contains("rejected") && shown.body.contains("No proposal waits"), "{shown:?}");
+    Ok(())
+}
+
+#[test]
+fn a_budget_is_approved_without_a_reason() -> Result<()> {
+    let home = dashboard_home()?;
+    let budget = r#"{"id": "00000000-0000-4000-8000-000000000000", "bottle_slug": "one", "tool": "budget-add",
+        "proposed_file": "{\"scope\": \"bottle:dev\"}", "justification": "the budget is spent",
+        "arrival_timestamp": "2026-01-01T00:00:00Z", "expires_at": "2099-01-02T00:00:00Z"}"#;
+    let _asker = propose(&home, budget)?;
+    let web = Web::start(&home)?;
+    let (cookie, folder) = web.open()?;
+    let proposal = format!("{folder}proposals/00000000-0000-4000-8000-000000000000");
+    let page = web.get(&proposal, &[("Cookie", &cookie)])?.body;
+    for text in ["one has spent its budget", ">Reason</h2>", ">Budget</h2>", "The budget is raised"] {
+        ensure!(page.contains(text), "{text}: {page}");
+    }
+    let form = web.get(&format!("{proposal}/approve"), &[("Cookie", &cookie)])?.body;
+    ensure!(!form.contains("name=\"reason\"") && !form.contains("name=\"scope\""), "{form}");
+    let reject = web.get(&format!("{proposal}/reject"), &[("Cookie", &cookie)])?.body;
+    ensure!(reject.contains("name=\"reason\""), "{reject}");
     Ok(())
 }
 
@@ -317,39 +338,60 @@ fn browser(test: &str) -> Result<Option<Browser>> {
     }
 }
 
+/// Opens the dashboard, and returns the address of its pages.
+fn pages_of(browser: &mut Browser, web: &Web) -> Result<String> {
+    browser.open(&web.url())?;
+    browser.wait_for_text("This page is up to date")?;
+    Ok(browser.evaluate("location.href")?.as_str().context("an address")?.to_owned())
+}
+
+/// Looks at pages in both colour schemes, on a wide and on a narrow screen.
+fn look_at(browser: &mut Browser, folder: &str, pages: &[(&str, &str)]) -> Result<()> {
+    for (dark, scheme) in [(false, "light"), (true, "dark")] {
+        for (name, path) in pages {
+            browser.look(dark, 1200, 800)?;
+            browser.open(&format!("{folder}{path}"))?;
+            is_accessible(browser).with_context(|| format!("{name}, {scheme}"))?;
+            picture(browser, &format!("{name}-{scheme}"))?;
+            browser.look(dark, 390, 800)?;
+            is_accessible(browser).with_context(|| format!("{name}, {scheme}, narrow"))?;
+            picture(browser, &format!("{name}-{scheme}-narrow"))?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn every_page_is_accessible_in_light_and_dark() -> Result<()> {
     let Some(mut browser) = browser("every_page_is_accessible_in_light_and_dark")? else { return Ok(()) };
+    let empty = TestHome::new()?;
+    let nothing = Web::start(&empty)?;
+    let folder = pages_of(&mut browser, &nothing)?;
+    look_at(
+        &mut browser,
+        &folder,
+        &[("empty", ""), ("empty-usage", "usage"), ("empty-proposals", "proposals")],
+    )?;
     let home = dashboard_home()?;
-    let _asker = propose(&home)?;
+    let _asker = propose(&home, PROPOSAL)?;
     let web = Web::start(&home)?;
-    browser.open(&web.url())?;
-    browser.wait_for_text("This page is up to date")?;
-    let folder = browser.evaluate("location.href")?.as_str().context("an address")?.to_owned();
+    let folder = pages_of(&mut browser, &web)?;
     let proposal = "proposals/00000000-0000-4000-8000-000000000000";
     let pages = [
-        ("list", String::new()),
-        ("detail", "bottles/one".to_owned()),
-        ("stop", "bottles/one/stop".to_owned()),
-        ("raise", "bottles/one/raise?scope=bottle%3Adev&provider=llm.example&window=day".to_owned()),
-        ("usage", "usage?by=bottle".to_owned()),
-        ("proposals", "proposals".to_owned()),
-        ("proposal", proposal.to_owned()),
-        ("reject", format!("{proposal}/reject")),
+        ("list", ""),
+        ("detail", "bottles/one"),
+        ("stop", "bottles/one/stop"),
+        ("raise", "bottles/one/raise?scope=bottle%3Adev&provider=llm.example&window=day"),
+        ("usage", "usage?by=bottle"),
+        ("proposals", "proposals"),
+        ("proposal", proposal),
+        ("reject", &format!("{proposal}/reject")),
     ];
-    for (dark, scheme) in [(false, "light"), (true, "dark")] {
-        for (name, path) in &pages {
-            browser.look(dark, 1200, 800)?;
-            browser.open(&format!("{folder}{path}"))?;
-            is_accessible(&mut browser).with_context(|| format!("{name}, {scheme}"))?;
-            picture(&mut browser, &format!("{name}-{scheme}"))?;
-            browser.look(dark, 390, 800)?;
-            is_accessible(&mut browser).with_context(|| format!("{name}, {scheme}, narrow"))?;
-            picture(&mut browser, &format!("{name}-{scheme}-narrow"))?;
-        }
-    }
+    look_at(&mut browser, &folder, &pages)?;
     let background = browser.evaluate("getComputedStyle(document.body).backgroundColor")?;
     ensure!(background == "rgb(20, 24, 27)", "{background}");
+    let _ = run(&home, &["budget", "stop", "one", "--policy", "pause"])?.expect_code(0);
+    look_at(&mut browser, &folder, &[("list-paused", ""), ("detail-paused", "bottles/one")])?;
     // The link is used, also in this browser.
     browser.open(&web.url())?;
     browser.wait_for_text("This link was used before")?;
@@ -367,7 +409,7 @@ fn the_keyboard_alone_is_enough() -> Result<()> {
     browser.wait_for_text("This page is up to date")?;
     // A page that is kept up to date keeps the focus.
     browser.tab_to("#b-one")?;
-    let _asker = propose(&home)?;
+    let _asker = propose(&home, PROPOSAL)?;
     browser.wait_for_text("1 question")?;
     browser.wait_for("document.getElementById('notice').textContent.includes('1 proposal waits')")?;
     ensure!(browser.evaluate("document.activeElement.id")? == "b-one", "the focus stays");
@@ -382,6 +424,16 @@ fn the_keyboard_alone_is_enough() -> Result<()> {
     }
     browser.press("Enter")?;
     browser.wait_for_text("the limit is now 100,000 tokens")?;
+    for (button, question, result) in
+        [("#a-pause", "Pause one?", "one is paused"), ("#a-continue", "Continue one?", "one goes on")]
+    {
+        browser.tab_to(button)?;
+        browser.press("Enter")?;
+        browser.wait_for_text(question)?;
+        browser.tab_to("button")?;
+        browser.press("Enter")?;
+        browser.wait_for_text(result)?;
+    }
     browser.tab_to("#a-stop")?;
     browser.press("Enter")?;
     browser.wait_for_text("Stop one?")?;

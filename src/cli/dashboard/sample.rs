@@ -94,6 +94,10 @@ pub(super) fn snapshot() -> Snapshot {
     let mut spent = bottle("refactor-parser", BottleState::Running, "running");
     spent.tokens = 512_000;
     spent.meters = vec![meter("run:refactor-parser", "all", Window::Run, 512_000, 0, 500_000, 0)];
+    spent.paused = Some(
+        "the budget of run:refactor-parser for all has 0 of 500,000 tokens left, and the next request may use 21,340"
+            .to_owned(),
+    );
     let mut locked = bottle("scraper", BottleState::Running, "running");
     locked.problem = Some("all its traffic is denied".to_owned());
     let starting = bottle("fresh", BottleState::Changing, "starting");

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 
 use super::super::model::{Bottle, Detail, Meter, Outlook};
 use super::super::words;
-use super::draw::{bar, level_color, right, sparkline, state_words};
+use super::draw::{bar, level_color, remark, right, sparkline, state_words};
 use super::state::State;
 use crate::cli::logs::{Shown, Tone};
 use crate::cli::output::one_line;
@@ -57,11 +57,10 @@ pub(super) fn lines(state: &State, columns: usize, styles: Styles) -> Vec<Line<'
     let snapshot = state.snapshot();
     let mut lines = vec![title(bottle, columns, styles, snapshot.at)];
     if let Some(problem) = &bottle.problem {
-        let style = tinted(Color::Red, styles);
-        lines.push(Line::styled(fitted(problem, columns, styles), style));
+        lines.extend(remark(problem, "", Color::Red, columns, styles));
     }
     if let Some(why) = &bottle.paused {
-        lines.push(Line::styled(fitted(why, columns, styles), tinted(Color::Yellow, styles)));
+        lines.extend(remark(why, "", Color::Yellow, columns, styles));
     }
     lines.push(Line::default());
     budgets(bottle, columns, styles, &mut lines);

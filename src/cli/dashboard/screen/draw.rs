@@ -13,6 +13,7 @@ use super::super::model::{Bottle, BottleState, Level, Meter, Snapshot, rate};
 use super::super::words;
 use super::state::{Overlay, State, Tone, View};
 use super::{bottle_text, usage_text};
+use crate::cli::output::one_line;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted, wrapped};
 
@@ -91,11 +92,10 @@ pub(in crate::cli::dashboard) fn prepare(
 fn areas(state: &State, area: Rect, styles: Styles, now: Timestamp) -> Areas {
     let word = word(state, usize::from(area.width), styles, now).len();
     let word = u16::try_from(word).unwrap_or(0).min(area.height / 3);
-    // One line is left blank below the body.
     let preview = match (state.view(), state.current()) {
         (View::Bottles, Some(bottle)) if area.height >= 20 => {
-            let lines = u16::try_from(bottle.meters.len()).unwrap_or(u16::MAX);
-            lines.clamp(1, area.height / 4) + 2
+            let lines = preview(bottle, usize::from(area.width), styles, now).len();
+            u16::try_from(lines).unwrap_or(u16::MAX).min(area.height / 4 + 2)
         }
         _ => 0,
     };
@@ -387,16 +387,14 @@ pub(super) fn right(text: &str, width: usize) -> String {
     pad_str(text, width, Alignment::Right, Some("")).into_owned() + "  "
 }
 
-/// What governs the bottle under the cursor.
+/// What governs the bottle under the cursor, below a blank line.
 fn preview(bottle: &Bottle, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default(), bottle_text::title(bottle, columns, styles, now)];
     if let Some(problem) = &bottle.problem {
-        let style = tinted(Color::Red, styles);
-        lines.push(Line::styled(format!("  {}", fitted(problem, columns.saturating_sub(2), styles)), style));
+        lines.extend(remark(problem, "  ", Color::Red, columns, styles));
     }
     if let Some(why) = &bottle.paused {
-        let style = tinted(Color::Yellow, styles);
-        lines.push(Line::styled(format!("  {}", fitted(why, columns.saturating_sub(2), styles)), style));
+        lines.extend(remark(why, "  ", Color::Yellow, columns, styles));
     }
     if bottle.meters.is_empty() && bottle.problem.is_none() {
         lines.push(Line::styled("  no budget governs it", dim()));
@@ -405,6 +403,18 @@ fn preview(bottle: &Bottle, columns: usize, styles: Styles, now: Timestamp) -> V
         lines.push(meter_line(meter, columns, styles));
     }
     lines
+}
+
+/// A remark on the bottle, on as many lines as it needs.
+pub(super) fn remark(
+    text: &str,
+    indent: &str,
+    color: Color,
+    columns: usize,
+    styles: Styles,
+) -> Vec<Line<'static>> {
+    let lines = wrapped(&one_line(text), columns.saturating_sub(indent.len()).max(1), styles).into_iter();
+    lines.map(|line| Line::styled(format!("{indent}{line}"), tinted(color, styles))).collect()
 }
 
 /// A budget on one line, without a bar.
@@ -483,29 +493,48 @@ fn bottom(state: &State, scrolls: bool, columns: usize, styles: Styles) -> Line<
         let question = fitted(&question, columns.saturating_sub(1), styles);
         return Line::from(vec![Span::styled(question, bold()), Span::styled("_", bold())]);
     }
-    let words: &[&str] = match (state.view(), state.current()) {
-        (View::Bottles, None) => &["1 2 3 Tab views   ? help   q quits"],
-        (View::Bottles, Some(_)) => &[
-            "Enter details   b raise budget   s stop   d discard   p proposals   ? help   q quits",
-            "Enter details  b budget  s stop  d discard  p proposals  ? help  q quits",
-            "Enter  b  s  d  p  Tab  ?  q quits",
+    let own = state.current().map_or("z pause", own_key);
+    let key = own.get(..1).unwrap_or_default();
+    let words = match (state.view(), state.current()) {
+        (View::Bottles, None) => vec!["1 2 3 Tab views   ? help   q quits".to_owned()],
+        (View::Bottles, Some(_)) => vec![
+            format!("Enter details   b raise budget   s stop   {own}   p proposals   ? help   q quits"),
+            format!("Enter details  b budget  s stop  {own}  p proposals  ? help  q quits"),
+            format!("Enter  b  s  {key}  p  Tab  ?  q quits"),
         ],
-        (View::Bottle, _) if scrolls => &[
-            "Up Down scroll   n next   b raise budget   s stop   p proposals   Esc back   ? help   q quits",
-            "Up Down scroll  n next  b budget  s stop  p proposals  Esc back  q quits",
-            "Up Down  n  b  s  p  Esc  ?  q quits",
+        (View::Bottle, _) if scrolls => vec![
+            format!(
+                "Up Down scroll   n next   b raise budget   s stop   {own}   p proposals   Esc back   ? help   q quits"
+            ),
+            format!("Up Down scroll  n next  b budget  s stop  {own}  Esc back  ? help  q quits"),
+            format!("Up Down  n  b  s  {key}  p  Esc  ?  q quits"),
         ],
-        (View::Bottle, _) => &[
-            "n next   b raise budget   s stop   d discard   p proposals   Esc back   ? help   q quits",
-            "n next  b budget  s stop  d discard  p proposals  Esc back  ? help  q quits",
-            "n  b  s  d  p  Esc  ?  q quits",
+        (View::Bottle, _) => vec![
+            format!("n next   b raise budget   s stop   {own}   p proposals   Esc back   ? help   q quits"),
+            format!("n next  b budget  s stop  {own}  p proposals  Esc back  ? help  q quits"),
+            format!("n  b  s  {key}  p  Esc  ?  q quits"),
         ],
-        _ => &[
+        _ => [
             "d day   p provider   a agent   b bottle   m model   t time   Esc back   ? help   q quits",
             "d day  p provider  a agent  b bottle  m model  t time  Esc back  q quits",
             "d p a b m  t  Esc  ?  q quits",
-        ],
+        ]
+        .map(str::to_owned)
+        .to_vec(),
     };
     let fits = words.iter().find(|words| measure_text_width(words) <= columns).or(words.last());
-    Line::styled(fits.copied().unwrap_or_default(), dim())
+    Line::styled(fits.cloned().unwrap_or_default(), dim())
+}
+
+/// The key that suits the state of a bottle best.
+fn own_key(bottle: &Bottle) -> &'static str {
+    if bottle.can_discard() {
+        "d discard"
+    } else if bottle.paused.is_some() {
+        "z continue"
+    } else if bottle.cut_off {
+        "c continue"
+    } else {
+        "z pause"
+    }
 }

@@ -78,6 +78,15 @@ fn draws_one_bottle() {
 }
 
 #[test]
+fn draws_a_paused_bottle() {
+    let mut state = state();
+    press(&mut state, "jj");
+    insta::assert_snapshot!("paused_in_the_list", drawn(&mut state, USUAL, Styles::PLAIN));
+    press(&mut state, "\n");
+    insta::assert_snapshot!("paused", drawn(&mut state, USUAL, Styles::PLAIN));
+}
+
+#[test]
 fn draws_usage() {
     let mut state = state();
     press(&mut state, "2");
