@@ -16,7 +16,7 @@ use super::error::CliError;
 use super::exit;
 use super::output::{Output, counted, output_failed};
 use super::select_bottle::{Question, is_running};
-use super::session::{self, HANGUP, Outcome, Session, Signals, Style, Watch};
+use super::session::{self, Deadline, HANGUP, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
 use super::unsaved_work;
 use crate::host::budget::Policy;
@@ -138,7 +138,7 @@ impl Client {
         let request = GuestRequest::Attach(AttachRequest { read_only, size });
         let stream = open_guest(&self.channel, request).await?;
         let session = Session { stream, style, pass: self.pass, title_notices: Some(watch.title_notices()) };
-        match session::run(session, signals, output).await? {
+        match session::run(session, &Deadline::default(), signals, output).await? {
             Outcome::Exited(exit) => {
                 if let Some(offer) = offer {
                     unsaved_work::decide(&self.host, &self.slug, &self.channel, offer, signals, output).await;

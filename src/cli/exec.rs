@@ -1,27 +1,34 @@
 //! `bottle exec`: runs another program in a bottle.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
+use bottle_channel::Channel;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestRequest, Process};
+use bottle_contract::session::guest::{Exit, GuestRequest, Process};
 use bottle_contract::terminal::Pass;
+use jiff::SignedDuration;
 
 use super::completions;
 use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, report_delay};
 use super::error::CliError;
 use super::exit;
+use super::json_schema::{Executed, ExecutedOutput};
 use super::output::{Output, output_failed};
-use super::session::{self, Outcome, Session, Signals, Style};
+use super::session::{self, Captured, Deadline, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
 use crate::backend::Access;
 use crate::host::{Host, Settings};
+
+/// The maximum of `--max-output` in bytes.
+const MAX_OUTPUT: usize = 16 << 20;
 
 /// Run a command in a bottle, next to its agent
 ///
 /// In a bottle that ended and whose files are preserved, the command runs alone, and without a network.
 ///
-/// Exits with the command's exit code; 125 if bottle failed, 126 if the command cannot run, 127 if it was not
-/// found.
+/// Exits with the command's exit code; 124 if its time limit passed, 125 if bottle failed, 126 if the command cannot
+/// run, 127 if it was not found. With `--json`, prints the exit code, the duration and the output as one document.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Exec {
     /// The bottle, as `bottle list` shows it
@@ -42,6 +49,15 @@ pub(crate) struct Exec {
     /// Set an environment variable; without a value, copy your variable of that name
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
+    /// End the command after this time: seconds, or with a unit (5m). SIGTERM, and SIGKILL 3 seconds later
+    #[arg(long, value_name = "TIME", value_parser = time_limit)]
+    timeout: Option<Duration>,
+    /// Write standard error into standard output, in the order of the command
+    #[arg(long, conflicts_with = "tty")]
+    merge: bool,
+    /// With `--json`: keep so many bytes of each output, half of them from its end
+    #[arg(long, value_name = "BYTES", default_value_t = 50_000)]
+    max_output: usize,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
@@ -57,6 +73,13 @@ impl Exec {
             return Err(CliError::usage("cannot allocate a terminal: standard input or output is not one")
                 .about("--tty")
                 .hint("omit `-t` to use plain pipes"));
+        }
+        if self.tty && output.json {
+            return Err(CliError::usage("a terminal has no result").about("--json").hint("omit `-t`"));
+        }
+        if self.max_output > MAX_OUTPUT {
+            return Err(CliError::usage(format!("`--max-output` keeps at most {MAX_OUTPUT} bytes"))
+                .about("--max-output"));
         }
         let pass = Settings::load(host)?.terminal_pass;
         let env = variables(host, &self.env)?;
@@ -80,11 +103,23 @@ impl Exec {
             cwd: self.workdir,
             terminal: self.tty.then(terminal::size),
             stdin: self.interactive || self.tty,
+            merged: self.merge,
             user: self.user,
             ..Process::default()
         };
         report_delay(&channel, output).await;
         let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
+        let deadline = Deadline::after(self.timeout);
+        let mut signals = Signals::catch()?;
+        if output.json {
+            let begun = Instant::now();
+            let (stdin, limit) = (self.interactive, self.max_output);
+            let (outcome, captured) =
+                session::capture(stream, stdin, limit, &deadline, &mut signals, output).await;
+            let end = End::of(outcome, &deadline, &channel, output).await?;
+            output.print_json(&executed(&end, begun.elapsed(), &captured, self.merge))?;
+            return Ok(end.code);
+        }
         let style = if self.tty {
             Style::Terminal {
                 detach: Detach::new(&[]),
@@ -97,20 +132,81 @@ impl Exec {
             Style::Pipes { stdin: self.interactive, pass_signals: true }
         };
         let session = Session { stream, style, pass, title_notices: None };
-        match session::run(session, &mut Signals::catch()?, output).await? {
-            Outcome::Exited(exit) => Ok(exit.shell_code()),
+        let outcome = session::run(session, &deadline, &mut signals, output).await?;
+        let end = End::of(outcome, &deadline, &channel, output).await?;
+        if let (true, Some(limit)) = (end.timed_out, self.timeout) {
+            output.warn(format!("the command was ended, because its time limit of {limit:?} passed"));
+        }
+        Ok(end.code)
+    }
+}
+
+/// How a command ended.
+struct End {
+    /// `None` if it was interrupted, or if its end was not reported.
+    exit: Option<Exit>,
+    timed_out: bool,
+    /// The exit code of this program.
+    code: u8,
+}
+
+impl End {
+    async fn of(
+        outcome: Outcome,
+        deadline: &Deadline,
+        channel: &Channel,
+        output: &Output,
+    ) -> Result<Self, CliError> {
+        let timed_out = deadline.has_passed();
+        match outcome {
+            Outcome::Exited(exit) => {
+                let code = if timed_out { exit::TIMED_OUT } else { exit.shell_code() };
+                Ok(Self { exit: Some(exit), timed_out, code })
+            }
             Outcome::Failed(failure) => Err(guest_failure(failure)),
             // Dropping the stream ends the command in the bottle. The keeper must receive the stream's reset
             // before this process exits.
             Outcome::Interrupted(number) => {
                 channel.flush().await;
-                Ok(128u8.saturating_add(number))
+                Ok(Self { exit: None, timed_out: false, code: 128u8.saturating_add(number) })
             }
-            Outcome::Detached => Ok(exit::DONE),
+            Outcome::Detached => Ok(Self { exit: None, timed_out: false, code: exit::DONE }),
+            Outcome::Reset(why) if timed_out => {
+                output.warn(why);
+                channel.flush().await;
+                Ok(Self { exit: None, timed_out, code: exit::TIMED_OUT })
+            }
             Outcome::Reset(why) => Err(keeper_lost(why)),
             Outcome::OutputClosed(error) => Err(output_failed(error)),
         }
     }
+}
+
+fn executed(end: &End, duration: Duration, captured: &Captured, merged: bool) -> Executed {
+    let (code, signal) = match end.exit {
+        Some(Exit::Code(code)) => (Some(code), None),
+        Some(Exit::Signal(signal)) => (None, Some(signal)),
+        None => (None, None),
+    };
+    Executed {
+        exit: end.code,
+        code,
+        signal,
+        timed_out: end.timed_out,
+        interrupted: end.exit.is_none() && !end.timed_out,
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+        stdout: ExecutedOutput::of(&captured.stdout),
+        stderr: (!merged).then(|| ExecutedOutput::of(&captured.stderr)),
+    }
+}
+
+/// Parses a time limit: seconds, or a number with a unit.
+fn time_limit(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<u32>().map(|seconds| Duration::from_secs(seconds.into())).ok();
+    let limit = seconds.or_else(|| text.parse::<SignedDuration>().ok()?.try_into().ok());
+    limit
+        .filter(|limit| !limit.is_zero())
+        .ok_or_else(|| "write seconds (90) or a time with a unit (5m)".to_owned())
 }
 
 /// Maps an error of bottle to an exit code that is reserved for such errors, so that it differs from the

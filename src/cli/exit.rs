@@ -15,6 +15,8 @@ pub(crate) const MANIFEST: u8 = 3;
 pub(crate) const BACKEND: u8 = 4;
 /// Isolation was not proven.
 pub(crate) const ISOLATION: u8 = 5;
+/// In commands that pass on a program's exit code: the program was ended because its time limit passed.
+pub(crate) const TIMED_OUT: u8 = 124;
 /// In commands that pass on a program's exit code: bottle itself failed.
 pub(crate) const BOTTLE_FAILED: u8 = 125;
 /// In commands that pass on a program's exit code: the program cannot run.

@@ -7,6 +7,7 @@ use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::session::Clip;
 use super::supervise::Unsaved;
 use crate::backend::portable_image::RootKind;
 use crate::backend::{Check, Snapshot, Unused};
@@ -16,6 +17,43 @@ use crate::instance::proxy_log::Warning;
 use crate::instance::record::Service;
 use crate::launch::isolation::{Control, JudgedAttempt};
 use crate::ledger::{Group, Response, Totals};
+
+/// The document that `bottle exec --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct Executed {
+    /// The exit code of `bottle exec`.
+    pub(crate) exit: u8,
+    /// The exit code of the command. `None` if a signal ended it, or if its end is unknown.
+    pub(crate) code: Option<u8>,
+    /// The signal that ended the command.
+    pub(crate) signal: Option<u8>,
+    /// Whether the command was ended because its time limit passed.
+    pub(crate) timed_out: bool,
+    /// Whether the user interrupted the command, so that its end is unknown.
+    pub(crate) interrupted: bool,
+    /// The time from the start of the command to its end.
+    pub(crate) duration_ms: u64,
+    pub(crate) stdout: ExecutedOutput,
+    /// `None` with `--merge`.
+    pub(crate) stderr: Option<ExecutedOutput>,
+}
+
+/// An output stream of a command.
+#[derive(Debug, Serialize)]
+pub(crate) struct ExecutedOutput {
+    /// The whole output, or its beginning and its end. Bytes that are not UTF-8 are U+FFFD.
+    pub(crate) text: String,
+    /// The size of the whole output.
+    pub(crate) bytes: u64,
+    /// The number of bytes that are missing in the middle of the text.
+    pub(crate) omitted: u64,
+}
+
+impl ExecutedOutput {
+    pub(crate) fn of(clip: &Clip) -> Self {
+        Self { text: clip.text(), bytes: clip.bytes(), omitted: clip.omitted() }
+    }
+}
 
 /// An element of the array that `bottle list active --json` prints.
 #[derive(Debug, Default, Serialize)]

@@ -104,6 +104,7 @@ pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) ->
         env: std::collections::BTreeMap::new(),
         cwd: None,
         terminal: agent.terminal,
+        merged: false,
         stdin: agent.stdin,
         user: None,
         awaited: !context.order.plan.detached,

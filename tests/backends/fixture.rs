@@ -543,15 +543,7 @@ pub(crate) async fn close(channel: Channel) {
 
 /// Runs a program in the bottle and returns its output and exit.
 pub(crate) async fn run(channel: &Channel, argv: &[&str]) -> Result<(String, Exit), GuestEvent> {
-    let process = Process {
-        argv: argv.iter().map(ToString::to_string).collect(),
-        env: BTreeMap::new(),
-        cwd: None,
-        terminal: None,
-        stdin: false,
-        user: None,
-        awaited: false,
-    };
+    let process = Process { argv: argv.iter().map(ToString::to_string).collect(), ..Process::default() };
     let mut stream = channel.open(&GuestRequest::Exec(process)).await.expect("open");
     let mut output = Vec::new();
     loop {

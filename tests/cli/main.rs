@@ -11,6 +11,7 @@
 //! - `clones`: snapshots on file systems with and without shared blocks
 //! - `disks`: homes on unusual disks
 //! - `homes`, `names`, `clock`: unusual homes, names and times
+//! - `executing`: `exec` with a time limit and with a result
 //! - `exit_codes`: every documented exit code
 //! - `streams`: missing terminals and readers, and outputs without space
 //! - `races`: concurrent commands
@@ -63,6 +64,7 @@ mod docker;
 mod endings;
 mod engine_kinds;
 mod engines;
+mod executing;
 mod exit_codes;
 mod forge_tools;
 mod forking;

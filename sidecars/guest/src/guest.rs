@@ -16,7 +16,7 @@ use crate::children::Children;
 use crate::config::Programs;
 use crate::copy::CopySlots;
 use crate::failure::{Outcome, bad_state};
-use crate::process::Running;
+use crate::process::{Pipes, Running};
 use crate::{process, program};
 
 /// The settings from the backend that never change.
@@ -95,7 +95,8 @@ impl Guest {
     /// Starts the process that a request describes.
     pub(crate) fn start(&self, request: &Process) -> Outcome<Running> {
         let command = program::command(&self.facts, self.environment()?, request)?;
-        process::start(&self.children, command, request.terminal, request.stdin, self.facts.files)
+        let pipes = Pipes { stdin: request.stdin, merged: request.merged };
+        process::start(&self.children, command, request.terminal, pipes, self.facts.files)
     }
 
     /// Logs and records a failure in a service of the guest, such as the forwarder.

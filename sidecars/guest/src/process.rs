@@ -45,18 +45,27 @@ pub(crate) struct Running {
     pub(crate) terminal: Option<Terminal>,
 }
 
+/// The standard streams of a process without a terminal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pipes {
+    /// Whether the client sends input.
+    pub(crate) stdin: bool,
+    /// Whether standard error is the same pipe as standard output.
+    pub(crate) merged: bool,
+}
+
 /// Starts `command` with a terminal of the given size, or with pipes.
 pub(crate) fn start(
     children: &Children,
     mut command: Command,
     size: Option<Size>,
-    stdin: bool,
+    pipes: Pipes,
     files: Rlimit,
 ) -> Outcome<Running> {
     spawn::separate(&mut command, size.is_some(), files);
     let running = match size {
         Some(size) => start_on_terminal(children, &mut command, size),
-        None => start_on_pipes(children, &mut command, stdin),
+        None => start_on_pipes(children, &mut command, pipes),
     };
     running.map_err(|error| program::explain(command.get_program(), &error))
 }
@@ -81,19 +90,28 @@ fn start_on_terminal(children: &Children, command: &mut Command, size: Size) -> 
     Ok(Running { pid, exit, input, outputs, terminal: Some(terminal) })
 }
 
-fn start_on_pipes(children: &Children, command: &mut Command, stdin: bool) -> io::Result<Running> {
-    command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+fn start_on_pipes(children: &Children, command: &mut Command, pipes: Pipes) -> io::Result<Running> {
+    command.stdin(if pipes.stdin { Stdio::piped() } else { Stdio::null() });
+    let merged = if pipes.merged {
+        let (reader, writer) = io::pipe()?;
+        command.stdout(writer.try_clone()?).stderr(writer);
+        Some(OwnedFd::from(reader))
+    } else {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        None
+    };
     let (pid, child, exit) = children.spawn(command)?;
-    take_pipes(child, pid, exit).inspect_err(|_| children.signal_group(pid, Signal::KILL))
+    // `command` still holds the child's side of the pipe. Without this line, the output would never end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    take_pipes(child, merged, pid, exit).inspect_err(|_| children.signal_group(pid, Signal::KILL))
 }
 
-fn take_pipes(mut child: Child, pid: Pid, exit: ExitWatch) -> io::Result<Running> {
+fn take_pipes(mut child: Child, merged: Option<OwnedFd>, pid: Pid, exit: ExitWatch) -> io::Result<Running> {
     let input = match child.stdin.take() {
         Some(pipe) => Input::feeding(Arc::new(Descriptor::new(pipe.into())?), false),
         None => Input::closed(),
     };
-    let stdout = child.stdout.take().map(|pipe| (STDOUT, OwnedFd::from(pipe)));
+    let stdout = merged.or_else(|| child.stdout.take().map(OwnedFd::from)).map(|pipe| (STDOUT, pipe));
     let stderr = child.stderr.take().map(|pipe| (STDERR, OwnedFd::from(pipe)));
     let mut outputs = Vec::new();
     for (fd, pipe) in stdout.into_iter().chain(stderr) {

@@ -5,12 +5,15 @@
 //! SIGWINCH ─► resize ─────────────►  (through      exited, failed ─► [`Outcome`]
 //! SIGINT, SIGTERM ─► signal ──────►   the keeper)
 //! ```
-//! - `pump`: copies data in all directions until one direction ends the session
+//! - `pump`: copies data in all directions until one direction ends the session, or its time limit passes
+//! - `capture`, `clip`: a command whose output is kept for a result
 //! - `signals`: the signals that a session handles
 //! - `notices`: the keeper's notices during a session, and how the bottle ended
 //!
 //! `attach`, `start` and `exec` use different values of [`Style`], and react differently to the [`Outcome`].
 
+mod capture;
+mod clip;
 mod notices;
 mod pump;
 mod signals;
@@ -23,8 +26,10 @@ use bottle_contract::terminal::Pass;
 
 use tokio::sync::watch;
 
+pub(crate) use capture::{Captured, capture};
+pub(crate) use clip::Clip;
 pub(crate) use notices::{TitleNotices, Watch};
-pub(crate) use pump::run;
+pub(crate) use pump::{Deadline, run};
 pub(crate) use signals::{HANGUP, Signals, interrupted};
 
 use super::terminal::Detach;

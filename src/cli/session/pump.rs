@@ -1,5 +1,6 @@
 //! Copies data in the three directions of a session until one direction ends the session.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
@@ -19,18 +20,28 @@ use crate::cli::terminal::{self, Detach, RawTerminal};
 /// A second Ctrl-C within this time ends the session. The first Ctrl-C is sent to the program.
 const REPEAT_WITHIN: Duration = Duration::from_secs(2);
 
+/// The time between SIGTERM and SIGKILL for a program whose time limit has passed.
+const TERM_GRACE: Duration = Duration::from_secs(3);
+
+/// How long a killed program may take to be reported as ended. A bottle that is paused reports it later.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+const SIGTERM: u8 = 15;
+const SIGKILL: u8 = 9;
+
 /// The byte that rings the terminal's bell.
 const BELL: u8 = 0x07;
 
 /// The byte that the terminal sends for Ctrl-C.
 const CTRL_C: u8 = 0x03;
 
-/// Runs a session until it ends. Restores the terminal before it returns.
+/// Runs a session until it ends, or until the program is ended at the deadline. Restores the terminal before it returns.
 ///
 /// # Errors
 /// Returns an error if the terminal cannot be put into raw mode.
 pub(crate) async fn run(
     session: Session,
+    deadline: &Deadline,
     signals: &mut Signals,
     output: &Output,
 ) -> Result<Outcome, CliError> {
@@ -59,6 +70,7 @@ pub(crate) async fn run(
             tokio::select! {
                 outcome = show(receiver, session.pass, screen.as_ref(), window_title) => outcome,
                 outcome = typed => outcome,
+                outcome = deadline.enforce(&sender) => outcome,
                 number = resize_until_signal(signals, &sender) => Outcome::Interrupted(number),
             }
         }
@@ -66,6 +78,7 @@ pub(crate) async fn run(
             tokio::select! {
                 outcome = show(receiver, session.pass, None, None) => outcome,
                 never = feed(stdin, &sender) => never,
+                outcome = deadline.enforce(&sender) => outcome,
                 number = pass_until_signal(pass_signals, signals, &sender, output) => {
                     Outcome::Interrupted(number)
                 }
@@ -74,6 +87,39 @@ pub(crate) async fn run(
     };
     drop(screen);
     Ok(outcome)
+}
+
+/// The time limit of a program.
+#[derive(Debug, Default)]
+pub(crate) struct Deadline {
+    after: Option<Duration>,
+    passed: Cell<bool>,
+}
+
+impl Deadline {
+    /// A limit that passes so much later. `None` is no limit.
+    pub(crate) fn after(after: Option<Duration>) -> Self {
+        Self { after, passed: Cell::new(false) }
+    }
+
+    /// When the limit passes, sends SIGTERM to the program's process group, and later SIGKILL. Returns only if the
+    /// program's end is not reported after that.
+    pub(super) async fn enforce(&self, sender: &StreamSender) -> Outcome {
+        let Some(after) = self.after else { return std::future::pending().await };
+        tokio::time::sleep(after).await;
+        self.passed.set(true);
+        for (signal, grace) in [(SIGTERM, TERM_GRACE), (SIGKILL, KILL_GRACE)] {
+            // A failure means that the stream has ended, which the receiving side reports.
+            let _ = sender.message(&ClientMessage::Signal { signal }).await;
+            tokio::time::sleep(grace).await;
+        }
+        Outcome::Reset("the command did not end after SIGKILL".to_owned())
+    }
+
+    /// Whether the program was ended because of this limit.
+    pub(crate) fn has_passed(&self) -> bool {
+        self.passed.get()
+    }
 }
 
 /// The window's title, and the notices shown in it.
@@ -118,21 +164,32 @@ async fn show(
         let written = match event {
             Some(Event::Data { fd: STDOUT, bytes }) => stdout.write(&bytes).await,
             Some(Event::Data { fd: STDERR, bytes }) => stderr.write(&bytes).await,
-            Some(Event::Data { .. }) => Ok(()),
-            Some(Event::Message(json)) => match serde_json::from_slice::<GuestEvent>(&json) {
-                Ok(GuestEvent::Exited(exit)) => return Outcome::Exited(exit),
-                Ok(GuestEvent::Failed(failure)) => return Outcome::Failed(failure),
-                Ok(_) => Ok(()),
-                Err(_) => return Outcome::Reset("the bottle sent an invalid message".to_owned()),
+            event => match end(event) {
+                Some(outcome) => return outcome,
+                None => Ok(()),
             },
-            None | Some(Event::End) => break,
-            Some(Event::Reset(why)) => return Outcome::Reset(why),
         };
         if let Err(error) = written {
             return Outcome::OutputClosed(error);
         }
     }
-    Outcome::Reset("the bottle closed the session without an exit code".to_owned())
+}
+
+/// Returns how the program ended, if the event says that it did.
+pub(super) fn end(event: Option<Event>) -> Option<Outcome> {
+    match event {
+        Some(Event::Data { .. }) => None,
+        Some(Event::Message(json)) => match serde_json::from_slice::<GuestEvent>(&json) {
+            Ok(GuestEvent::Exited(exit)) => Some(Outcome::Exited(exit)),
+            Ok(GuestEvent::Failed(failure)) => Some(Outcome::Failed(failure)),
+            Ok(_) => None,
+            Err(_) => Some(Outcome::Reset("the bottle sent an invalid message".to_owned())),
+        },
+        None | Some(Event::End) => {
+            Some(Outcome::Reset("the bottle closed the session without an exit code".to_owned()))
+        }
+        Some(Event::Reset(why)) => Some(Outcome::Reset(why)),
+    }
 }
 
 /// Waits for the next change of the title's notices.
@@ -240,7 +297,7 @@ async fn watch(mut detach: Detach) -> Outcome {
 }
 
 /// Forwards standard input to the program, and then the end of the input.
-async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
+pub(super) async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
     if wanted {
         let mut input = terminal::chunks();
         while let Some(bytes) = input.recv().await {
@@ -264,7 +321,12 @@ async fn resize_until_signal(signals: &mut Signals, sender: &StreamSender) -> u8
 }
 
 /// Forwards signals to the program. A second signal soon after the first, or SIGHUP, ends the session.
-async fn pass_until_signal(pass: bool, signals: &mut Signals, sender: &StreamSender, output: &Output) -> u8 {
+pub(super) async fn pass_until_signal(
+    pass: bool,
+    signals: &mut Signals,
+    sender: &StreamSender,
+    output: &Output,
+) -> u8 {
     let mut last: Option<Instant> = None;
     loop {
         let signal = signals.end().await;

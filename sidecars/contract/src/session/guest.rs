@@ -121,6 +121,9 @@ pub struct Process {
     /// Whether the client sends data on `STDIN`. If not, the standard input of the process is empty.
     #[serde(default)]
     pub stdin: bool,
+    /// Whether a process with pipes writes standard error into the same pipe as standard output, which keeps the order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub merged: bool,
     /// The user inside the bottle, by name or number. If absent, the agent's user.
     #[serde(default)]
     pub user: Option<String>,

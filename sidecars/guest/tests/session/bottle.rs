@@ -249,15 +249,7 @@ pub(crate) async fn ask(channel: &Channel, request: &GuestRequest) -> GuestEvent
 }
 
 pub(crate) fn process(argv: &[&str]) -> Process {
-    Process {
-        argv: argv.iter().map(|&word| word.to_owned()).collect(),
-        env: [].into(),
-        cwd: None,
-        terminal: None,
-        stdin: false,
-        user: None,
-        awaited: false,
-    }
+    Process { argv: argv.iter().map(|&word| word.to_owned()).collect(), ..Process::default() }
 }
 
 pub(crate) fn shell(script: &str) -> Process {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::guest::{ClientMessage, Exit, FailureKind, GuestEvent, GuestRequest, STDIN};
+use bottle_contract::session::guest::{
+    ClientMessage, Exit, FailureKind, GuestEvent, GuestRequest, Process, STDIN,
+};
 use tokio::time::timeout;
 
 use crate::bottle::{Bottle, SOON, Seen, all, ask, process, run, shell, stop};
@@ -14,6 +16,15 @@ async fn carries_both_outputs_the_input_and_the_exit_code() {
     assert_eq!((seen.out.as_slice(), seen.err.as_slice()), (&b"words"[..], &b"warning\n"[..]));
     assert!(matches!(seen.events[0], GuestEvent::Started { pid } if pid > 0));
     assert_eq!(seen.exit(), Some(Exit::Code(7)));
+}
+
+#[tokio::test]
+async fn merged_outputs_keep_their_order() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let script = shell("for i in $(seq 200); do echo $i; echo $i >&2; done; exit 7");
+    let seen = run(&channel, Process { merged: true, ..script }, None).await;
+    let expected: String = (1..=200).map(|number| format!("{number}\n{number}\n")).collect();
+    assert_eq!((seen.text(), seen.err.len(), seen.exit()), (expected, 0, Some(Exit::Code(7))));
 }
 
 #[tokio::test]
