@@ -7,8 +7,8 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
 use super::{
     attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit, exec,
-    export, fork, help, import, info, init, learn, list, logs, man, policy, probe, pull, resume, routes,
-    settings, snapshots, start, stop, supervise, usage,
+    export, fork, help, import, info, init, learn, list, logs, man, policy, probe, process, pull, resume,
+    routes, settings, shell, snapshots, start, stop, supervise, usage,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -45,6 +45,11 @@ pub(crate) enum Command {
     Start(start::Start),
     Attach(attach::Attach),
     Exec(exec::Exec),
+    Shell(shell::Shell),
+    /// Start, watch, feed and end processes that go on without a client
+    #[command(subcommand)]
+    Process(process::Process),
+    Ps(process::List),
     Logs(logs::Logs),
     Cp(cp::Cp),
     Stop(stop::Stop),

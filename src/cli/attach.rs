@@ -135,7 +135,7 @@ impl Client {
             None
         };
         let size = on_terminal.then(terminal::size);
-        let request = GuestRequest::Attach(AttachRequest { read_only, size });
+        let request = GuestRequest::Attach(AttachRequest { read_only, process: None, size });
         let stream = open_guest(&self.channel, request).await?;
         let session = Session { stream, style, pass: self.pass, title_notices: Some(watch.title_notices()) };
         match session::run(session, &Deadline::default(), signals, output).await? {

@@ -1,6 +1,5 @@
 //! `bottle exec`: runs another program in a bottle.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bottle_channel::Channel;
@@ -15,6 +14,7 @@ use super::error::CliError;
 use super::exit;
 use super::json_schema::{Executed, ExecutedOutput};
 use super::output::{Output, output_failed};
+use super::program_args::ProgramArgs;
 use super::session::{self, Captured, Deadline, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
 use crate::backend::Access;
@@ -40,15 +40,8 @@ pub(crate) struct Exec {
     /// Forward standard input
     #[arg(short, long)]
     interactive: bool,
-    /// Run as this user of the bottle instead of as the agent's user
-    #[arg(long, value_name = "NAME|ID")]
-    user: Option<String>,
-    /// Run in this directory instead of the workspace
-    #[arg(long, value_name = "PATH")]
-    workdir: Option<String>,
-    /// Set an environment variable; without a value, copy your variable of that name
-    #[arg(long, value_name = "NAME[=VALUE]")]
-    env: Vec<String>,
+    #[command(flatten)]
+    program: ProgramArgs,
     /// End the command after this time: seconds, or with a unit (5m). SIGTERM, and SIGKILL 3 seconds later
     #[arg(long, value_name = "TIME", value_parser = time_limit)]
     timeout: Option<Duration>,
@@ -82,31 +75,20 @@ impl Exec {
                 .about("--max-output"));
         }
         let pass = Settings::load(host)?.terminal_pass;
-        let env = variables(host, &self.env)?;
         super::block_on(async {
             let slug = self.slug.clone();
-            self.session(host, env, pass, output).await.map_err(|error| error.about(slug))
+            self.session(host, pass, output).await.map_err(|error| error.about(slug))
         })
     }
 
-    async fn session(
-        self,
-        host: &Host,
-        env: BTreeMap<String, String>,
-        pass: Pass,
-        output: &Output,
-    ) -> Result<u8, CliError> {
-        let channel = connect_or_open_files(host, &self.slug, Access::Write).await?;
+    async fn session(self, host: &Host, pass: Pass, output: &Output) -> Result<u8, CliError> {
         let process = Process {
-            argv: self.command,
-            env,
-            cwd: self.workdir,
             terminal: self.tty.then(terminal::size),
             stdin: self.interactive || self.tty,
             merged: self.merge,
-            user: self.user,
-            ..Process::default()
+            ..self.program.process(host, self.command)?
         };
+        let channel = connect_or_open_files(host, &self.slug, Access::Write).await?;
         report_delay(&channel, output).await;
         let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
         let deadline = Deadline::after(self.timeout);
@@ -201,7 +183,7 @@ fn executed(end: &End, duration: Duration, captured: &Captured, merged: bool) ->
 }
 
 /// Parses a time limit: seconds, or a number with a unit.
-fn time_limit(text: &str) -> Result<Duration, String> {
+pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<u32>().map(|seconds| Duration::from_secs(seconds.into())).ok();
     let limit = seconds.or_else(|| text.parse::<SignedDuration>().ok()?.try_into().ok());
     limit
@@ -211,34 +193,6 @@ fn time_limit(text: &str) -> Result<Duration, String> {
 
 /// Maps an error of bottle to an exit code that is reserved for such errors, so that it differs from the
 /// command's exit codes.
-fn map_exit_code(error: CliError) -> CliError {
+pub(crate) fn map_exit_code(error: CliError) -> CliError {
     if error.exit < exit::BOTTLE_FAILED { error.exit(exit::BOTTLE_FAILED) } else { error }
-}
-
-/// Parses `NAME=VALUE`. For `NAME` alone, takes the value from this process's environment.
-fn variables(host: &Host, given: &[String]) -> Result<BTreeMap<String, String>, CliError> {
-    let mut env = BTreeMap::new();
-    for word in given {
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, value.to_owned()),
-            None => match host.env.get(std::ffi::OsStr::new(word)).map(|value| value.to_str()) {
-                Some(Some(value)) => (word.as_str(), value.to_owned()),
-                Some(None) => return Err(bad_variable(word, "is not UTF-8")),
-                None => return Err(bad_variable(word, "is not set")),
-            },
-        };
-        if name.is_empty() || name.contains('\0') {
-            return Err(bad_variable(word, "has no name"));
-        }
-        env.insert(name.to_owned(), value);
-    }
-    Ok(env)
-}
-
-fn bad_variable(word: &str, why: &str) -> CliError {
-    let name = word.split('=').next().unwrap_or_default();
-    CliError::usage(format!("the variable {name:?} {why}"))
-        .about("--env")
-        .hint("write `--env NAME=VALUE`, or `--env NAME` for a variable that is set")
-        .exit(exit::BOTTLE_FAILED)
 }

@@ -38,6 +38,59 @@ pub(crate) struct Executed {
     pub(crate) stderr: Option<ExecutedOutput>,
 }
 
+/// An element of the array that `bottle ps --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct BottleProcess {
+    /// `None` for the agent.
+    pub(crate) handle: Option<String>,
+    pub(crate) name: Option<String>,
+    /// The process id inside the bottle.
+    pub(crate) pid: u32,
+    pub(crate) command: Vec<String>,
+    pub(crate) terminal: bool,
+    pub(crate) started_at: Timestamp,
+    pub(crate) ended_at: Option<Timestamp>,
+    #[serde(flatten)]
+    pub(crate) state: ProcessEnd,
+    /// The number of its processes that run.
+    pub(crate) processes: u32,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) memory_bytes: u64,
+}
+
+/// Whether a process runs, and how it ended.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProcessEnd {
+    /// `running`, `exited` or `killed`.
+    pub(crate) state: &'static str,
+    pub(crate) code: Option<u8>,
+    pub(crate) signal: Option<u8>,
+}
+
+/// The document that `bottle process start --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct StartedProcess {
+    pub(crate) handle: String,
+    pub(crate) pid: u32,
+}
+
+/// The document that `bottle process log --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProcessOutput {
+    /// Bytes that are not UTF-8 are U+FFFD.
+    pub(crate) text: String,
+    /// The position of the first byte of the text, counted from the first byte of the output.
+    pub(crate) from: u64,
+    /// The position at which the next part begins.
+    pub(crate) next: u64,
+    /// The position behind the last byte so far.
+    pub(crate) end: u64,
+    /// The number of bytes behind the wanted position that are not kept any more.
+    pub(crate) lost: u64,
+    #[serde(flatten)]
+    pub(crate) state: ProcessEnd,
+}
+
 /// An output stream of a command.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExecutedOutput {

@@ -61,6 +61,8 @@ mod policy;
 mod probe;
 #[cfg(target_os = "linux")]
 mod probe_inside;
+mod process;
+mod program_args;
 mod progress;
 mod pull;
 mod resume;
@@ -68,6 +70,7 @@ mod routes;
 mod select_bottle;
 mod session;
 mod settings;
+mod shell;
 mod since;
 mod snapshot_selector;
 mod snapshots;
@@ -142,6 +145,9 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Start(start) => start.run(&host()?, output),
         Command::Attach(attach) => attach.run(&host()?, output),
         Command::Exec(exec) => exec.run(host(), output),
+        Command::Shell(shell) => shell.run(&host()?, output),
+        Command::Process(process) => process.run(host(), output),
+        Command::Ps(ps) => ps.run(&host()?, output),
         Command::Logs(logs) => logs.run(&host()?, output),
         Command::Cp(cp) => cp.run(&host()?, output),
         Command::Stop(stop) => stop.run(&host()?, output),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
 use bottle_contract::lock_out::LockOut;
-use bottle_contract::session::guest::{Failure, FailureKind, GuestEvent, GuestRequest};
+use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_queue::Asker;
 use jiff::Timestamp;
@@ -310,7 +310,7 @@ async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
         let _ = stream.end().await;
         return;
     }
-    if let GuestRequest::Attach(_) = inner {
+    if let GuestRequest::Attach(Attach { process: None, .. }) = inner {
         shared.attached.send_modify(|a| *a = Attached { now: a.now + 1, ever: true });
         connect(request, inner, &guest).await;
         shared.attached.send_modify(|a| a.now -= 1);

@@ -420,7 +420,7 @@ async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
     let bundle = launch::connect_bundle(backend, slug).await?;
     // The stream that started the agent closed with the previous keeper. A read-only attach stream also reports the
     // agent's exit.
-    let watch = GuestRequest::Attach(Attach { read_only: true, size: None });
+    let watch = GuestRequest::Attach(Attach { read_only: true, process: None, size: None });
     let refused = |source| LaunchError::Handshake(Peer::Guest, source);
     let agent = guest.open(&watch).await.map_err(refused)?;
     Ok(Running { bundle, guest, agent })

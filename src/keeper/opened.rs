@@ -216,6 +216,13 @@ impl Opened {
             GuestRequest::Provision(_)
             | GuestRequest::StartAgent(_)
             | GuestRequest::Attach(_)
+            | GuestRequest::StartProcess(_)
+            | GuestRequest::ListProcesses
+            | GuestRequest::ReadOutput(_)
+            | GuestRequest::WriteInput(_)
+            | GuestRequest::SignalProcess(_)
+            | GuestRequest::EndProcess(_)
+            | GuestRequest::WaitForProcess { .. }
             | GuestRequest::Logs(_)
             | GuestRequest::Probe(_)
             | GuestRequest::Pause

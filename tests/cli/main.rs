@@ -27,6 +27,7 @@
 //! - `moving`: bottles exported and imported
 //! - `freezing`: snapshots saved, listed and removed
 //! - `resuming`: preserved and committed bottles started again
+//! - `processes`: `process`, `ps` and `shell`
 //! - `pulling`: `pull` and `diff`
 //! - `committing`: the author of an agent's commits
 //! - `kept`: commands on the files of ended bottles
@@ -88,6 +89,7 @@ mod notices;
 mod other_engines;
 mod own_rules;
 mod picking;
+mod processes;
 mod pulling;
 mod races;
 mod readme;

@@ -402,8 +402,12 @@ mod tests {
             let name = serde_json::to_value(kind).expect("JSON");
             assert_eq!(name, kind.name(), "commands and files use the same name");
             // A report about a possible secret needs a reason. Nothing else does.
-            let title = if kind == Tool::BudgetAdd { "Budget" } else { "Findings" };
-            assert_eq!(kind.report_title(), title);
+            let (reason, title) = match kind {
+                Tool::EgressAllow | Tool::EgressBlock => ("Justification from the bottle", "Request"),
+                Tool::EgressTokenAllow | Tool::GitleaksAllow => ("Reason", "Findings"),
+                Tool::BudgetAdd => ("Reason", "Budget"),
+            };
+            assert_eq!((kind.justification_title(), kind.request_title()), (reason, title));
             assert_eq!(kind.needs_reason(), kind.predicate().contains("secret"), "{kind:?}");
             assert!(kind.reports() || kind.predicate().contains("hosts"), "{kind:?}");
         }

@@ -1,4 +1,4 @@
-//! Attaches one client to the agent's terminal, either with control or read-only.
+//! Attaches one client to a process's terminal, either with control or read-only.
 
 use std::sync::Arc;
 
@@ -7,28 +7,29 @@ use bottle_contract::session::guest::{Attach, ClientMessage, GuestEvent, STDIN};
 use rustix::process::Signal;
 
 use crate::guest::Guest;
+use crate::hosted::Hosted;
 use crate::output::Piece;
 
-/// Serves the client until the agent exits or the client detaches. Detaching does not affect the agent. A
+/// Serves the client until the process exits or the client detaches. Detaching does not affect the process. A
 /// client detaches by ending or resetting its stream, or by losing its connection.
-pub(crate) async fn attach(guest: Arc<Guest>, request: Attach, stream: Stream) {
+pub(crate) async fn attach(guest: Arc<Guest>, hosted: Arc<Hosted>, request: Attach, stream: Stream) {
     let (sender, receiver) = stream.split();
-    let cursor = guest.agent.log.beginning();
+    let cursor = hosted.log.beginning();
     if request.read_only {
         tokio::select! {
-            () = send_output(&guest, &sender, cursor, None) => {}
+            () = send_output(&hosted, &sender, cursor, None) => {}
             () = wait_for_detach(receiver) => {}
         }
         end(&sender).await;
     } else {
-        let turn = guest.agent.take_control(sender.clone(), request.size).await;
-        guest.agent.record_read(turn, cursor);
+        let turn = hosted.take_control(sender.clone(), request.size).await;
+        hosted.record_read(turn, cursor);
         tokio::select! {
-            () = send_output(&guest, &sender, cursor, Some(turn)) => {}
-            () = receive_input(&guest, receiver, turn) => {}
+            () = send_output(&hosted, &sender, cursor, Some(turn)) => {}
+            () = receive_input(&guest, &hosted, receiver, turn) => {}
         }
         end(&sender).await;
-        guest.agent.release_control(turn);
+        hosted.release_control(turn);
     }
 }
 
@@ -37,10 +38,10 @@ async fn end(sender: &StreamSender) {
     let _ = sender.end().await;
 }
 
-/// Sends the agent's output, beginning at `cursor`, until the agent has exited.
-async fn send_output(guest: &Guest, sender: &StreamSender, mut cursor: u64, turn: Option<u64>) {
+/// Sends the output, beginning at `cursor`, until the process has exited.
+async fn send_output(hosted: &Hosted, sender: &StreamSender, mut cursor: u64, turn: Option<u64>) {
     loop {
-        let sent = match guest.agent.log.next(&mut cursor).await {
+        let sent = match hosted.log.next(&mut cursor).await {
             Piece::Bytes { fd, bytes } => sender.data_bytes(fd, bytes).await,
             Piece::End(exit) => {
                 let _ = sender.message(&GuestEvent::Exited(exit)).await;
@@ -51,7 +52,7 @@ async fn send_output(guest: &Guest, sender: &StreamSender, mut cursor: u64, turn
             return;
         }
         if let Some(turn) = turn {
-            guest.agent.record_read(turn, cursor);
+            hosted.record_read(turn, cursor);
         }
     }
 }
@@ -66,16 +67,16 @@ async fn wait_for_detach(mut receiver: StreamReceiver) {
 }
 
 /// Handles the input, the terminal sizes and the signals of the controlling client until it detaches.
-async fn receive_input(guest: &Guest, mut receiver: StreamReceiver, turn: u64) {
+async fn receive_input(guest: &Guest, hosted: &Hosted, mut receiver: StreamReceiver, turn: u64) {
     while let Some(event) = receiver.next().await {
         match event {
-            Event::Data { fd: STDIN, bytes } => guest.agent.input().await.write(bytes).await,
+            Event::Data { fd: STDIN, bytes } => hosted.input().await.write(bytes).await,
             Event::Data { .. } => {}
             Event::Message(_) => match event.parse() {
-                Ok(ClientMessage::Resize(size)) => guest.agent.resize(turn, size),
+                Ok(ClientMessage::Resize(size)) => hosted.resize(turn, size),
                 Ok(ClientMessage::Signal { signal }) => {
                     if let Some(signal) = Signal::from_named_raw(signal.into()) {
-                        guest.agent.signal(guest, signal);
+                        hosted.signal(guest, signal);
                     }
                 }
                 Ok(ClientMessage::Detach) => return,

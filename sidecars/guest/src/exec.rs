@@ -42,7 +42,11 @@ pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
 
 /// The event that reports a started process.
 pub(crate) fn started(pid: Pid) -> GuestEvent {
-    GuestEvent::Started { pid: u32::try_from(pid.as_raw_pid()).unwrap_or_default() }
+    GuestEvent::Started { pid: raw_pid(pid) }
+}
+
+pub(crate) fn raw_pid(pid: Pid) -> u32 {
+    u32::try_from(pid.as_raw_pid()).unwrap_or_default()
 }
 
 /// When the client disconnects, sends SIGHUP to the process, and SIGKILL after [`HANGUP_GRACE`]. Never

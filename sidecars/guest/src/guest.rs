@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bottle_channel::Channel;
 use bottle_contract::names::WORKSPACE;
@@ -11,12 +11,13 @@ use bottle_contract::session::guest::{Overrun, Process};
 use rustix::process::Rlimit;
 use tokio::sync::watch;
 
-use crate::agent::Agent;
 use crate::children::Children;
 use crate::config::Programs;
 use crate::copy::CopySlots;
 use crate::failure::{Outcome, bad_state};
+use crate::hosted::Hosted;
 use crate::process::{Pipes, Running};
+use crate::processes::Processes;
 use crate::{process, program};
 
 /// The settings from the backend that never change.
@@ -58,7 +59,8 @@ pub(crate) fn relative_to_root(path: &str) -> PathBuf {
 pub(crate) struct Guest {
     pub(crate) facts: Facts,
     pub(crate) children: Children,
-    pub(crate) agent: Agent,
+    pub(crate) agent: Arc<Hosted>,
+    pub(crate) processes: Processes,
     pub(crate) copies: CopySlots,
     environment: OnceLock<BTreeMap<String, Secret>>,
     problems: Mutex<Vec<String>>,
@@ -72,7 +74,8 @@ impl Guest {
         Self {
             facts,
             children: Children::default(),
-            agent: Agent::default(),
+            agent: Arc::default(),
+            processes: Processes::default(),
             copies: CopySlots::default(),
             environment: OnceLock::new(),
             problems: Mutex::default(),

@@ -16,7 +16,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-use crate::agent::Agent;
 use crate::attach::attach;
 use crate::changed_files;
 use crate::config::Transport;
@@ -27,6 +26,7 @@ use crate::file_clock;
 use crate::guest::Guest;
 use crate::logs::logs;
 use crate::probe;
+use crate::processes;
 use crate::provision::provision;
 use crate::stop::stop;
 
@@ -123,7 +123,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::Provision(request) => {
             finish(&stream, provision(&guest, request).map(|()| GuestEvent::Done)).await;
         }
-        GuestRequest::StartAgent(process) => match Agent::start(&guest, process) {
+        GuestRequest::StartAgent(process) => match guest.agent.start(&guest, process) {
             Ok((pid, mut exit)) => {
                 let _ = stream.message(&started(pid)).await;
                 // The files of the start are written.
@@ -134,10 +134,20 @@ async fn handle(guest: Arc<Guest>, request: Request) {
             Err(failure) => answer(&stream, &GuestEvent::Failed(failure)).await,
         },
         GuestRequest::Attach(request) => match guest.environment() {
-            Ok(_) => attach(guest.clone(), request, stream).await,
+            Ok(_) => match guest.processes.hosted_or(&guest.agent, request.process.as_ref()) {
+                Ok(hosted) => attach(guest.clone(), hosted, request, stream).await,
+                Err(failure) => answer(&stream, &GuestEvent::Failed(failure)).await,
+            },
             Err(failure) => answer(&stream, &GuestEvent::Failed(failure)).await,
         },
         GuestRequest::Exec(process) => exec(guest, process, stream).await,
+        GuestRequest::StartProcess(request) => finish(&stream, processes::start(&guest, request)).await,
+        GuestRequest::ListProcesses => answer(&stream, &processes::list(&guest).await).await,
+        GuestRequest::ReadOutput(request) => processes::read(&guest, request, stream).await,
+        GuestRequest::WriteInput(request) => processes::write(&guest, request, stream).await,
+        GuestRequest::SignalProcess(request) => finish(&stream, processes::signal(&guest, &request)).await,
+        GuestRequest::EndProcess(request) => finish(&stream, processes::end(&guest, &request).await).await,
+        GuestRequest::WaitForProcess { process } => processes::wait(&guest, &process, stream).await,
         GuestRequest::Logs(request) => logs(guest, request, stream).await,
         GuestRequest::Stop(request) => {
             stop(&guest, Duration::from_millis(request.grace_ms)).await;

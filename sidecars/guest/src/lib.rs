@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   host ══ transport ══► host ─► agent     the main process; output log ─► attached clients, logs
-//!           (reconnects)           exec      additional processes
+//!           (reconnects)           exec      additional processes, with or without their client
 //!                                  copy      files as tar streams, confined to the root
 //!                                  provision, probe, stop
 //!   agent ── 127.9.9.9:port ─► forward ── unix socket ──► the bundle
@@ -22,7 +22,8 @@
 //!
 //! - `config`: settings from the backend · `life`: startup and shutdown
 //! - `children`, `spawn`, `program`, `process`, `descriptor`: processes
-//! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and its output
+//! - `output`, `hosted`, `attach`, `exec`, `logs`: the agent and its output · `processes`, `session_processes`: processes
+//!   that outlive the client that started them, and their use of the machine
 //! - `host`: successive connections of the host, and one task for each request
 //! - `rooted`, `provision`, `copy`, `archive`: files · [`changed_files`]: changes in the workspace, based on
 //!   [`file_clock`]
@@ -32,8 +33,6 @@
 //! The guest runs only on Linux. For other systems, this crate has only the modules that the host uses too:
 //! [`archive`], [`changed_files`] and [`file_clock`].
 
-#[cfg(target_os = "linux")]
-mod agent;
 pub mod archive;
 #[cfg(target_os = "linux")]
 mod attach;
@@ -58,6 +57,8 @@ mod guest;
 #[cfg(target_os = "linux")]
 mod host;
 #[cfg(target_os = "linux")]
+mod hosted;
+#[cfg(target_os = "linux")]
 mod life;
 #[cfg(target_os = "linux")]
 mod logs;
@@ -68,11 +69,15 @@ pub mod probe;
 #[cfg(target_os = "linux")]
 mod process;
 #[cfg(target_os = "linux")]
+mod processes;
+#[cfg(target_os = "linux")]
 mod program;
 #[cfg(target_os = "linux")]
 mod provision;
 #[cfg(target_os = "linux")]
 mod rooted;
+#[cfg(target_os = "linux")]
+mod session_processes;
 #[cfg(target_os = "linux")]
 mod spawn;
 #[cfg(target_os = "linux")]

@@ -100,6 +100,22 @@ impl OutputLog {
         self.grown.notify_waiters();
     }
 
+    /// Waits until there is output after `cursor`, or the log has ended.
+    pub(crate) async fn grown_beyond(&self, cursor: u64) {
+        loop {
+            let mut grown = std::pin::pin!(self.grown.notified());
+            grown.as_mut().enable();
+            let more = {
+                let buffer = self.buffer();
+                buffer.end > cursor || buffer.ended.is_some()
+            };
+            if more {
+                return;
+            }
+            grown.await;
+        }
+    }
+
     /// Returns the next piece after `cursor`, and advances `cursor`. Waits if there is no more output yet. A
     /// reader that has fallen behind the buffer continues with the oldest buffered byte.
     pub(crate) async fn next(&self, cursor: &mut u64) -> Piece {

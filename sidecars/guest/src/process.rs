@@ -209,9 +209,14 @@ impl Terminal {
 
     /// Makes the foreground processes redraw.
     pub(crate) fn redraw(&self) {
+        self.signal_foreground(Signal::WINCH);
+    }
+
+    /// Sends a signal to the foreground processes, as the terminal does for keys.
+    pub(crate) fn signal_foreground(&self, signal: Signal) {
         if let Ok(group) = tcgetpgrp(&*self.0) {
             // Sending the signal fails if the process group has just exited.
-            let _ = rustix::process::kill_process_group(group, Signal::WINCH);
+            let _ = rustix::process::kill_process_group(group, signal);
         }
     }
 }

@@ -151,18 +151,18 @@ impl Tail {
 
 /// Prints bytes as plain lines. With a limit, prints only the last lines, at the end.
 #[derive(Default)]
-struct Printer {
+pub(super) struct Printer {
     plain: Plain,
     tail: Tail,
 }
 
 impl Printer {
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         let lines = self.plain.feed(bytes);
         print(lines.into_iter().filter_map(|line| self.tail.push(line)))
     }
 
-    fn finish(&mut self) -> Result<(), CliError> {
+    pub(super) fn finish(&mut self) -> Result<(), CliError> {
         let rest = self.plain.finish().and_then(|line| self.tail.push(line));
         print(self.tail.last.drain(..).chain(rest))
     }

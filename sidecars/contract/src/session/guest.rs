@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::process::{
+    EndProcess, OutputRead, ProcessInfo, ProcessName, ReadOutput, SignalProcess, StartProcess, WriteInput,
+};
 use crate::secret::{self, Secret};
 
 /// Data for a process. An empty frame closes the standard input of the process.
@@ -31,12 +34,29 @@ pub enum GuestRequest {
     /// Sent once, after `Provision`: starts the agent. Returns [`GuestEvent::Started`], and
     /// [`GuestEvent::Exited`] when the agent exits. Attached clients receive the agent's output.
     StartAgent(Process),
-    /// Attaches to the agent. Returns first the buffered output, then live output, and at the end
+    /// Attaches to the agent or a process of `StartProcess`. Returns first the buffered output, then live output, and at the end
     /// [`GuestEvent::Exited`]. May be sent before `StartAgent`, so that no output of an agent with pipes is
     /// lost.
     Attach(Attach),
     /// Runs another process alongside the agent. Returns `Started`, data, and `Exited`.
     Exec(Process),
+    /// Starts a process that outlives its client. Returns [`GuestEvent::ProcessStarted`].
+    StartProcess(StartProcess),
+    /// Lists the agent and the processes of `StartProcess`. Returns [`GuestEvent::Processes`].
+    ListProcesses,
+    /// Sends a part of a process's output as data, and then [`GuestEvent::Read`].
+    ReadOutput(ReadOutput),
+    /// Writes data to the input of a process. Returns `Done`.
+    WriteInput(WriteInput),
+    /// Sends a signal to a process. Returns `Done`.
+    SignalProcess(SignalProcess),
+    /// Ends a process and its session. Returns `Exited`.
+    EndProcess(EndProcess),
+    /// Waits for the end of a process. Returns `Exited`.
+    WaitForProcess {
+        /// The process.
+        process: ProcessName,
+    },
     /// Sends a tar stream of `path` on `STDOUT`, and then `Done`.
     CopyOut(CopyOut),
     /// Unpacks a tar stream from `STDIN` (terminated by `End`) into the folder `path`. Returns `Done`.
@@ -150,6 +170,9 @@ pub struct Attach {
     /// Whether the client only watches. Input and resizes on its stream are then ignored. If false, this
     /// client takes over the terminal, and the stream of the previous client is reset with a message.
     pub read_only: bool,
+    /// The process to which the client attaches; the agent if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessName>,
     /// The size of the client's terminal. The agent's terminal is resized to this size.
     #[serde(default)]
     pub size: Option<Size>,
@@ -230,6 +253,20 @@ pub enum GuestEvent {
         /// The process id inside the bottle.
         pid: u32,
     },
+    /// The process of [`GuestRequest::StartProcess`] started.
+    ProcessStarted {
+        /// Its handle.
+        handle: ProcessName,
+        /// Its process id inside the bottle.
+        pid: u32,
+    },
+    /// The processes ([`GuestRequest::ListProcesses`]), in the order of their start.
+    Processes {
+        /// The agent first.
+        processes: Vec<ProcessInfo>,
+    },
+    /// What was sent of a process's output ([`GuestRequest::ReadOutput`]).
+    Read(OutputRead),
     /// The process exited, and all its output has been sent.
     Exited(Exit),
     /// The request failed.

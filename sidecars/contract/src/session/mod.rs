@@ -14,6 +14,7 @@ pub mod gate;
 pub mod guest;
 pub mod lease;
 mod packed;
+pub mod process;
 
 use serde::{Deserialize, Serialize};
 

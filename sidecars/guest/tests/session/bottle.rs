@@ -260,7 +260,7 @@ pub(crate) const SIZE: Size = Size { columns: 80, rows: 24 };
 
 pub(crate) async fn attach(channel: &Channel, read_only: bool) -> Stream {
     let size = Some(SIZE);
-    channel.open(&GuestRequest::Attach(Attach { read_only, size })).await.unwrap()
+    channel.open(&GuestRequest::Attach(Attach { read_only, process: None, size })).await.unwrap()
 }
 
 pub(crate) fn stop(grace_ms: u64) -> GuestRequest {

@@ -4,6 +4,7 @@
 mod bottle;
 mod copies;
 mod host;
+mod outliving;
 mod processes;
 mod proxy;
 mod shutdown;

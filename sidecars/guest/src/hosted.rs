@@ -1,4 +1,5 @@
-//! Manages the agent, which is the main process of a bottle, with its state and its terminal.
+//! Manages a process that outlives its clients, with its state, its output and its terminal: the agent, which is the
+//! main process of a bottle, or a process that a client started.
 //!
 //! ```text
 //!   Waiting ── start ──► Running ──── process exits ────► Exited
@@ -6,10 +7,11 @@
 //!      └── attach ──────────┴── attach, logs ───────────────┘   (the output outlives the process)
 //! ```
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bottle_channel::StreamSender;
 use bottle_contract::session::guest::{AgentState, Process, Size};
+use jiff::Timestamp;
 use rustix::process::{Pid, Signal};
 use tokio::sync::Notify;
 
@@ -19,15 +21,27 @@ use crate::guest::Guest;
 use crate::output::OutputLog;
 use crate::process::{Input, Output, READ, Running, Terminal};
 
-/// The agent's process, its output, and the client that controls its terminal.
+/// The process, its output, and the client that controls its terminal.
 #[derive(Default)]
-pub(crate) struct Agent {
+pub(crate) struct Hosted {
     pub(crate) log: OutputLog,
     stage: Mutex<Stage>,
     started: Notify,
     control: Mutex<Control>,
     released: Notify,
+    ended_at: OnceLock<Timestamp>,
 }
+
+/// What a process was started as.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// The program and its arguments, at most [`ARGV_MAX`] bytes of them.
+    pub(crate) argv: Vec<String>,
+    pub(crate) started_at: Timestamp,
+}
+
+/// The maximum size of a program and its arguments in a list of processes, in bytes.
+const ARGV_MAX: usize = 4096;
 
 #[derive(Default)]
 enum Stage {
@@ -35,13 +49,14 @@ enum Stage {
     Waiting,
     Started {
         pid: Pid,
+        origin: Origin,
         exit: ExitWatch,
         input: Input,
         terminal: Option<Terminal>,
     },
 }
 
-/// The control of the agent's terminal. At most one client controls it.
+/// The control of the terminal. At most one client controls it.
 #[derive(Default)]
 struct Control {
     /// The number of times that a client took control. It prevents a detached client from releasing the
@@ -52,7 +67,7 @@ struct Control {
     size: Option<Size>,
 }
 
-impl Agent {
+impl Hosted {
     fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,7 +76,7 @@ impl Agent {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The agent's state, which includes the exit status if the agent has exited.
+    /// The state, which includes the exit status of a process that has exited.
     pub(crate) fn state(&self) -> AgentState {
         match &*self.stage() {
             Stage::Waiting => AgentState::Waiting,
@@ -69,25 +84,25 @@ impl Agent {
         }
     }
 
-    /// Starts the agent; fails if it was started before. The agent's terminal gets the size of the
-    /// controlling client's terminal.
-    pub(crate) fn start(guest: &Arc<Guest>, mut process: Process) -> Outcome<(Pid, ExitWatch)> {
-        let agent = &guest.agent;
-        let mut stage = agent.stage();
+    /// Starts the process; fails if it was started before. Its terminal gets the size of the controlling client's
+    /// terminal.
+    pub(crate) fn start(self: &Arc<Self>, guest: &Guest, mut process: Process) -> Outcome<(Pid, ExitWatch)> {
+        let mut stage = self.stage();
         if matches!(*stage, Stage::Started { .. }) {
             return Err(bad_state("the agent was started already"));
         }
-        if let (Some(size), Some(attached)) = (&mut process.terminal, agent.control().size) {
+        if let (Some(size), Some(attached)) = (&mut process.terminal, self.control().size) {
             *size = attached;
         }
         let Running { pid, exit, input, outputs, terminal } = guest.start(&process)?;
-        *stage = Stage::Started { pid, exit: exit.clone(), input, terminal };
-        if process.awaited && agent.control().client.is_none() {
-            agent.log.set_controller(Some(0));
+        let origin = Origin { argv: clipped(process.argv), started_at: Timestamp::now() };
+        *stage = Stage::Started { pid, origin, exit: exit.clone(), input, terminal };
+        if process.awaited && self.control().client.is_none() {
+            self.log.set_controller(Some(0));
         }
         drop(stage);
-        agent.started.notify_waiters();
-        tokio::spawn(record(guest.clone(), outputs, exit.clone()));
+        self.started.notify_waiters();
+        tokio::spawn(record(self.clone(), outputs, exit.clone()));
         Ok((pid, exit))
     }
 
@@ -121,14 +136,14 @@ impl Agent {
         }
     }
 
-    /// Lets the agent write without waiting for a first client that has not attached yet.
+    /// Lets the process write without waiting for a first client that has not attached yet.
     pub(crate) fn expect_no_client(&self) {
         if self.control().client.is_none() {
             self.log.set_controller(None);
         }
     }
 
-    /// Waits until no client controls the terminal. After the agent's exit, this means that the last output
+    /// Waits until no client controls the terminal. After the exit, this means that the last output
     /// and the exit status were sent.
     pub(crate) async fn released(&self) {
         loop {
@@ -148,8 +163,7 @@ impl Agent {
         }
     }
 
-    /// The agent's standard input, for the controlling client. Waits until the agent has started, so that no
-    /// input is lost.
+    /// The standard input, for the controlling client. Waits until the process has started, so that no input is lost.
     pub(crate) async fn input(&self) -> Input {
         loop {
             let mut started = std::pin::pin!(self.started.notified());
@@ -161,15 +175,16 @@ impl Agent {
         }
     }
 
-    fn terminal(&self) -> Option<Terminal> {
+    /// The terminal, if the process has started in one.
+    pub(crate) fn terminal(&self) -> Option<Terminal> {
         match &*self.stage() {
             Stage::Waiting => None,
             Stage::Started { terminal, .. } => terminal.clone(),
         }
     }
 
-    /// Applies a new size of the controlling client's terminal. If the agent has not started, the size is
-    /// stored for its start.
+    /// Applies a new size of the controlling client's terminal. If the process has not started, the
+    /// size is stored for its start.
     pub(crate) fn resize(&self, turn: u64, size: Size) {
         let mut control = self.control();
         if control.turn == turn {
@@ -181,7 +196,7 @@ impl Agent {
         }
     }
 
-    /// The agent's process, if it has started.
+    /// The process, if it has started.
     pub(crate) fn process(&self) -> Option<(Pid, ExitWatch)> {
         match &*self.stage() {
             Stage::Waiting => None,
@@ -189,7 +204,20 @@ impl Agent {
         }
     }
 
-    /// Sends a signal to the agent's process group.
+    /// What the process was started as.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        match &*self.stage() {
+            Stage::Waiting => None,
+            Stage::Started { origin, .. } => Some(origin.clone()),
+        }
+    }
+
+    /// When the process ended and its last output was read.
+    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
+        self.ended_at.get().copied()
+    }
+
+    /// Sends a signal to the process group.
     pub(crate) fn signal(&self, guest: &Guest, signal: Signal) {
         if let Some((pid, _)) = self.process() {
             guest.children.signal_group(pid, signal);
@@ -197,18 +225,18 @@ impl Agent {
     }
 }
 
-/// Copies the agent's output to the log. Ends the log after the last byte.
-async fn record(guest: Arc<Guest>, outputs: Vec<Output>, mut exit: ExitWatch) {
+/// Copies the output to the log. Ends the log after the last byte.
+async fn record(hosted: Arc<Hosted>, outputs: Vec<Output>, mut exit: ExitWatch) {
     let streams: Vec<_> = outputs
         .into_iter()
         .map(|mut output| {
-            let guest = guest.clone();
+            let hosted = hosted.clone();
             tokio::spawn(async move {
                 let mut buffer = vec![0; READ];
                 loop {
                     let read = output.read(&mut buffer).await;
                     match buffer.get(..read) {
-                        Some(bytes) if read > 0 => guest.agent.log.push(output.fd, bytes).await,
+                        Some(bytes) if read > 0 => hosted.log.push(output.fd, bytes).await,
                         _ => return,
                     }
                 }
@@ -219,5 +247,18 @@ async fn record(guest: Arc<Guest>, outputs: Vec<Output>, mut exit: ExitWatch) {
         // If the reading task was cancelled, it has no more output.
         let _ = stream.await;
     }
-    guest.agent.log.end(exit.ended().await);
+    let ended = exit.ended().await;
+    let _ = hosted.ended_at.set(Timestamp::now());
+    hosted.log.end(ended);
+}
+
+/// The first arguments that fit into [`ARGV_MAX`].
+fn clipped(argv: Vec<String>) -> Vec<String> {
+    let mut left = ARGV_MAX;
+    let fits = |argument: &String| {
+        let fits = argument.len() <= left;
+        left = left.saturating_sub(argument.len());
+        fits
+    };
+    argv.into_iter().take_while(fits).collect()
 }

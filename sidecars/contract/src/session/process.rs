@@ -1,0 +1,224 @@
+//! Messages about processes that outlive the client that started them, such as shells and servers.
+//!
+//! A process has a handle, which is never used again in the bottle, and may have a name. Its output is kept in a log in
+//! the guest, of which positions are byte numbers from the first byte of output on, so that a client that reads from a
+//! position loses and repeats nothing. All such processes end with the bottle.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::guest::{Exit, Process};
+
+/// The maximum number of processes whose logs a guest keeps. When another one starts, the guest forgets the one that
+/// ended first.
+pub const PROCESSES_MAX: usize = 64;
+
+/// The maximum length of a name in bytes.
+const NAME_MAX: usize = 64;
+
+/// A handle or a name of a process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ProcessName(String);
+
+/// Why a text is no [`ProcessName`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a name consists of 1 to {NAME_MAX} letters, digits and `.`, `_`, `-`, and begins with a letter or digit"
+)]
+pub struct BadProcessName;
+
+impl ProcessName {
+    /// The handle with this number.
+    #[must_use]
+    pub fn handle(number: u64) -> Self {
+        Self(format!("p{number}"))
+    }
+
+    /// Whether it has the form of a handle. Such a name cannot be given to a process.
+    #[must_use]
+    pub fn is_handle(&self) -> bool {
+        self.0.strip_prefix('p').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for ProcessName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for ProcessName {
+    type Error = BadProcessName;
+
+    fn try_from(text: String) -> Result<Self, BadProcessName> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if begins && text.len() <= NAME_MAX && text.bytes().all(allowed) {
+            Ok(Self(text))
+        } else {
+            Err(BadProcessName)
+        }
+    }
+}
+
+impl std::str::FromStr for ProcessName {
+    type Err = BadProcessName;
+
+    fn from_str(text: &str) -> Result<Self, BadProcessName> {
+        text.to_owned().try_into()
+    }
+}
+
+impl From<ProcessName> for String {
+    fn from(name: ProcessName) -> Self {
+        name.0
+    }
+}
+
+/// A process to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartProcess {
+    /// The program.
+    pub process: Process,
+    /// A name, which no other running process has.
+    #[serde(default)]
+    pub name: Option<ProcessName>,
+}
+
+/// A part of a process's output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadOutput {
+    /// The process.
+    pub process: ProcessName,
+    /// The position of the first byte.
+    pub from: ReadFrom,
+    /// The maximum number of bytes.
+    pub max: u32,
+    /// How long to wait for output if there is none behind the position and the process runs, in milliseconds.
+    #[serde(default)]
+    pub wait_ms: u64,
+}
+
+/// Where a part of the output begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadFrom {
+    /// At this position. If the log has dropped it, at the oldest byte of the log.
+    Position(u64),
+    /// So many lines before the end of the output.
+    LastLines(u64),
+}
+
+/// The result of [`ReadOutput`], behind the data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputRead {
+    /// The position of the first byte that was sent.
+    pub from: u64,
+    /// The position behind the last byte that was sent, at which the next part begins.
+    pub next: u64,
+    /// The number of bytes behind the wanted position that the log has dropped.
+    pub lost: u64,
+    /// The position behind the last byte of output so far.
+    pub end: u64,
+    /// The state of the process.
+    pub state: ProcessState,
+}
+
+/// Input for a process, in data frames of `STDIN` until the stream ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteInput {
+    /// The process.
+    pub process: ProcessName,
+    /// Whether to close the input behind the data. In a terminal, this types the character for the end of input.
+    #[serde(default)]
+    pub close: bool,
+}
+
+/// A signal for a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignalProcess {
+    /// The process.
+    pub process: ProcessName,
+    /// The number of the signal (1 to 31). In a terminal, the signals that keys cause (SIGINT, SIGQUIT, SIGTSTP) go to the
+    /// foreground processes, and all others to the process that was started and its group.
+    pub signal: u8,
+}
+
+/// A process to end, with all processes of its session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndProcess {
+    /// The process.
+    pub process: ProcessName,
+    /// The time between SIGTERM and SIGKILL, in milliseconds.
+    pub grace_ms: u64,
+}
+
+/// The state of a process. It changes only when the process has been reaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ProcessState {
+    /// It runs.
+    Running,
+    /// It exited.
+    Exited(Exit),
+}
+
+/// The agent, or a process that outlives its client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessInfo {
+    /// The handle. `None` for the agent.
+    pub handle: Option<ProcessName>,
+    /// The name, if it was given one.
+    pub name: Option<ProcessName>,
+    /// The process id inside the bottle.
+    pub pid: u32,
+    /// The program and its arguments, of which a long list is cut off.
+    pub argv: Vec<String>,
+    /// When it was started.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Its state.
+    pub state: ProcessState,
+    /// Whether it runs in a terminal.
+    pub terminal: bool,
+    /// The number of processes of its session that run.
+    pub processes: u32,
+    /// The processor time of these processes, and of their children that were reaped, in milliseconds.
+    pub cpu_ms: u64,
+    /// The resident memory of these processes in bytes. Shared memory counts for each of them.
+    pub memory_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_safe_words() {
+        for name in ["a", "dev-server", "P1", "2", "a.b_c-d", &"x".repeat(64)] {
+            assert!(name.parse::<ProcessName>().is_ok_and(|parsed| !parsed.is_handle()), "{name}");
+        }
+        for handle in ["p1", "p007"] {
+            assert!(handle.parse::<ProcessName>().is_ok_and(|parsed| parsed.is_handle()), "{handle}");
+        }
+        for name in ["", "-a", ".", "a b", "a/b", "é", "a\n", &"x".repeat(65)] {
+            assert_eq!(name.parse::<ProcessName>(), Err(BadProcessName), "{name:?}");
+        }
+        assert!(serde_json::from_str::<ProcessName>("\"../x\"").is_err());
+    }
+}

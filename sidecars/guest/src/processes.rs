@@ -1,0 +1,273 @@
+//! Processes that outlive the client that started them: shells, servers, long builds.
+//!
+//! ```text
+//!   start ─► handle ─► list, read (by position), write, signal, attach, wait, end
+//! ```
+//! The guest keeps them while keepers and clients come and go. It forgets a process that ended when [`PROCESSES_MAX`]
+//! others were started after it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bottle_channel::{Event, Stream};
+use bottle_contract::session::guest::{FailureKind, GuestEvent, STDIN};
+use bottle_contract::session::process::{
+    EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
+    SignalProcess, StartProcess, WriteInput,
+};
+use bytes::Bytes;
+use rustix::process::Signal;
+
+use crate::exec::raw_pid;
+use crate::failure::{Outcome, bad_state, failed, other};
+use crate::guest::Guest;
+use crate::host::answer;
+use crate::hosted::Hosted;
+use crate::output::Piece;
+use crate::session_processes::{self, Usage};
+
+/// How long a killed process may take to be reaped. After that, it is stuck in the kernel.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// All processes that were started, oldest first.
+#[derive(Default)]
+pub(crate) struct Processes(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// The number of the last handle.
+    last: u64,
+    all: VecDeque<Entry>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    handle: ProcessName,
+    name: Option<ProcessName>,
+    hosted: Arc<Hosted>,
+}
+
+impl Entry {
+    fn is(&self, name: &ProcessName) -> bool {
+        self.handle == *name || self.name.as_ref() == Some(name)
+    }
+
+    fn runs(&self) -> bool {
+        self.hosted.process().is_some_and(|(_, exit)| exit.now().is_none())
+    }
+}
+
+impl Processes {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process with this handle, or the last one with this name.
+    fn find(&self, name: &ProcessName) -> Outcome<Arc<Hosted>> {
+        let known = self.known();
+        if let Some(entry) = known.all.iter().rev().find(|entry| entry.is(name)) {
+            return Ok(entry.hosted.clone());
+        }
+        let all: Vec<&str> = known.all.iter().map(|entry| entry.handle.as_str()).collect();
+        let have =
+            if all.is_empty() { "none was started".to_owned() } else { format!("it has {}", all.join(", ")) };
+        Err(failed(FailureKind::BadState, format!("the bottle has no process {name}: {have}")))
+    }
+
+    /// The named process, or without a name the agent.
+    pub(crate) fn hosted_or(&self, agent: &Arc<Hosted>, name: Option<&ProcessName>) -> Outcome<Arc<Hosted>> {
+        name.map_or_else(|| Ok(agent.clone()), |name| self.find(name))
+    }
+}
+
+/// Starts a process.
+pub(crate) fn start(guest: &Guest, request: StartProcess) -> Outcome<GuestEvent> {
+    let StartProcess { process, name } = request;
+    let mut known = guest.processes.known();
+    if let Some(name) = &name {
+        if name.is_handle() {
+            return Err(other(format!("{name} cannot be a name, because handles look like this")));
+        }
+        if let Some(entry) = known.all.iter().find(|entry| entry.is(name) && entry.runs()) {
+            return Err(bad_state(format!("a process named {name} runs already: {}", entry.handle)));
+        }
+    }
+    if known.all.len() >= PROCESSES_MAX {
+        let ended = known.all.iter().position(|entry| !entry.runs());
+        let ended = ended.ok_or_else(|| bad_state(format!("{PROCESSES_MAX} processes run already")))?;
+        known.all.remove(ended);
+    }
+    known.last += 1;
+    let handle = ProcessName::handle(known.last);
+    let hosted: Arc<Hosted> = Arc::default();
+    let (pid, _) = hosted.start(guest, process)?;
+    known.all.push_back(Entry { handle: handle.clone(), name, hosted });
+    Ok(GuestEvent::ProcessStarted { handle, pid: raw_pid(pid) })
+}
+
+/// Lists the agent and all processes that were started.
+pub(crate) async fn list(guest: &Guest) -> GuestEvent {
+    // Reading `/proc` takes some milliseconds if the bottle has many processes.
+    let sessions = tokio::task::spawn_blocking(session_processes::measure).await.unwrap_or_default();
+    let info = |handle: Option<ProcessName>, name: Option<ProcessName>, hosted: &Hosted| {
+        let ((pid, exit), origin) = hosted.process().zip(hosted.origin())?;
+        let usage = sessions.get(&pid.as_raw_pid()).copied().unwrap_or_default();
+        let Usage { processes, cpu_ms, memory_bytes } = usage;
+        Some(ProcessInfo {
+            handle,
+            name,
+            pid: raw_pid(pid),
+            argv: origin.argv,
+            started_at: origin.started_at,
+            ended_at: hosted.ended_at(),
+            state: exit.now().map_or(ProcessState::Running, ProcessState::Exited),
+            terminal: hosted.terminal().is_some(),
+            processes,
+            cpu_ms,
+            memory_bytes,
+        })
+    };
+    let all: Vec<Entry> = guest.processes.known().all.iter().cloned().collect();
+    let started = all.iter().filter_map(|e| info(Some(e.handle.clone()), e.name.clone(), &e.hosted));
+    let processes = info(None, None, &guest.agent).into_iter().chain(started).collect();
+    GuestEvent::Processes { processes }
+}
+
+/// Sends a part of the output.
+pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
+    let hosted = match guest.processes.find(&request.process) {
+        Ok(hosted) => hosted,
+        Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
+    };
+    let log = &hosted.log;
+    let wanted = match request.from {
+        ReadFrom::Position(position) => position.min(log.now()),
+        ReadFrom::LastLines(lines) => log.last_lines(lines),
+    };
+    let waiting = tokio::time::timeout(Duration::from_millis(request.wait_ms), log.grown_beyond(wanted));
+    // Without output in time, nothing is sent.
+    let _ = waiting.await;
+    let (mut from, mut next, mut left) = (None, wanted, request.max as usize);
+    let mut lost = 0;
+    while left > 0 {
+        let mut behind = next;
+        let Some(Piece::Bytes { fd, bytes }) = log.try_next(&mut behind) else { break };
+        // The log drops its oldest bytes while they are read.
+        let start = behind - bytes.len() as u64;
+        lost += start - next;
+        let taken = bytes.len().min(left);
+        next = start + taken as u64;
+        left -= taken;
+        from.get_or_insert(start);
+        if stream.data(fd, &bytes[..taken]).await.is_err() {
+            return;
+        }
+    }
+    let state = match hosted.process().and_then(|(_, exit)| exit.now()) {
+        // The log ends after the last output of the process.
+        Some(exit) if hosted.ended_at().is_some() => ProcessState::Exited(exit),
+        _ => ProcessState::Running,
+    };
+    let read = OutputRead { from: from.unwrap_or(wanted), next, lost, end: log.now(), state };
+    answer(&stream, &GuestEvent::Read(read)).await;
+}
+
+/// Writes the client's data to the input of a process.
+pub(crate) async fn write(guest: &Guest, request: WriteInput, stream: Stream) {
+    let hosted = guest.processes.find(&request.process).and_then(|hosted| {
+        let runs = hosted.process().is_some_and(|(_, exit)| exit.now().is_none());
+        if runs { Ok(hosted) } else { Err(bad_state(format!("{} has ended", request.process))) }
+    });
+    let hosted = match hosted {
+        Ok(hosted) => hosted,
+        Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
+    };
+    let (sender, mut receiver) = stream.split();
+    let input = hosted.input().await;
+    let taken = async {
+        loop {
+            match receiver.next().await {
+                Some(Event::Data { fd: STDIN, bytes }) => {
+                    if !bytes.is_empty() {
+                        input.write(bytes).await;
+                    }
+                }
+                Some(Event::Data { .. } | Event::Message(_)) => {}
+                Some(Event::End) => break,
+                None | Some(Event::Reset(_)) => return,
+            }
+        }
+        if request.close {
+            input.write(Bytes::new()).await;
+        }
+        let done = async {
+            sender.message(&GuestEvent::Done).await?;
+            sender.end().await
+        };
+        if let Err(error) = done.await {
+            tracing::debug!(%error, "answer not sent");
+        }
+    };
+    // A process that does not read blocks the writer until the client gives up.
+    tokio::select! {
+        () = taken => {}
+        () = sender.closed() => {}
+    }
+}
+
+/// Sends a signal.
+pub(crate) fn signal(guest: &Guest, request: &SignalProcess) -> Outcome<GuestEvent> {
+    let hosted = guest.processes.find(&request.process)?;
+    let signal = Signal::from_named_raw(request.signal.into())
+        .ok_or_else(|| other(format!("there is no signal {}", request.signal)))?;
+    let keys = [Signal::INT, Signal::QUIT, Signal::TSTP];
+    match hosted.terminal() {
+        Some(terminal) if keys.contains(&signal) => terminal.signal_foreground(signal),
+        _ => hosted.signal(guest, signal),
+    }
+    Ok(GuestEvent::Done)
+}
+
+/// Ends a process with all processes of its session.
+pub(crate) async fn end(guest: &Guest, request: &EndProcess) -> Outcome<GuestEvent> {
+    let hosted = guest.processes.find(&request.process)?;
+    let (pid, mut exit) = hosted.process().ok_or_else(|| bad_state("it has not started"))?;
+    if exit.now().is_none() {
+        session_processes::signal(pid, Signal::TERM);
+        // A stopped process does not act on SIGTERM.
+        session_processes::signal(pid, Signal::CONT);
+        let _ = tokio::time::timeout(Duration::from_millis(request.grace_ms), exit.ended()).await;
+    }
+    let killed = async {
+        session_processes::kill(pid).await;
+        exit.ended().await
+    };
+    match tokio::time::timeout(KILL_TIMEOUT, killed).await {
+        Ok(exit) => Ok(GuestEvent::Exited(exit)),
+        Err(_) => Err(other(format!("{} does not end, because it waits in the kernel", request.process))),
+    }
+}
+
+/// Waits until a process has ended and all its output was read.
+pub(crate) async fn wait(guest: &Guest, name: &ProcessName, stream: Stream) {
+    let hosted = match guest.processes.find(name) {
+        Ok(hosted) => hosted,
+        Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
+    };
+    let (sender, _receiver) = stream.split();
+    let ended = async {
+        loop {
+            let mut end = hosted.log.now();
+            if let Piece::End(exit) = hosted.log.next(&mut end).await {
+                let _ = sender.message(&GuestEvent::Exited(exit)).await;
+                let _ = sender.end().await;
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = ended => {}
+        () = sender.closed() => {}
+    }
+}

@@ -1,0 +1,273 @@
+//! Tests processes that outlive the client that started them.
+
+use std::time::{Duration, Instant};
+
+use bottle_channel::Channel;
+use bottle_contract::session::guest::{
+    Attach, ClientMessage, Exit, FailureKind, GuestEvent, GuestRequest, Process, SCROLLBACK, STDIN, Size,
+};
+use bottle_contract::session::process::{
+    EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
+    SignalProcess, StartProcess, WriteInput,
+};
+
+use crate::bottle::{Bottle, SIZE, SOON, Seen, all, ask, shell};
+
+/// Starts a process, and returns its handle.
+async fn start(channel: &Channel, process: Process, name: Option<&str>) -> ProcessName {
+    let name = name.map(|name| name.parse().unwrap());
+    let process = Process { stdin: true, ..process };
+    match ask(channel, &GuestRequest::StartProcess(StartProcess { process, name })).await {
+        GuestEvent::ProcessStarted { handle, pid } if pid > 0 => handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn named(name: &str) -> ProcessName {
+    name.parse().unwrap()
+}
+
+fn refused(answer: GuestEvent) -> (FailureKind, String) {
+    match answer {
+        GuestEvent::Failed(failure) => (failure.kind, failure.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reads at most `max` bytes from a position on.
+async fn read(
+    channel: &Channel,
+    process: &ProcessName,
+    from: ReadFrom,
+    max: u32,
+    wait_ms: u64,
+) -> (String, OutputRead) {
+    let request = ReadOutput { process: process.clone(), from, max, wait_ms };
+    let seen = all(channel.open(&GuestRequest::ReadOutput(request)).await.unwrap()).await;
+    match &seen.events[..] {
+        [GuestEvent::Read(read)] => (seen.text(), read.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reads until the output contains `word`.
+async fn until(channel: &Channel, process: &ProcessName, word: &str) -> String {
+    let end = Instant::now() + SOON;
+    let (mut text, mut next) = (String::new(), 0);
+    while !text.contains(word) {
+        let (part, read) = read(channel, process, ReadFrom::Position(next), 1 << 20, 1000).await;
+        (text, next) = (text + &part, read.next);
+        assert!(
+            Instant::now() < end && (read.state == ProcessState::Running || text.contains(word)),
+            "no {word:?} in {text:?}"
+        );
+    }
+    text
+}
+
+async fn write(channel: &Channel, process: &ProcessName, text: &str, close: bool) -> GuestEvent {
+    let request = WriteInput { process: process.clone(), close };
+    let mut stream = channel.open(&GuestRequest::WriteInput(request)).await.unwrap();
+    stream.data(STDIN, text.as_bytes()).await.unwrap();
+    stream.end().await.unwrap();
+    tokio::time::timeout(SOON, stream.receive()).await.unwrap().unwrap()
+}
+
+async fn signal(channel: &Channel, process: &ProcessName, signal: u8) {
+    let request = SignalProcess { process: process.clone(), signal };
+    assert_eq!(ask(channel, &GuestRequest::SignalProcess(request)).await, GuestEvent::Done);
+}
+
+async fn end(channel: &Channel, process: &ProcessName, grace_ms: u64) -> GuestEvent {
+    ask(channel, &GuestRequest::EndProcess(EndProcess { process: process.clone(), grace_ms })).await
+}
+
+async fn list(channel: &Channel) -> Vec<ProcessInfo> {
+    match ask(channel, &GuestRequest::ListProcesses).await {
+        GuestEvent::Processes { processes } => processes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_output_is_read_by_position_and_outlives_hosts() {
+    let (bottle, channel) = Bottle::ready().await;
+    let process = start(&channel, shell("echo one; echo two; read x; echo three; exit 4"), None).await;
+    until(&channel, &process, "two").await;
+    // A new host: nothing is lost or repeated.
+    let channel = bottle.connect().await;
+    let (text, first) = read(&channel, &process, ReadFrom::Position(0), 5, 0).await;
+    assert_eq!((text.as_str(), first.next, first.end, first.lost), ("one\nt", 5, 8, 0));
+    let (text, second) = read(&channel, &process, ReadFrom::Position(first.next), 100, 0).await;
+    assert_eq!((text.as_str(), second.next, second.state), ("wo\n", 8, ProcessState::Running));
+    let none = read(&channel, &process, ReadFrom::Position(8), 100, 0).await;
+    assert_eq!((none.0.as_str(), none.1.next), ("", 8));
+    let last = read(&channel, &process, ReadFrom::LastLines(1), 100, 0).await;
+    assert_eq!((last.0.as_str(), last.1.from), ("two\n", 4));
+    let nothing = read(&channel, &process, ReadFrom::LastLines(0), 100, 0).await;
+    assert_eq!(nothing.0, "", "no lines are no output");
+    let beyond = read(&channel, &process, ReadFrom::Position(u64::MAX), 100, 0).await;
+    assert_eq!((beyond.0.as_str(), beyond.1.next, beyond.1.lost), ("", 8, 0));
+    // A read that waits gets the output as soon as there is some.
+    let waiting = read(&channel, &process, ReadFrom::Position(8), 100, 60_000);
+    let (waited, written) = tokio::join!(waiting, write(&channel, &process, "x\n", false));
+    assert_eq!((waited.0.as_str(), written), ("three\n", GuestEvent::Done));
+    let exit = ask(&channel, &GuestRequest::WaitForProcess { process: process.clone() }).await;
+    assert_eq!(exit, GuestEvent::Exited(Exit::Code(4)));
+    let (text, after) = read(&channel, &process, ReadFrom::Position(0), 100, 60_000).await;
+    assert_eq!((text.as_str(), after.state), ("one\ntwo\nthree\n", ProcessState::Exited(Exit::Code(4))));
+    let (kind, why) = refused(write(&channel, &process, "late", false).await);
+    assert_eq!((kind, why.as_str()), (FailureKind::BadState, "p1 has ended"));
+}
+
+#[tokio::test]
+async fn old_output_is_lost_and_counted() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let process = start(&channel, shell("head -c 3000000 /dev/zero; echo end"), None).await;
+    let exit = ask(&channel, &GuestRequest::WaitForProcess { process: process.clone() }).await;
+    assert_eq!(exit, GuestEvent::Exited(Exit::Code(0)));
+    let (text, read) = read(&channel, &process, ReadFrom::Position(0), u32::MAX, 0).await;
+    assert_eq!((read.end, read.next, read.lost + text.len() as u64), (3_000_004, 3_000_004, 3_000_004));
+    assert!(text.len() <= SCROLLBACK && text.ends_with("\0end\n"), "{}", text.len());
+    assert_eq!(read.from, read.lost);
+}
+
+#[tokio::test]
+async fn a_shell_lives_between_clients_and_signals_reach_its_foreground() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let request =
+        Process { argv: vec!["sh".to_owned(), "-i".to_owned()], terminal: Some(SIZE), ..Process::default() };
+    let shell = start(&channel, request, Some("main")).await;
+    let main = named("main");
+    assert_eq!(write(&channel, &main, "cd /; x=kept; echo ready-$((1+1))\n", false).await, GuestEvent::Done);
+    until(&channel, &main, "ready-2").await;
+    // Ctrl-C as a signal ends the program in the foreground, and not the shell.
+    write(&channel, &main, "sleep 1000\n", false).await;
+    let end_of_wait = Instant::now() + SOON;
+    while list(&channel).await.iter().find(|p| p.handle.as_ref() == Some(&shell)).map(|p| p.processes)
+        != Some(2)
+    {
+        assert!(Instant::now() < end_of_wait, "the program did not start");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    signal(&channel, &main, 2).await;
+    write(&channel, &main, "echo $x-$PWD-$((2+2))\n", false).await;
+    until(&channel, &main, "kept-/-4").await;
+    // A client attaches with another size, and leaves.
+    let attach =
+        Attach { read_only: false, process: Some(main.clone()), size: Some(Size { columns: 100, rows: 30 }) };
+    let mut stream = channel.open(&GuestRequest::Attach(attach)).await.unwrap();
+    let mut seen = Seen::default();
+    stream.data(STDIN, b"stty size\r").await.unwrap();
+    seen.until(&mut stream, "30 100").await;
+    stream.message(&ClientMessage::Resize(Size { columns: 70, rows: 20 })).await.unwrap();
+    stream.data(STDIN, b"stty size\r").await.unwrap();
+    seen.until(&mut stream, "20 70").await;
+    stream.end().await.unwrap();
+    assert!(seen.rest(&mut stream).await.exit().is_none());
+    write(&channel, &main, "exit 3\n", false).await;
+    let exit = ask(&channel, &GuestRequest::WaitForProcess { process: shell }).await;
+    assert_eq!(exit, GuestEvent::Exited(Exit::Code(3)));
+    let missing = Attach { read_only: true, process: Some(named("other")), size: None };
+    let (_, why) = refused(ask(&channel, &GuestRequest::Attach(missing)).await);
+    assert_eq!(why, "the bottle has no process other: it has p1");
+}
+
+#[tokio::test]
+async fn an_end_reaches_the_whole_session_and_only_it() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let other = start(&channel, shell("exec sleep 1000"), None).await;
+    let stubborn =
+        "trap '' TERM; (trap '' TERM; sleep 1000) & set -m; sleep 1000 & echo up; while :; do sleep 1; done";
+    let process = start(&channel, shell(stubborn), None).await;
+    until(&channel, &process, "up").await;
+    let begun = Instant::now();
+    assert_eq!(end(&channel, &process, 300).await, GuestEvent::Exited(Exit::Signal(9)));
+    assert!(begun.elapsed() >= Duration::from_millis(300), "it had its time");
+    let processes = list(&channel).await;
+    let of = |handle: &ProcessName| processes.iter().find(|p| p.handle.as_ref() == Some(handle)).unwrap();
+    assert_eq!((of(&process).processes, of(&process).state), (0, ProcessState::Exited(Exit::Signal(9))));
+    assert_eq!((of(&other).processes, of(&other).state), (1, ProcessState::Running));
+    // Once more: it has ended.
+    assert_eq!(end(&channel, &process, 300).await, GuestEvent::Exited(Exit::Signal(9)));
+    // A stopped process ends by SIGTERM too.
+    signal(&channel, &other, 19).await;
+    assert_eq!(end(&channel, &other, 10_000).await, GuestEvent::Exited(Exit::Signal(15)));
+}
+
+#[tokio::test]
+async fn a_list_has_states_names_and_usage() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let agent = channel.open(&GuestRequest::StartAgent(shell("sleep 1000"))).await.unwrap();
+    let busy = start(&channel, shell("while :; do :; done"), Some("busy")).await;
+    let input = start(&channel, shell("cat; exit 7"), None).await;
+    assert_eq!(write(&channel, &input, "words", true).await, GuestEvent::Done, "the end of the input");
+    let exit = ask(&channel, &GuestRequest::WaitForProcess { process: input.clone() }).await;
+    assert_eq!(exit, GuestEvent::Exited(Exit::Code(7)));
+    let wait = Instant::now() + SOON;
+    let processes = loop {
+        let processes = list(&channel).await;
+        if processes[1].cpu_ms >= 100 {
+            break processes;
+        }
+        assert!(Instant::now() < wait, "{processes:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let [agent_info, busy_info, input_info] = &processes[..] else { panic!("{processes:?}") };
+    assert_eq!((&agent_info.handle, agent_info.state), (&None, ProcessState::Running));
+    assert_eq!((&busy_info.handle, &busy_info.name), (&Some(busy.clone()), &Some(named("busy"))));
+    assert_eq!(busy_info.argv, ["sh", "-c", "while :; do :; done"]);
+    assert!(
+        busy_info.memory_bytes > 0 && busy_info.processes == 1 && busy_info.ended_at.is_none(),
+        "{busy_info:?}"
+    );
+    assert!(
+        input_info.ended_at >= Some(input_info.started_at) && input_info.processes == 0,
+        "{input_info:?}"
+    );
+    // A name is free again when its process has ended; a handle never is.
+    let request = |name: &str| {
+        GuestRequest::StartProcess(StartProcess { process: shell("true"), name: Some(named(name)) })
+    };
+    let (_, why) = refused(ask(&channel, &request("busy")).await);
+    assert_eq!(why, "a process named busy runs already: p1");
+    let (_, why) = refused(ask(&channel, &request("p9")).await);
+    assert_eq!(why, "p9 cannot be a name, because handles look like this");
+    end(&channel, &busy, 1000).await;
+    assert_eq!(start(&channel, shell("true"), Some("busy")).await, named("p3"));
+    let missing = StartProcess { process: crate::bottle::process(&["no-such-program"]), name: None };
+    assert_eq!(refused(ask(&channel, &GuestRequest::StartProcess(missing)).await).0, FailureKind::NotFound);
+    assert_eq!(start(&channel, shell("true"), None).await, named("p5"), "a failed start uses a handle too");
+    drop(agent);
+}
+
+#[tokio::test]
+async fn the_number_of_processes_is_bounded() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let first = start(&channel, shell("true"), None).await;
+    ask(&channel, &GuestRequest::WaitForProcess { process: first.clone() }).await;
+    for _ in 1..PROCESSES_MAX {
+        start(&channel, shell("exec sleep 1000"), None).await;
+    }
+    // The one that has ended makes room.
+    let last = start(&channel, shell("exec sleep 1000"), None).await;
+    let (_, why) = refused(end(&channel, &first, 0).await);
+    assert!(why.starts_with("the bottle has no process p1: it has p2, "), "{why}");
+    let request = GuestRequest::StartProcess(StartProcess { process: shell("true"), name: None });
+    assert_eq!(refused(ask(&channel, &request).await).1, "64 processes run already");
+    assert_eq!(end(&channel, &last, 5000).await, GuestEvent::Exited(Exit::Signal(15)));
+    start(&channel, shell("true"), None).await;
+}
+
+#[tokio::test]
+async fn a_writer_that_gives_up_disturbs_no_other() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let process = start(&channel, shell("exec sleep 1000"), None).await;
+    let request = WriteInput { process: process.clone(), close: false };
+    let stream = channel.open(&GuestRequest::WriteInput(request)).await.unwrap();
+    let block = vec![b'x'; 1 << 20];
+    // The process does not read, so the writer waits.
+    assert!(tokio::time::timeout(Duration::from_millis(300), stream.data(STDIN, &block)).await.is_err());
+    drop(stream);
+    assert_eq!(end(&channel, &process, 5000).await, GuestEvent::Exited(Exit::Signal(15)));
+}

@@ -1,0 +1,98 @@
+//! `bottle process` and `bottle ps`: processes in a bottle that go on without a client.
+//!
+//! - `control`: start, write, signal, wait, kill · `log`: read the output · `list`: `bottle ps`
+
+mod control;
+mod list;
+mod log;
+
+use bottle_channel::Channel;
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest};
+use bottle_contract::session::process::{ProcessName, ProcessState};
+
+pub(crate) use self::list::List;
+use super::completions;
+use super::connect::{guest_failure, keeper_lost, open_guest, unexpected_answer};
+use super::error::CliError;
+use super::exec::map_exit_code;
+use super::exit;
+use super::json_schema::ProcessEnd;
+use super::output::Output;
+use crate::host::Host;
+
+/// The commands of `bottle process`.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Process {
+    Start(control::Start),
+    List(List),
+    Log(log::Log),
+    Write(control::Write),
+    Wait(control::Wait),
+    Signal(control::SendSignal),
+    Kill(control::Kill),
+}
+
+impl Process {
+    pub(crate) fn run(self, host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
+        if let Self::Wait(wait) = self {
+            // It passes on the exit code of the process.
+            return host.and_then(|host| wait.run(&host, output)).map_err(map_exit_code);
+        }
+        let host = host?;
+        match self {
+            Self::Start(start) => start.run(&host, output),
+            Self::List(list) => list.run(&host, output),
+            Self::Log(log) => log.run(&host, output),
+            Self::Write(write) => write.run(&host, output),
+            Self::Signal(signal) => signal.run(&host, output),
+            Self::Kill(kill) => kill.run(&host, output),
+            Self::Wait(_) => Ok(exit::DONE),
+        }
+    }
+}
+
+/// A process of a bottle.
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::running())]
+    slug: Slug,
+    /// The process: its handle or name, as `bottle ps` shows it
+    process: ProcessName,
+}
+
+/// Sends a request with one answer. A failure of the guest is an error.
+async fn ask(channel: &Channel, request: GuestRequest, slug: &Slug) -> Result<GuestEvent, CliError> {
+    let mut stream = open_guest(channel, request).await?;
+    match stream.receive().await.map_err(keeper_lost)? {
+        GuestEvent::Failed(failure) => Err(failed(failure, slug)),
+        event => Ok(event),
+    }
+}
+
+/// The error for a failure of the guest.
+fn failed(failure: bottle_contract::session::guest::Failure, slug: &Slug) -> CliError {
+    guest_failure(failure)
+        .exit(exit::FAILED)
+        .about(slug)
+        .hint(format!("`bottle ps {slug}` lists its processes"))
+}
+
+/// Checks that the guest carried out a request.
+async fn carry_out(channel: &Channel, request: GuestRequest, slug: &Slug) -> Result<u8, CliError> {
+    match ask(channel, request, slug).await? {
+        GuestEvent::Done => Ok(exit::DONE),
+        _ => Err(unexpected_answer()),
+    }
+}
+
+/// The JSON form of a state.
+fn end_of(state: ProcessState) -> ProcessEnd {
+    let (state, code, signal) = match state {
+        ProcessState::Running => ("running", None, None),
+        ProcessState::Exited(Exit::Code(code)) => ("exited", Some(code), None),
+        ProcessState::Exited(Exit::Signal(signal)) => ("killed", None, Some(signal)),
+    };
+    ProcessEnd { state, code, signal }
+}

@@ -1,0 +1,63 @@
+//! The flags of commands that start a program in a bottle.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use bottle_contract::session::guest::Process;
+
+use super::error::CliError;
+use super::exit;
+use crate::host::Host;
+
+/// A program with its user, folder and variables.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProgramArgs {
+    /// Run as this user of the bottle instead of as the agent's user
+    #[arg(long, value_name = "NAME|ID")]
+    user: Option<String>,
+    /// Run in this directory instead of the workspace
+    #[arg(long, value_name = "PATH")]
+    workdir: Option<String>,
+    /// Set an environment variable; without a value, copy your variable of that name
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+}
+
+impl ProgramArgs {
+    /// Returns the program without its standard streams.
+    ///
+    /// # Errors
+    /// Returns an error if a variable is not set or not UTF-8.
+    pub(crate) fn process(&self, host: &Host, argv: Vec<String>) -> Result<Process, CliError> {
+        let env = variables(host, &self.env)?;
+        Ok(Process { argv, env, cwd: self.workdir.clone(), user: self.user.clone(), ..Process::default() })
+    }
+}
+
+/// Parses `NAME=VALUE`. For `NAME` alone, takes the value from this process's environment.
+fn variables(host: &Host, given: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+    let mut env = BTreeMap::new();
+    for word in given {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => match host.env.get(OsStr::new(word)).map(|value| value.to_str()) {
+                Some(Some(value)) => (word.as_str(), value.to_owned()),
+                Some(None) => return Err(bad_variable(word, "is not UTF-8")),
+                None => return Err(bad_variable(word, "is not set")),
+            },
+        };
+        if name.is_empty() || name.contains('\0') {
+            return Err(bad_variable(word, "has no name"));
+        }
+        env.insert(name.to_owned(), value);
+    }
+    Ok(env)
+}
+
+fn bad_variable(word: &str, why: &str) -> CliError {
+    let name = word.split('=').next().unwrap_or_default();
+    CliError::usage(format!("the variable {name:?} {why}"))
+        .about("--env")
+        .hint("write `--env NAME=VALUE`, or `--env NAME` for a variable that is set")
+        .exit(exit::BOTTLE_FAILED)
+}

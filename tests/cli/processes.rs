@@ -1,0 +1,149 @@
+//! `bottle process`, `bottle ps` and `bottle shell`: processes that go on without a client, on real shells.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle_test_support::home::TestHome;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::asking::running_bottle;
+use crate::home::{home, run, snapshot, transcripts};
+
+/// Starts a script as a process, and returns its handle.
+fn start(home: &TestHome, flags: &[&str], script: &str) -> Result<String> {
+    let arguments = [&["process", "start", "one"], flags, &["--", "sh", "-c", script]].concat();
+    Ok(run(home, &arguments)?.expect_code(0).stdout.trim().to_owned())
+}
+
+/// Runs a command of `bottle process` on the bottle `one`, with its result as JSON.
+fn json(home: &TestHome, command: &str, arguments: &[&str], code: i32) -> Result<Value> {
+    let arguments = [&["process", command, "one"], arguments, &["--json"]].concat();
+    run(home, &arguments)?.expect_code(code).json()
+}
+
+fn ps(home: &TestHome) -> Result<Vec<Value>> {
+    let listed = run(home, &["ps", "one", "--json"])?.expect_code(0).json()?;
+    Ok(listed.as_array().context("a list")?.clone())
+}
+
+#[test]
+fn a_server_is_started_fed_watched_and_ended() -> Result<()> {
+    let Some(home) = running_bottle("processes", "linux", &[])? else { return Ok(()) };
+    let echo = "echo ready; while read line; do echo got $line; done; exit 6";
+    let handle = start(&home, &["--name", "server", "--env", "A=b"], echo)?;
+    ensure!(handle == "p1", "{handle}");
+    let first = json(&home, "log", &["server", "--wait", "30"], 0)?;
+    ensure!(first["text"] == "ready\n" && first["next"] == 6 && first["state"] == "running", "{first}");
+    let _ = run(&home, &["process", "write", "one", "server", "hello there"])?.expect_code(0);
+    let next = json(&home, "log", &["p1", "--from", "6", "--wait", "30s"], 0)?;
+    ensure!(next["text"] == "got hello there\n" && next["from"] == 6 && next["lost"] == 0, "{next}");
+    let from_pipe = home.program(["process", "write", "one", "p1", "--eof"])?.input("one\ntwo\n").run()?;
+    ensure!(from_pipe.code == 0, "{}", from_pipe.transcript());
+    let ended = json(&home, "wait", &["p1"], 6)?;
+    ensure!(ended["state"] == "exited" && ended["code"] == 6, "{ended}");
+    let all = run(&home, &["process", "log", "one", "p1", "--follow"])?.expect_code(0).stdout;
+    ensure!(all == "ready\ngot hello there\ngot one\ngot two\n", "{all}");
+    let tail = run(&home, &["process", "log", "one", "p1", "--tail", "1"])?.expect_code(0).stdout;
+    ensure!(tail == "got two\n", "{tail}");
+    let late = run(&home, &["process", "write", "one", "p1", "late"])?.expect_code(1);
+    ensure!(late.stderr.contains("p1 has ended"), "{}", late.stderr);
+    // Its name is free, and its handle is not used again.
+    ensure!(start(&home, &["--name", "server"], "trap '' TERM; sleep 900; sleep 900")? == "p2");
+    let waited = json(&home, "wait", &["server", "--timeout", "1"], 124)?;
+    ensure!(waited["state"] == "running", "{waited}");
+    let killed = json(&home, "kill", &["server", "--time", "1"], 0)?;
+    ensure!(killed["state"] == "killed" && killed["signal"] == 9, "{killed}");
+    let listed = ps(&home)?;
+    let states: Vec<_> = listed.iter().map(|p| (p["handle"].as_str(), p["state"].as_str())).collect();
+    let expected = [(None, Some("running")), (Some("p1"), Some("exited")), (Some("p2"), Some("killed"))];
+    ensure!(states == expected, "{listed:?}");
+    ensure!(listed[0]["memory_bytes"].as_u64() > Some(0) && listed[2]["processes"] == 0, "{listed:?}");
+    let table = run(&home, &["ps", "one"])?.expect_code(0).stdout;
+    ensure!(table.lines().count() == 3 && table.contains("p1\tserver\texited 6\t"), "{table}");
+    let _ = run(&home, &["process", "signal", "one", "p9", "TERM"])?.expect_code(1);
+    Ok(())
+}
+
+#[test]
+fn a_process_survives_its_keeper() -> Result<()> {
+    let Some(home) = running_bottle("processes without their keeper", "linux", &[])? else { return Ok(()) };
+    let counts = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo $i; sleep 0.01; done; read x";
+    start(&home, &[], counts)?;
+    let keeper = run(&home, &["list", "--json", "-v"])?.expect_code(0);
+    let record = home.bottle_home().join("state/one/metadata.json");
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(record)?)?;
+    let pid = record["keeper"].as_str().and_then(|id| id.split(':').next()).and_then(|id| id.parse().ok());
+    let pid = pid.and_then(Pid::from_raw).with_context(|| keeper.transcript())?;
+    kill_process(pid, Signal::KILL)?;
+    // The next command adopts the bottle. What is read in parts is whole.
+    let (mut text, mut next) = (String::new(), 0_u64);
+    let end = Instant::now() + Duration::from_secs(60);
+    while !text.ends_with("\n200\n") {
+        let from = next.to_string();
+        let part = json(&home, "log", &["p1", "--from", &from, "--wait", "10", "--max-output", "100"], 0)?;
+        text += part["text"].as_str().context("text")?;
+        next = part["next"].as_u64().context("a position")?;
+        ensure!(part["lost"] == 0 && Instant::now() < end, "{part}");
+    }
+    let expected: String = (1..=200).map(|number| format!("{number}\n")).collect();
+    ensure!(text == expected, "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_shell_stays_open_between_clients() -> Result<()> {
+    let Some(home) = running_bottle("shells", "linux", &[])? else { return Ok(()) };
+    let mut pty = home.on_terminal(&["shell", "one"], 24, 80)?;
+    pty.wait_until("a prompt", |screen| screen.contains("$ "))?;
+    pty.type_keys("x=kept; cd /tmp; echo first-$((1+1))\r")?;
+    pty.wait_for("first-2")?;
+    pty.type_keys("\x1dd")?;
+    ensure!(pty.wait_exit()? == 0, "{}", pty.screen());
+    ensure!(pty.screen().contains("`bottle shell one shell` returns to it"), "{}", pty.screen());
+    ensure!(pty.left_on().is_empty() && pty.is_cooked()?, "{:?}", pty.left_on());
+    // It is in the list, takes input without a terminal, and shows the same to the next client.
+    let listed = ps(&home)?;
+    ensure!(listed[1]["name"] == "shell" && listed[1]["terminal"] == true, "{listed:?}");
+    let _ = run(&home, &["process", "write", "one", "shell", "echo $x-$PWD-$((3+3))"])?.expect_code(0);
+    let mut again = home.on_terminal(&["shell", "one"], 30, 100)?;
+    again.wait_for("kept-/tmp-6")?;
+    again.type_keys("stty size\r")?;
+    again.wait_for("30 100")?;
+    // Another name is another shell, and a lost connection does not end it.
+    let mut other = home.on_terminal(&["shell", "one", "other"], 24, 80)?;
+    other.wait_until("a prompt", |screen| screen.contains("$ "))?;
+    other.hang_up()?;
+    ensure!(other.wait_exit()? == 129);
+    let listed = ps(&home)?;
+    ensure!(listed.len() == 3 && listed[2]["state"] == "running", "{listed:?}");
+    again.type_keys("exit 5\r")?;
+    ensure!(again.wait_exit()? == 5, "{}", again.screen());
+    let piped = run(&home, &["shell", "one"])?.expect_code(2);
+    ensure!(piped.stderr.contains("a shell needs a terminal"), "{}", piped.stderr);
+    Ok(())
+}
+
+#[test]
+fn explains_what_cannot_be_done() -> Result<()> {
+    let home = home()?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["process", "log", "one", "p1"],
+            &["process", "start", "one", "--name", "nap", "--", "sleep", "600"],
+            &["process", "start", "one", "--name", "nap", "--", "sleep", "600"],
+            &["process", "start", "one", "--name", "p7", "--", "true"],
+            &["process", "start", "one", "--name", "a/b", "--", "true"],
+            &["process", "start", "one", "--", "no-such-program"],
+            &["process", "signal", "one", "nap", "NOPE"],
+            &["process", "log", "one", "nap", "--follow", "--json"],
+            &["process", "log", "one", "other"],
+            &["process", "kill", "one", "nap"],
+            &["process", "kill", "one", "nap", "-q"],
+            &["ps", "two"],
+        ],
+    )?);
+    Ok(())
+}
