@@ -94,4 +94,4 @@ New here? `bottle start` offers agents to choose from; `bottle help manifests` e
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 3 invalid manifest, 4 backend missing or refused, \
 5 isolation not proven, 130 interrupted. Commands that pass on the code of a program in the bottle use \
-125 if bottle failed, 126 if the program cannot run, 127 if it was not found.";
+124 if its time limit passed, 125 if bottle failed, 126 if the program cannot run, 127 if it was not found.";

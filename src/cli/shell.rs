@@ -23,8 +23,8 @@ const SHELLS: [&[&str]; 2] = [&["bash", "-i"], &["sh", "-i"]];
 
 /// Open a shell in a bottle, or return to it
 ///
-/// The shell stays open when you detach or the connection is lost, and ends with `exit` or with the bottle. Each name is a
-/// shell of its own. `bottle ps` lists them.
+/// The shell stays open when you detach or the connection is lost, and ends with `exit` or with the bottle. Each name
+/// is a shell of its own. `bottle ps` lists them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Shell {
     /// The bottle, as `bottle list` shows it

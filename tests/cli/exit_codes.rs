@@ -43,6 +43,7 @@ fn a_command_ends_with_each_documented_exit_code() -> Result<()> {
         (5, &["probe", "runs"]),
         (7, &["start", "fail", "-q"]),
         (7, &["exec", "runs", "--", "exit", "7"]),
+        (124, &["exec", "runs", "--timeout", "1", "--", "sleep", "60"]),
         (125, &["exec", "nobody", "--", "echo"]),
         (125, &["exec", "runs", "--env", "=x", "--", "echo"]),
         (127, &["exec", "runs", "--", "no-such-program"]),

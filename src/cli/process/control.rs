@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use bottle_channel::{Event, StreamReceiver, StreamSender};
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, STDIN};
-use bottle_contract::session::process::{EndProcess, ProcessName, SignalProcess, StartProcess, WriteInput};
+use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, STDIN, Size};
+use bottle_contract::session::process::{
+    EndProcess, ProcessName, ProcessState, SignalProcess, StartProcess, WriteInput,
+};
 use nix::sys::signal::Signal;
 
 use super::{Target, ask, carry_out, end_of, failed};
@@ -19,8 +22,6 @@ use crate::cli::program_args::ProgramArgs;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal;
 use crate::host::Host;
-use bottle_contract::session::guest::Size;
-use bottle_contract::session::process::ProcessState;
 
 /// The size of the terminal of a process that has no client.
 const SIZE: Size = Size { columns: 120, rows: 30 };
@@ -91,47 +92,9 @@ impl Write {
             let mut signals = Signals::catch()?;
             let request = WriteInput { process: self.target.process.clone(), close: self.eof };
             let stream = open_guest(&channel, GuestRequest::WriteInput(request)).await?;
-            let (sender, mut receiver) = stream.split();
-            let written = async {
-                match &self.text {
-                    Some(text) => {
-                        let line = if self.no_newline { text.clone() } else { format!("{text}\n") };
-                        sender.data(STDIN, line.as_bytes()).await.map_err(keeper_lost)?;
-                    }
-                    None => {
-                        let mut input = terminal::chunks();
-                        while let Some(bytes) = input.recv().await {
-                            sender.data_bytes(STDIN, bytes).await.map_err(keeper_lost)?;
-                        }
-                    }
-                }
-                sender.end().await.map_err(keeper_lost)
-            };
-            let answered = async {
-                loop {
-                    match receiver.next().await {
-                        Some(event @ bottle_channel::Event::Message(_)) => {
-                            return event.parse::<GuestEvent>().map_err(keeper_lost);
-                        }
-                        Some(bottle_channel::Event::Data { .. }) => {}
-                        Some(bottle_channel::Event::Reset(why)) => return Err(keeper_lost(why)),
-                        Some(bottle_channel::Event::End) | None => return Err(unexpected_answer()),
-                    }
-                }
-            };
-            // A failure is answered before all data was sent.
-            let both = async {
-                let mut answered = std::pin::pin!(answered);
-                tokio::select! {
-                    answer = &mut answered => answer,
-                    sent = written => match sent {
-                        Ok(()) => answered.await,
-                        Err(error) => Err(error),
-                    },
-                }
-            };
+            let (sender, receiver) = stream.split();
             let answer = tokio::select! {
-                answer = both => answer?,
+                answer = self.write(&sender, receiver) => answer?,
                 number = signals.end() => return Err(interrupted(number)),
             };
             match answer {
@@ -140,6 +103,46 @@ impl Write {
                 _ => Err(unexpected_answer()),
             }
         })
+    }
+
+    /// Sends the input. Returns the answer, which comes before the end of the input if the process has ended.
+    async fn write(&self, sender: &StreamSender, receiver: StreamReceiver) -> Result<GuestEvent, CliError> {
+        let mut answered = std::pin::pin!(answer(receiver));
+        tokio::select! {
+            answer = &mut answered => answer,
+            sent = self.send(sender) => match sent {
+                Ok(()) => answered.await,
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    async fn send(&self, sender: &StreamSender) -> Result<(), CliError> {
+        match &self.text {
+            Some(text) => {
+                let line = if self.no_newline { text.clone() } else { format!("{text}\n") };
+                sender.data(STDIN, line.as_bytes()).await.map_err(keeper_lost)?;
+            }
+            None => {
+                let mut input = terminal::chunks();
+                while let Some(bytes) = input.recv().await {
+                    sender.data_bytes(STDIN, bytes).await.map_err(keeper_lost)?;
+                }
+            }
+        }
+        sender.end().await.map_err(keeper_lost)
+    }
+}
+
+/// Waits for the event that ends a stream.
+async fn answer(mut receiver: StreamReceiver) -> Result<GuestEvent, CliError> {
+    loop {
+        match receiver.next().await {
+            Some(event @ Event::Message(_)) => return event.parse().map_err(keeper_lost),
+            Some(Event::Data { .. }) => {}
+            Some(Event::Reset(why)) => return Err(keeper_lost(why)),
+            Some(Event::End) | None => return Err(unexpected_answer()),
+        }
     }
 }
 

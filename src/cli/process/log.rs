@@ -25,8 +25,8 @@ const FOLLOW: Duration = Duration::from_secs(30);
 
 /// Show the output of a process, or a part of it
 ///
-/// The bottle keeps the last MiB of the output. As text, the output has no escape sequences. With `--json`, `next` is the
-/// position at which the next part begins.
+/// The bottle keeps the last MiB of the output. As text, the output has no escape sequences. With `--json`, `next` is
+/// the position at which the next part begins.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Log {
     #[command(flatten)]

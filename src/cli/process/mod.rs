@@ -8,7 +8,7 @@ mod log;
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest};
+use bottle_contract::session::guest::{Exit, Failure, GuestEvent, GuestRequest};
 use bottle_contract::session::process::{ProcessName, ProcessState};
 
 pub(crate) use self::list::List;
@@ -35,19 +35,15 @@ pub(crate) enum Process {
 
 impl Process {
     pub(crate) fn run(self, host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
-        if let Self::Wait(wait) = self {
-            // It passes on the exit code of the process.
-            return host.and_then(|host| wait.run(&host, output)).map_err(map_exit_code);
-        }
-        let host = host?;
         match self {
-            Self::Start(start) => start.run(&host, output),
-            Self::List(list) => list.run(&host, output),
-            Self::Log(log) => log.run(&host, output),
-            Self::Write(write) => write.run(&host, output),
-            Self::Signal(signal) => signal.run(&host, output),
-            Self::Kill(kill) => kill.run(&host, output),
-            Self::Wait(_) => Ok(exit::DONE),
+            Self::Start(start) => start.run(&host?, output),
+            Self::List(list) => list.run(&host?, output),
+            Self::Log(log) => log.run(&host?, output),
+            Self::Write(write) => write.run(&host?, output),
+            // It passes on the exit code of the process.
+            Self::Wait(wait) => host.and_then(|host| wait.run(&host, output)).map_err(map_exit_code),
+            Self::Signal(signal) => signal.run(&host?, output),
+            Self::Kill(kill) => kill.run(&host?, output),
         }
     }
 }
@@ -72,7 +68,7 @@ async fn ask(channel: &Channel, request: GuestRequest, slug: &Slug) -> Result<Gu
 }
 
 /// The error for a failure of the guest.
-fn failed(failure: bottle_contract::session::guest::Failure, slug: &Slug) -> CliError {
+fn failed(failure: Failure, slug: &Slug) -> CliError {
     guest_failure(failure)
         .exit(exit::FAILED)
         .about(slug)

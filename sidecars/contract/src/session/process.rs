@@ -151,8 +151,8 @@ pub struct WriteInput {
 pub struct SignalProcess {
     /// The process.
     pub process: ProcessName,
-    /// The number of the signal (1 to 31). In a terminal, the signals that keys cause (SIGINT, SIGQUIT, SIGTSTP) go to the
-    /// foreground processes, and all others to the process that was started and its group.
+    /// The number of the signal (1 to 31). In a terminal, the signals that keys cause (SIGINT, SIGQUIT, SIGTSTP) go to
+    /// the foreground processes, and all others to the process that was started and its group.
     pub signal: u8,
 }
 
