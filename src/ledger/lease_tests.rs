@@ -139,6 +139,30 @@ fn a_limit_for_each_minute_is_free_again_after_a_minute() {
 }
 
 #[test]
+fn a_clock_that_crosses_midnight_and_returns_grants_no_more() {
+    let home = home();
+    let mut ledger = Ledger::open(home.path()).expect("ledger");
+    let (one, now) = (Bottle::new("one"), Zoned::now());
+    let tomorrow = now.checked_add(jiff::Span::new().days(1)).expect("a time");
+    let mut limit = total("host", 1000);
+    limit.limit.window = Window::Day;
+    let today = granted(ledger.lease(one.lessee(), &[&limit], &asks(0, 100), &now).expect("lease"));
+    one.respond(home.path(), 1, today);
+    ledger.ingest(home.path()).expect("ingest");
+    // The next day has its own 1000 tokens.
+    let all = granted(ledger.lease(one.lessee(), &[&limit], &asks(today, 900), &tomorrow).expect("lease"));
+    assert!(all >= today + 900, "{all}");
+    let standing = ledger.standing(&limit, None, &tomorrow).expect("standing");
+    assert_eq!((standing.spent, standing.reserved), (0, all - today));
+    // The clock is set back: this day counts what was spent in it and what is reserved.
+    let back = short(ledger.lease(one.lessee(), &[&limit], &asks(all, 1), &now).expect("lease"));
+    assert_eq!((back.standing.spent, back.standing.reserved), (today, all - today));
+    let most = 1000 - (all - today);
+    let rest = ledger.lease(one.lessee(), &[&limit], &asks(all, most), &tomorrow).expect("lease");
+    assert_eq!(granted(rest), today + 1000);
+}
+
+#[test]
 fn a_lost_or_repeated_message_changes_nothing() {
     let home = home();
     let mut ledger = Ledger::open(home.path()).expect("ledger");
