@@ -16,6 +16,8 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_p
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::proc_stat::{Stat, pids};
+
 /// Gives the exit status of a child to any number of readers.
 #[derive(Debug, Clone)]
 pub(crate) struct ExitWatch(watch::Receiver<Option<Exit>>);
@@ -165,22 +167,7 @@ fn descendants(root: u32) -> Vec<i32> {
 
 /// All processes of the pid namespace, each with its parent.
 fn with_parents() -> Vec<(i32, u32)> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .filter_map(Result::ok)
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| Some((pid, parent_of(pid)?)))
-        .collect()
-}
-
-/// The parent's process id, which is the fourth field of `stat`. The second field is a name in parentheses
-/// that may contain any text (proc(5)). `None` for a zombie.
-fn parent_of(pid: i32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (state != "Z").then_some(parent)
+    pids().filter_map(|pid| Some((pid, u32::try_from(Stat::of(pid)?.parent).ok()?))).collect()
 }
 
 fn exit_of(status: WaitStatus) -> Option<Exit> {

@@ -21,7 +21,7 @@
 //! buffer, every queue and the number of connections are bounded.
 //!
 //! - `config`: settings from the backend · `life`: startup and shutdown
-//! - `children`, `spawn`, `program`, `process`, `descriptor`: processes
+//! - `children`, `spawn`, `program`, `process`, `proc_stat`, `descriptor`: processes
 //! - `output`, `hosted`, `attach`, `exec`, `logs`: the agent and its output · `processes`, `session_processes`: processes
 //!   that outlive the client that started them, and their use of the machine
 //! - `host`: successive connections of the host, and one task for each request
@@ -66,6 +66,8 @@ mod logs;
 mod output;
 #[cfg(target_os = "linux")]
 pub mod probe;
+#[cfg(target_os = "linux")]
+mod proc_stat;
 #[cfg(target_os = "linux")]
 mod process;
 #[cfg(target_os = "linux")]

@@ -21,6 +21,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use tokio::sync::oneshot;
 
 use crate::config::{Limit, Limits};
+use crate::proc_stat::pids;
 
 /// The interval between measurements of memory use.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(200);
@@ -162,8 +163,8 @@ impl Round {
 fn memory_beyond(limit: u64) -> bool {
     let files = files_in_memory();
     // The first sum counts every page of every process, and therefore overestimates shared pages.
-    files.saturating_add(processes().map(|pid| resident(pid).unwrap_or(0)).sum()) > limit
-        && files.saturating_add(processes().map(own_memory).sum()) > limit
+    files.saturating_add(pids().map(|pid| resident(pid).unwrap_or(0)).sum()) > limit
+        && files.saturating_add(pids().map(own_memory).sum()) > limit
 }
 
 fn files_in_memory() -> u64 {
@@ -174,13 +175,8 @@ fn files_in_memory() -> u64 {
     IN_MEMORY.into_iter().filter_map(used).sum()
 }
 
-fn processes() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
 /// The number of resident bytes, from the second field of `statm`, which counts pages (proc(5)).
-fn resident(pid: u32) -> Option<u64> {
+fn resident(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
     Some(pages.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or(4096)))
@@ -188,7 +184,7 @@ fn resident(pid: u32) -> Option<u64> {
 
 /// A process's private memory and its share of shared memory. Pages of files are left out, because the kernel
 /// can read them again. If the process's exact numbers are unreadable, all of its pages are counted.
-fn own_memory(pid: u32) -> u64 {
+fn own_memory(pid: i32) -> u64 {
     let exact = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
     exact.ok().and_then(|text| proportional(&text)).or_else(|| resident(pid)).unwrap_or(0)
 }
@@ -270,8 +266,9 @@ mod tests {
                     Pss_File:  690 kB\nPss_Shmem:       8 kB\nSwap:  7 kB\nSwapPss:      2 kB\n";
         assert_eq!(proportional(text), Some(110 << 10));
         assert_eq!(proportional("Rss: 900 kB\n"), None);
-        let own = own_memory(std::process::id());
-        assert!(own > 0 && own <= resident(std::process::id()).expect("a process"), "{own}");
+        let pid = i32::try_from(std::process::id()).expect("a process id");
+        let own = own_memory(pid);
+        assert!(own > 0 && own <= resident(pid).expect("a process"), "{own}");
     }
 
     #[test]
