@@ -167,6 +167,12 @@ impl CliError {
         self
     }
 
+    /// Sets an exit code that is reserved for errors of bottle, in a command that passes on the exit code of a program.
+    #[must_use]
+    pub(crate) fn beside_a_program(self) -> Self {
+        if self.exit < exit::BOTTLE_FAILED { self.exit(exit::BOTTLE_FAILED) } else { self }
+    }
+
     /// Returns the error as `{error: {kind, subject, message, hint, exit}}`.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::json!({"error": self})

@@ -6,7 +6,6 @@ use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Exit, GuestRequest, Process};
 use bottle_contract::terminal::Pass;
-use jiff::SignedDuration;
 
 use super::completions;
 use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, report_delay};
@@ -17,6 +16,7 @@ use super::output::{Output, output_failed};
 use super::program_args::ProgramArgs;
 use super::session::{self, Captured, Deadline, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
+use super::time_limit::time_limit;
 use crate::backend::Access;
 use crate::host::{Host, Settings};
 
@@ -58,7 +58,7 @@ pub(crate) struct Exec {
 
 impl Exec {
     pub(crate) fn run(self, host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
-        host.and_then(|host| self.run_with_host(&host, output)).map_err(map_exit_code)
+        host.and_then(|host| self.run_with_host(&host, output)).map_err(CliError::beside_a_program)
     }
 
     fn run_with_host(self, host: &Host, output: &Output) -> Result<u8, CliError> {
@@ -180,19 +180,4 @@ fn executed(end: &End, duration: Duration, captured: &Captured, merged: bool) ->
         stdout: ExecutedOutput::of(&captured.stdout),
         stderr: (!merged).then(|| ExecutedOutput::of(&captured.stderr)),
     }
-}
-
-/// Parses a time limit: seconds, or a number with a unit.
-pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<u32>().map(|seconds| Duration::from_secs(seconds.into())).ok();
-    let limit = seconds.or_else(|| text.parse::<SignedDuration>().ok()?.try_into().ok());
-    limit
-        .filter(|limit| !limit.is_zero())
-        .ok_or_else(|| "write seconds (90) or a time with a unit (5m)".to_owned())
-}
-
-/// Maps an error of bottle to an exit code that is reserved for such errors, so that it differs from the
-/// command's exit codes.
-pub(crate) fn map_exit_code(error: CliError) -> CliError {
-    if error.exit < exit::BOTTLE_FAILED { error.exit(exit::BOTTLE_FAILED) } else { error }
 }

@@ -81,6 +81,7 @@ mod summary;
 mod supervise;
 mod terminal;
 mod text_layout;
+mod time_limit;
 mod unsaved_work;
 mod usage;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest, Process};
-use bottle_contract::session::process::{ProcessName, StartProcess};
+use bottle_contract::session::process::{ProcessInfo, ProcessName, ProcessState, StartProcess};
 
 use super::attach::on_terminal;
 use super::completions;
@@ -13,6 +13,7 @@ use super::connect::{connect, guest_failure, keeper_lost, open_guest, report_del
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, output_failed};
+use super::process::ask;
 use super::program_args::ProgramArgs;
 use super::session::{self, Deadline, Outcome, Session, Signals};
 use super::terminal;
@@ -49,7 +50,7 @@ impl Shell {
             let channel = connect(host, &self.slug).await?;
             report_delay(&channel, output).await;
             let process = self.program.process(host, Vec::new())?;
-            open(&channel, &self.name, process).await.map_err(|error| error.about(&self.slug))?;
+            open(&channel, &self.slug, &self.name, process).await.map_err(|error| error.about(&self.slug))?;
             let request =
                 Attach { read_only: false, process: Some(self.name.clone()), size: Some(terminal::size()) };
             let stream = open_guest(&channel, GuestRequest::Attach(request)).await?;
@@ -89,19 +90,12 @@ impl Shell {
 }
 
 /// Starts the shell, unless it runs already.
-async fn open(channel: &Channel, name: &ProcessName, process: Process) -> Result<(), CliError> {
-    let running = async {
-        let mut stream = open_guest(channel, GuestRequest::ListProcesses).await?;
-        match stream.receive().await.map_err(keeper_lost)? {
-            GuestEvent::Processes { processes } => Ok(processes.into_iter().any(|info| {
-                (info.name.as_ref() == Some(name) || info.handle.as_ref() == Some(name))
-                    && info.ended_at.is_none()
-            })),
-            GuestEvent::Failed(failure) => Err(guest_failure(failure)),
-            _ => Err(unexpected_answer()),
-        }
+async fn open(channel: &Channel, slug: &Slug, name: &ProcessName, process: Process) -> Result<(), CliError> {
+    let GuestEvent::Processes { processes } = ask(channel, GuestRequest::ListProcesses, slug).await? else {
+        return Err(unexpected_answer());
     };
-    if running.await? {
+    let is_named = |info: &ProcessInfo| [&info.name, &info.handle].contains(&&Some(name.clone()));
+    if processes.iter().any(|info| is_named(info) && info.state == ProcessState::Running) {
         return Ok(());
     }
     let mut missing: Option<Failure> = None;

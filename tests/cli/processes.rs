@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bottle_test_support::home::TestHome;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::asking::running_bottle;
+use crate::asking::{keeper, running_bottle};
 use crate::home::{home, run, snapshot, transcripts};
 
 /// Starts a script as a process, and returns its handle.
@@ -70,12 +70,7 @@ fn a_process_survives_its_keeper() -> Result<()> {
     let Some(home) = running_bottle("processes without their keeper", "linux", &[])? else { return Ok(()) };
     let counts = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo $i; sleep 0.01; done; read x";
     start(&home, &[], counts)?;
-    let keeper = run(&home, &["list", "--json", "-v"])?.expect_code(0);
-    let record = home.bottle_home().join("state/one/metadata.json");
-    let record: Value = serde_json::from_str(&std::fs::read_to_string(record)?)?;
-    let pid = record["keeper"].as_str().and_then(|id| id.split(':').next()).and_then(|id| id.parse().ok());
-    let pid = pid.and_then(Pid::from_raw).with_context(|| keeper.transcript())?;
-    kill_process(pid, Signal::KILL)?;
+    kill_process(keeper(&home)?, Signal::KILL)?;
     // The next command adopts the bottle. What is read in parts is whole.
     let (mut text, mut next) = (String::new(), 0_u64);
     let end = Instant::now() + Duration::from_secs(60);

@@ -3,8 +3,8 @@
 //! ```text
 //!   start ─► handle ─► list, read (by position), write, signal, attach, wait, end
 //! ```
-//! The guest keeps them while keepers and clients come and go. It forgets a process that ended when [`PROCESSES_MAX`]
-//! others were started after it.
+//! The guest keeps them while keepers and clients come and go. When there are [`PROCESSES_MAX`], the
+//! next start makes it forget the oldest of those that have ended.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,7 +69,11 @@ impl Processes {
         if let Some(entry) = known.all.iter().rev().find(|entry| entry.is(name)) {
             return Ok(entry.hosted.clone());
         }
-        let all: Vec<&str> = known.all.iter().map(|entry| entry.handle.as_str()).collect();
+        let shown = |entry: &Entry| match &entry.name {
+            Some(name) => format!("{} ({name})", entry.handle),
+            None => entry.handle.to_string(),
+        };
+        let all: Vec<String> = known.all.iter().map(shown).collect();
         let have =
             if all.is_empty() { "none was started".to_owned() } else { format!("it has {}", all.join(", ")) };
         Err(failed(FailureKind::BadState, format!("the bottle has no process {name}: {have}")))

@@ -14,13 +14,13 @@ use super::{Target, ask, carry_out, end_of, failed};
 use crate::cli::completions;
 use crate::cli::connect::{connect, keeper_lost, open_guest, unexpected_answer};
 use crate::cli::error::CliError;
-use crate::cli::exec::time_limit;
 use crate::cli::exit;
 use crate::cli::json_schema::StartedProcess;
 use crate::cli::output::Output;
 use crate::cli::program_args::ProgramArgs;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal;
+use crate::cli::time_limit::time_limit;
 use crate::host::Host;
 
 /// The size of the terminal of a process that has no client.
@@ -64,6 +64,7 @@ impl Start {
         })?;
         let started = StartedProcess { handle: handle.to_string(), pid };
         output.json_or(&started, || output.print(&started.handle))?;
+        output.note(format!("`bottle process log {} {handle}` shows its output", self.slug));
         Ok(exit::DONE)
     }
 }

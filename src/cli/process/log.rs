@@ -9,12 +9,12 @@ use bottle_contract::session::process::{OutputRead, ProcessState, ReadFrom, Read
 use super::{Target, end_of, failed};
 use crate::cli::connect::{connect, keeper_lost, open_guest, unexpected_answer};
 use crate::cli::error::CliError;
-use crate::cli::exec::time_limit;
 use crate::cli::exit;
 use crate::cli::json_schema::ProcessOutput;
 use crate::cli::logs::Printer;
 use crate::cli::output::{Output, counted, reader_gone};
 use crate::cli::session::Signals;
+use crate::cli::time_limit::time_limit;
 use crate::host::Host;
 
 /// The maximum number of bytes of one part.
@@ -78,6 +78,8 @@ impl Log {
             return output.print_json(&ProcessOutput { text, from, next, end, lost, state: end_of(state) });
         }
         let mut printer = Printer::default();
+        // Without `--follow`, what a busy process adds meanwhile is left out.
+        let mut end = None;
         loop {
             let (bytes, read) = self.part(channel, from, PART, wait).await?;
             if read.lost > 0 && self.from.is_some() {
@@ -86,8 +88,9 @@ impl Log {
             printer.feed(&bytes)?;
             from = ReadFrom::Position(read.next);
             wait = if self.follow { FOLLOW } else { Duration::ZERO };
+            let end = if self.follow { read.end } else { *end.get_or_insert(read.end) };
             let ended = read.state != ProcessState::Running || !self.follow;
-            if ended && read.next >= read.end {
+            if ended && read.next >= end {
                 return printer.finish();
             }
         }

@@ -15,7 +15,6 @@ pub(crate) use self::list::List;
 use super::completions;
 use super::connect::{guest_failure, keeper_lost, open_guest, unexpected_answer};
 use super::error::CliError;
-use super::exec::map_exit_code;
 use super::exit;
 use super::json_schema::ProcessEnd;
 use super::output::Output;
@@ -41,7 +40,9 @@ impl Process {
             Self::Log(log) => log.run(&host?, output),
             Self::Write(write) => write.run(&host?, output),
             // It passes on the exit code of the process.
-            Self::Wait(wait) => host.and_then(|host| wait.run(&host, output)).map_err(map_exit_code),
+            Self::Wait(wait) => {
+                host.and_then(|host| wait.run(&host, output)).map_err(CliError::beside_a_program)
+            }
             Self::Signal(signal) => signal.run(&host?, output),
             Self::Kill(kill) => kill.run(&host?, output),
         }
@@ -59,7 +60,11 @@ struct Target {
 }
 
 /// Sends a request with one answer. A failure of the guest is an error.
-async fn ask(channel: &Channel, request: GuestRequest, slug: &Slug) -> Result<GuestEvent, CliError> {
+pub(super) async fn ask(
+    channel: &Channel,
+    request: GuestRequest,
+    slug: &Slug,
+) -> Result<GuestEvent, CliError> {
     let mut stream = open_guest(channel, request).await?;
     match stream.receive().await.map_err(keeper_lost)? {
         GuestEvent::Failed(failure) => Err(failed(failure, slug)),

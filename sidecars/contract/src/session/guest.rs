@@ -34,8 +34,8 @@ pub enum GuestRequest {
     /// Sent once, after `Provision`: starts the agent. Returns [`GuestEvent::Started`], and
     /// [`GuestEvent::Exited`] when the agent exits. Attached clients receive the agent's output.
     StartAgent(Process),
-    /// Attaches to the agent or a process of `StartProcess`. Returns first the buffered output, then live output, and at the end
-    /// [`GuestEvent::Exited`]. May be sent before `StartAgent`, so that no output of an agent with pipes is
+    /// Attaches to the agent or a process of `StartProcess`. Returns first the buffered output, then live output, and
+    /// at the end [`GuestEvent::Exited`]. May be sent before `StartAgent`, so that no output of an agent with pipes is
     /// lost.
     Attach(Attach),
     /// Runs another process alongside the agent. Returns `Started`, data, and `Exited`.

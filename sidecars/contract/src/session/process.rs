@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::guest::{Exit, Process};
 
-/// The maximum number of processes whose logs a guest keeps. When another one starts, the guest forgets the one that
-/// ended first.
+/// The maximum number of processes whose logs a guest keeps. When another one starts, the guest forgets the oldest
+/// of those that have ended.
 pub const PROCESSES_MAX: usize = 64;
 
 /// The maximum length of a name in bytes.
@@ -38,7 +38,8 @@ impl ProcessName {
     /// Whether it has the form of a handle. Such a name cannot be given to a process.
     #[must_use]
     pub fn is_handle(&self) -> bool {
-        self.0.strip_prefix('p').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+        let digits = self.0.strip_prefix('p').unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
     }
 
     /// The text.
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn names_are_safe_words() {
-        for name in ["a", "dev-server", "P1", "2", "a.b_c-d", &"x".repeat(64)] {
+        for name in ["a", "p", "dev-server", "P1", "2", "a.b_c-d", &"x".repeat(64)] {
             assert!(name.parse::<ProcessName>().is_ok_and(|parsed| !parsed.is_handle()), "{name}");
         }
         for handle in ["p1", "p007"] {

@@ -170,7 +170,7 @@ async fn a_shell_lives_between_clients_and_signals_reach_its_foreground() {
     assert_eq!(exit, GuestEvent::Exited(Exit::Code(3)));
     let missing = Attach { read_only: true, process: Some(named("other")), size: None };
     let (_, why) = refused(ask(&channel, &GuestRequest::Attach(missing)).await);
-    assert_eq!(why, "the bottle has no process other: it has p1");
+    assert_eq!(why, "the bottle has no process other: it has p1 (main)");
 }
 
 #[tokio::test]
