@@ -18,6 +18,7 @@ use crate::failure::{Outcome, bad_state};
 use crate::hosted::Hosted;
 use crate::process::{Pipes, Running};
 use crate::processes::Processes;
+use crate::services::Services;
 use crate::{process, program};
 
 /// The settings from the backend that never change.
@@ -61,6 +62,7 @@ pub(crate) struct Guest {
     pub(crate) children: Children,
     pub(crate) agent: Arc<Hosted>,
     pub(crate) processes: Processes,
+    pub(crate) services: Services,
     pub(crate) copies: CopySlots,
     environment: OnceLock<BTreeMap<String, Secret>>,
     problems: Mutex<Vec<String>>,
@@ -76,6 +78,7 @@ impl Guest {
             children: Children::default(),
             agent: Arc::default(),
             processes: Processes::default(),
+            services: Services::default(),
             copies: CopySlots::default(),
             environment: OnceLock::new(),
             problems: Mutex::default(),
@@ -117,6 +120,7 @@ impl Guest {
     pub(crate) async fn end_for(&self, overrun: Overrun) {
         tracing::warn!(?overrun, "a limit is exceeded");
         let _ = self.overrun.set(overrun);
+        self.services.abandon();
         self.children.kill_all().await;
     }
 

@@ -28,6 +28,7 @@ use crate::logs::logs;
 use crate::probe;
 use crate::processes;
 use crate::provision::provision;
+use crate::services;
 use crate::stop::stop;
 
 /// The pause after a failed accept, for example if too many files are open.
@@ -141,13 +142,17 @@ async fn handle(guest: Arc<Guest>, request: Request) {
             Err(failure) => answer(&stream, &GuestEvent::Failed(failure)).await,
         },
         GuestRequest::Exec(process) => exec(guest, process, stream).await,
-        GuestRequest::StartProcess(request) => finish(&stream, processes::start(&guest, request)).await,
+        GuestRequest::StartProcess(request) => finish(&stream, processes::start_for(&guest, request)).await,
         GuestRequest::ListProcesses => answer(&stream, &processes::list(&guest).await).await,
         GuestRequest::ReadOutput(request) => processes::read(&guest, request, stream).await,
         GuestRequest::WriteInput(request) => processes::write(&guest, request, stream).await,
         GuestRequest::SignalProcess(request) => finish(&stream, processes::signal(&guest, &request)).await,
         GuestRequest::EndProcess(request) => finish(&stream, processes::end(&guest, &request).await).await,
         GuestRequest::WaitForProcess { process } => processes::wait(&guest, &process, stream).await,
+        GuestRequest::StartService(service) => finish(&stream, services::start(&guest, service).await).await,
+        GuestRequest::ListServices => answer(&stream, &services::list(&guest)).await,
+        GuestRequest::StopService(request) => finish(&stream, services::stop(&guest, &request).await).await,
+        GuestRequest::WatchServices => services::watch(&guest, stream).await,
         GuestRequest::Logs(request) => logs(guest, request, stream).await,
         GuestRequest::Stop(request) => {
             stop(&guest, Duration::from_millis(request.grace_ms)).await;

@@ -24,6 +24,7 @@
 //! - `children`, `spawn`, `program`, `process`, `proc_stat`, `descriptor`: processes
 //! - `output`, `hosted`, `attach`, `exec`, `logs`: the agent and its output · `processes`, `session_processes`: processes
 //!   that outlive the client that started them, and their use of the machine
+//! - `services`: programs that must be ready before the agent starts, and that are started again when they end
 //! - `host`: successive connections of the host, and one task for each request
 //! - `rooted`, `provision`, `copy`, `archive`: files · [`changed_files`]: changes in the workspace, based on
 //!   [`file_clock`]
@@ -78,6 +79,8 @@ mod program;
 mod provision;
 #[cfg(target_os = "linux")]
 mod rooted;
+#[cfg(target_os = "linux")]
+mod services;
 #[cfg(target_os = "linux")]
 mod session_processes;
 #[cfg(target_os = "linux")]

@@ -11,14 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Event, Stream};
-use bottle_contract::session::guest::{FailureKind, GuestEvent, STDIN};
+use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, Process, STDIN};
 use bottle_contract::session::process::{
     EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
     SignalProcess, StartProcess, WriteInput,
 };
 use bytes::Bytes;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
+use crate::children::ExitWatch;
 use crate::exec::raw_pid;
 use crate::failure::{Outcome, bad_state, failed, other};
 use crate::guest::Guest;
@@ -79,15 +80,38 @@ impl Processes {
         Err(failed(FailureKind::BadState, format!("the bottle has no process {name}: {have}")))
     }
 
+    /// Forgets the processes with this name that ended, except those from the one with the handle `first` on.
+    pub(crate) fn forget_runs_before(&self, name: &ProcessName, first: &ProcessName) {
+        let mut known = self.known();
+        let kept = known.all.iter().position(|entry| entry.handle == *first).unwrap_or(0);
+        let mut at = 0;
+        known.all.retain(|entry| {
+            at += 1;
+            at > kept || entry.name.as_ref() != Some(name) || entry.runs()
+        });
+    }
+
     /// The named process, or without a name the agent.
     pub(crate) fn hosted_or(&self, agent: &Arc<Hosted>, name: Option<&ProcessName>) -> Outcome<Arc<Hosted>> {
         name.map_or_else(|| Ok(agent.clone()), |name| self.find(name))
     }
 }
 
-/// Starts a process.
-pub(crate) fn start(guest: &Guest, request: StartProcess) -> Outcome<GuestEvent> {
-    let StartProcess { process, name } = request;
+/// Starts a process for a client.
+pub(crate) fn start_for(guest: &Guest, request: StartProcess) -> Outcome<GuestEvent> {
+    let Started { handle, pid, .. } = start(guest, request.process, request.name)?;
+    Ok(GuestEvent::ProcessStarted { handle, pid: raw_pid(pid) })
+}
+
+/// A process that was started.
+pub(crate) struct Started {
+    pub(crate) handle: ProcessName,
+    pub(crate) pid: Pid,
+    pub(crate) exit: ExitWatch,
+}
+
+/// Starts a process, and keeps its output.
+pub(crate) fn start(guest: &Guest, process: Process, name: Option<ProcessName>) -> Outcome<Started> {
     let mut known = guest.processes.known();
     if let Some(name) = &name {
         if name.is_handle() {
@@ -105,9 +129,9 @@ pub(crate) fn start(guest: &Guest, request: StartProcess) -> Outcome<GuestEvent>
     known.last += 1;
     let handle = ProcessName::handle(known.last);
     let hosted: Arc<Hosted> = Arc::default();
-    let (pid, _) = hosted.start(guest, process)?;
+    let (pid, exit) = hosted.start(guest, process)?;
     known.all.push_back(Entry { handle: handle.clone(), name, hosted });
-    Ok(GuestEvent::ProcessStarted { handle, pid: raw_pid(pid) })
+    Ok(Started { handle, pid, exit })
 }
 
 /// Lists the agent and all processes that were started.
@@ -237,20 +261,26 @@ pub(crate) fn signal(guest: &Guest, request: &SignalProcess) -> Outcome<GuestEve
 pub(crate) async fn end(guest: &Guest, request: &EndProcess) -> Outcome<GuestEvent> {
     let hosted = guest.processes.find(&request.process)?;
     let (pid, mut exit) = hosted.process().ok_or_else(|| bad_state("it has not started"))?;
+    let ended = end_session(pid, &mut exit, Duration::from_millis(request.grace_ms)).await;
+    ended
+        .map(GuestEvent::Exited)
+        .ok_or_else(|| other(format!("{} does not end, because it waits in the kernel", request.process)))
+}
+
+/// Ends all processes of the session of `leader`: SIGTERM if it runs, and SIGKILL after `grace`. Returns how it exited, or
+/// `None` if it is stuck in the kernel.
+pub(crate) async fn end_session(leader: Pid, exit: &mut ExitWatch, grace: Duration) -> Option<Exit> {
     if exit.now().is_none() {
-        session_processes::signal(pid, Signal::TERM);
+        session_processes::signal(leader, Signal::TERM);
         // A stopped process does not act on SIGTERM.
-        session_processes::signal(pid, Signal::CONT);
-        let _ = tokio::time::timeout(Duration::from_millis(request.grace_ms), exit.ended()).await;
+        session_processes::signal(leader, Signal::CONT);
+        let _ = tokio::time::timeout(grace, exit.ended()).await;
     }
     let killed = async {
-        session_processes::kill(pid).await;
+        session_processes::kill(leader).await;
         exit.ended().await
     };
-    match tokio::time::timeout(KILL_TIMEOUT, killed).await {
-        Ok(exit) => Ok(GuestEvent::Exited(exit)),
-        Err(_) => Err(other(format!("{} does not end, because it waits in the kernel", request.process))),
-    }
+    tokio::time::timeout(KILL_TIMEOUT, killed).await.ok()
 }
 
 /// Waits until a process has ended and all its output was read.

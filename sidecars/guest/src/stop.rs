@@ -1,4 +1,5 @@
-//! Stops a bottle: sends SIGTERM to the agent, and later SIGKILL to all processes.
+//! Stops a bottle: sends SIGTERM to the agent, and SIGKILL after a while, then stops the services, and at last kills all
+//! processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::guest::Guest;
+use crate::services;
 
 /// The time between SIGTERM and SIGKILL if pid 1 itself receives SIGTERM. This is the grace period of
 /// container engines, less some time for teardown.
@@ -15,7 +17,7 @@ pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(8);
 /// output is not sent.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// Stops the agent, then kills all other processes of the bottle. Returns when none of them is running, or
+/// Stops the agent and the services, then kills all other processes of the bottle. Returns when none of them is running, or
 /// when a process is stuck in the kernel for more than a second.
 pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     guest.agent.expect_no_client();
@@ -27,6 +29,7 @@ pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
             guest.agent.signal(guest, Signal::KILL);
         }
     }
+    services::stop_all(guest).await;
     guest.children.kill_all().await;
     if guest.agent.process().is_some() {
         // Waits until the attached client has received the last output and the exit status, unless it is too

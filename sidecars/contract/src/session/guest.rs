@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::process::{
     EndProcess, OutputRead, ProcessInfo, ProcessName, ReadOutput, SignalProcess, StartProcess, WriteInput,
 };
+use super::service::{Service, ServiceInfo, StopService};
 use crate::secret::{self, Secret};
 
 /// Data for a process. An empty frame closes the standard input of the process.
@@ -57,6 +58,14 @@ pub enum GuestRequest {
         /// The process.
         process: ProcessName,
     },
+    /// Starts a service. Returns [`GuestEvent::Service`] as soon as it is ready or will not become ready.
+    StartService(Service),
+    /// Lists the services. Returns [`GuestEvent::Services`].
+    ListServices,
+    /// Stops a service with its processes. Returns `Service`.
+    StopService(StopService),
+    /// Returns [`GuestEvent::Service`] whenever a service ends that was not stopped, until the client ends the stream.
+    WatchServices,
     /// Sends a tar stream of `path` on `STDOUT`, and then `Done`.
     CopyOut(CopyOut),
     /// Unpacks a tar stream from `STDIN` (terminated by `End`) into the folder `path`. Returns `Done`.
@@ -267,6 +276,13 @@ pub enum GuestEvent {
     },
     /// What was sent of a process's output ([`GuestRequest::ReadOutput`]).
     Read(OutputRead),
+    /// A service ([`GuestRequest::StartService`]).
+    Service(ServiceInfo),
+    /// The services ([`GuestRequest::ListServices`]), in the order of their start.
+    Services {
+        /// The services.
+        services: Vec<ServiceInfo>,
+    },
     /// The process exited, and all its output has been sent.
     Exited(Exit),
     /// The request failed.

@@ -15,6 +15,7 @@ pub mod guest;
 pub mod lease;
 mod packed;
 pub mod process;
+pub mod service;
 
 use serde::{Deserialize, Serialize};
 

@@ -7,6 +7,7 @@ mod host;
 mod outliving;
 mod processes;
 mod proxy;
+mod services;
 mod shutdown;
 mod stdio;
 mod terminals;

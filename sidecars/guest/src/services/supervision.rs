@@ -1,0 +1,229 @@
+//! Supervises one service: starts it, waits until it is ready, and starts it again when it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_contract::session::guest::Exit;
+use bottle_contract::session::process::ProcessName;
+use bottle_contract::session::service::{Service, ServiceInfo, ServiceState};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::readiness;
+use crate::guest::Guest;
+use crate::processes::{self, Started};
+
+/// The delay before the first restart. Each further one doubles it.
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+
+/// The longest delay before a restart.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
+/// After a run of this time, the delay begins with [`FIRST_DELAY`] again.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
+
+/// The time between SIGTERM and SIGKILL for a run that did not become ready.
+const FAILED_GRACE: Duration = Duration::from_secs(1);
+
+/// A service and its state.
+pub(super) struct Supervised {
+    service: Service,
+    info: watch::Sender<ServiceInfo>,
+    /// The time between SIGTERM and SIGKILL, once the service must stop.
+    stop: watch::Sender<Option<Duration>>,
+}
+
+impl Supervised {
+    pub(super) fn new(service: Service) -> Self {
+        let info = ServiceInfo {
+            name: service.name.clone(),
+            state: ServiceState::Starting,
+            process: None,
+            ready_at: None,
+            restarts: 0,
+            exit: None,
+            why: None,
+        };
+        Self { service, info: watch::Sender::new(info), stop: watch::Sender::new(None) }
+    }
+
+    pub(super) fn name(&self) -> &ProcessName {
+        &self.service.name
+    }
+
+    pub(super) fn info(&self) -> ServiceInfo {
+        self.info.borrow().clone()
+    }
+
+    /// Asks for the end of the service.
+    pub(super) fn stop(&self, grace: Duration) {
+        self.stop.send_replace(Some(grace));
+    }
+
+    /// Waits until the service is ready for the first time, or is over.
+    pub(super) async fn settled(&self) -> ServiceInfo {
+        self.wait_for(|info| info.ready_at.is_some() || info.state.is_over()).await
+    }
+
+    /// Waits until the service is over.
+    pub(super) async fn over(&self) -> ServiceInfo {
+        self.wait_for(|info| info.state.is_over()).await
+    }
+
+    async fn wait_for(&self, reached: impl FnMut(&ServiceInfo) -> bool) -> ServiceInfo {
+        // The sender belongs to `self`, so it is not dropped before.
+        match self.info.subscribe().wait_for(reached).await {
+            Ok(info) => info.clone(),
+            Err(_) => self.info(),
+        }
+    }
+
+    fn enter(&self, state: ServiceState, change: impl FnOnce(&mut ServiceInfo)) -> ServiceInfo {
+        self.info.send_modify(|info| {
+            info.state = state;
+            change(info);
+        });
+        self.info()
+    }
+
+    /// Waits for a request to stop. Returns the time between SIGTERM and SIGKILL.
+    async fn stop_requested(&self) -> Duration {
+        let mut stop = self.stop.subscribe();
+        loop {
+            if let Some(grace) = *stop.borrow_and_update() {
+                return grace;
+            }
+            if stop.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// How a run ended.
+enum RunEnd {
+    /// By itself.
+    Exited(Exit),
+    /// It was not ready in time, for this reason.
+    NotReady(String),
+    /// On request, with this time between SIGTERM and SIGKILL.
+    Stopped(Duration),
+}
+
+/// Runs a service until it is over.
+pub(super) async fn supervise(guest: Arc<Guest>, supervised: Arc<Supervised>) {
+    let Supervised { service, .. } = &*supervised;
+    let mut delay = FIRST_DELAY;
+    loop {
+        let process = service.process.clone();
+        let mut run = match processes::start(&guest, process, Some(service.name.clone())) {
+            Ok(run) => run,
+            Err(failure) => {
+                let info = supervised.enter(ServiceState::Failed, |info| info.why = Some(failure.message));
+                return report(&guest, info);
+            }
+        };
+        let begun = Instant::now();
+        let earlier = supervised.info().process;
+        supervised.enter(ServiceState::Starting, |info| {
+            info.process = Some(run.handle.clone());
+            (info.exit, info.why) = (None, None);
+        });
+        // Only the output of the last two runs is kept.
+        if let Some(earlier) = earlier {
+            guest.processes.forget_runs_before(&service.name, &earlier);
+        }
+        let end = tokio::select! {
+            end = run_once(&guest, &supervised, &mut run) => end,
+            grace = supervised.stop_requested() => RunEnd::Stopped(grace),
+        };
+        let Some((state, why)) = settle(&guest, &supervised, &mut run, end).await else { return };
+        if state != ServiceState::Restarting {
+            return report(&guest, supervised.enter(state, |info| info.why = Some(why)));
+        }
+        if begun.elapsed() >= STABLE_AFTER {
+            delay = FIRST_DELAY;
+        }
+        report(&guest, supervised.enter(state, |info| info.why = Some(why)));
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            _ = supervised.stop_requested() => {
+                supervised.enter(ServiceState::Stopped, |info| info.why = None);
+                return;
+            }
+        }
+        delay = (delay * 2).min(LONGEST_DELAY);
+        supervised.info.send_modify(|info| info.restarts += 1);
+    }
+}
+
+/// Waits until a run is ready, and then until it ends.
+async fn run_once(guest: &Arc<Guest>, supervised: &Supervised, run: &mut Started) -> RunEnd {
+    tokio::select! {
+        biased;
+        ready = readiness::wait(guest, &supervised.service) => {
+            if let Err(problem) = ready {
+                return RunEnd::NotReady(problem);
+            }
+        }
+        exit = run.exit.ended() => return RunEnd::Exited(exit),
+    }
+    // A check can succeed although the run has just ended, for example if another program listens on its port.
+    if run.exit.now().is_none() {
+        supervised.enter(ServiceState::Ready, |info| info.ready_at = Some(Timestamp::now()));
+    }
+    RunEnd::Exited(run.exit.ended().await)
+}
+
+/// Ends the processes of a run, and decides what follows. Returns `None` if the service was stopped.
+async fn settle(
+    guest: &Guest,
+    supervised: &Supervised,
+    run: &mut Started,
+    end: RunEnd,
+) -> Option<(ServiceState, String)> {
+    let was_ready = supervised.info().ready_at.is_some();
+    let grace = match end {
+        RunEnd::Stopped(grace) => grace,
+        RunEnd::Exited(_) | RunEnd::NotReady(_) => FAILED_GRACE,
+    };
+    // Programs that it left behind would still have its port.
+    let exit = processes::end_session(run.pid, &mut run.exit, grace).await;
+    if exit.is_none() {
+        guest.report_problem(format!(
+            "the service {} does not end, because it waits in the kernel",
+            supervised.name()
+        ));
+    }
+    let exit = exit.unwrap_or(Exit::Signal(9));
+    supervised.info.send_modify(|info| info.exit = Some(exit));
+    let restarts = supervised.service.restart.restarts(exit) && was_ready;
+    match end {
+        RunEnd::Stopped(_) => {
+            supervised.enter(ServiceState::Stopped, |info| info.why = None);
+            None
+        }
+        RunEnd::NotReady(problem) => {
+            let limit = Duration::from_millis(supervised.service.start_period_ms);
+            let why = format!("it was not ready after {limit:?}: {problem}");
+            Some((if restarts { ServiceState::Restarting } else { ServiceState::Failed }, why))
+        }
+        RunEnd::Exited(exit) if restarts => Some((ServiceState::Restarting, ended(exit))),
+        RunEnd::Exited(exit) if was_ready => Some((ServiceState::Exited, ended(exit))),
+        RunEnd::Exited(exit) => Some((ServiceState::Failed, format!("{} before it was ready", ended(exit)))),
+    }
+}
+
+fn ended(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("it exited with code {code}"),
+        Exit::Signal(signal) => format!("it was killed by signal {signal}"),
+    }
+}
+
+/// Sends the end of a service to those who watch.
+fn report(guest: &Guest, info: ServiceInfo) {
+    // The error is that none watches.
+    let _ = guest.services.ends.send(info);
+}
