@@ -12,15 +12,16 @@ use std::time::Duration;
 
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
+use rusqlite::Connection;
 use serde_json::Value;
 
-use super::cleanup_leaves_nothing;
-use super::left::all_with;
+use super::left::{all_with, process_with};
 use super::usage::{EQUAL, Model, connect};
+use super::{cleanup_leaves_nothing, wait_until};
 
-/// A request reserves eight tokens of prompt and these, which is more than its response has. The model reads a body up to
-/// `{}`.
-const BODY: &str = r#"{"max_tokens":100,"x":{}"#;
+/// The output limit of a request. The request reserves it and a few tokens of prompt, which is more than its response
+/// has.
+const OUTPUT: u64 = 100;
 
 /// The tokens of a response.
 const TOKENS: u64 = EQUAL[0] + EQUAL[1];
@@ -50,12 +51,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(budget: u64) -> Self {
+    fn new(budget: u64, cutoff: &str) -> Self {
         let model = Model::start();
         let mut home = super::home();
         home.without_cleanup();
         home.bottle("limited", &model.bottle()).expect("bottle");
-        let settings = format!("budget: {{llm.example: {budget}}}\ncutoff: cutoff\n");
+        let settings = format!("budget: {{llm.example: {budget}}}\ncutoff: {cutoff}\n");
         home.write("home/.bottle/settings.yml", &settings).expect("settings");
         Self { home, model, cleaning: RwLock::default() }
     }
@@ -66,12 +67,19 @@ impl Scene {
 
     /// Sends a request through the bottle's proxy. Returns what arrived of the response, if the proxy runs.
     fn ask(&self, bottle: &str) -> Option<String> {
+        self.ask_at("equal", OUTPUT, bottle)
+    }
+
+    /// Sends a request with this output limit to a path of the model.
+    fn ask_at(&self, path: &str, output: u64, bottle: &str) -> Option<String> {
         let mut proxy = connect(&self.home, bottle).ok()?;
         proxy.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
-        let length = BODY.len();
+        // The model reads a body up to `{}`.
+        let body = format!("{{\"max_tokens\":{output},\"x\":{{}}");
+        let length = body.len();
         let request = format!(
-            "POST http://llm.example/equal/v1/messages HTTP/1.1\r\nhost: llm.example\r\ncontent-length: {length}\r\n\
-             connection: close\r\n\r\n{BODY}"
+            "POST http://llm.example/{path}/v1/messages HTTP/1.1\r\nhost: llm.example\r\ncontent-length: {length}\r\n\
+             connection: close\r\n\r\n{body}"
         );
         proxy.write_all(request.as_bytes()).ok()?;
         let mut response = Vec::new();
@@ -139,7 +147,7 @@ impl Scene {
 
 #[allow(clippy::print_stdout, reason = "the soak run shows what it measured")]
 fn a_budget_holds_while_processes_are_killed(size: &Size, budget: u64) {
-    let scene = Scene::new(budget);
+    let scene = Scene::new(budget, "cutoff");
     // All bottles start before one of them spends the budget, because a spent budget prevents a start.
     for number in 0..size.bottles {
         assert!(scene.start(&format!("b{number}")), "b{number} starts");
@@ -202,4 +210,141 @@ fn fifty_proxies_that_are_killed_spend_no_more_than_the_budget() {
     // A third of the requests find no proxy, because it was just killed.
     let size = Size { bottles: 50, kills: 20, requests: 150 };
     a_budget_holds_while_processes_are_killed(&size, 50 * 1_000 * TOKENS);
+}
+
+/// The bottle whose keeper is killed at each step of a request.
+const STEPPED: &str = "stepped";
+
+/// The requests of the first steps fit into this budget.
+const SMALL_BUDGET: u64 = 300;
+
+impl Scene {
+    /// Sends a request from another thread while the keeper is killed at a step of it. Another keeper then adopts the
+    /// bottle, and the request must get its whole response.
+    fn asks_while(&self, path: &str, output: u64, killed_at_a_step: impl FnOnce()) {
+        std::thread::scope(|threads| {
+            let response = threads.spawn(|| self.ask_at(path, output, STEPPED).unwrap_or_default());
+            killed_at_a_step();
+            self.adopt();
+            wait_until("the response", || {
+                self.questions().iter().for_each(|id| drop(self.approve(id)));
+                response.is_finished()
+            });
+            let response = response.join().expect("a request");
+            assert!(response.contains("message_stop"), "{path}, {output}: {response}");
+        });
+    }
+
+    fn kill_keeper(&self) {
+        process_with(&self.home, "__keeper").expect("a keeper").kill();
+    }
+
+    /// Runs a command that adopts the bottle.
+    fn adopt(&self) {
+        let _ = self.run(&["exec", STEPPED, "--", "true"]).expect_code(0);
+    }
+
+    fn ledger(&self) -> Connection {
+        let ledger = Connection::open(self.home.bottle_home().join("bottle.db")).expect("the ledger");
+        ledger.busy_timeout(Duration::from_secs(5)).expect("a timeout");
+        ledger
+    }
+
+    /// Prevents all processes from writing to the ledger until the connection is dropped.
+    fn lock_ledger(&self) -> Connection {
+        let ledger = self.ledger();
+        ledger.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+        ledger
+    }
+
+    /// The number of top-ups in the ledger.
+    fn top_ups(&self) -> i64 {
+        self.ledger().query_row("SELECT count(*) FROM budgets", [], |row| row.get(0)).expect("a number")
+    }
+
+    /// The ids of the questions that wait for the user.
+    fn questions(&self) -> Vec<String> {
+        let listed = self.run(&["supervise", "list", "--json"]).expect_code(0).json().expect("JSON");
+        let all = listed.as_array().into_iter().flatten().filter(|question| question["stale"] == false);
+        all.filter_map(|question| question["id"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Waits for a question of the keeper, and returns its id.
+    fn question(&self) -> String {
+        wait_until("a question", || !self.questions().is_empty());
+        self.questions().remove(0)
+    }
+
+    fn approve(&self, id: &str) -> Outcome {
+        self.run(&["supervise", "approve", id])
+    }
+}
+
+#[test]
+fn a_keeper_killed_at_each_step_of_a_request_loses_no_token() {
+    let scene = Scene::new(SMALL_BUDGET, "pause");
+    assert!(scene.start(STEPPED));
+    let whole = |response: Option<String>| response.is_some_and(|response| response.contains("message_stop"));
+    assert!(whole(scene.ask(STEPPED)));
+    // Reserve: the keeper waits for the ledger.
+    let locked = scene.lock_ledger();
+    scene.asks_while("equal", OUTPUT, || {
+        std::thread::sleep(Duration::from_millis(200));
+        scene.kill_keeper();
+        drop(locked);
+    });
+    // Forward: the request is at the model, which answers after another keeper adopted the bottle.
+    let before = scene.model.answered();
+    scene.asks_while("later", OUTPUT, || {
+        wait_until("the model has the request", || scene.model.answered() > before);
+        scene.kill_keeper();
+        scene.adopt();
+        scene.model.release();
+    });
+    // Settle: the response arrived, and its usage is not in the ledger.
+    assert!(whole(scene.ask(STEPPED)));
+    scene.kill_keeper();
+    scene.adopt();
+    assert_eq!(scene.top_ups(), 0, "no request needed more than the budget");
+    // Pause: the request waits for the user, and the next keeper asks again.
+    scene.asks_while("equal", 10_000, || {
+        let question = scene.question();
+        scene.kill_keeper();
+        scene.adopt();
+        wait_until("another question", || scene.question() != question);
+        assert!(
+            super::listed(&scene.home, STEPPED).is_some_and(|bottle| bottle.to_string().contains("paused"))
+        );
+    });
+    assert_eq!(scene.top_ups(), 1);
+    // Top up: the user approved, and the keeper waits for the ledger.
+    scene.asks_while("equal", 100_000, || {
+        let (question, locked) = (scene.question(), scene.lock_ledger());
+        std::thread::scope(|threads| {
+            threads.spawn(|| scene.approve(&question));
+            std::thread::sleep(Duration::from_millis(300));
+            scene.kill_keeper();
+            drop(locked);
+        });
+    });
+    assert_eq!(
+        scene.top_ups(),
+        2,
+        "the lost approval is asked for again, and an applied one is not repeated"
+    );
+    // Continue: the keeper is killed as soon as the user's approval is in the ledger.
+    scene.asks_while("equal", 1_000_000, || {
+        let question = scene.question();
+        std::thread::scope(|threads| {
+            threads.spawn(|| scene.approve(&question));
+            wait_until("the top-up", || scene.top_ups() == 3);
+            scene.kill_keeper();
+        });
+    });
+    assert_eq!(scene.top_ups(), 3);
+    assert!(whole(scene.ask(STEPPED)));
+    scene.run(&["stop", STEPPED, "--time", "0"]);
+    cleanup_leaves_nothing(&scene.home, "");
+    assert_eq!(scene.records().len() as u64, scene.model.answered());
+    assert_eq!(scene.spent(), scene.model.answered() * TOKENS);
 }

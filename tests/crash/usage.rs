@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bottle::host::home_hash;
@@ -21,22 +21,30 @@ use super::{cleanup_leaves_nothing, start, status, wait_until};
 /// A model whose responses contain increasing numbers.
 pub(crate) struct Model {
     address: SocketAddr,
-    answered: Arc<AtomicU64>,
+    state: Arc<State>,
+}
+
+/// What the model's connections share.
+#[derive(Default)]
+struct State {
+    answered: AtomicU64,
+    /// Whether responses at the path `/later` begin.
+    released: AtomicBool,
 }
 
 impl Model {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");
-        let answered = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&answered);
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let counter = Arc::clone(&counter);
-                std::thread::spawn(move || answer(client, &counter));
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || answer(client, &shared));
             }
         });
-        Self { address, answered }
+        Self { address, state }
     }
 
     /// A bottle with a route to this model.
@@ -49,7 +57,12 @@ impl Model {
     }
 
     pub(crate) fn answered(&self) -> u64 {
-        self.answered.load(Ordering::SeqCst)
+        self.state.answered.load(Ordering::SeqCst)
+    }
+
+    /// Lets the responses at the path `/later` begin.
+    pub(crate) fn release(&self) {
+        self.state.released.store(true, Ordering::SeqCst);
     }
 }
 
@@ -63,8 +76,9 @@ pub(crate) fn connect(home: &TestHome, bottle: &str) -> std::io::Result<UnixStre
 pub(crate) const EQUAL: [u64; 2] = [20, 7];
 
 /// Answers one request, whose body ends with `{}`, with a stream of events. For the path `/stuck`, the stream begins and
-/// never ends. For the path `/equal`, all responses have the same number of tokens.
-fn answer(mut client: TcpStream, counter: &AtomicU64) {
+/// never ends. For the paths `/equal` and `/later`, all responses have the same number of tokens; at `/later`, they begin
+/// after [`Model::release`].
+fn answer(mut client: TcpStream, state: &State) {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
     while !request.ends_with(b"{}") {
@@ -73,9 +87,13 @@ fn answer(mut client: TcpStream, counter: &AtomicU64) {
             _ => return,
         }
     }
-    let number = counter.fetch_add(1, Ordering::SeqCst) + 1;
-    let stuck = request.starts_with(b"POST /stuck");
-    let number = if request.starts_with(b"POST /equal") { EQUAL[0] } else { number };
+    let number = state.answered.fetch_add(1, Ordering::SeqCst) + 1;
+    let [stuck, equal, later] =
+        ["stuck", "equal", "later"].map(|path| request.starts_with(format!("POST /{path}").as_bytes()));
+    let number = if equal || later { EQUAL[0] } else { number };
+    while later && !state.released.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let start = format!(
         "data: {{\"type\":\"message_start\",\"message\":{{\"model\":\"m\",\"usage\":{{\"input_tokens\":{number},\"output_tokens\":1}}}}}}\n\n"
     );

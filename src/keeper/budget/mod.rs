@@ -98,8 +98,13 @@ pub(super) async fn serve(bundle: Channel, guest: Channel, shared: Arc<Shared>, 
         minute_warned: false,
     };
     let ordered = *order.borrow_and_update();
-    enforcer.apply_order(ordered).await;
-    let mut retry = tokio::time::interval(RETRY_INTERVAL);
+    if ordered == Order::None {
+        // A bottle that an earlier keeper paused stays paused until the proxy has had time to send its requests again.
+        enforcer.shared.applied.send_replace(ordered);
+    } else {
+        enforcer.apply_order(ordered).await;
+    }
+    let mut retry = tokio::time::interval_at(tokio::time::Instant::now() + RETRY_INTERVAL, RETRY_INTERVAL);
     retry.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -115,7 +120,7 @@ pub(super) async fn serve(bundle: Channel, guest: Channel, shared: Arc<Shared>, 
                 enforcer.apply_order(order).await;
             }
             Some((shortage, answer)) = answered.recv() => enforcer.answered(shortage, answer).await,
-            _ = retry.tick(), if enforcer.waits() => enforcer.retry().await,
+            _ = retry.tick(), if enforcer.needs_retry() => enforcer.retry().await,
         }
     }
 }
@@ -148,8 +153,9 @@ impl Drop for Enforcer {
 }
 
 impl Enforcer {
-    fn waits(&self) -> bool {
-        !self.pending.is_empty()
+    /// Whether a request waits, or the bottle is paused and may have no request any more for which it must be.
+    fn needs_retry(&self) -> bool {
+        !self.pending.is_empty() || (self.paused && *self.shared.order.borrow() != Order::Pause)
     }
 
     async fn request(&mut self, request: LeaseRequest) {
@@ -322,7 +328,11 @@ impl Enforcer {
     }
 
     async fn pause(&mut self, why: &str) {
-        self.set_paused(true).await;
+        // An earlier keeper may have paused the bottle. Another pause would stop commands that started since, such as the
+        // one for which this keeper adopts the bottle.
+        if !self.paused {
+            self.set_paused(true).await;
+        }
         self.record_hold(Some(why.to_owned())).await;
         self.warn(format!("{} is paused: {why}", self.budgets.slug));
     }
