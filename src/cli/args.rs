@@ -8,7 +8,7 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 use super::{
     attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit, exec,
     export, fork, help, import, info, init, learn, list, logs, man, policy, probe, process, pull, resume,
-    routes, settings, shell, snapshots, start, stop, supervise, usage,
+    routes, service, settings, shell, snapshots, start, stop, supervise, usage,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -50,6 +50,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Process(process::Process),
     Ps(process::List),
+    /// List, start and stop services: programs that run beside the agent and are checked for readiness
+    #[command(subcommand)]
+    Service(service::Service),
     Logs(logs::Logs),
     Cp(cp::Cp),
     Stop(stop::Stop),

@@ -74,6 +74,28 @@ pub(crate) struct StartedProcess {
     pub(crate) pid: u32,
 }
 
+/// An entry of the document that `bottle service list --json` prints, and the document of `bottle service start` and
+/// `bottle service stop`.
+#[derive(Debug, Serialize)]
+pub(crate) struct BottleService {
+    /// Its name.
+    pub(crate) name: String,
+    /// `starting`, `ready`, `restarting`, `exited`, `failed` or `stopped`.
+    pub(crate) state: &'static str,
+    /// When it was last ready, in UTC.
+    pub(crate) ready_at: Option<Timestamp>,
+    /// How often it was started again.
+    pub(crate) restarts: u64,
+    /// The handle of the process of its last run.
+    pub(crate) handle: Option<String>,
+    /// The exit code of its last run.
+    pub(crate) code: Option<u8>,
+    /// The signal that killed its last run.
+    pub(crate) signal: Option<u8>,
+    /// Why it failed, exited or is started again.
+    pub(crate) why: Option<String>,
+}
+
 /// The document that `bottle process log --json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProcessOutput {

@@ -68,6 +68,7 @@ mod pull;
 mod resume;
 mod routes;
 mod select_bottle;
+mod service;
 mod session;
 mod settings;
 mod shell;
@@ -148,6 +149,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Exec(exec) => exec.run(host(), output),
         Command::Shell(shell) => shell.run(&host()?, output),
         Command::Process(process) => process.run(host(), output),
+        Command::Service(service) => service.run(&host()?, output),
         Command::Ps(ps) => ps.run(&host()?, output),
         Command::Logs(logs) => logs.run(&host()?, output),
         Command::Cp(cp) => cp.run(&host()?, output),

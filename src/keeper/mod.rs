@@ -355,7 +355,10 @@ async fn launch_watched(
         });
         let networked = phases.run(Phase::Network, planned.network()).await?;
         let ready = phases.run(Phase::Sidecars, networked.start_sidecars()).await?;
-        let provisioned = phases.run(Phase::Provision, ready.provision()).await?;
+        let mut provisioned = phases.run(Phase::Provision, ready.provision()).await?;
+        if !order.plan.services.is_empty() {
+            provisioned = phases.run(Phase::Services, provisioned.start_services()).await?;
+        }
         phases.run(Phase::Agent, provisioned.start_agent()).await
     };
     tokio::select! {

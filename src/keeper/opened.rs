@@ -223,6 +223,11 @@ impl Opened {
             | GuestRequest::SignalProcess(_)
             | GuestRequest::EndProcess(_)
             | GuestRequest::WaitForProcess { .. }
+            | GuestRequest::StartService(_)
+            | GuestRequest::StartServiceAgain { .. }
+            | GuestRequest::ListServices
+            | GuestRequest::StopService(_)
+            | GuestRequest::WatchServices
             | GuestRequest::Logs(_)
             | GuestRequest::Probe(_)
             | GuestRequest::Pause

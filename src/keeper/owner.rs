@@ -8,6 +8,9 @@ use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::{NEVER_LISTED, Slug};
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
+use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_contract::session::service::ServiceState;
+use bottle_contract::terminal::inert;
 use bottle_queue::Asker;
 use bottle_scan::Redactor;
 use tokio::net::UnixListener;
@@ -168,6 +171,7 @@ impl Owned<'_> {
         // Pending questions stay in the queue and are marked as stale.
         tasks.questions.abort();
         tasks.budgets.abort();
+        tasks.services.abort();
         let records_task = tasks.records;
         let (guest, agent) = watch.into_channel();
         let teardown = teardown::Teardown {
@@ -472,6 +476,8 @@ struct Tasks {
     records: JoinHandle<()>,
     /// Grants leases on budgets.
     budgets: JoinHandle<()>,
+    /// Warns of services that end.
+    services: JoinHandle<()>,
 }
 
 impl Tasks {
@@ -503,6 +509,7 @@ impl Tasks {
             questions: tokio::spawn(questions.in_current_span()),
             records: tokio::spawn(records.in_current_span()),
             budgets: tokio::spawn(budgets.in_current_span()),
+            services: tokio::spawn(warn_of_services(guest.clone(), shared.clone()).in_current_span()),
         }
     }
 
@@ -512,6 +519,7 @@ impl Tasks {
         self.questions.abort();
         self.records.abort();
         self.budgets.abort();
+        self.services.abort();
     }
 }
 
@@ -586,6 +594,19 @@ async fn forward_bundle_events(bundle: Channel, guest: Channel, shared: Arc<Shar
     let sentence = "the sidecars ended; all traffic out of the bottle is blocked".to_owned();
     shared.notices.send(Notice::ProxyDown(sentence));
     let _ = shared.commands.send(Command::ServiceDown(None)).await;
+}
+
+/// Sends a warning for each service of the bottle that ends.
+async fn warn_of_services(guest: Channel, shared: Arc<Shared>) {
+    let Ok(mut ends) = guest.open(&GuestRequest::WatchServices).await else { return };
+    while let Ok(GuestEvent::Service(service)) = ends.receive().await {
+        let next = match service.state {
+            ServiceState::Restarting => "it is started again",
+            _ => "it is not started again",
+        };
+        let why = inert(&service.why.unwrap_or_default());
+        shared.notices.send(Notice::Warning(format!("the service {}: {why}; {next}", service.name)));
+    }
 }
 
 /// The health of each sidecar. Empty if the bundle does not answer; the bundle's event stream reports that failure.

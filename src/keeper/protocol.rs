@@ -239,6 +239,8 @@ pub enum Phase {
     Sidecars,
     /// Starts and provisions pid 1.
     Provision,
+    /// Starts the services, where there are any, and waits until they are ready.
+    Services,
     /// Starts the agent.
     Agent,
     /// Removes everything after a failure or an interrupt.

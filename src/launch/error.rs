@@ -82,6 +82,16 @@ pub enum LaunchError {
     /// The agent's program exists but cannot be executed.
     #[error("{0}")]
     ProgramRefused(String),
+    /// A service did not become ready.
+    #[error("the service {name} did not start: {why}")]
+    Service {
+        /// Its name.
+        name: String,
+        /// Why, as a fragment.
+        why: String,
+        /// The last lines of its output, in one line.
+        output: String,
+    },
     /// The user or a signal interrupted the launch.
     #[error("interrupted")]
     Interrupted,
@@ -115,6 +125,10 @@ impl LaunchError {
                 let target = if *in_image { "in its image" } else { "on this machine" };
                 format!("install it {target}, or name its path in `agent_provider.command`")
             }
+            Self::Service { name, output, .. } if output.is_empty() => {
+                format!("check `services.{name}` of the bottle; the service printed nothing")
+            }
+            Self::Service { output, .. } => format!("its last output: {output}"),
             Self::Isolation(_) => {
                 "nothing was started; run `bottle doctor` to see what this machine lacks".to_owned()
             }

@@ -21,6 +21,7 @@ mod guest;
 pub mod isolation;
 mod kept;
 pub mod order;
+mod services;
 mod sidecars;
 mod truststore;
 mod workspace;
@@ -150,6 +151,15 @@ impl<'a> SidecarsReady<'a> {
 }
 
 impl Provisioned<'_> {
+    /// Starts the bottle's services, and waits until each is ready.
+    ///
+    /// # Errors
+    /// [`LaunchError::Service`] if one does not become ready. The caller then runs [`undo`].
+    pub async fn start_services(self) -> Result<Self, LaunchError> {
+        services::start(&self.guest, &self.context.order.plan.services).await?;
+        Ok(self)
+    }
+
     /// Starts the agent.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bottle_contract::names::Name;
+use bottle_contract::session::process::ProcessName;
 
 use super::agent::parse_name;
 use super::egress::EgressLayer;
@@ -17,6 +18,7 @@ use super::provider::ProviderLayer;
 use super::resources::ResourcesLayer;
 use super::schema::BottleSchema;
 use super::secret_ref::is_variable;
+use super::services::{self, ServiceLayer};
 use super::source::{Kind, Source};
 use super::{Position, Spanned};
 use crate::host::budget::{self, Limit, Policy};
@@ -44,6 +46,8 @@ pub struct BottleLayer {
     pub backend: Option<Spanned<Name>>,
     /// `resources`.
     pub resources: ResourcesLayer,
+    /// `services`.
+    pub services: BTreeMap<ProcessName, Spanned<ServiceLayer>>,
     /// `budget`.
     pub budget: Vec<Spanned<Limit>>,
     /// `cutoff`.
@@ -79,6 +83,7 @@ impl BottleLayer {
             supervise,
             backend,
             resources,
+            services,
             budget,
             cutoff,
         } = schema;
@@ -94,6 +99,7 @@ impl BottleLayer {
             supervise,
             backend: backend.map(|name| parse_name("backend", name)).transpose()?,
             resources: ResourcesLayer::from_schema(resources.unwrap_or_default())?,
+            services: services::from_schema(services)?,
             budget: budget.map(budget::of_manifest).transpose()?.unwrap_or_default(),
             cutoff,
         })

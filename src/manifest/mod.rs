@@ -34,6 +34,7 @@ pub mod provider;
 pub mod resources;
 mod schema;
 pub mod secret_ref;
+pub mod services;
 mod shipped;
 pub mod skills;
 pub mod source;

@@ -48,6 +48,7 @@ pub(super) struct BottleSchema {
     pub(super) supervise: Option<Spanned<bool>>,
     pub(super) backend: Option<Spanned<String>>,
     pub(super) resources: Option<ResourcesSchema>,
+    pub(super) services: Option<Entries<ServiceSchema>>,
     pub(super) budget: Option<Spanned<Written>>,
     pub(super) cutoff: Option<Spanned<Policy>>,
 }
@@ -129,6 +130,38 @@ pub(super) struct EgressSchema {
     pub(super) routes: Option<Vec<Spanned<RouteSpec>>>,
     pub(super) ca_bundle: Option<Spanned<String>>,
     pub(super) upstream_proxy: Option<Spanned<String>>,
+}
+
+/// An entry of `services`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ServiceSchema {
+    pub(super) command: Option<Spanned<Vec<String>>>,
+    pub(super) readiness: Option<Spanned<ReadinessSchema>>,
+    pub(super) interval: Option<Spanned<String>>,
+    pub(super) timeout: Option<Spanned<String>>,
+    pub(super) start_period: Option<Spanned<String>>,
+    pub(super) restart: Option<RestartSchema>,
+    pub(super) after: Option<Vec<Spanned<String>>>,
+}
+
+/// `services.<name>.readiness`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadinessSchema {
+    pub(super) http: Option<Spanned<String>>,
+    pub(super) tcp: Option<Spanned<String>>,
+    pub(super) file: Option<Spanned<String>>,
+    pub(super) command: Option<Spanned<Vec<String>>>,
+}
+
+/// `services.<name>.restart`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RestartSchema {
+    No,
+    OnFailure,
+    Always,
 }
 
 /// `resources`.

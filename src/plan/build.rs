@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
     AgentProcess, CodexPart, DockerfileError, Egress, GitField, GitFieldSource, GitIdentity, HostGitUser,
-    Identity, ImageSource, Plan, PlannedFile, Renewal, Resources, SecretSource, Unsettled, Value, Workspace,
-    gate, image, slug,
+    Identity, ImageSource, Plan, PlannedFile, PlannedService, Renewal, Resources, SecretSource, Unsettled,
+    Value, Workspace, gate, image, slug,
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
@@ -170,6 +170,7 @@ pub fn build(
         unsettled,
         secrets: needs.into_list(),
         resources: resources(manifest),
+        services: services(manifest),
         detached: flags.detached,
         manifest_hash: hash(manifest),
         manifest: comparable(manifest),
@@ -415,6 +416,14 @@ fn skill_files(skill: &Skill, provider: &dyn Provider) -> Result<Vec<PlannedFile
             mode: if file.executable { 0o755 } else { 0o644 },
             content: Skill::read(file)?,
         })
+    });
+    planned.collect()
+}
+
+fn services(manifest: &ResolvedManifest) -> Vec<PlannedService> {
+    let planned = manifest.services.iter().map(|(name, declared)| PlannedService {
+        service: declared.value.service(name.clone()),
+        after: declared.value.after.clone(),
     });
     planned.collect()
 }

@@ -26,6 +26,8 @@ use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::{Limits, LogLevel, ModelRules};
 use bottle_contract::session::guest::Size;
+use bottle_contract::session::process::ProcessName;
+use bottle_contract::session::service::Service;
 use serde::{Deserialize, Serialize};
 
 use crate::host::budget::{Declared, Policy};
@@ -84,6 +86,9 @@ pub struct Plan {
     pub secrets: Vec<SecretNeed>,
     /// The resource limits of the bottle.
     pub resources: Resources,
+    /// The services that must be ready before the agent starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<PlannedService>,
     /// The budgets of the launch, the agent and the bottles, beginning with the nearest scope. Those of this home are
     /// in the settings, which may change meanwhile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -355,6 +360,16 @@ pub enum CodexPart {
     AccessToken,
     /// The account's id, which is not secret.
     AccountId,
+}
+
+/// A service of a bottle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedService {
+    /// The service.
+    pub service: Service,
+    /// The services that must be ready before it starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<ProcessName>,
 }
 
 /// The resource limits of a bottle. If a limit is absent, the backend's default applies.

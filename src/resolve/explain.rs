@@ -47,6 +47,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
         supervise,
         backend,
         resources,
+        services,
         budget,
         cutoff,
     } = manifest;
@@ -72,6 +73,12 @@ fn page(manifest: &ResolvedManifest) -> Page {
         None => page.value(0, "backend", &Traced::default_of("any")),
     }
     page.resources(resources);
+    if !services.is_empty() {
+        page.head(0, "services");
+        for (name, service) in services {
+            page.value(1, name.as_str(), service);
+        }
+    }
     if !budget.is_empty() {
         page.head(0, "budget");
         for declared in budget {

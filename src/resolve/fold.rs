@@ -6,6 +6,7 @@
 //! | `git-gate.user` | per field, later non-empty wins | [`Folded::merge`] |
 //! | `git-gate.repos` | union by name, later wins per field; `{}` removes the repositories of the file's ancestors | [`repos`] |
 //! | `egress.routes` | concatenated; two routes for one host must be equal | [`routes`] |
+//! | `services` | union by name, later wins as a whole | [`super::services`] |
 //! | `agent_provider` | as a whole, the last layer that declares it wins | [`provider`] |
 //! | the rest | the last layer that declares it wins | [`Folded::merge`] |
 
@@ -14,11 +15,13 @@ use std::collections::BTreeMap;
 use bottle_contract::names::Name;
 use bottle_contract::route::Route;
 use bottle_contract::session::bundle::LogLevel;
+use bottle_contract::session::process::ProcessName;
 
 use super::DEFAULT_PIDS;
 use super::linearise::{Layer, ancestors};
 use super::provider_route;
 use super::resolved::{Egress, GitUser, Repo, Resources};
+use super::services::services;
 use crate::host::budget::Policy;
 use crate::manifest::egress::EgressLayer;
 use crate::manifest::env_value::EnvValue;
@@ -27,6 +30,7 @@ use crate::manifest::git_key::KeySource;
 use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::provider::{ProviderLayer, SettingsLayer};
 use crate::manifest::resources::ResourcesLayer;
+use crate::manifest::services::ServiceLayer;
 use crate::manifest::{AgentManifest, BottleLayer, ManifestError, Spanned};
 use crate::provider::ProviderConfig;
 
@@ -41,6 +45,7 @@ pub(super) struct Folded {
     pub(super) supervise: Traced<bool>,
     pub(super) backend: Option<Traced<Name>>,
     pub(super) resources: Resources,
+    pub(super) services: Vec<(ProcessName, Traced<ServiceLayer>)>,
     pub(super) cutoff: Option<Traced<Policy>>,
 }
 
@@ -71,6 +76,7 @@ pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
             disk: None,
             nested: Traced::default_of(false),
         },
+        services: services(layers)?,
         cutoff: None,
     };
     for layer in layers {
@@ -91,6 +97,8 @@ impl Folded {
             provider: _,
             // Every layer's budget holds for its own scope.
             budget: _,
+            // Merged by `services`.
+            services: _,
             env,
             git_gate,
             egress,

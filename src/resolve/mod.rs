@@ -21,6 +21,7 @@ mod fold;
 mod linearise;
 mod provider_route;
 mod resolved;
+mod services;
 #[cfg(test)]
 mod tests;
 mod warnings;
@@ -119,6 +120,7 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
         supervise: folded.supervise,
         backend: folded.backend,
         resources: folded.resources,
+        services: folded.services,
         budget: budget(user_agent, &layers),
         cutoff: cutoff_of_agent.or(folded.cutoff),
     };

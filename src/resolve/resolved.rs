@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use bottle_contract::names::Name;
 use bottle_contract::route::{Route, RouteSpec};
 use bottle_contract::session::bundle::LogLevel;
+use bottle_contract::session::process::ProcessName;
 use serde::{Serialize, Serializer};
 use url::Url;
 
@@ -22,6 +23,7 @@ use crate::manifest::git_gate::{OnMatch, RefRules, RepoUrl};
 use crate::manifest::git_key::KeySource;
 use crate::manifest::origin::Traced;
 use crate::manifest::resources::Cpus;
+use crate::manifest::services::ServiceLayer;
 use crate::manifest::skills::Skill;
 use crate::provider::ProviderConfig;
 
@@ -51,6 +53,9 @@ pub struct ResolvedManifest {
     pub backend: Option<Traced<Name>>,
     /// `resources`.
     pub resources: Resources,
+    /// `services`, in the order of their start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<(ProcessName, Traced<ServiceLayer>)>,
     /// The `budget` of the agent and of all bottles, beginning with the nearest scope.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub budget: Vec<Declared>,

@@ -658,6 +658,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         unsettled: None,
         secrets: Vec::new(),
         resources: Resources::default(),
+        services: Vec::new(),
         detached: false,
         manifest_hash: String::new(),
         manifest: String::new(),

@@ -28,6 +28,7 @@
 //! - `freezing`: snapshots saved, listed and removed
 //! - `resuming`: preserved and committed bottles started again
 //! - `processes`: `process`, `ps` and `shell`
+//! - `services`: programs that must be ready before the agent starts
 //! - `pulling`: `pull` and `diff`
 //! - `committing`: the author of an agent's commits
 //! - `kept`: commands on the files of ended bottles
@@ -98,6 +99,7 @@ mod routes;
 mod running;
 mod screens;
 mod secrets;
+mod services;
 mod settings;
 mod state;
 mod streams;

@@ -150,6 +150,9 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::EndProcess(request) => finish(&stream, processes::end(&guest, &request).await).await,
         GuestRequest::WaitForProcess { process } => processes::wait(&guest, &process, stream).await,
         GuestRequest::StartService(service) => finish(&stream, services::start(&guest, service).await).await,
+        GuestRequest::StartServiceAgain { service } => {
+            finish(&stream, services::start_again(&guest, &service).await).await;
+        }
         GuestRequest::ListServices => answer(&stream, &services::list(&guest)).await,
         GuestRequest::StopService(request) => finish(&stream, services::stop(&guest, &request).await).await,
         GuestRequest::WatchServices => services::watch(&guest, stream).await,

@@ -12,6 +12,7 @@ use bottle_contract::session::guest::{Exit, Failure, GuestEvent, GuestRequest};
 use bottle_contract::session::process::{ProcessName, ProcessState};
 
 pub(crate) use self::list::List;
+pub(crate) use self::log::Log;
 use super::completions;
 use super::connect::{guest_failure, keeper_lost, open_guest, unexpected_answer};
 use super::error::CliError;
@@ -25,7 +26,7 @@ use crate::host::Host;
 pub(crate) enum Process {
     Start(control::Start),
     List(List),
-    Log(log::Log),
+    Log(Log),
     Write(control::Write),
     Wait(control::Wait),
     Signal(control::SendSignal),

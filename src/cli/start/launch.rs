@@ -325,6 +325,7 @@ fn phase_text(phase: Phase, workspace: Workspace) -> &'static str {
         Phase::Sidecars => "starting the sidecars",
         Phase::Provision if workspace == Workspace::Empty => "preparing the bottle",
         Phase::Provision => "preparing the bottle with a copy of the directory",
+        Phase::Services => "starting the services",
         Phase::Agent => "starting the agent",
         Phase::Undo => "undoing the launch",
     }

@@ -60,6 +60,11 @@ pub enum GuestRequest {
     },
     /// Starts a service. Returns [`GuestEvent::Service`] as soon as it is ready or will not become ready.
     StartService(Service),
+    /// Starts a service that ended again. Returns `Service`, as [`GuestRequest::StartService`] does.
+    StartServiceAgain {
+        /// Its name.
+        service: ProcessName,
+    },
     /// Lists the services. Returns [`GuestEvent::Services`].
     ListServices,
     /// Stops a service with its processes. Returns `Service`.

@@ -117,6 +117,12 @@ pub(crate) async fn start(guest: &Arc<Guest>, service: Service) -> Outcome<Guest
     Ok(GuestEvent::Service(service.settled().await))
 }
 
+/// Starts a service that ended as it was started before.
+pub(crate) async fn start_again(guest: &Arc<Guest>, name: &ProcessName) -> Outcome<GuestEvent> {
+    let service = guest.services.find(name)?.service.clone();
+    start(guest, service).await
+}
+
 /// Lists all services.
 pub(crate) fn list(guest: &Guest) -> GuestEvent {
     GuestEvent::Services {

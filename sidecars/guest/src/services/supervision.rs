@@ -28,7 +28,7 @@ const FAILED_GRACE: Duration = Duration::from_secs(1);
 
 /// A service and its state.
 pub(super) struct Supervised {
-    service: Service,
+    pub(super) service: Service,
     info: watch::Sender<ServiceInfo>,
     /// The time between SIGTERM and SIGKILL, once the service must stop.
     stop: watch::Sender<Option<Duration>>,

@@ -226,6 +226,11 @@ async fn a_stop_reaches_all_processes_of_a_service_and_ends_its_restarts() {
     assert_eq!(end(&channel, "two", 50).await.state, ServiceState::Stopped);
     // A stopped one starts again.
     assert_eq!(start(&channel, one).await.state, ServiceState::Ready);
+    end(&channel, "one", 50).await;
+    let again = GuestRequest::StartServiceAgain { service: "one".parse().unwrap() };
+    assert_eq!(info(ask(&channel, &again).await).state, ServiceState::Ready);
+    let refused = format!("{:?}", ask(&channel, &again).await);
+    assert!(refused.contains("the service one runs already"), "{refused}");
     let three = StopService { name: "three".parse().unwrap(), grace_ms: 1 };
     let missing = format!("{:?}", ask(&channel, &GuestRequest::StopService(three)).await);
     assert!(missing.contains("the bottle has no service three: it has two, one"), "{missing}");

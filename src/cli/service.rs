@@ -1,0 +1,278 @@
+//! `bottle service`: programs that run beside the agent, are checked for readiness, and are started again.
+
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest};
+use bottle_contract::session::process::ProcessName;
+use bottle_contract::session::service::{
+    Restart, Service as GuestService, ServiceInfo, ServiceState, StopService,
+};
+
+use super::completions;
+use super::connect::keeper_lost;
+use super::connect::{connect, guest_failure, open_guest, unexpected_answer};
+use super::error::CliError;
+use super::exit;
+use super::json_schema::BottleService;
+use super::output::{Output, one_line};
+use super::process::Log;
+use super::program_args::ProgramArgs;
+use super::session::{Signals, interrupted};
+use super::time_limit::time_limit;
+use crate::host::Host;
+use crate::manifest::services::{BadCheck, ReadinessCheck};
+
+/// The commands of `bottle service`.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Service {
+    List(List),
+    Start(Box<Start>),
+    Stop(Stop),
+    /// Show the output of the last run of a service, or a part of it
+    ///
+    /// Each run is a process with the service's name: `bottle ps` lists the last two.
+    Logs(Log),
+}
+
+impl Service {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        match self {
+            Self::List(list) => list.run(host, output),
+            Self::Start(start) => start.run(host, output),
+            Self::Stop(stop) => stop.run(host, output),
+            Self::Logs(log) => log.run(host, output),
+        }
+    }
+}
+
+/// Show the services of a bottle
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::running())]
+    slug: Slug,
+}
+
+impl List {
+    fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let services = match request(host, &self.slug, GuestRequest::ListServices)? {
+            GuestEvent::Services { services } => services,
+            _ => return Err(unexpected_answer()),
+        };
+        let services: Vec<BottleService> = services.into_iter().map(bottle_service).collect();
+        output.print_list(&services, &["NAME", "STATE", "RESTARTS", "HANDLE", "WHY"], 4, row)?;
+        Ok(exit::DONE)
+    }
+}
+
+fn row(service: &BottleService) -> Vec<String> {
+    vec![
+        service.name.clone(),
+        service.state.to_owned(),
+        service.restarts.to_string(),
+        service.handle.clone().unwrap_or_default(),
+        one_line(service.why.as_deref().unwrap_or_default()),
+    ]
+}
+
+fn bottle_service(info: ServiceInfo) -> BottleService {
+    let (code, signal) = match info.exit {
+        None => (None, None),
+        Some(Exit::Code(code)) => (Some(code), None),
+        Some(Exit::Signal(signal)) => (None, Some(signal)),
+    };
+    BottleService {
+        name: info.name.to_string(),
+        state: info.state.name(),
+        ready_at: info.ready_at,
+        restarts: info.restarts,
+        handle: info.process.map(String::from),
+        code,
+        signal,
+        why: info.why,
+    }
+}
+
+/// Start a service, and wait until it is ready
+///
+/// Without a command, starts a service of the bottle again that ended. A service that fails exits with 1, and its output
+/// stays.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Start {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::running())]
+    slug: Slug,
+    /// The name of the service
+    name: ProcessName,
+    #[command(flatten)]
+    readiness: ReadinessArgs,
+    /// The time between two checks
+    #[arg(long, value_name = "TIME", value_parser = time_limit, default_value = "500ms", requires = "command")]
+    interval: Duration,
+    /// The time limit for one check
+    #[arg(long, value_name = "TIME", value_parser = time_limit, default_value = "5s", requires = "command")]
+    timeout: Duration,
+    /// The time in which it must become ready
+    #[arg(long, value_name = "TIME", value_parser = time_limit, default_value = "30s", requires = "command")]
+    start_period: Duration,
+    /// When to start it again after it was ready and ended
+    #[arg(long, value_enum, default_value_t = RestartArg::No, requires = "command")]
+    restart: RestartArg,
+    #[command(flatten)]
+    program: ProgramArgs,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// When a service is ready. Without any of these, it is ready as soon as it runs.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false, requires = "command")]
+struct ReadinessArgs {
+    /// Ready when a GET request to this `http://` URL of the bottle has a status from 200 to 399
+    #[arg(long, value_name = "URL")]
+    http: Option<String>,
+    /// Ready when this port of the bottle accepts a connection
+    #[arg(long, value_name = "HOST:PORT")]
+    tcp: Option<String>,
+    /// Ready when this file exists in the bottle
+    #[arg(long, value_name = "PATH")]
+    file: Option<String>,
+    /// Ready when this command of the bottle's shell exits with code 0
+    #[arg(long, value_name = "SCRIPT")]
+    check: Option<String>,
+}
+
+impl ReadinessArgs {
+    fn check(&self) -> Result<ReadinessCheck, CliError> {
+        let Self { http, tcp, file, check } = self;
+        let refused = |flag: &str, text: &str, error: BadCheck| {
+            let hint =
+                "for example `--http http://localhost:8000/`, `--tcp localhost:5432` or `--file /tmp/ready`";
+            CliError::usage(format!("{text:?} {error}")).about(flag).hint(hint)
+        };
+        if let Some(url) = http {
+            return ReadinessCheck::http(url).map_err(|error| refused("--http", url, error));
+        }
+        if let Some(address) = tcp {
+            return ReadinessCheck::tcp(address).map_err(|error| refused("--tcp", address, error));
+        }
+        if let Some(path) = file {
+            return ReadinessCheck::file(path).map_err(|error| refused("--file", path, error));
+        }
+        match check {
+            Some(script) => {
+                let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
+                ReadinessCheck::command(argv).map_err(|error| refused("--check", script, error))
+            }
+            None => Ok(ReadinessCheck::started()),
+        }
+    }
+}
+
+/// `--restart`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum RestartArg {
+    /// Never
+    No,
+    /// Unless it exited with code 0
+    OnFailure,
+    /// Always
+    Always,
+}
+
+impl Start {
+    fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let slug = self.slug.clone();
+        let request_of_guest = if self.command.is_empty() {
+            GuestRequest::StartServiceAgain { service: self.name }
+        } else {
+            GuestRequest::StartService(self.service(host)?)
+        };
+        let info = service(request(host, &slug, request_of_guest)?)?;
+        let (name, failed) = (info.name.clone(), info.state == ServiceState::Failed);
+        let why = info.why.clone().unwrap_or_default();
+        output.json_or(&bottle_service(info), || Ok(()))?;
+        if failed {
+            let error = CliError::failed(format!("the service {name} did not start: {why}"));
+            return Err(error
+                .about(&slug)
+                .hint(format!("`bottle service logs {slug} {name}` shows its output")));
+        }
+        output.note(format!("{name} is ready"));
+        Ok(exit::DONE)
+    }
+
+    fn service(self, host: &Host) -> Result<GuestService, CliError> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Ok(GuestService {
+            readiness: self.readiness.check()?.check,
+            process: self.program.process(host, self.command)?,
+            name: self.name,
+            interval_ms: millis(self.interval),
+            timeout_ms: millis(self.timeout),
+            start_period_ms: millis(self.start_period),
+            restart: match self.restart {
+                RestartArg::No => Restart::No,
+                RestartArg::OnFailure => Restart::OnFailure,
+                RestartArg::Always => Restart::Always,
+            },
+        })
+    }
+}
+
+/// Stop a service with all programs that it started
+///
+/// It is not started again until `bottle service start`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stop {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::running())]
+    slug: Slug,
+    /// The name of the service
+    name: ProcessName,
+    /// The time between SIGTERM and SIGKILL, in seconds
+    #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+    time: u32,
+}
+
+impl Stop {
+    fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let stop = StopService { name: self.name, grace_ms: u64::from(self.time) * 1000 };
+        let info = service(request(host, &self.slug, GuestRequest::StopService(stop))?)?;
+        let text = format!("{} is {}", info.name, info.state.name());
+        output.json_or(&bottle_service(info), || {
+            output.note(text);
+            Ok(())
+        })?;
+        Ok(exit::DONE)
+    }
+}
+
+fn service(event: GuestEvent) -> Result<ServiceInfo, CliError> {
+    match event {
+        GuestEvent::Service(info) => Ok(info),
+        _ => Err(unexpected_answer()),
+    }
+}
+
+/// Sends a request with one answer. A failure of the guest is an error.
+fn request(host: &Host, slug: &Slug, request: GuestRequest) -> Result<GuestEvent, CliError> {
+    super::block_on(async {
+        let channel = connect(host, slug).await?;
+        let mut signals = Signals::catch()?;
+        let mut stream = open_guest(&channel, request).await?;
+        let answer = tokio::select! {
+            answer = stream.receive() => answer.map_err(keeper_lost)?,
+            number = signals.end() => return Err(interrupted(number)),
+        };
+        match answer {
+            GuestEvent::Failed(failure) => Err(guest_failure(failure)
+                .exit(exit::FAILED)
+                .about(slug)
+                .hint(format!("`bottle service list {slug}` shows its services"))),
+            event => Ok(event),
+        }
+    })
+}
