@@ -15,6 +15,7 @@ use crate::children::Children;
 use crate::config::Programs;
 use crate::copy::CopySlots;
 use crate::failure::{Outcome, bad_state};
+use crate::files::FileSlots;
 use crate::hosted::Hosted;
 use crate::process::{Pipes, Running};
 use crate::processes::Processes;
@@ -62,6 +63,7 @@ pub(crate) struct Guest {
     pub(crate) agent: Arc<Hosted>,
     pub(crate) processes: Processes,
     pub(crate) copies: CopySlots,
+    pub(crate) files: FileSlots,
     environment: OnceLock<BTreeMap<String, Secret>>,
     problems: Mutex<Vec<String>>,
     overrun: OnceLock<Overrun>,
@@ -77,6 +79,7 @@ impl Guest {
             agent: Arc::default(),
             processes: Processes::default(),
             copies: CopySlots::default(),
+            files: FileSlots::default(),
             environment: OnceLock::new(),
             problems: Mutex::default(),
             overrun: OnceLock::new(),

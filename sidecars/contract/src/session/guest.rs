@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::files::{FileEvent, FileRequest};
 use super::process::{
     EndProcess, OutputRead, ProcessInfo, ProcessName, ReadOutput, SignalProcess, StartProcess, WriteInput,
 };
@@ -57,6 +58,8 @@ pub enum GuestRequest {
         /// The process.
         process: ProcessName,
     },
+    /// Works on files of the workspace. Returns data and [`GuestEvent::Files`], as the operation says.
+    Files(FileRequest),
     /// Sends a tar stream of `path` on `STDOUT`, and then `Done`.
     CopyOut(CopyOut),
     /// Unpacks a tar stream from `STDIN` (terminated by `End`) into the folder `path`. Returns `Done`.
@@ -267,6 +270,8 @@ pub enum GuestEvent {
     },
     /// What was sent of a process's output ([`GuestRequest::ReadOutput`]).
     Read(OutputRead),
+    /// The result of [`GuestRequest::Files`].
+    Files(FileEvent),
     /// The process exited, and all its output has been sent.
     Exited(Exit),
     /// The request failed.

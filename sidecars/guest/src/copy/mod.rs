@@ -8,7 +8,7 @@
 //! - `out`: packs a folder tree · `into`: unpacks an archive ([`crate::archive`])
 //! - `bridge`: connects a blocking thread and an async stream
 
-mod bridge;
+pub(crate) mod bridge;
 mod into;
 mod out;
 
@@ -90,7 +90,7 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
 }
 
 /// Passes the client's bytes to the thread. The thread sees the end of the data only if the client sends one.
-async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>) {
+pub(crate) async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>) {
     loop {
         let event = tokio::select! {
             event = receiver.next() => event,

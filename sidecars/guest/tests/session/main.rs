@@ -10,3 +10,4 @@ mod proxy;
 mod shutdown;
 mod stdio;
 mod terminals;
+mod workspace_files;
