@@ -28,6 +28,7 @@
 //! - `freezing`: snapshots saved, listed and removed
 //! - `resuming`: preserved and committed bottles started again
 //! - `processes`: `process`, `ps` and `shell`
+//! - `fs`: files of a workspace
 //! - `pulling`: `pull` and `diff`
 //! - `committing`: the author of an agent's commits
 //! - `kept`: commands on the files of ended bottles
@@ -70,6 +71,7 @@ mod exit_codes;
 mod forge_tools;
 mod forking;
 mod freezing;
+mod fs;
 mod home;
 mod homes;
 mod host_keys;

@@ -272,6 +272,7 @@ fn explain(error: &io::Error) -> String {
         Some(Errno::XDEV) => "a symlink in it leads outside the workspace, or is absolute",
         Some(Errno::LOOP) => "it has too many symlinks, or one that the kernel provides",
         Some(Errno::NOENT) => "it does not exist",
+        Some(Errno::EXIST) => "it exists already",
         Some(Errno::NOTDIR) => "a part of it is not a folder",
         Some(Errno::ISDIR) => "it is a folder",
         Some(Errno::NOTEMPTY) => "it is a folder that is not empty",

@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use bottle_contract::session::files::{FileEvent, WRITE_MAX, Write};
-use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fsync, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, fchmod, fsync, renameat, renameat_with, unlinkat};
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::workspace::{MadeFolders, Parent, Place, Workspace, cannot, check_regular};
@@ -42,7 +43,7 @@ fn write_file(workspace: &Workspace, place: &Place, new: bool, input: impl Read)
         return Err(io::Error::other(why));
     }
     staged.finish(mode)?;
-    staged.put_in_place()?;
+    staged.put_in_place(!new)?;
     made.keep();
     Ok(FileEvent::Written { bytes, created: existing.is_none() })
 }
@@ -72,10 +73,26 @@ impl Staged {
         Ok(fsync(&self.file)?)
     }
 
-    /// Replaces the target. A symlink or a hard link in its place is replaced itself, so nothing else changes.
-    pub(super) fn put_in_place(&mut self) -> io::Result<()> {
+    /// Gives the file its name. With `replace`, an existing target is replaced: a symlink or a hard link itself, so
+    /// nothing else changes. Without, it is an error.
+    pub(super) fn put_in_place(&mut self, replace: bool) -> io::Result<()> {
         let Some(temporary) = &self.temporary else { return Ok(()) };
-        renameat(&self.parent.folder, temporary, &self.parent.folder, &self.parent.name)?;
+        let Parent { folder, name } = &self.parent;
+        let renamed = if replace {
+            renameat(folder, temporary, folder, name)
+        } else {
+            renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE)
+        };
+        match renamed {
+            // Not every file system can check and rename in one step.
+            Err(Errno::INVAL) if !replace => {
+                if self.parent.entry()?.is_some() {
+                    return Err(Errno::EXIST.into());
+                }
+                renameat(folder, temporary, folder, name)?;
+            }
+            done => done?,
+        }
         self.temporary = None;
         sync(&self.parent.folder);
         Ok(())

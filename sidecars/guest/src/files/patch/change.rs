@@ -208,7 +208,7 @@ impl Change {
             return Err(io::Error::other("it was changed meanwhile"));
         }
         match ready {
-            Ready::Write(staged) => staged.put_in_place(),
+            Ready::Write(staged) => staged.put_in_place(self.before.is_some()),
             Ready::Remove(parent) => {
                 unlinkat(&parent.folder, &parent.name, AtFlags::empty())?;
                 sync(&parent.folder);
@@ -226,7 +226,7 @@ impl Change {
             };
         };
         let target = Parent { folder: parent.folder.try_clone()?, name: parent.name.clone() };
-        stage(target, &before.content, self.mode)?.put_in_place()
+        stage(target, &before.content, self.mode)?.put_in_place(true)
     }
 }
 
