@@ -110,7 +110,7 @@ impl Write {
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let Target { slug, path } = &self.target;
         let request = files::Write { path: FilePath::from(path), new: self.new };
-        let event = Client::new(host, slug).ask_with_input(FileRequest::Write(request))?;
+        let event = Client::new(host, slug).ask_with_input(FileRequest::Write(request), output)?;
         let FileEvent::Written { bytes, created } = event else { return Err(unexpected_answer()) };
         output.json_or(&WrittenFile { size_bytes: bytes, created }, || {
             output.note(format!("wrote {}", counted(bytes, "byte")));

@@ -9,6 +9,7 @@ mod patch;
 mod remove;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -108,7 +109,10 @@ impl<'a> Client<'a> {
     }
 
     /// Sends a request with standard input.
-    fn ask_with_input(&self, request: FileRequest) -> Result<FileEvent, CliError> {
+    fn ask_with_input(&self, request: FileRequest, output: &Output) -> Result<FileEvent, CliError> {
+        if std::io::stdin().is_terminal() {
+            output.note("reads standard input until Ctrl-D");
+        }
         self.run(request, tokio::io::stdin(), |_| Ok(()))
     }
 

@@ -54,7 +54,7 @@ impl Patch {
                     check,
                 }))
             }
-            _ => client.ask_with_input(FileRequest::Patch { check }),
+            _ => client.ask_with_input(FileRequest::Patch { check }, output),
         };
         let FileEvent::Patched { files } = event? else { return Err(unexpected_answer()) };
         if output.json {
