@@ -176,6 +176,13 @@ pub(crate) struct RemovedFiles {
     pub(crate) entries: u64,
 }
 
+/// The document that `bottle fs import --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct ImportedFiles {
+    /// The number of entries of the archive.
+    pub(crate) entries: u64,
+}
+
 /// The document that `bottle fs grep --json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct FileMatches {

@@ -101,6 +101,13 @@ fn links_and_pipes_of_the_agent_do_not_lead_outside() -> Result<()> {
     ensure!(run(&home, &["fs", "read", "one", "good"])?.expect_code(0).stdout == "inside\n");
     let bytes = json(&home, &["read", "one", "bad"], "")?;
     ensure!(bytes["base64"] == "/w==" && bytes["text"].is_null(), "{bytes}");
+    // An archive goes out and in, but not through a link.
+    let archive = run(&home, &["fs", "export", "one", "dir"])?.expect_code(0).stdout;
+    let imported = json(&home, &["import", "one", "copy/of"], &archive)?;
+    ensure!(imported["entries"] == 2, "{imported}");
+    ensure!(run(&home, &["fs", "read", "one", "copy/of/file"])?.expect_code(0).stdout == "inside\n");
+    let refused = home.program(["fs", "import", "one", "root/tmp"])?.input(archive).run()?.expect_code(1);
+    ensure!(refused.stderr.contains("leads outside the workspace"), "{}", refused.stderr);
     // The agent can use what a client writes.
     let _ = json(&home, &["write", "one", "new/file"], "from outside\n")?;
     let script = "cat new/file && echo more >>new/file && mv new newer";

@@ -1,7 +1,8 @@
 //! `bottle fs`: works on files of a workspace, in a running bottle or on the files of one that ended.
 //!
-//! - `list`: ls, stat and glob · `content`: read and write · `patch` · `remove` · `grep`
+//! - `list`: ls, stat and glob · `content`: read and write · `archive`: export and import · `patch` · `remove` · `grep`
 
+mod archive;
 mod content;
 mod grep;
 mod list;
@@ -44,6 +45,8 @@ pub(crate) enum Fs {
     Rm(remove::Rm),
     Glob(list::Glob),
     Grep(grep::Grep),
+    Export(archive::Export),
+    Import(archive::Import),
 }
 
 impl Fs {
@@ -57,6 +60,8 @@ impl Fs {
             Self::Rm(rm) => rm.run(host, output),
             Self::Glob(glob) => glob.run(host, output),
             Self::Grep(grep) => grep.run(host, output),
+            Self::Export(export) => export.run(host, output),
+            Self::Import(import) => import.run(host, output),
         }
     }
 }

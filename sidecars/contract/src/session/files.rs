@@ -119,6 +119,17 @@ pub enum FileRequest {
         /// Whether to remove a folder with its contents.
         recursive: bool,
     },
+    /// Sends the contents of a folder as a tar stream on `STDOUT`. Returns [`FileEvent::Exported`].
+    Export {
+        /// The folder.
+        path: FilePath,
+    },
+    /// Unpacks a tar stream into a folder, which is created if it does not exist. The stream follows as data on `STDIN`,
+    /// until the stream ends. After an error, the entries before it stay. Returns [`FileEvent::Imported`].
+    Import {
+        /// The folder.
+        path: FilePath,
+    },
     /// Lists the entries below a folder whose path matches a pattern. Returns [`FileEvent::Entries`].
     Glob(Glob),
     /// Searches lines of the files below a folder. Returns [`FileEvent::Matches`].
@@ -130,8 +141,17 @@ impl FileRequest {
     #[must_use]
     pub fn writes(&self) -> bool {
         match self {
-            Self::List(_) | Self::Stat { .. } | Self::Read(_) | Self::Glob(_) | Self::Grep(_) => false,
-            Self::Write(_) | Self::Patch { .. } | Self::Replace(_) | Self::Remove { .. } => true,
+            Self::List(_)
+            | Self::Stat { .. }
+            | Self::Read(_)
+            | Self::Export { .. }
+            | Self::Glob(_)
+            | Self::Grep(_) => false,
+            Self::Write(_)
+            | Self::Patch { .. }
+            | Self::Replace(_)
+            | Self::Remove { .. }
+            | Self::Import { .. } => true,
         }
     }
 }
@@ -270,6 +290,13 @@ pub enum FileEvent {
     /// Entries were removed.
     Removed {
         /// The number of entries, with those in folders.
+        entries: u64,
+    },
+    /// All of a folder was sent.
+    Exported,
+    /// An archive was unpacked.
+    Imported {
+        /// The number of its entries.
         entries: u64,
     },
     /// Lines match.

@@ -9,8 +9,8 @@
 //! - `bridge`: connects a blocking thread and an async stream
 
 pub(crate) mod bridge;
-mod into;
-mod out;
+pub(crate) mod into;
+pub(crate) mod out;
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
     let (feeder, reader) = bridge::inward();
     let target = into::Target { root: guest.facts.root.clone(), folder: relative_to_root(&request.path) };
     let unpacking = tokio::task::spawn_blocking(move || {
-        let unpacked = into::unpack(&target, reader);
+        let unpacked = into::unpack(&target, reader).map(|_| ());
         drop(slot);
         unpacked
     });

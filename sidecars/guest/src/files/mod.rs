@@ -7,9 +7,10 @@
 //!
 //! - `workspace`: paths, and what they lead to · `bounds`, `answer_size`: bounds of requests and answers
 //! - `walk`: the entries below a folder in order · `list`, `patterns`, `grep`: lists and searches
-//! - `read`, `write`, `remove` · `patch`: unified diffs and replaced texts
+//! - `read`, `write`, `remove` · `archive`: tar streams · `patch`: unified diffs and replaced texts
 
 mod answer_size;
+mod archive;
 mod bounds;
 mod grep;
 mod list;
@@ -114,6 +115,8 @@ fn carry_out(
         FileRequest::Patch { check } => patch::unified(&workspace, input, check, bounds),
         FileRequest::Replace(replace) => patch::replace(&workspace, &replace, bounds),
         FileRequest::Remove { path, recursive } => remove::remove(&workspace, &path, recursive, bounds),
+        FileRequest::Export { path } => archive::export(&workspace, &path, output),
+        FileRequest::Import { path } => archive::import(&workspace, &path, input),
         FileRequest::Glob(glob) => list::glob(&workspace, &glob, bounds).map(FileEvent::Entries),
         FileRequest::Grep(grep) => grep::grep(&workspace, &grep, bounds).map(FileEvent::Matches),
     }

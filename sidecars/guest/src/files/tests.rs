@@ -17,7 +17,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::bounds::{Bounds, Client, TIME};
 use super::workspace::{Place, Workspace};
-use super::{grep, list, patch, read, remove, write};
+use super::{archive, grep, list, patch, read, remove, write};
 use crate::failure::Outcome;
 
 /// A workspace, and beside it a file that must neither be read nor changed.
@@ -81,6 +81,8 @@ impl Bottle {
             FileRequest::Patch { check } => patch::unified(&workspace, input, check, bounds),
             FileRequest::Replace(request) => patch::replace(&workspace, &request, bounds),
             FileRequest::Remove { path, recursive } => remove::remove(&workspace, &path, recursive, bounds),
+            FileRequest::Export { path } => archive::export(&workspace, &path, std::io::sink()),
+            FileRequest::Import { path } => archive::import(&workspace, &path, input),
             FileRequest::Glob(request) => list::glob(&workspace, &request, bounds).map(FileEvent::Entries),
             FileRequest::Grep(request) => grep::grep(&workspace, &request, bounds).map(FileEvent::Matches),
         };
@@ -183,6 +185,14 @@ fn no_path_leads_outside() {
         };
         assert!(bottle.run(FileRequest::Grep(grep)).is_err(), "grep {path}");
         assert!(bottle.write(path, "changed").is_err(), "write {path}");
+        let import = FileRequest::Import { path: path.into() };
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        let mut stream = tar::Builder::new(Vec::new());
+        stream.append_data(&mut header, "new", &b""[..]).expect("packed");
+        let stream = stream.into_inner().expect("packed");
+        assert!(bottle.run_with(import, &stream).is_err(), "import {path}");
+        assert!(bottle.run(FileRequest::Export { path: path.into() }).is_err(), "export {path}");
         let replace = Replace {
             path: path.into(),
             search: "secret".into(),
@@ -568,5 +578,32 @@ fn a_folder_that_becomes_a_link_leads_nowhere() {
     }
     stop.store(true, Ordering::Relaxed);
     attacker.join().expect("the attacker ends");
+    bottle.secret_is_safe();
+}
+
+#[test]
+fn an_archive_goes_out_and_in() {
+    let bottle = Bottle::new();
+    bottle.put("from/dir/file", "one");
+    bottle.put("from/top", "two");
+    bottle.link("dir/file", "from/link");
+    bottle.fifo("from/fifo");
+    let mut stream = Vec::new();
+    archive::export(&bottle.open(), &"from".into(), &mut stream).expect("packed");
+    let import = FileRequest::Import { path: "to/new".into() };
+    assert_eq!(bottle.run_with(import, &stream), Ok(FileEvent::Imported { entries: 4 }));
+    assert_eq!(bottle.names("to/new"), ["dir", "link", "top"]);
+    assert_eq!((bottle.get("to/new/link"), bottle.get("to/new/top")), ("one".into(), "two".into()));
+    // A member that leaves the folder through a symlink is refused.
+    bottle.link("../../outside", "to/new/dir2");
+    let mut hostile = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(3);
+    hostile.append_data(&mut header, "dir2/secret", &b"bad"[..]).expect("packed");
+    let hostile = hostile.into_inner().expect("packed");
+    for path in ["to/new", "../outside", "to/new/dir2"] {
+        assert!(bottle.run_with(FileRequest::Import { path: path.into() }, &hostile).is_err(), "{path}");
+    }
+    assert!(bottle.run_with(FileRequest::Import { path: "x/y".into() }, &stream[..700]).is_err());
     bottle.secret_is_safe();
 }

@@ -109,9 +109,19 @@ impl Workspace {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             done => return done,
         }
+        self.make_folders(place.as_path().parent().unwrap_or(Path::new("")), made)?;
+        self.parent(place)
+    }
+
+    /// Opens a folder, and creates it if it does not exist.
+    pub(super) fn make_folder(&self, place: &Place, made: &mut MadeFolders) -> io::Result<OwnedFd> {
+        self.make_folders(place.as_path(), made)
+    }
+
+    fn make_folders(&self, path: &Path, made: &mut MadeFolders) -> io::Result<OwnedFd> {
         let mut folder = self.0.try_clone()?;
-        let mut path = PathBuf::new();
-        for part in place.as_path().parent().into_iter().flatten() {
+        let (parts, mut path) = (path, PathBuf::new());
+        for part in parts {
             path.push(part);
             // Each path begins at the workspace, because a symlink may lead to another part of it.
             let opened = match open_within(&self.0, &path, FOLDER) {
@@ -123,7 +133,7 @@ impl Workspace {
             };
             folder = opened?;
         }
-        self.parent(place)
+        Ok(folder)
     }
 
     /// Describes an entry, without following it.
