@@ -1,7 +1,7 @@
 //! Searches the lines of files.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 
 use bottle_contract::session::files::{
     ENTRIES_MAX, FileKind, FilePath, Grep, LINE_MAX, LineMatch, Matches, PATTERN_MAX,
@@ -27,6 +27,9 @@ const LONG: usize = 4096;
 
 /// How many bytes at the beginning of a file must not contain a NUL. Otherwise, the file is binary.
 const SNIFFED: usize = 8 * 1024;
+
+/// The number of bytes of a part of a line from which on the bounds are checked behind it.
+const PART: u64 = 16 * 1024;
 
 /// How many bytes of a cut line precede the match.
 const BEFORE: usize = 100;
@@ -119,12 +122,24 @@ impl<'a> Search<'a> {
         let mut line = Vec::new();
         let mut number = 0;
         while self.found.stopped.is_none() {
-            match next_line(&mut reader, &mut line) {
-                Ok(Some(read)) => self.bytes += read,
-                Ok(None) | Err(_) => return,
+            // A line may be larger than everything that a search reads, such as the hole of a sparse file.
+            let counted = |read| {
+                self.bytes += read;
+                self.bytes <= BYTES_MAX && (read < PART || !self.bounds.passed())
+            };
+            if !next_line(&mut reader, &mut line, counted).unwrap_or(false) {
+                return self.check_bounds();
             }
             number += 1;
             self.line(path, number, &line);
+        }
+    }
+
+    fn check_bounds(&mut self) {
+        if self.bytes > BYTES_MAX {
+            self.found.stopped = Some(format!("it read {} GiB", BYTES_MAX >> 30));
+        } else if self.bounds.passed() {
+            self.found.stopped = Some(too_long());
         }
     }
 
@@ -139,22 +154,25 @@ impl<'a> Search<'a> {
             }
             self.found.matches.push(LineMatch { path: path.clone(), line: number, text, cut });
         }
-        if self.bytes > BYTES_MAX {
-            self.found.stopped = Some(format!("it read {} GiB", BYTES_MAX >> 30));
-        } else if (number.is_multiple_of(64) || line.len() > LONG) && self.bounds.passed() {
-            self.found.stopped = Some(too_long());
+        if number.is_multiple_of(64) || line.len() > LONG {
+            self.check_bounds();
         }
     }
 }
 
-/// Reads a line without its break, of which a long one is cut off. Returns the number of bytes that were read.
-fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Option<u64>> {
+/// Reads a line without its break, of which a long one is cut off. `counted` gets the number of bytes of each part, and
+/// returns whether to go on. Returns false if there is no line, or at the bounds.
+fn next_line(
+    reader: &mut impl BufRead,
+    line: &mut Vec<u8>,
+    mut counted: impl FnMut(u64) -> bool,
+) -> io::Result<bool> {
     line.clear();
-    let mut read = 0;
+    let mut read = false;
     loop {
         let part = reader.fill_buf()?;
         if part.is_empty() {
-            return Ok((read > 0).then_some(read));
+            return Ok(read);
         }
         let end = memchr::memchr(b'\n', part);
         let text = part.get(..end.unwrap_or(part.len())).unwrap_or_default();
@@ -162,12 +180,15 @@ fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<O
         line.extend_from_slice(text.get(..kept).unwrap_or_default());
         let used = text.len() + usize::from(end.is_some());
         reader.consume(used);
-        read += used as u64;
+        read = true;
+        if !counted(used as u64) {
+            return Ok(false);
+        }
         if end.is_some() {
             if line.last() == Some(&b'\r') {
                 line.pop();
             }
-            return Ok(Some(read));
+            return Ok(true);
         }
     }
 }

@@ -607,3 +607,13 @@ fn an_archive_goes_out_and_in() {
     assert!(bottle.run_with(FileRequest::Import { path: "x/y".into() }, &stream[..700]).is_err());
     bottle.secret_is_safe();
 }
+
+#[test]
+fn a_line_without_an_end_ends_a_search() {
+    let bottle = Bottle::new();
+    bottle.put("endless", "text\n".repeat(2000));
+    let file = fs::File::options().write(true).open(bottle.path("endless")).expect("opened");
+    file.set_len(1 << 33).expect("sparse");
+    let found = search(&bottle, "absent", &[]);
+    assert_eq!((found.files, found.stopped.as_deref()), (1, Some("it read 2 GiB")));
+}
