@@ -7,7 +7,7 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
 use super::{
     attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit, exec,
-    export, fork, help, import, info, init, learn, list, logs, man, policy, probe, process, pull, resume,
+    export, fork, fs, help, import, info, init, learn, list, logs, man, policy, probe, process, pull, resume,
     routes, service, settings, shell, snapshots, start, stop, supervise, usage,
 };
 
@@ -55,6 +55,9 @@ pub(crate) enum Command {
     Service(service::Service),
     Logs(logs::Logs),
     Cp(cp::Cp),
+    /// List, read, write, patch, remove and search files of a workspace
+    #[command(subcommand)]
+    Fs(fs::Fs),
     Stop(stop::Stop),
     Pull(pull::Pull),
     Diff(diff::Diff),

@@ -42,6 +42,7 @@ mod exit;
 mod export;
 mod fork;
 mod fork_point;
+mod fs;
 mod git;
 mod help;
 mod import;
@@ -153,6 +154,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Ps(ps) => ps.run(&host()?, output),
         Command::Logs(logs) => logs.run(&host()?, output),
         Command::Cp(cp) => cp.run(&host()?, output),
+        Command::Fs(fs) => fs.run(&host()?, output),
         Command::Stop(stop) => stop.run(&host()?, output),
         Command::Discard(discard) => discard.run(&host()?, output),
         Command::Pull(pull) => pull.run(&host()?, output),

@@ -213,6 +213,7 @@ impl Opened {
             | GuestRequest::Moment
             | GuestRequest::Now => true,
             GuestRequest::CopyIn(_) => self.access == Access::Write,
+            GuestRequest::Files(request) => !request.writes() || self.access == Access::Write,
             GuestRequest::Provision(_)
             | GuestRequest::StartAgent(_)
             | GuestRequest::Attach(_)

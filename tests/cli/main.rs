@@ -29,6 +29,7 @@
 //! - `resuming`: preserved and committed bottles started again
 //! - `processes`: `process`, `ps` and `shell`
 //! - `services`: programs that must be ready before the agent starts
+//! - `fs`: files of a workspace
 //! - `pulling`: `pull` and `diff`
 //! - `committing`: the author of an agent's commits
 //! - `kept`: commands on the files of ended bottles
@@ -71,6 +72,7 @@ mod exit_codes;
 mod forge_tools;
 mod forking;
 mod freezing;
+mod fs;
 mod home;
 mod homes;
 mod host_keys;

@@ -15,6 +15,7 @@ use crate::children::Children;
 use crate::config::Programs;
 use crate::copy::CopySlots;
 use crate::failure::{Outcome, bad_state};
+use crate::files::FileSlots;
 use crate::hosted::Hosted;
 use crate::process::{Pipes, Running};
 use crate::processes::Processes;
@@ -64,6 +65,7 @@ pub(crate) struct Guest {
     pub(crate) processes: Processes,
     pub(crate) services: Services,
     pub(crate) copies: CopySlots,
+    pub(crate) files: FileSlots,
     environment: OnceLock<BTreeMap<String, Secret>>,
     problems: Mutex<Vec<String>>,
     overrun: OnceLock<Overrun>,
@@ -80,6 +82,7 @@ impl Guest {
             processes: Processes::default(),
             services: Services::default(),
             copies: CopySlots::default(),
+            files: FileSlots::default(),
             environment: OnceLock::new(),
             problems: Mutex::default(),
             overrun: OnceLock::new(),

@@ -23,6 +23,7 @@ use crate::copy::{copy_in, copy_out};
 use crate::exec::{exec, started};
 use crate::failure::{Outcome, failed, other};
 use crate::file_clock;
+use crate::files;
 use crate::guest::Guest;
 use crate::logs::logs;
 use crate::probe;
@@ -194,6 +195,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
             answer(&stream, &GuestEvent::Moment { at: file_clock::before_any_change() }).await
         }
         GuestRequest::Changed(request) => finish(&stream, find_changes(&guest, request).await).await,
+        GuestRequest::Files(request) => files::serve(&guest, request, stream).await,
         GuestRequest::CopyOut(request) => copy_out(guest, request, stream).await,
         GuestRequest::CopyIn(request) => copy_in(guest, request, stream).await,
     }

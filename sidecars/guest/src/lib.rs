@@ -10,6 +10,7 @@
 //!   host ══ transport ══► host ─► agent     the main process; output log ─► attached clients, logs
 //!           (reconnects)           exec      additional processes, with or without their client
 //!                                  copy      files as tar streams, confined to the root
+//!                                  files     files read, written and searched, confined to the workspace
 //!                                  provision, probe, stop
 //!   agent ── 127.9.9.9:port ─► forward ── unix socket ──► the bundle
 //!   agent ── 127.9.9.9:53   ─► resolver (answers every name with the proxy's address)
@@ -17,7 +18,7 @@
 //! ```
 //!
 //! The guest keeps the agent's secrets in memory. It is therefore not dumpable, and `/proc/1` does not reveal
-//! them. One thread runs everything except copies, searches for changes and the watch on limits. Every
+//! them. One thread runs everything except copies, work on files, searches for changes and the watch on limits. Every
 //! buffer, every queue and the number of connections are bounded.
 //!
 //! - `config`: settings from the backend · `life`: startup and shutdown
@@ -26,8 +27,8 @@
 //!   that outlive the client that started them, and their use of the machine
 //! - `services`: programs that must be ready before the agent starts, and that are started again when they end
 //! - `host`: successive connections of the host, and one task for each request
-//! - `rooted`, `provision`, `copy`, `archive`: files · [`changed_files`]: changes in the workspace, based on
-//!   [`file_clock`]
+//! - `rooted`, `provision`, `copy`, `archive`: files · `files`: the files of the workspace, for clients ·
+//!   [`changed_files`]: changes in the workspace, based on [`file_clock`]
 //! - `watch`: limits on memory and disk that the backend cannot enforce
 //! - `forward`: connections to the proxy; [`bottle_resolver`]: DNS · `probe`: the isolation probe
 //!
@@ -51,6 +52,8 @@ mod exec;
 #[cfg(target_os = "linux")]
 mod failure;
 pub mod file_clock;
+#[cfg(target_os = "linux")]
+mod files;
 #[cfg(target_os = "linux")]
 pub mod forward;
 #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
 //! Opens files inside the bottle in such a way that no path leads outside.
 //!
 //! Every file is opened with `openat2`. From the root, the flag `RESOLVE_IN_ROOT` stops `..` and symlinks at
-//! the root; from another folder, `RESOLVE_BENEATH` is used and symlinks are rejected.
+//! the root; from another folder, `RESOLVE_BENEATH` is used, and symlinks are rejected or stay within it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,6 +21,13 @@ pub(crate) fn open_in_root(root: &Path, path: &Path, flags: OFlags) -> io::Resul
 pub(crate) fn open_beneath(folder: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     retry(|| openat2(folder.as_fd(), named(path), flags | OFlags::CLOEXEC, mode, resolve))
+}
+
+/// Opens a path beneath a folder. Symlinks are followed, but a path that leaves the folder is an error, even if it
+/// returns.
+pub(crate) fn open_within(folder: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    retry(|| openat2(folder.as_fd(), named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
 }
 
 /// Opens a folder of the bottle, and creates the components of its path that do not exist.

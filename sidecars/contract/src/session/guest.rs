@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::files::{FileEvent, FileRequest};
 use super::process::{
     EndProcess, OutputRead, ProcessInfo, ProcessName, ReadOutput, SignalProcess, StartProcess, WriteInput,
 };
@@ -71,6 +72,8 @@ pub enum GuestRequest {
     StopService(StopService),
     /// Returns [`GuestEvent::Service`] whenever a service ends that was not stopped, until the client ends the stream.
     WatchServices,
+    /// Works on files of the workspace. Returns data and [`GuestEvent::Files`], as the operation says.
+    Files(FileRequest),
     /// Sends a tar stream of `path` on `STDOUT`, and then `Done`.
     CopyOut(CopyOut),
     /// Unpacks a tar stream from `STDIN` (terminated by `End`) into the folder `path`. Returns `Done`.
@@ -288,6 +291,8 @@ pub enum GuestEvent {
         /// The services.
         services: Vec<ServiceInfo>,
     },
+    /// The result of [`GuestRequest::Files`].
+    Files(FileEvent),
     /// The process exited, and all its output has been sent.
     Exited(Exit),
     /// The request failed.

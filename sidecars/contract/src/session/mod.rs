@@ -9,6 +9,7 @@
 //! rejects unknown fields and kinds.
 
 pub mod bundle;
+pub mod files;
 pub mod frame;
 pub mod gate;
 pub mod guest;

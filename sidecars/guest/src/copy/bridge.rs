@@ -13,26 +13,26 @@ const PIECE: usize = 31 * 1024;
 const QUEUE: usize = 4;
 
 /// Data that the client sent.
-pub(super) enum Piece {
+pub(crate) enum Piece {
     Bytes(Bytes),
     /// The client has sent all of its data.
     End,
 }
 
 /// Makes a queue from a thread to a stream.
-pub(super) fn outward() -> (Writer, mpsc::Receiver<Bytes>) {
+pub(crate) fn outward() -> (Writer, mpsc::Receiver<Bytes>) {
     let (queue, receiver) = mpsc::channel(QUEUE);
     (Writer { queue, buffer: BytesMut::new() }, receiver)
 }
 
 /// Makes a queue from a stream to a thread.
-pub(super) fn inward() -> (mpsc::Sender<Piece>, Reader) {
+pub(crate) fn inward() -> (mpsc::Sender<Piece>, Reader) {
     let (sender, queue) = mpsc::channel(QUEUE);
     (sender, Reader { queue, current: Bytes::new(), ended: false })
 }
 
 /// The end of the queue to which the thread writes. Writing fails if the stream is closed.
-pub(super) struct Writer {
+pub(crate) struct Writer {
     queue: mpsc::Sender<Bytes>,
     buffer: BytesMut,
 }
@@ -58,7 +58,7 @@ impl io::Write for Writer {
 
 /// The end of the queue from which the thread reads. If the stream is aborted, reading fails instead of
 /// returning the end of the file.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     queue: mpsc::Receiver<Piece>,
     current: Bytes,
     ended: bool,
@@ -71,7 +71,7 @@ impl io::Read for Reader {
                 Some(Piece::Bytes(bytes)) => self.current = bytes,
                 Some(Piece::End) => self.ended = true,
                 None => {
-                    let why = "the client aborted the copy";
+                    let why = "the client did not send all of its data";
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
                 }
             }

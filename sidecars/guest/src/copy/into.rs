@@ -26,19 +26,26 @@ pub(super) struct Target {
 }
 
 /// Unpacks an archive into the target folder. Existing files and symlinks are replaced; existing folders are
-/// merged. Unpacking stops at the first error, and entries that were already unpacked are kept.
-pub(super) fn unpack(target: &Target, mut reader: impl Read) -> io::Result<()> {
-    let folder = make_folder(&target.root, &target.folder)?;
+/// merged. Unpacking stops at the first error, and entries that were already unpacked are kept. Returns the number of
+/// entries.
+pub(super) fn unpack(target: &Target, reader: impl Read) -> io::Result<u64> {
+    unpack_into(&make_folder(&target.root, &target.folder)?, reader)
+}
+
+/// Unpacks an archive into an open folder, like [`unpack`].
+pub(crate) fn unpack_into(folder: &OwnedFd, mut reader: impl Read) -> io::Result<u64> {
+    let mut entries = 0;
     {
         let mut archive = Archive::new(&mut reader);
         let mut members = Members::new(archive.entries()?);
         while let Some(mut member) = members.next()? {
             let place = member.place()?;
-            make(&folder, &mut member, &place).map_err(|error| about(&place, error))?;
+            make(folder, &mut member, &place).map_err(|error| about(&place, error))?;
+            entries += 1;
         }
     }
     // Reads the padding and the client's end message. Without the end message, the archive is truncated.
-    io::copy(&mut reader, &mut io::sink()).map(|_| ())
+    io::copy(&mut reader, &mut io::sink()).map(|_| entries)
 }
 
 fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io::Result<()> {

@@ -8,9 +8,9 @@
 //! - `out`: packs a folder tree · `into`: unpacks an archive ([`crate::archive`])
 //! - `bridge`: connects a blocking thread and an async stream
 
-mod bridge;
-mod into;
-mod out;
+pub(crate) mod bridge;
+pub(crate) mod into;
+pub(crate) mod out;
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
     let (feeder, reader) = bridge::inward();
     let target = into::Target { root: guest.facts.root.clone(), folder: relative_to_root(&request.path) };
     let unpacking = tokio::task::spawn_blocking(move || {
-        let unpacked = into::unpack(&target, reader);
+        let unpacked = into::unpack(&target, reader).map(|_| ());
         drop(slot);
         unpacked
     });
@@ -90,7 +90,7 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
 }
 
 /// Passes the client's bytes to the thread. The thread sees the end of the data only if the client sends one.
-async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>) {
+pub(crate) async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>) {
     loop {
         let event = tokio::select! {
             event = receiver.next() => event,

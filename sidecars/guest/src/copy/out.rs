@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, readlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, readlinkat, statat,
+};
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
@@ -35,6 +37,13 @@ pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Resul
         FileType::RegularFile => add_file(&mut archive, opened, &stat, &name)?,
         _ => return Err(io::Error::other("neither a file nor a folder")),
     }
+    archive.into_inner()?.flush()
+}
+
+/// Packs the contents of an open folder.
+pub(crate) fn archive_contents(folder: &OwnedFd, writer: impl Write) -> io::Result<()> {
+    let mut archive = Builder::new(writer);
+    add_folder(&mut archive, folder, &fstat(folder)?, Path::new(""), 0)?;
     archive.into_inner()?.flush()
 }
 
@@ -78,6 +87,12 @@ fn add<W: Write>(
     name: &Path,
     depth: usize,
 ) -> io::Result<()> {
+    // Opening a device can have effects, so the kind is looked at first.
+    let kind =
+        statat(folder, entry, AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if !matches!(kind, Ok(FileType::RegularFile | FileType::Directory | FileType::Symlink)) {
+        return Ok(());
+    }
     let opened = match open_beneath(folder, entry, READ | OFlags::NOFOLLOW, Mode::empty()) {
         Ok(opened) => opened,
         Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {

@@ -11,3 +11,4 @@ mod services;
 mod shutdown;
 mod stdio;
 mod terminals;
+mod workspace_files;

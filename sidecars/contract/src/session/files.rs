@@ -1,0 +1,430 @@
+//! Messages about the files of the workspace.
+//!
+//! No request leads outside the workspace: the guest opens every path beneath it. Every request and answer has a bound;
+//! an answer that a bound cuts off says so, and says where the next one continues.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The maximum number of entries in one answer.
+pub const ENTRIES_MAX: u32 = 5000;
+
+/// The maximum number of bytes that one request reads from a file.
+pub const READ_MAX: u64 = 1 << 30;
+
+/// The maximum size of a file that a request writes, in bytes. A copy has no such limit.
+pub const WRITE_MAX: u64 = 256 << 20;
+
+/// The maximum size of a unified diff, and of each text of [`Replace`], in bytes.
+pub const PATCH_MAX: usize = 8 << 20;
+
+/// The maximum size of a file that is patched, in bytes.
+pub const PATCHED_FILE_MAX: u64 = 16 << 20;
+
+/// The maximum number of files that one patch changes.
+pub const PATCHED_FILES_MAX: usize = 500;
+
+/// The maximum length of a pattern in bytes.
+pub const PATTERN_MAX: usize = 4096;
+
+/// The maximum number of patterns of one kind in a request.
+pub const PATTERNS_MAX: usize = 64;
+
+/// The maximum number of bytes of a line that `grep` returns.
+pub const LINE_MAX: usize = 500;
+
+/// A path in the workspace, which need not be UTF-8. A relative one begins in the workspace, and an absolute one begins
+/// with `/workspace`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "EncodedPath", into = "EncodedPath")]
+pub struct FilePath(PathBuf);
+
+/// A path in JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum EncodedPath {
+    Text(String),
+    /// A path that is not UTF-8.
+    Bytes(Vec<u8>),
+}
+
+impl From<EncodedPath> for FilePath {
+    fn from(encoded: EncodedPath) -> Self {
+        Self(match encoded {
+            EncodedPath::Text(text) => text.into(),
+            EncodedPath::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        })
+    }
+}
+
+impl From<FilePath> for EncodedPath {
+    fn from(path: FilePath) -> Self {
+        let bytes = path.0.into_os_string().into_vec();
+        String::from_utf8(bytes).map_or_else(|error| Self::Bytes(error.into_bytes()), Self::Text)
+    }
+}
+
+impl FilePath {
+    /// The path.
+    #[must_use]
+    pub fn as_path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The bytes of the path.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_os_str().as_bytes()
+    }
+}
+
+impl<P: AsRef<OsStr> + ?Sized> From<&P> for FilePath {
+    fn from(path: &P) -> Self {
+        Self(PathBuf::from(path.as_ref()))
+    }
+}
+
+/// A request about files of the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "operation", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum FileRequest {
+    /// Lists a folder, in the order of the names. Anything else lists itself. Returns [`FileEvent::Entries`].
+    List(List),
+    /// Describes one entry, without following it if it is a symlink. Returns [`FileEvent::Entry`].
+    Stat {
+        /// The entry.
+        path: FilePath,
+    },
+    /// Sends a part of a regular file as data on `STDOUT`, and then [`FileEvent::Read`].
+    Read(Read),
+    /// Replaces a regular file, or creates it with its parents. The content follows as data on `STDIN`, until the stream
+    /// ends. A reader sees the old content or the new one, and no part. Returns [`FileEvent::Written`].
+    Write(Write),
+    /// Changes files as a unified diff says, which follows as data on `STDIN`. If one change cannot be made, none is
+    /// made. Returns [`FileEvent::Patched`].
+    Patch {
+        /// Whether to check only.
+        check: bool,
+    },
+    /// Replaces a text in a file. Returns [`FileEvent::Patched`].
+    Replace(Replace),
+    /// Removes a file, or with `recursive` a folder. A symlink itself is removed. Returns [`FileEvent::Removed`].
+    Remove {
+        /// The entry.
+        path: FilePath,
+        /// Whether to remove a folder with its contents.
+        recursive: bool,
+    },
+    /// Sends the contents of a folder as a tar stream on `STDOUT`. Returns [`FileEvent::Exported`].
+    Export {
+        /// The folder.
+        path: FilePath,
+    },
+    /// Unpacks a tar stream into a folder, which is created if it does not exist. The stream follows as data on `STDIN`,
+    /// until the stream ends. After an error, the entries before it stay. Returns [`FileEvent::Imported`].
+    Import {
+        /// The folder.
+        path: FilePath,
+    },
+    /// Lists the entries below a folder whose path matches a pattern. Returns [`FileEvent::Entries`].
+    Glob(Glob),
+    /// Searches lines of the files below a folder. Returns [`FileEvent::Matches`].
+    Grep(Grep),
+}
+
+impl FileRequest {
+    /// Whether the request can change a file.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        match self {
+            Self::List(_)
+            | Self::Stat { .. }
+            | Self::Read(_)
+            | Self::Export { .. }
+            | Self::Glob(_)
+            | Self::Grep(_) => false,
+            Self::Write(_)
+            | Self::Patch { .. }
+            | Self::Replace(_)
+            | Self::Remove { .. }
+            | Self::Import { .. } => true,
+        }
+    }
+}
+
+/// Options of [`FileRequest::List`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct List {
+    /// The folder.
+    pub path: FilePath,
+    /// Whether to list folders below it too, each directly before its contents. Symlinks are not followed.
+    pub recursive: bool,
+    /// Omits this entry and all before it.
+    #[serde(default)]
+    pub after: Option<FilePath>,
+    /// The maximum number of entries, at most [`ENTRIES_MAX`].
+    pub limit: u32,
+}
+
+/// Options of [`FileRequest::Read`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Read {
+    /// The file. Symlinks that lead to a file of the workspace are followed.
+    pub path: FilePath,
+    /// The position of the first byte.
+    pub offset: u64,
+    /// The maximum number of bytes, at most [`READ_MAX`].
+    pub max: u64,
+}
+
+/// Options of [`FileRequest::Write`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Write {
+    /// The file.
+    pub path: FilePath,
+    /// Whether an existing file is an error.
+    pub new: bool,
+}
+
+/// Options of [`FileRequest::Replace`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replace {
+    /// The file.
+    pub path: FilePath,
+    /// The text to replace, which has to occur once.
+    pub search: String,
+    /// Its replacement.
+    pub replacement: String,
+    /// Whether to replace each of several occurrences.
+    pub all: bool,
+    /// Whether to check only.
+    pub check: bool,
+}
+
+/// Which entries below a folder a search visits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scope {
+    /// The folder.
+    pub path: FilePath,
+    /// Patterns of entries that the search leaves out, with their contents. Like the lines of a `.gitignore`, a pattern
+    /// without a slash applies to names in every folder.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// Whether to search the `.git` folders too.
+    #[serde(default)]
+    pub git: bool,
+}
+
+/// Options of [`FileRequest::Glob`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Glob {
+    /// Where to search.
+    pub scope: Scope,
+    /// The pattern of paths. Without a slash, it applies to names in every folder.
+    pub pattern: String,
+    /// Omits this entry and all before it.
+    #[serde(default)]
+    pub after: Option<FilePath>,
+    /// The maximum number of entries, at most [`ENTRIES_MAX`].
+    pub limit: u32,
+}
+
+/// Options of [`FileRequest::Grep`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grep {
+    /// Where to search. The path may be a file.
+    pub scope: Scope,
+    /// A regular expression.
+    pub pattern: String,
+    /// Whether the pattern is plain text.
+    #[serde(default)]
+    pub literal: bool,
+    /// Whether letters match in either case.
+    #[serde(default)]
+    pub ignore_case: bool,
+    /// Patterns of files to search. If there are none, all files.
+    #[serde(default)]
+    pub include: Vec<String>,
+    /// The maximum number of lines, at most [`ENTRIES_MAX`].
+    pub limit: u32,
+}
+
+/// The last message about a [`FileRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum FileEvent {
+    /// Entries, sorted by path.
+    Entries(Entries),
+    /// One entry.
+    Entry(FileInfo),
+    /// What was sent of a file.
+    Read {
+        /// The position behind the last byte that was sent.
+        next: u64,
+        /// The size of the file in bytes.
+        size: u64,
+    },
+    /// A file was written.
+    Written {
+        /// Its size in bytes.
+        bytes: u64,
+        /// Whether it did not exist before.
+        created: bool,
+    },
+    /// Files were changed, or could be.
+    Patched {
+        /// The files, in the order of the patch.
+        files: Vec<PatchedFile>,
+    },
+    /// Entries were removed.
+    Removed {
+        /// The number of entries, with those in folders.
+        entries: u64,
+    },
+    /// All of a folder was sent.
+    Exported,
+    /// An archive was unpacked.
+    Imported {
+        /// The number of its entries.
+        entries: u64,
+    },
+    /// Lines match.
+    Matches(Matches),
+}
+
+/// A part of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entries {
+    /// The entries.
+    pub entries: Vec<FileInfo>,
+    /// The value of `after` for the next part. `None` at the end.
+    pub next: Option<FilePath>,
+    /// The number of folders that could not be read.
+    pub unreadable: u64,
+}
+
+/// An entry of the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileInfo {
+    /// The path, relative to the workspace.
+    pub path: FilePath,
+    /// The kind.
+    pub kind: FileKind,
+    /// The size in bytes. That of a folder is 0, and that of a symlink the length of its target.
+    pub size: u64,
+    /// The permission bits.
+    pub mode: u32,
+    /// The time of its last change. `None` if the file system has none that exists.
+    pub modified: Option<Timestamp>,
+    /// The number of its hard links.
+    pub links: u64,
+    /// The target of a symlink.
+    pub target: Option<FilePath>,
+}
+
+/// The kind of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Directory,
+    /// A symlink.
+    Symlink,
+    /// A device, a FIFO or a socket. The guest never opens it.
+    Other,
+}
+
+/// A file of a patch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchedFile {
+    /// The path, relative to the workspace.
+    pub path: FilePath,
+    /// What happens to it.
+    pub change: FileChange,
+    /// The number of places that were changed: hunks, or occurrences of a text.
+    pub places: u64,
+}
+
+/// What a patch does to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileChange {
+    /// It is created.
+    Created,
+    /// Its content changes.
+    Changed,
+    /// It is removed.
+    Deleted,
+}
+
+/// The result of a search.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Matches {
+    /// The lines, in the order of the paths.
+    pub matches: Vec<LineMatch>,
+    /// The number of files that were searched.
+    pub files: u64,
+    /// The number of files that were left out, because they are binary or cannot be read.
+    pub skipped: u64,
+    /// The bound that ended the search early, as a fragment of a sentence.
+    pub stopped: Option<String>,
+}
+
+/// A line that matches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LineMatch {
+    /// The file, relative to the workspace.
+    pub path: FilePath,
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// The line, or with `cut` a part of at most [`LINE_MAX`] bytes around the match. Bytes that are not UTF-8 are U+FFFD.
+    pub text: String,
+    /// Whether the line is longer than the text.
+    pub cut: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::guest::{GuestEvent, GuestRequest};
+
+    #[test]
+    fn paths_need_not_be_text() {
+        for bytes in [&b"src/a\nb"[..], b"\xff/\xfe", b""] {
+            let path = FilePath::from(OsStr::from_bytes(bytes));
+            let json = serde_json::to_string(&path).expect("encoded");
+            assert_eq!(serde_json::from_str::<FilePath>(&json).expect("decoded").as_bytes(), bytes, "{json}");
+        }
+    }
+
+    #[test]
+    fn requests_and_events_are_read_as_they_were_written() {
+        let request = GuestRequest::Files(FileRequest::Stat { path: "a".into() });
+        let json = serde_json::to_string(&request).expect("encoded");
+        assert_eq!(json, r#"{"request":"files","operation":"stat","path":"a"}"#);
+        assert_eq!(serde_json::from_str::<GuestRequest>(&json).expect("decoded"), request);
+        let unknown = r#"{"request":"files","operation":"stat","path":"a","more":1}"#;
+        assert!(serde_json::from_str::<GuestRequest>(unknown).is_err());
+        let event = GuestEvent::Files(FileEvent::Entries(Entries::default()));
+        let json = serde_json::to_string(&event).expect("encoded");
+        assert_eq!(serde_json::from_str::<GuestEvent>(&json).expect("decoded"), event);
+    }
+}

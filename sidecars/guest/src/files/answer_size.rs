@@ -1,0 +1,43 @@
+//! Keeps an answer below the maximum size of a message.
+
+use bottle_contract::session::files::FileInfo;
+use bottle_contract::session::frame::MAX_PAYLOAD;
+
+/// The part of a message that the entries of an answer may use.
+const BUDGET: usize = MAX_PAYLOAD / 4 * 3;
+
+/// The size of an entry in JSON without its texts.
+const ENTRY: usize = 256;
+
+/// Counts the size of an answer in JSON, at most too high.
+#[derive(Debug, Default)]
+pub(super) struct AnswerSize(usize);
+
+impl AnswerSize {
+    /// Adds an entry with these texts. Returns false, and adds nothing, if the answer would be too large.
+    pub(super) fn add(&mut self, texts: &[&[u8]]) -> bool {
+        let size = self.0 + ENTRY + texts.iter().map(|text| encoded(text)).sum::<usize>();
+        if size > BUDGET {
+            return false;
+        }
+        self.0 = size;
+        true
+    }
+
+    /// Adds the description of an entry.
+    pub(super) fn add_info(&mut self, info: &FileInfo) -> bool {
+        let target = info.target.as_ref().map(|target| target.as_bytes()).unwrap_or_default();
+        self.add(&[info.path.as_bytes(), target])
+    }
+}
+
+/// The maximum size of a text in JSON: control characters are escapes, and a path that is not UTF-8 is a list of
+/// numbers.
+fn encoded(text: &[u8]) -> usize {
+    let size = |byte: &u8| match byte {
+        0..=0x1f | b'"' | b'\\' | 0x7f => 6,
+        _ => 1,
+    };
+    let numbers = if std::str::from_utf8(text).is_ok() { 0 } else { text.len() * 4 };
+    text.iter().map(size).sum::<usize>().max(numbers)
+}

@@ -1,0 +1,134 @@
+//! Works on files of the workspace for clients of the host: lists, reads, writes, patches, removes and searches them.
+//!
+//! Everything in the workspace belongs to the agent, and changes while a request works. So every path is opened beneath
+//! the workspace ([`crate::rooted`]), every entry is looked at through an open folder, and nothing but regular files is
+//! opened. Each request has a thread of its own, a deadline, and bounds on what it reads and answers; it ends early if
+//! its client is gone.
+//!
+//! - `workspace`: paths, and what they lead to · `bounds`, `answer_size`: bounds of requests and answers
+//! - `walk`: the entries below a folder in order · `list`, `patterns`, `grep`: lists and searches
+//! - `read`, `write`, `remove` · `archive`: tar streams · `patch`: unified diffs and replaced texts
+
+mod answer_size;
+mod archive;
+mod bounds;
+mod grep;
+mod list;
+mod patch;
+mod patterns;
+mod read;
+mod remove;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod workspace;
+mod write;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_channel::{Stream, StreamSender};
+use bottle_contract::session::files::{FileEvent, FileRequest};
+use bottle_contract::session::guest::{GuestEvent, STDOUT};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::bounds::{Bounds, TIME};
+use self::workspace::Workspace;
+use crate::copy::bridge::{Reader, Writer, inward, outward};
+use crate::copy::feed;
+use crate::failure::{Outcome, other};
+use crate::guest::Guest;
+
+/// The maximum number of requests that work at the same time. Each uses a thread.
+const REQUESTS_MAX: usize = 8;
+
+/// How long a request waits until fewer work.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// The permits that limit concurrent requests.
+pub(crate) struct FileSlots(Arc<Semaphore>);
+
+impl Default for FileSlots {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(REQUESTS_MAX)))
+    }
+}
+
+impl FileSlots {
+    async fn take(&self) -> Outcome<OwnedSemaphorePermit> {
+        let slot = tokio::time::timeout(WAIT, self.0.clone().acquire_owned()).await;
+        slot.ok()
+            .and_then(Result::ok)
+            .ok_or_else(|| other(format!("{REQUESTS_MAX} requests about files work already")))
+    }
+}
+
+/// Carries out a request.
+pub(crate) async fn serve(guest: &Guest, request: FileRequest, stream: Stream) {
+    let (sender, mut receiver) = stream.split();
+    let (feeder, input) = inward();
+    let (output, mut chunks) = outward();
+    let work = async {
+        let slot = guest.files.take().await?;
+        let (bounds, client) = Bounds::new(TIME);
+        let root = guest.facts.root.clone();
+        let working = tokio::task::spawn_blocking(move || {
+            let done = carry_out(&root, request, input, output, &bounds);
+            drop(slot);
+            done
+        });
+        let sent = async {
+            while let Some(chunk) = chunks.recv().await {
+                // If this fails, the client is gone, which ends `serve`.
+                let _ = sender.data_bytes(STDOUT, chunk).await;
+            }
+        };
+        tokio::join!(feed(&mut receiver, feeder), sent);
+        let done = working.await.unwrap_or_else(|error| Err(other(error.to_string())));
+        drop(client);
+        done
+    };
+    tokio::select! {
+        done = work => answer(&sender, done).await,
+        // Dropping the work sets that the client is gone, and closes both queues of the thread.
+        () = sender.closed() => {}
+    }
+}
+
+/// Carries out a request on its own thread.
+fn carry_out(
+    root: &Path,
+    request: FileRequest,
+    input: Reader,
+    output: Writer,
+    bounds: &Bounds,
+) -> Outcome<FileEvent> {
+    let workspace = Workspace::open(root)?;
+    match request {
+        FileRequest::List(list) => list::list(&workspace, &list, bounds).map(FileEvent::Entries),
+        FileRequest::Stat { path } => {
+            workspace.describe(&workspace::Place::new(&path)?).map(FileEvent::Entry)
+        }
+        FileRequest::Read(read) => read::read(&workspace, &read, output),
+        FileRequest::Write(write) => write::write(&workspace, &write, input),
+        FileRequest::Patch { check } => patch::unified(&workspace, input, check, bounds),
+        FileRequest::Replace(replace) => patch::replace(&workspace, &replace, bounds),
+        FileRequest::Remove { path, recursive } => remove::remove(&workspace, &path, recursive, bounds),
+        FileRequest::Export { path } => archive::export(&workspace, &path, output),
+        FileRequest::Import { path } => archive::import(&workspace, &path, input),
+        FileRequest::Glob(glob) => list::glob(&workspace, &glob, bounds).map(FileEvent::Entries),
+        FileRequest::Grep(grep) => grep::grep(&workspace, &grep, bounds).map(FileEvent::Matches),
+    }
+}
+
+async fn answer(sender: &StreamSender, done: Outcome<FileEvent>) {
+    let event = done.map_or_else(GuestEvent::Failed, GuestEvent::Files);
+    let sent = async {
+        sender.message(&event).await?;
+        sender.end().await
+    };
+    if let Err(error) = sent.await {
+        tracing::debug!(%error, "answer not sent");
+    }
+}

@@ -1,0 +1,85 @@
+//! Patterns of paths, with the meaning of the lines of a `.gitignore`.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use bottle_contract::session::files::{PATTERN_MAX, PATTERNS_MAX, Scope};
+use bottle_contract::session::guest::Failure;
+use globset::{GlobBuilder, GlobSet};
+
+use super::workspace::Place;
+use crate::failure::{Outcome, other};
+
+/// Several patterns.
+#[derive(Debug)]
+pub(super) struct Patterns(GlobSet);
+
+impl Patterns {
+    /// Parses patterns. Without a slash before its end, a pattern applies to names in every folder; otherwise, it
+    /// applies to paths from the folder of the search on.
+    pub(super) fn new(patterns: &[String]) -> Outcome<Self> {
+        if patterns.len() > PATTERNS_MAX {
+            return Err(other(format!("a search has at most {PATTERNS_MAX} patterns of one kind")));
+        }
+        let mut set = GlobSet::builder();
+        for pattern in patterns {
+            if pattern.len() > PATTERN_MAX {
+                return Err(too_long());
+            }
+            let trimmed = pattern.trim_end_matches('/');
+            let anchored = match trimmed.strip_prefix('/') {
+                Some(path) => path.to_owned(),
+                None if trimmed.contains('/') => trimmed.to_owned(),
+                None => format!("**/{trimmed}"),
+            };
+            let glob = GlobBuilder::new(&anchored).literal_separator(true).build();
+            set.add(glob.map_err(|error| bad(pattern, error.kind()))?);
+        }
+        set.build().map(Self).map_err(|error| other(format!("the patterns are too large: {error}")))
+    }
+
+    /// Whether one of the patterns matches a path.
+    pub(super) fn matches(&self, path: &Path) -> bool {
+        self.0.is_match(path)
+    }
+
+    /// Whether there are no patterns.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The failure for a pattern that is too long.
+pub(super) fn too_long() -> Failure {
+    other(format!("a pattern has at most {PATTERN_MAX} bytes"))
+}
+
+/// The failure for a pattern with a syntax error.
+pub(super) fn bad(pattern: &str, error: impl std::fmt::Display) -> Failure {
+    other(format!("the pattern {pattern:?} has an error: {error}"))
+}
+
+/// The scope of a search.
+#[derive(Debug)]
+pub(super) struct Scoped {
+    pub(super) place: Place,
+    exclude: Patterns,
+    git: bool,
+}
+
+impl Scoped {
+    pub(super) fn new(scope: &Scope) -> Outcome<Self> {
+        let (place, exclude) = (Place::new(&scope.path)?, Patterns::new(&scope.exclude)?);
+        Ok(Self { place, exclude, git: scope.git })
+    }
+
+    /// The path of an entry from the folder of the search on.
+    pub(super) fn relative<'p>(&self, path: &'p Path) -> &'p Path {
+        path.strip_prefix(self.place.as_path()).unwrap_or(path)
+    }
+
+    /// Whether the search leaves out an entry with its contents.
+    pub(super) fn excludes(&self, path: &Path, name: &OsStr) -> bool {
+        (!self.git && name == ".git") || self.exclude.matches(path)
+    }
+}

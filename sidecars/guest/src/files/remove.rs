@@ -1,0 +1,86 @@
+//! Removes entries.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use bottle_contract::session::files::{FileEvent, FileKind, FilePath};
+use bottle_contract::session::guest::Failure;
+use rustix::fs::{AtFlags, FileType, unlinkat};
+use rustix::io::Errno;
+
+use super::bounds::Bounds;
+use super::walk::{Step, walk};
+use super::workspace::{Place, Workspace, cannot, subfolder};
+use crate::archive::MAX_DEPTH;
+use crate::failure::{Outcome, other};
+
+/// How many entries of a folder are removed before it is read again.
+const BATCH: usize = 1024;
+
+/// Removes an entry. A symlink itself is removed.
+pub(super) fn remove(
+    workspace: &Workspace,
+    path: &FilePath,
+    recursive: bool,
+    bounds: &Bounds,
+) -> Outcome<FileEvent> {
+    let place = Place::new(path)?;
+    let failed = |error: &io::Error| cannot("remove", place.as_path(), error);
+    let parent = workspace.parent(&place).map_err(|error| failed(&error))?;
+    let stat = parent.entry().map_err(|error| failed(&error))?;
+    let stat = stat.ok_or_else(|| failed(&Errno::NOENT.into()))?;
+    let mut entries = 0;
+    let mut flags = AtFlags::empty();
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        if !recursive {
+            let why = "it is a folder, which only `--recursive` removes";
+            return Err(failed(&io::Error::other(why)));
+        }
+        let folder = parent.subfolder().map_err(|error| failed(&error))?;
+        empty(&folder, place.as_path(), 0, bounds, &mut entries)?;
+        flags = AtFlags::REMOVEDIR;
+    }
+    unlinkat(&parent.folder, &parent.name, flags).map_err(|error| failed(&error.into()))?;
+    Ok(FileEvent::Removed { entries: entries + 1 })
+}
+
+/// Removes the contents of a folder. What was removed before an error stays removed.
+fn empty(folder: &OwnedFd, path: &Path, depth: usize, bounds: &Bounds, entries: &mut u64) -> Outcome<()> {
+    let partly = |entries: u64, failure: Failure| {
+        other(format!("{}; {entries} entries were removed", failure.message))
+    };
+    if depth == MAX_DEPTH {
+        let deep = io::Error::other(format!("it is more than {MAX_DEPTH} folders deep"));
+        return Err(partly(*entries, cannot("remove", path, &deep)));
+    }
+    loop {
+        // The names are collected first, because removing entries while a folder is read can skip others.
+        let mut names = Vec::new();
+        walk(folder, path, None, bounds, &mut |visit| {
+            if names.len() == BATCH {
+                return Ok(Step::Stop);
+            }
+            names.push((visit.name.to_owned(), visit.info.kind));
+            Ok(Step::Over)
+        })?;
+        for (name, kind) in &names {
+            let below = path.join(name);
+            bounds.check().map_err(|failure| partly(*entries, failure))?;
+            let mut flags = AtFlags::empty();
+            if *kind == FileKind::Directory {
+                let opened = subfolder(folder, name).map_err(|error| cannot("remove", &below, &error))?;
+                empty(&opened, &below, depth + 1, bounds, entries)?;
+                flags = AtFlags::REMOVEDIR;
+            }
+            match unlinkat(folder, name, flags) {
+                Ok(()) => *entries += 1,
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(partly(*entries, cannot("remove", &below, &error.into()))),
+            }
+        }
+        if names.len() < BATCH {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Visits the entries below a folder in the order of their paths, from any position on.
+//!
+//! A folder comes directly before its contents. Whatever the size of a folder, only [`WINDOW`] of its names are in
+//! memory: the folder is read once for each window.
+
+use std::collections::BinaryHeap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use bottle_contract::session::files::{FileInfo, FileKind};
+use rustix::fs::Dir;
+
+use super::bounds::Bounds;
+use super::workspace::{entry, info, link_target, subfolder};
+use crate::archive::MAX_DEPTH;
+use crate::failure::{Outcome, other};
+
+/// The maximum number of names of one folder in memory.
+const WINDOW: usize = 1024;
+
+/// After how many names the bounds are checked.
+const CHECK_EVERY: usize = 256;
+
+/// What the visitor of an entry decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Continue. If the entry is a folder, visit its contents.
+    Into,
+    /// Continue behind the contents of the entry.
+    Over,
+    /// Stop before this entry.
+    Stop,
+}
+
+/// An entry that is visited.
+pub(super) struct Visit<'a> {
+    /// The folder that contains the entry.
+    pub(super) folder: &'a OwnedFd,
+    pub(super) name: &'a OsStr,
+    pub(super) info: FileInfo,
+    /// Whether the entry is the position at which the walk begins, or contains it. It belongs to the part before.
+    pub(super) before: bool,
+}
+
+/// How a walk ended.
+#[derive(Debug, Default)]
+pub(super) struct Walked {
+    /// The last entry that was visited, if the walk stopped early.
+    pub(super) stopped_after: Option<PathBuf>,
+    /// The number of folders that could not be read.
+    pub(super) unreadable: u64,
+    /// Whether the bounds of the request stopped the walk.
+    pub(super) out_of_time: bool,
+}
+
+/// A walk.
+pub(super) struct Walk<'a> {
+    bounds: &'a Bounds,
+    /// The position behind which the walk begins.
+    after: Option<&'a Path>,
+    last: Option<PathBuf>,
+    unreadable: u64,
+}
+
+/// Visits the entries below `folder`, whose path is `base`, behind the position `after`.
+///
+/// # Errors
+/// Fails if the folder cannot be read, if the visitor fails, or if the bounds stop the walk before the first entry.
+pub(super) fn walk(
+    folder: &OwnedFd,
+    base: &Path,
+    after: Option<&Path>,
+    bounds: &Bounds,
+    visit: &mut dyn FnMut(Visit<'_>) -> Outcome<Step>,
+) -> Outcome<Walked> {
+    let mut walk = Walk { bounds, after, last: after.map(Path::to_owned), unreadable: 0 };
+    let ended = walk.folder(folder, base, 0, visit)?;
+    let Walk { last, unreadable, .. } = walk;
+    let out_of_time = ended == Ended::OutOfTime;
+    if out_of_time && last.is_none() {
+        bounds.check()?;
+    }
+    Ok(Walked { stopped_after: last.filter(|_| ended != Ended::Complete), unreadable, out_of_time })
+}
+
+#[derive(PartialEq, Eq)]
+enum Ended {
+    Complete,
+    Stopped,
+    OutOfTime,
+}
+
+impl Walk<'_> {
+    fn folder(
+        &mut self,
+        folder: &OwnedFd,
+        base: &Path,
+        depth: usize,
+        visit: &mut dyn FnMut(Visit<'_>) -> Outcome<Step>,
+    ) -> Outcome<Ended> {
+        // The position, if it is in this folder. Then the walk begins at the entry that contains it.
+        let rest = self.after.and_then(|after| after.strip_prefix(base).ok());
+        let first = rest.and_then(|rest| rest.iter().next()).map(OsStr::to_owned);
+        let mut begin = first.clone();
+        let mut inclusive = true;
+        loop {
+            let names = match next_names(folder, begin.as_deref(), inclusive, self.bounds) {
+                Ok(Some(names)) => names,
+                Ok(None) => return Ok(Ended::OutOfTime),
+                Err(error) if depth == 0 => return Err(other(format!("cannot read {base:?}: {error}"))),
+                Err(_) => {
+                    self.unreadable += 1;
+                    return Ok(Ended::Complete);
+                }
+            };
+            for name in &names {
+                let before = first.as_ref() == Some(name);
+                match self.entry(folder, base, name, (depth, before), visit)? {
+                    Ended::Complete => {}
+                    ended => return Ok(ended),
+                }
+            }
+            if names.len() < WINDOW {
+                return Ok(Ended::Complete);
+            }
+            (begin, inclusive) = (names.into_iter().next_back(), false);
+        }
+    }
+
+    fn entry(
+        &mut self,
+        folder: &OwnedFd,
+        base: &Path,
+        name: &OsStr,
+        (depth, before): (usize, bool),
+        visit: &mut dyn FnMut(Visit<'_>) -> Outcome<Step>,
+    ) -> Outcome<Ended> {
+        if self.bounds.passed() {
+            return Ok(Ended::OutOfTime);
+        }
+        // An entry that was removed meanwhile is left out.
+        let Ok(Some(stat)) = entry(folder, name) else { return Ok(Ended::Complete) };
+        let path = base.join(name);
+        let info = info(&path, &stat, || link_target(folder, name));
+        let is_folder = info.kind == FileKind::Directory;
+        let step = visit(Visit { folder, name, info, before })?;
+        if step == Step::Stop {
+            return Ok(Ended::Stopped);
+        }
+        if !before {
+            self.last = Some(path.clone());
+        }
+        if step == Step::Over || !is_folder {
+            return Ok(Ended::Complete);
+        }
+        match subfolder(folder, name) {
+            Ok(below) if depth < MAX_DEPTH => self.folder(&below, &path, depth + 1, visit),
+            Ok(_) | Err(_) => {
+                self.unreadable += 1;
+                Ok(Ended::Complete)
+            }
+        }
+    }
+}
+
+/// The first [`WINDOW`] names of a folder from a name on, sorted. `None` if the bounds are exceeded.
+fn next_names(
+    folder: &OwnedFd,
+    begin: Option<&OsStr>,
+    inclusive: bool,
+    bounds: &Bounds,
+) -> io::Result<Option<Vec<OsString>>> {
+    let mut first = BinaryHeap::new();
+    for (number, found) in Dir::read_from(folder)?.enumerate() {
+        if number % CHECK_EVERY == 0 && bounds.passed() {
+            return Ok(None);
+        }
+        let found = found?;
+        let name = OsStr::from_bytes(found.file_name().to_bytes());
+        let is_before = begin.is_some_and(|begin| name < begin || (name == begin && !inclusive));
+        if is_before || name == "." || name == ".." {
+            continue;
+        }
+        if first.len() < WINDOW {
+            first.push(name.to_owned());
+        } else if first.peek().is_some_and(|largest: &OsString| name < largest.as_os_str()) {
+            first.pop();
+            first.push(name.to_owned());
+        }
+    }
+    Ok(Some(first.into_sorted_vec()))
+}

@@ -1,0 +1,292 @@
+//! Paths of the workspace, and opening them so that none leads outside.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use bottle_contract::names::WORKSPACE;
+use bottle_contract::session::files::{FileInfo, FileKind, FilePath};
+use bottle_contract::session::guest::{Failure, FailureKind};
+use jiff::Timestamp;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, readlinkat, statat, unlinkat};
+use rustix::io::Errno;
+
+use crate::archive::MAX_DEPTH;
+use crate::failure::{Outcome, failed};
+use crate::guest::relative_to_root;
+use crate::rooted::{open_beneath, open_in_root, open_within};
+
+/// The flags to open a file. Opening a FIFO would otherwise wait for a writer.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// The flags to open a folder.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// The permission bits of a new folder.
+const FOLDER_MODE: u32 = 0o755;
+
+/// A path relative to the workspace, without `..`. It is empty for the workspace itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place(PathBuf);
+
+impl Place {
+    /// Checks a path of a request. `..` is resolved as text.
+    pub(super) fn new(path: &FilePath) -> Outcome<Self> {
+        let outside = || refused(path.as_path(), format!("it is outside the workspace, {WORKSPACE}"));
+        let inside = match path.as_path() {
+            absolute if absolute.is_absolute() => absolute.strip_prefix(WORKSPACE).map_err(|_| outside())?,
+            relative => relative,
+        };
+        let mut found = PathBuf::new();
+        for component in inside.components() {
+            match component {
+                Component::Normal(name) => found.push(name),
+                Component::ParentDir if !found.pop() => return Err(outside()),
+                Component::ParentDir | Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+            }
+        }
+        if found.components().count() > MAX_DEPTH {
+            return Err(refused(path.as_path(), format!("it is more than {MAX_DEPTH} folders deep")));
+        }
+        Ok(Self(found))
+    }
+
+    /// The path.
+    pub(super) fn as_path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The path for an answer.
+    pub(super) fn to_file_path(&self) -> FilePath {
+        FilePath::from(&self.0)
+    }
+}
+
+/// The open workspace.
+pub(super) struct Workspace(OwnedFd);
+
+/// A folder that contains an entry, and the entry's name.
+pub(super) struct Parent {
+    pub(super) folder: OwnedFd,
+    pub(super) name: OsString,
+}
+
+impl Workspace {
+    /// Opens the workspace below the bottle's root.
+    pub(super) fn open(root: &Path) -> Outcome<Self> {
+        let opened = open_in_root(root, &relative_to_root(WORKSPACE), FOLDER);
+        opened.map(Self).map_err(|error| refused(Path::new(WORKSPACE), explain(&error)))
+    }
+
+    /// Opens a regular file, through symlinks that stay inside.
+    pub(super) fn file(&self, place: &Place) -> Outcome<(File, Stat)> {
+        // Opening a device can have effects, so the kind is looked at first.
+        let kind = open_within(&self.0, place.as_path(), OFlags::PATH).and_then(regular);
+        let opened = kind.and_then(|_| open_within(&self.0, place.as_path(), READ)).and_then(regular);
+        let (file, stat) = opened.map_err(|error| cannot("read", place.as_path(), &error))?;
+        Ok((file.into(), stat))
+    }
+
+    /// Opens a folder, through symlinks that stay inside.
+    pub(super) fn folder(&self, place: &Place) -> io::Result<OwnedFd> {
+        open_within(&self.0, place.as_path(), FOLDER)
+    }
+
+    /// Opens the folder that contains an entry.
+    pub(super) fn parent(&self, place: &Place) -> io::Result<Parent> {
+        let path = place.as_path();
+        let name = path.file_name().ok_or_else(|| io::Error::other("it is the workspace itself"))?;
+        let folder = open_within(&self.0, path.parent().unwrap_or(Path::new("")), FOLDER)?;
+        Ok(Parent { folder, name: name.to_owned() })
+    }
+
+    /// Opens the folder that contains an entry, and creates it if it does not exist.
+    pub(super) fn make_parent(&self, place: &Place, made: &mut MadeFolders) -> io::Result<Parent> {
+        match self.parent(place) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            done => return done,
+        }
+        self.make_folders(place.as_path().parent().unwrap_or(Path::new("")), made)?;
+        self.parent(place)
+    }
+
+    /// Opens a folder, and creates it if it does not exist.
+    pub(super) fn make_folder(&self, place: &Place, made: &mut MadeFolders) -> io::Result<OwnedFd> {
+        self.make_folders(place.as_path(), made)
+    }
+
+    fn make_folders(&self, path: &Path, made: &mut MadeFolders) -> io::Result<OwnedFd> {
+        let mut folder = self.0.try_clone()?;
+        let (parts, mut path) = (path, PathBuf::new());
+        for part in parts {
+            path.push(part);
+            // Each path begins at the workspace, because a symlink may lead to another part of it.
+            let opened = match open_within(&self.0, &path, FOLDER) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    made.make(&folder, part)?;
+                    open_within(&self.0, &path, FOLDER)
+                }
+                done => done,
+            };
+            folder = opened?;
+        }
+        Ok(folder)
+    }
+
+    /// Describes an entry, without following it.
+    pub(super) fn describe(&self, place: &Place) -> Outcome<FileInfo> {
+        let opened = open_within(&self.0, place.as_path(), OFlags::PATH | OFlags::NOFOLLOW);
+        let described = opened.and_then(|opened| {
+            let stat = fstat(&opened)?;
+            Ok(info(place.as_path(), &stat, || link_target(&opened, OsStr::new(""))))
+        });
+        described.map_err(|error| cannot("find", place.as_path(), &error))
+    }
+}
+
+impl Parent {
+    /// The entry, without following it. `None` if it does not exist.
+    pub(super) fn entry(&self) -> io::Result<Option<Stat>> {
+        entry(&self.folder, &self.name)
+    }
+
+    /// Opens the entry, which has to be a regular file.
+    pub(super) fn file(&self) -> io::Result<(File, Stat)> {
+        let stat = self.entry()?.ok_or(Errno::NOENT)?;
+        check_regular(&stat)?;
+        let (file, stat) = open_regular(&self.folder, &self.name)?;
+        Ok((file, stat))
+    }
+
+    /// Opens the entry as a folder.
+    pub(super) fn subfolder(&self) -> io::Result<OwnedFd> {
+        subfolder(&self.folder, &self.name)
+    }
+}
+
+/// Folders that a request created, which are removed again if it fails.
+#[derive(Default)]
+pub(super) struct MadeFolders(Vec<(OwnedFd, OsString)>);
+
+impl MadeFolders {
+    fn make(&mut self, parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
+        match mkdirat(parent, name, Mode::from_raw_mode(FOLDER_MODE)) {
+            Ok(()) => self.0.push((parent.try_clone()?, name.to_owned())),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Keeps the folders.
+    pub(super) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for (parent, name) in self.0.iter().rev() {
+            // A folder into which something else was written meanwhile stays.
+            let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+/// An entry of a folder, without following it. `None` if it does not exist.
+pub(super) fn entry(folder: impl AsFd, name: &OsStr) -> io::Result<Option<Stat>> {
+    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens a folder in another one, but no symlink.
+pub(super) fn subfolder(folder: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    open_beneath(folder, Path::new(name), FOLDER | OFlags::NOFOLLOW, Mode::empty())
+}
+
+/// Opens a regular file in a folder, but no symlink. The caller has looked at its kind, so only an entry that was
+/// exchanged meanwhile is another one.
+pub(super) fn open_regular(folder: impl AsFd, name: &OsStr) -> io::Result<(File, Stat)> {
+    let opened = open_beneath(folder, Path::new(name), READ | OFlags::NOFOLLOW, Mode::empty())?;
+    regular(opened).map(|(opened, stat)| (opened.into(), stat))
+}
+
+fn regular(opened: OwnedFd) -> io::Result<(OwnedFd, Stat)> {
+    let stat = fstat(&opened)?;
+    check_regular(&stat)?;
+    Ok((opened, stat))
+}
+
+/// Fails unless this is a regular file.
+pub(super) fn check_regular(stat: &Stat) -> io::Result<()> {
+    let why = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => return Ok(()),
+        FileType::Directory => "it is a folder",
+        FileType::Symlink => "it is a symlink; name the file to which it leads",
+        _ => "it is a device, a FIFO or a socket",
+    };
+    Err(io::Error::other(why))
+}
+
+/// Describes an entry.
+pub(super) fn info(path: &Path, stat: &Stat, target: impl FnOnce() -> Option<FilePath>) -> FileInfo {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        _ => FileKind::Other,
+    };
+    let size = if kind == FileKind::Directory { 0 } else { number(stat.st_size) };
+    FileInfo {
+        path: FilePath::from(path),
+        kind,
+        size,
+        mode: stat.st_mode & 0o7777,
+        modified: Timestamp::new(number(stat.st_mtime), number(stat.st_mtime_nsec)).ok(),
+        links: number(stat.st_nlink),
+        target: if kind == FileKind::Symlink { target() } else { None },
+    }
+}
+
+/// Reads the target of a symlink.
+pub(super) fn link_target(folder: impl AsFd, name: &OsStr) -> Option<FilePath> {
+    let target = readlinkat(folder, name, Vec::new()).ok()?;
+    Some(FilePath::from(OsStr::from_bytes(target.to_bytes())))
+}
+
+/// Converts a number of the kernel, whose type depends on the processor.
+pub(super) fn number<T: TryInto<U>, U: Default>(number: T) -> U {
+    number.try_into().unwrap_or_default()
+}
+
+/// The failure of an operation on a path.
+pub(super) fn cannot(verb: &str, path: &Path, error: &io::Error) -> Failure {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    failed(FailureKind::BadPath, format!("cannot {verb} {path:?}: {}", explain(error)))
+}
+
+/// The failure for a path that is not allowed.
+pub(super) fn refused(path: &Path, why: impl std::fmt::Display) -> Failure {
+    failed(FailureKind::BadPath, format!("cannot use {path:?}: {why}"))
+}
+
+/// Says what an error of the kernel means for a path of the workspace.
+fn explain(error: &io::Error) -> String {
+    let why = match Errno::from_io_error(error) {
+        Some(Errno::XDEV) => "a symlink in it leads outside the workspace, or is absolute",
+        Some(Errno::LOOP) => "it has too many symlinks, or one that the kernel provides",
+        Some(Errno::NOENT) => "it does not exist",
+        Some(Errno::EXIST) => "it exists already",
+        Some(Errno::NOTDIR) => "a part of it is not a folder",
+        Some(Errno::ISDIR) => "it is a folder",
+        Some(Errno::NOTEMPTY) => "it is a folder that is not empty",
+        _ => return error.to_string(),
+    };
+    why.to_owned()
+}

@@ -1,0 +1,119 @@
+//! Replaces files in one step: a temporary file beside the target gets the content, and then its name.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use bottle_contract::session::files::{FileEvent, WRITE_MAX, Write};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, fchmod, fsync, renameat, renameat_with, unlinkat};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::workspace::{MadeFolders, Parent, Place, Workspace, cannot, check_regular};
+use crate::failure::Outcome;
+use crate::rooted::open_beneath;
+
+/// The permission bits of a new file.
+pub(super) const NEW_MODE: u32 = 0o644;
+
+/// Writes a file.
+pub(super) fn write(workspace: &Workspace, request: &Write, input: impl Read) -> Outcome<FileEvent> {
+    let place = Place::new(&request.path)?;
+    write_file(workspace, &place, request.new, input)
+        .map_err(|error| cannot("write", place.as_path(), &error))
+}
+
+fn write_file(workspace: &Workspace, place: &Place, new: bool, input: impl Read) -> io::Result<FileEvent> {
+    let mut made = MadeFolders::default();
+    let parent = workspace.make_parent(place, &mut made)?;
+    let existing = parent.entry()?;
+    if let Some(existing) = &existing {
+        check_regular(existing)?;
+        if new {
+            return Err(io::Error::other("it exists already"));
+        }
+    }
+    let mode = existing.map_or(NEW_MODE, |existing| existing.st_mode & 0o777);
+    let mut staged = Staged::create(parent)?;
+    let bytes = io::copy(&mut input.take(WRITE_MAX + 1), &mut staged.file)?;
+    if bytes > WRITE_MAX {
+        let why = format!("it has more than {} MiB; `bottle cp` copies larger files", WRITE_MAX >> 20);
+        return Err(io::Error::other(why));
+    }
+    staged.finish(mode)?;
+    staged.put_in_place(!new)?;
+    made.keep();
+    Ok(FileEvent::Written { bytes, created: existing.is_none() })
+}
+
+/// A temporary file beside its target, which is removed if it is not put in place.
+pub(super) struct Staged {
+    parent: Parent,
+    /// The file, which gets the content.
+    pub(super) file: File,
+    temporary: Option<OsString>,
+}
+
+impl Staged {
+    /// Creates an empty file.
+    pub(super) fn create(parent: Parent) -> io::Result<Self> {
+        let mut random = [0; 8];
+        getrandom(&mut random, GetRandomFlags::empty())?;
+        let temporary = OsString::from(format!(".bottle-{:016x}.tmp", u64::from_ne_bytes(random)));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = open_beneath(&parent.folder, Path::new(&temporary), flags, Mode::from_raw_mode(0o600))?;
+        Ok(Self { parent, file: file.into(), temporary: Some(temporary) })
+    }
+
+    /// Sets the mode, and waits until the content is on disk.
+    pub(super) fn finish(&self, mode: u32) -> io::Result<()> {
+        fchmod(&self.file, Mode::from_raw_mode(mode))?;
+        Ok(fsync(&self.file)?)
+    }
+
+    /// Gives the file its name. With `replace`, an existing target is replaced: a symlink or a hard link itself, so
+    /// nothing else changes. Without, it is an error.
+    pub(super) fn put_in_place(&mut self, replace: bool) -> io::Result<()> {
+        let Some(temporary) = &self.temporary else { return Ok(()) };
+        let Parent { folder, name } = &self.parent;
+        let renamed = if replace {
+            renameat(folder, temporary, folder, name)
+        } else {
+            renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE)
+        };
+        match renamed {
+            // Not every file system can check and rename in one step.
+            Err(Errno::INVAL) if !replace => {
+                if self.parent.entry()?.is_some() {
+                    return Err(Errno::EXIST.into());
+                }
+                renameat(folder, temporary, folder, name)?;
+            }
+            done => done?,
+        }
+        self.temporary = None;
+        sync(&self.parent.folder);
+        Ok(())
+    }
+
+    /// The target.
+    pub(super) fn target(&self) -> &Parent {
+        &self.parent
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            let _ = unlinkat(&self.parent.folder, temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// Waits until the names of a folder are on disk. A file system that cannot do that is no error, because the content is
+/// complete.
+pub(super) fn sync(folder: &OwnedFd) {
+    let _ = fsync(folder);
+}

@@ -1,0 +1,78 @@
+//! `bottle fs export` and `bottle fs import`.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+
+use bottle_contract::names::Slug;
+use bottle_contract::session::files::{FileEvent, FileRequest};
+
+use super::{Client, path_or_workspace};
+use crate::cli::completions;
+use crate::cli::connect::unexpected_answer;
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::cli::json_schema::ImportedFiles;
+use crate::cli::output::{Output, write_failed};
+use crate::host::Host;
+
+/// A folder of a bottle.
+#[derive(Debug, clap::Args)]
+struct Folder {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::with_files())]
+    slug: Slug,
+    /// The folder, from the workspace on [default: the workspace]
+    path: Option<OsString>,
+}
+
+/// Write the contents of a folder to standard output as a tar archive
+///
+/// Only files, folders and symlinks are packed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    folder: Folder,
+}
+
+impl Export {
+    pub(super) fn run(self, host: &Host, _output: &Output) -> Result<u8, CliError> {
+        if io::stdout().is_terminal() {
+            let error = CliError::usage("an archive cannot be written to a terminal");
+            return Err(error.about("standard output").hint("redirect it to a file: `> FILE.tar`"));
+        }
+        let Folder { slug, path } = &self.folder;
+        let request = FileRequest::Export { path: path_or_workspace(path.as_ref()) };
+        let event = Client::new(host, slug).run(request, tokio::io::empty(), |bytes| {
+            io::stdout().lock().write_all(&bytes).map_err(write_failed)
+        })?;
+        io::stdout().lock().flush().map_err(write_failed)?;
+        match event {
+            FileEvent::Exported => Ok(exit::DONE),
+            _ => Err(unexpected_answer()),
+        }
+    }
+}
+
+/// Unpack a tar archive from standard input into a folder, which is created if it does not exist
+///
+/// Files and symlinks are replaced, and folders are merged. After an error, the entries before it stay.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    folder: Folder,
+}
+
+impl Import {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let Folder { slug, path } = &self.folder;
+        let request = FileRequest::Import { path: path_or_workspace(path.as_ref()) };
+        let event = Client::new(host, slug).ask_with_input(request, output)?;
+        let FileEvent::Imported { entries } = event else { return Err(unexpected_answer()) };
+        output.json_or(&ImportedFiles { entries }, || {
+            let plural = if entries == 1 { "entry" } else { "entries" };
+            output.note(format!("unpacked {entries} {plural}"));
+            Ok(())
+        })?;
+        Ok(exit::DONE)
+    }
+}

@@ -1,0 +1,142 @@
+//! `bottle fs read` and `bottle fs write`.
+
+use std::io::{self, IsTerminal, Write as _};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bottle_contract::session::files::{self, FileEvent, FilePath, FileRequest, READ_MAX};
+
+use super::{Client, Target};
+use crate::cli::connect::unexpected_answer;
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::cli::json_schema::{FileContent, WrittenFile};
+use crate::cli::logs::Printer;
+use crate::cli::output::{Output, counted, write_failed};
+use crate::host::Host;
+
+/// How many bytes are read with `--json`, unless `--max` says so.
+const JSON_MAX: u64 = 256 << 10;
+
+/// The maximum number of bytes that are read with `--json`, because the document is in memory.
+const JSON_READ_MAX: u64 = 64 << 20;
+
+/// Print a file, or a part of it
+///
+/// On a terminal, the text has no escape sequences. With `--json`, `next` is the position at which the next part begins,
+/// and bytes that are not text are in Base64.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Read {
+    #[command(flatten)]
+    target: Target,
+    /// Begin at this position, counted in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    offset: u64,
+    /// Print at most so many bytes [default with --json: 262144]
+    #[arg(long, value_name = "BYTES")]
+    max: Option<u64>,
+}
+
+impl Read {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let Self { target, offset, max } = &self;
+        let client = Client::new(host, &target.slug);
+        let path = FilePath::from(&target.path);
+        let request = |max| FileRequest::Read(files::Read { path: path.clone(), offset: *offset, max });
+        if output.json {
+            let request = request(max.unwrap_or(JSON_MAX).min(JSON_READ_MAX));
+            return self.json(&client, request, output);
+        }
+        let request = request(max.unwrap_or(READ_MAX));
+        let mut printer = io::stdout().is_terminal().then(Printer::default);
+        let event = client.run(request, tokio::io::empty(), |bytes| match &mut printer {
+            Some(printer) => printer.feed(&bytes),
+            None => io::stdout().lock().write_all(&bytes).map_err(write_failed),
+        })?;
+        match &mut printer {
+            Some(printer) => printer.finish()?,
+            None => io::stdout().lock().flush().map_err(write_failed)?,
+        }
+        let FileEvent::Read { next, size } = event else { return Err(unexpected_answer()) };
+        if next < size && max.is_none() {
+            let rest = counted(size - next, "byte");
+            output.warn(format!("{rest} of the file follow; `--offset {next}` continues"));
+        }
+        Ok(exit::DONE)
+    }
+
+    fn json(&self, client: &Client<'_>, request: FileRequest, output: &Output) -> Result<u8, CliError> {
+        let mut bytes = Vec::new();
+        let event = client.run(request, tokio::io::empty(), |part| {
+            bytes.extend_from_slice(&part);
+            Ok(())
+        })?;
+        let FileEvent::Read { next, size } = event else { return Err(unexpected_answer()) };
+        let cut = incomplete(&bytes);
+        let next = if next < size { next.saturating_sub(cut as u64) } else { next };
+        let bytes = if next < size { &bytes[..bytes.len() - cut] } else { &bytes[..] };
+        let text = std::str::from_utf8(bytes).ok().map(str::to_owned);
+        let base64 = text.is_none().then(|| STANDARD.encode(bytes));
+        output.print_json(&FileContent { text, base64, offset: self.offset, next, size_bytes: size })?;
+        Ok(exit::DONE)
+    }
+}
+
+/// The number of bytes of a character that is cut off at the end of a text. 0 if the text is nothing else, or if the
+/// bytes are no text.
+fn incomplete(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => {
+            bytes.len() - error.valid_up_to()
+        }
+        _ => 0,
+    }
+}
+
+/// Write standard input to a file, with its folders
+///
+/// The file keeps its mode. A program that reads it meanwhile sees the old content or the new one. If the input breaks
+/// off, the file stays as it was.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Write {
+    #[command(flatten)]
+    target: Target,
+    /// Fail if the file exists
+    #[arg(long)]
+    new: bool,
+}
+
+impl Write {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let Target { slug, path } = &self.target;
+        let request = files::Write { path: FilePath::from(path), new: self.new };
+        let event = Client::new(host, slug).ask_with_input(FileRequest::Write(request), output)?;
+        let FileEvent::Written { bytes, created } = event else { return Err(unexpected_answer()) };
+        output.json_or(&WrittenFile { size_bytes: bytes, created }, || {
+            output.note(format!("wrote {}", counted(bytes, "byte")));
+            Ok(())
+        })?;
+        Ok(exit::DONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::incomplete;
+
+    #[test]
+    fn a_part_ends_with_a_whole_character() {
+        for (bytes, cut) in [
+            (&b"abc"[..], 0),
+            (b"", 0),
+            ("aü".as_bytes(), 0),
+            (&"aü".as_bytes()[..2], 1),
+            (&"a😀".as_bytes()[..4], 3),
+            (&"😀".as_bytes()[..3], 0),
+            (b"\xffabc", 0),
+            (b"abc\xff", 0),
+        ] {
+            assert_eq!(incomplete(bytes), cut, "{bytes:?}");
+        }
+    }
+}

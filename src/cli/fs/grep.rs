@@ -1,0 +1,85 @@
+//! `bottle fs grep`.
+
+use std::ffi::OsString;
+
+use bottle_contract::names::Slug;
+use bottle_contract::session::files::{self, ENTRIES_MAX, FileEvent, FileRequest, LineMatch, Matches};
+
+use super::{Client, Excludes, json_path, shown};
+use crate::cli::completions;
+use crate::cli::connect::unexpected_answer;
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::cli::json_schema::{FileMatch, FileMatches};
+use crate::cli::output::{Output, inert};
+use crate::host::Host;
+
+/// Search the lines of files for a regular expression
+///
+/// Prints the path, the number and the text of each line. Binary files, symlinks and the .git folders are left out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Grep {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::with_files())]
+    slug: Slug,
+    /// The regular expression
+    pattern: String,
+    /// The folder or file, from the workspace on [default: the workspace]
+    path: Option<OsString>,
+    /// Search for the pattern as plain text
+    #[arg(short = 'F', long)]
+    fixed_strings: bool,
+    /// Match letters in either case
+    #[arg(short, long)]
+    ignore_case: bool,
+    /// Search only files that match a pattern of .gitignore
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+    #[command(flatten)]
+    excludes: Excludes,
+    /// Stop after so many lines
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(ENTRIES_MAX)))]
+    limit: u32,
+}
+
+impl Grep {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let request = files::Grep {
+            scope: self.excludes.scope(self.path.as_ref()),
+            pattern: self.pattern,
+            literal: self.fixed_strings,
+            ignore_case: self.ignore_case,
+            include: self.include,
+            limit: self.limit,
+        };
+        let event = Client::new(host, &self.slug).ask(FileRequest::Grep(request))?;
+        let FileEvent::Matches(found) = event else { return Err(unexpected_answer()) };
+        if output.json {
+            output.print_json(&document(found))?;
+            return Ok(exit::DONE);
+        }
+        if !found.matches.is_empty() {
+            output.print(&found.matches.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+        }
+        if let Some(why) = found.stopped {
+            output.warn(format!("the search stopped, because {why}; search a smaller part"));
+        }
+        Ok(exit::DONE)
+    }
+}
+
+fn line(found: &LineMatch) -> String {
+    format!("{}:{}:{}", shown(&found.path), found.line, inert(&found.text))
+}
+
+fn document(found: Matches) -> FileMatches {
+    let matches = found.matches.into_iter().map(|found| FileMatch {
+        path: json_path(&found.path),
+        line: found.line,
+        text: found.text,
+        cut: found.cut,
+    });
+    let matches = matches.collect();
+    FileMatches { matches, files: found.files, skipped: found.skipped, stopped: found.stopped }
+}

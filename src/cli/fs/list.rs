@@ -1,0 +1,211 @@
+//! `bottle fs ls`, `stat` and `glob`.
+
+use std::ffi::OsString;
+
+use bottle_contract::names::Slug;
+use bottle_contract::session::files::{
+    self, ENTRIES_MAX, Entries, FileEvent, FileInfo, FileKind, FilePath, FileRequest, List,
+};
+use indicatif::BinaryBytes;
+
+use super::{Client, Excludes, Target, json_path, path_or_workspace, shown};
+use crate::cli::completions;
+use crate::cli::connect::unexpected_answer;
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::cli::json_schema::{FileEntries, FileEntry};
+use crate::cli::output::{Output, counted};
+use crate::host::Host;
+
+/// How many entries are listed with `--json`, unless `--limit` says so.
+const JSON_LIMIT: u32 = 1000;
+
+/// Show the entries of a folder, sorted by name
+///
+/// Symlinks are not followed. A file lists itself.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ls {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::with_files())]
+    slug: Slug,
+    /// The folder, from the workspace on [default: the workspace]
+    path: Option<OsString>,
+    /// List folders below it too, each directly before its contents
+    #[arg(short, long)]
+    recursive: bool,
+    /// Show the mode, the size and the time of the last change
+    #[arg(short, long)]
+    long: bool,
+    #[command(flatten)]
+    part: Part,
+}
+
+impl Ls {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let Self { slug, path, recursive, long, part } = self;
+        let path = path_or_workspace(path.as_ref());
+        let request = |after, limit| FileRequest::List(List { path: path.clone(), recursive, after, limit });
+        part.print(&Client::new(host, &slug), request, long, output)
+    }
+}
+
+/// Find the entries whose path matches a pattern
+///
+/// `*` matches within a name, `**` across folders, and `{a,b}` either text. A pattern without a slash applies to names in
+/// every folder, another one to paths from PATH on. The .git folders are left out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Glob {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::with_files())]
+    slug: Slug,
+    /// The pattern
+    pattern: String,
+    /// The folder, from the workspace on [default: the workspace]
+    path: Option<OsString>,
+    #[command(flatten)]
+    excludes: Excludes,
+    #[command(flatten)]
+    part: Part,
+}
+
+impl Glob {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let Self { slug, pattern, path, excludes, part } = self;
+        let scope = excludes.scope(path.as_ref());
+        let request = |after, limit| {
+            let (scope, pattern) = (scope.clone(), pattern.clone());
+            FileRequest::Glob(files::Glob { scope, pattern, after, limit })
+        };
+        part.print(&Client::new(host, &slug), request, false, output)
+    }
+}
+
+/// The part of a list to show.
+#[derive(Debug, clap::Args)]
+struct Part {
+    /// Begin behind this entry
+    #[arg(long, value_name = "PATH")]
+    after: Option<OsString>,
+    /// Show at most so many entries [default with --json: 1000]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+}
+
+impl Part {
+    /// Prints the part: with `--json` as one document, otherwise each answer of the guest when it comes.
+    fn print(
+        &self,
+        client: &Client<'_>,
+        request: impl Fn(Option<FilePath>, u32) -> FileRequest,
+        long: bool,
+        output: &Output,
+    ) -> Result<u8, CliError> {
+        let mut left = self.limit.unwrap_or(if output.json { JSON_LIMIT } else { u32::MAX });
+        let mut after = self.after.as_ref().map(FilePath::from);
+        let mut all = Entries::default();
+        loop {
+            let event = client.ask(request(after.clone(), left.min(ENTRIES_MAX)))?;
+            let FileEvent::Entries(mut part) = event else { return Err(unexpected_answer()) };
+            left = left.saturating_sub(u32::try_from(part.entries.len()).unwrap_or(u32::MAX));
+            all.unreadable += part.unreadable;
+            if !output.json {
+                print_entries(&part.entries, long, output)?;
+                part.entries.clear();
+            }
+            all.entries.append(&mut part.entries);
+            // A guest that does not come forward is not asked again.
+            let stays = part.next == after;
+            after = part.next;
+            if after.is_none() || left == 0 || stays {
+                break;
+            }
+        }
+        all.next = after;
+        finish(all, output)
+    }
+}
+
+fn finish(all: Entries, output: &Output) -> Result<u8, CliError> {
+    if output.json {
+        let next = all.next.as_ref().map(|path| json_path(path).path);
+        let entries = all.entries.into_iter().map(entry).collect();
+        output.print_json(&FileEntries { entries, next, unreadable: all.unreadable })?;
+        return Ok(exit::DONE);
+    }
+    if all.unreadable > 0 {
+        output.warn(format!("{} could not be read", counted(all.unreadable, "folder")));
+    }
+    if let Some(next) = &all.next {
+        output.note(format!("there are more; `--after {}` continues", shown(next)));
+    }
+    Ok(exit::DONE)
+}
+
+fn print_entries(entries: &[FileInfo], long: bool, output: &Output) -> Result<(), CliError> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    if long {
+        let entries: Vec<FileEntry> = entries.iter().cloned().map(entry).collect();
+        return output.print_list(&entries, &["KIND", "MODE", "SIZE", "MODIFIED", "PATH"], 4, row);
+    }
+    let lines: Vec<String> = entries.iter().map(|entry| shown(&entry.path)).collect();
+    output.print(&lines.join("\n"))
+}
+
+/// Show the kind, size, mode and time of an entry
+///
+/// A symlink is described itself, with its target.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stat {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Stat {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let Target { slug, path } = self.target;
+        let event = Client::new(host, &slug).ask(FileRequest::Stat { path: FilePath::from(&path) })?;
+        let FileEvent::Entry(info) = event else { return Err(unexpected_answer()) };
+        let entry = entry(info);
+        if output.json {
+            output.print_json(&entry)?;
+        } else {
+            output.print_list(&[entry], &["KIND", "MODE", "SIZE", "MODIFIED", "PATH"], 4, row)?;
+        }
+        Ok(exit::DONE)
+    }
+}
+
+fn entry(info: FileInfo) -> FileEntry {
+    FileEntry {
+        path: json_path(&info.path),
+        kind: match info.kind {
+            FileKind::File => "file",
+            FileKind::Directory => "directory",
+            FileKind::Symlink => "symlink",
+            FileKind::Other => "other",
+        },
+        size_bytes: info.size,
+        mode: format!("{:04o}", info.mode),
+        modified: info.modified,
+        links: info.links,
+        target: info.target.map(|target| json_path(&target).path),
+    }
+}
+
+fn row(entry: &FileEntry) -> Vec<String> {
+    use crate::cli::output::one_line;
+    let name = match &entry.target {
+        Some(target) => format!("{} -> {target}", entry.path.path),
+        None => entry.path.path.clone(),
+    };
+    let modified = entry.modified.map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    vec![
+        entry.kind.to_owned(),
+        entry.mode.clone(),
+        BinaryBytes(entry.size_bytes).to_string(),
+        modified.unwrap_or_default(),
+        one_line(&name),
+    ]
+}

@@ -1,0 +1,84 @@
+//! `bottle fs patch`.
+
+use std::ffi::OsString;
+
+use bottle_contract::names::Slug;
+use bottle_contract::session::files::{self, FileChange, FileEvent, FilePath, FileRequest};
+
+use super::{Client, json_path, shown};
+use crate::cli::completions;
+use crate::cli::connect::unexpected_answer;
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::cli::json_schema::{PatchedFile, PatchedFiles};
+use crate::cli::output::Output;
+use crate::host::Host;
+
+/// Apply a unified diff from standard input, or replace a text in a file
+///
+/// All changes are made, or none. A hunk has to match exactly, where it says or in one other place. The text of
+/// `--search` has to occur exactly once. Every user of this machine can see it while the command runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Patch {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::with_files())]
+    slug: Slug,
+    /// The file in which `--search` is replaced, from the workspace on
+    #[arg(requires = "search")]
+    path: Option<OsString>,
+    /// The text to replace
+    #[arg(long, value_name = "TEXT", requires_all = ["path", "replace"], allow_hyphen_values = true)]
+    search: Option<String>,
+    /// Its replacement
+    #[arg(long, value_name = "TEXT", requires = "search", allow_hyphen_values = true)]
+    replace: Option<String>,
+    /// Replace each occurrence of the text
+    #[arg(long, requires = "search")]
+    all: bool,
+    /// Check only, and change no file
+    #[arg(long)]
+    check: bool,
+}
+
+impl Patch {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let client = Client::new(host, &self.slug);
+        let check = self.check;
+        let event = match (&self.path, &self.search, &self.replace) {
+            (Some(path), Some(search), Some(replacement)) => {
+                client.ask(FileRequest::Replace(files::Replace {
+                    path: FilePath::from(path),
+                    search: search.clone(),
+                    replacement: replacement.clone(),
+                    all: self.all,
+                    check,
+                }))
+            }
+            _ => client.ask_with_input(FileRequest::Patch { check }, output),
+        };
+        let FileEvent::Patched { files } = event? else { return Err(unexpected_answer()) };
+        if output.json {
+            let files = files.iter().map(|file| PatchedFile {
+                path: json_path(&file.path),
+                change: word(file.change),
+                places: file.places,
+            });
+            output.print_json(&PatchedFiles { files: files.collect(), applied: !check })?;
+            return Ok(exit::DONE);
+        }
+        let line = |file: &files::PatchedFile| format!("{} {}", word(file.change), shown(&file.path));
+        output.print(&files.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+        if check {
+            output.note("the patch fits; no file was changed");
+        }
+        Ok(exit::DONE)
+    }
+}
+
+fn word(change: FileChange) -> &'static str {
+    match change {
+        FileChange::Created => "created",
+        FileChange::Changed => "changed",
+        FileChange::Deleted => "deleted",
+    }
+}

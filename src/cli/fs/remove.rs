@@ -1,0 +1,35 @@
+//! `bottle fs rm`.
+
+use bottle_contract::session::files::{FileEvent, FilePath, FileRequest};
+
+use super::{Client, Target};
+use crate::cli::connect::unexpected_answer;
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::cli::json_schema::RemovedFiles;
+use crate::cli::output::Output;
+use crate::host::Host;
+
+/// Remove a file or a symlink, or with --recursive a folder
+///
+/// The workspace itself is not removed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rm {
+    #[command(flatten)]
+    target: Target,
+    /// Remove a folder with its contents
+    #[arg(short, long)]
+    recursive: bool,
+}
+
+impl Rm {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let Target { slug, path } = &self.target;
+        let request = FileRequest::Remove { path: FilePath::from(path), recursive: self.recursive };
+        let FileEvent::Removed { entries } = Client::new(host, slug).ask(request)? else {
+            return Err(unexpected_answer());
+        };
+        output.json_or(&RemovedFiles { entries }, || Ok(()))?;
+        Ok(exit::DONE)
+    }
+}
