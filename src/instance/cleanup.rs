@@ -8,7 +8,7 @@
 //! version, or anything of other homes. It also leaves detached bottles whose guest still runs, because the next
 //! command adopts them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bottle_contract::names::Slug;
@@ -114,8 +114,6 @@ impl Found {
 pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, FileError> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
-    // The resources of a bottle that ends during the search are seen, but its record is not. They are not left behind.
-    let known: HashSet<String> = store.names()?.into_iter().collect();
     let mut resources = enumerate(backends, &mut found.errors).await;
     let mut away = AwayBottles::default();
     for listed in store.list()? {
@@ -159,9 +157,9 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
         }
     }
     away.report(&mut found);
-    for (backend, rest) in resources {
+    for (backend, rest) in still_there(backends, resources).await {
         let mut by_slug: BTreeMap<Slug, Vec<Resource>> = BTreeMap::new();
-        for resource in rest.into_iter().filter(|resource| !known.contains(resource.slug.as_str())) {
+        for resource in rest {
             by_slug.entry(resource.slug.clone()).or_default().push(resource);
         }
         found.orphans.extend(by_slug.into_iter().map(|(slug, resources)| Orphan {
@@ -190,6 +188,24 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
         Err(error) => found.errors.push(format!("cannot read usage records: {error:#}")),
     }
     Ok(found)
+}
+
+/// Returns those of the resources without a record that still exist. A bottle's record exists longer than its resources.
+/// So a resource that was found before and after all records were read, and has none, is left behind. One that has gone
+/// belonged to a bottle that ended meanwhile.
+async fn still_there(
+    backends: &[Box<dyn Backend>],
+    mut resources: BTreeMap<&'static str, Vec<Resource>>,
+) -> BTreeMap<&'static str, Vec<Resource>> {
+    if resources.values().all(Vec::is_empty) {
+        return resources;
+    }
+    // Failures were reported before.
+    let now = enumerate(backends, &mut Vec::new()).await;
+    for (backend, all) in &mut resources {
+        all.retain(|resource| now.get(backend).is_some_and(|there| there.contains(resource)));
+    }
+    resources
 }
 
 /// The time before which usage records are removed, according to `keep_days`.
