@@ -18,9 +18,9 @@ async fn set_id_programs_grant_nothing() {
                  grep -c NoNewPrivs:.1 /proc/self/status",
             )
             .await;
-        // The host's system contains set-id programs; an image loses the set-id bits when it is unpacked. No such
-        // program works.
-        let found = if fixture.is_in_image() { "" } else { "found\n" };
+        // An image loses the set-id bits when `bottle` unpacks it. The host's system and the images of an engine have
+        // set-id programs. No such program works.
+        let found = if fixture.is_in_image() && fixture.name() != "apple" { "" } else { "found\n" };
         assert_eq!(said, format!("6755\n1000\n1000\n{found}1\n"), "{}", fixture.name());
         bottle.remove().await;
     }
