@@ -74,6 +74,15 @@ pub(crate) struct StartedProcess {
     pub(crate) pid: u32,
 }
 
+/// The document that `bottle process wait --until REGEX --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct MatchedLine {
+    /// The line, without its break.
+    pub(crate) line: String,
+    /// The position behind the line.
+    pub(crate) next: u64,
+}
+
 /// An entry of the document that `bottle service list --json` prints, and the document of `bottle service start` and
 /// `bottle service stop`.
 #[derive(Debug, Serialize)]

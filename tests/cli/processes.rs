@@ -66,6 +66,30 @@ fn a_server_is_started_fed_watched_and_ended() -> Result<()> {
 }
 
 #[test]
+fn a_client_waits_for_a_line_of_the_output() -> Result<()> {
+    let Some(home) = running_bottle("lines of processes", "linux", &[])? else { return Ok(()) };
+    start(
+        &home,
+        &["--name", "server"],
+        "sleep 0.3; echo booting; echo ready on 80; sleep 0.2; echo bye; exit 3",
+    )?;
+    let until = |pattern, from| json(&home, "wait", &["server", "--until", pattern, "--from", from], 0);
+    let found = until(r"^ready on \d+$", "0")?;
+    ensure!(found["line"] == "ready on 80" && found["next"] == 20, "{found}");
+    ensure!(until("bye", "20")?["next"] == 24);
+    // What it wrote before counts too, but not before the position.
+    ensure!(until("boot", "0")?["line"] == "booting");
+    let ended =
+        run(&home, &["process", "wait", "one", "server", "--until", "boot", "--from", "20"])?.expect_code(1);
+    ensure!(ended.stderr.contains("server ended, and no line of its output matches"), "{}", ended.stderr);
+    start(&home, &["--name", "silent"], "exec sleep 900")?;
+    let late = json(&home, "wait", &["silent", "--until", "x", "--timeout", "1"], 124)?;
+    ensure!(late["state"] == "running", "{late}");
+    let _ = run(&home, &["process", "wait", "one", "silent", "--until", "("])?.expect_code(2);
+    Ok(())
+}
+
+#[test]
 fn a_process_survives_its_keeper() -> Result<()> {
     let Some(home) = running_bottle("processes without their keeper", "linux", &[])? else { return Ok(()) };
     let counts = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo $i; sleep 0.01; done; read x";

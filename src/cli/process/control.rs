@@ -1,6 +1,4 @@
-//! `bottle process start`, `write`, `wait`, `signal` and `kill`.
-
-use std::time::Duration;
+//! `bottle process start`, `write`, `signal` and `kill`.
 
 use bottle_channel::{Event, StreamReceiver, StreamSender};
 use bottle_contract::names::Slug;
@@ -20,7 +18,6 @@ use crate::cli::output::Output;
 use crate::cli::program_args::ProgramArgs;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal;
-use crate::cli::time_limit::time_limit;
 use crate::host::Host;
 
 /// The size of the terminal of a process that has no client.
@@ -145,47 +142,6 @@ async fn answer(mut receiver: StreamReceiver) -> Result<GuestEvent, CliError> {
             Some(Event::End) | None => return Err(unexpected_answer()),
         }
     }
-}
-
-/// Wait until a process ends, and exit with its exit code
-#[derive(Debug, clap::Args)]
-pub(crate) struct Wait {
-    #[command(flatten)]
-    target: Target,
-    /// Exit with 124 if the process runs longer than so long: seconds, or with a unit (5m). It goes on
-    #[arg(long, value_name = "TIME", value_parser = time_limit)]
-    timeout: Option<Duration>,
-}
-
-impl Wait {
-    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        crate::cli::block_on(async {
-            let channel = connect(host, &self.target.slug).await?;
-            let mut signals = Signals::catch()?;
-            let request = GuestRequest::WaitForProcess { process: self.target.process.clone() };
-            let limit = async {
-                match self.timeout {
-                    Some(limit) => tokio::time::sleep(limit).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                event = ask(&channel, request, &self.target.slug) => ended(event?, output),
-                () = limit => {
-                    output.json_or(&end_of(ProcessState::Running), || Ok(()))?;
-                    Ok(exit::TIMED_OUT)
-                }
-                number = signals.end() => Ok(128u8.saturating_add(number)),
-            }
-        })
-    }
-}
-
-/// Returns the exit code of a process, and prints how it ended with `--json`.
-fn ended(event: GuestEvent, output: &Output) -> Result<u8, CliError> {
-    let GuestEvent::Exited(exit) = event else { return Err(unexpected_answer()) };
-    output.json_or(&end_of(ProcessState::Exited(exit)), || Ok(()))?;
-    Ok(exit.shell_code())
 }
 
 /// Send a signal to a process

@@ -18,10 +18,10 @@ use crate::cli::time_limit::time_limit;
 use crate::host::Host;
 
 /// The maximum number of bytes of one part.
-const PART: u32 = 256 << 10;
+pub(super) const PART: u32 = 256 << 10;
 
 /// How long one request waits for more output.
-const FOLLOW: Duration = Duration::from_secs(30);
+pub(super) const FOLLOW: Duration = Duration::from_secs(30);
 
 /// Show the output of a process, or a part of it
 ///
@@ -72,7 +72,7 @@ impl Log {
         };
         let mut wait = self.wait.unwrap_or_default();
         if output.json {
-            let (bytes, read) = self.part(channel, from, self.max_output, wait).await?;
+            let (bytes, read) = part(channel, &self.target, from, self.max_output, wait).await?;
             let OutputRead { from, next, lost, end, state } = read;
             let text = String::from_utf8_lossy(&bytes).into_owned();
             return output.print_json(&ProcessOutput { text, from, next, end, lost, state: end_of(state) });
@@ -81,7 +81,7 @@ impl Log {
         // Without `--follow`, what a busy process adds meanwhile is left out.
         let mut end = None;
         loop {
-            let (bytes, read) = self.part(channel, from, PART, wait).await?;
+            let (bytes, read) = part(channel, &self.target, from, PART, wait).await?;
             if read.lost > 0 && self.from.is_some() {
                 output.note(format!("{} of the output are not kept any more", counted(read.lost, "byte")));
             }
@@ -95,32 +95,33 @@ impl Log {
             }
         }
     }
+}
 
-    async fn part(
-        &self,
-        channel: &Channel,
-        from: ReadFrom,
-        max: u32,
-        wait: Duration,
-    ) -> Result<(Vec<u8>, OutputRead), CliError> {
-        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        let request = ReadOutput { process: self.target.process.clone(), from, max, wait_ms };
-        let mut stream = open_guest(channel, GuestRequest::ReadOutput(request)).await?;
-        let mut bytes = Vec::new();
-        loop {
-            match stream.next().await {
-                Some(Event::Data { fd: STDOUT | STDERR, bytes: part }) => bytes.extend_from_slice(&part),
-                Some(Event::Data { .. }) => {}
-                Some(Event::Message(json)) => {
-                    return match serde_json::from_slice(&json) {
-                        Ok(GuestEvent::Read(read)) => Ok((bytes, read)),
-                        Ok(GuestEvent::Failed(failure)) => Err(failed(failure, &self.target.slug)),
-                        _ => Err(unexpected_answer()),
-                    };
-                }
-                Some(Event::Reset(why)) => return Err(keeper_lost(why)),
-                Some(Event::End) | None => return Err(unexpected_answer()),
+/// Reads a part of the output, at most `max` bytes. Waits for output at most `wait` if there is none yet.
+pub(super) async fn part(
+    channel: &Channel,
+    target: &Target,
+    from: ReadFrom,
+    max: u32,
+    wait: Duration,
+) -> Result<(Vec<u8>, OutputRead), CliError> {
+    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    let request = ReadOutput { process: target.process.clone(), from, max, wait_ms };
+    let mut stream = open_guest(channel, GuestRequest::ReadOutput(request)).await?;
+    let mut bytes = Vec::new();
+    loop {
+        match stream.next().await {
+            Some(Event::Data { fd: STDOUT | STDERR, bytes: part }) => bytes.extend_from_slice(&part),
+            Some(Event::Data { .. }) => {}
+            Some(Event::Message(json)) => {
+                return match serde_json::from_slice(&json) {
+                    Ok(GuestEvent::Read(read)) => Ok((bytes, read)),
+                    Ok(GuestEvent::Failed(failure)) => Err(failed(failure, &target.slug)),
+                    _ => Err(unexpected_answer()),
+                };
             }
+            Some(Event::Reset(why)) => return Err(keeper_lost(why)),
+            Some(Event::End) | None => return Err(unexpected_answer()),
         }
     }
 }

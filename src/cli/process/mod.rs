@@ -1,10 +1,12 @@
 //! `bottle process` and `bottle ps`: processes in a bottle that go on without a client.
 //!
-//! - `control`: start, write, signal, wait, kill · `log`: read the output · `list`: `bottle ps`
+//! - `control`: start, write, signal, kill · `log`: read the output · `wait`: wait for its end, or for a line ·
+//!   `list`: `bottle ps`
 
 mod control;
 mod list;
 mod log;
+mod wait;
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
@@ -28,7 +30,7 @@ pub(crate) enum Process {
     List(List),
     Log(Log),
     Write(control::Write),
-    Wait(control::Wait),
+    Wait(wait::Wait),
     Signal(control::SendSignal),
     Kill(control::Kill),
 }
