@@ -1,7 +1,7 @@
 //! Builds the environment of a bottle's processes from the common variables and the plan's variables. Without a launch,
 //! processes on the preserved files of a bottle have only the common variables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use bottle_contract::names::{self, Slug};
@@ -11,7 +11,7 @@ use super::context::LaunchContext;
 use super::error::LaunchError;
 use crate::backend::{JAVA_ROOT_FILES, Prepared};
 use crate::host::Host;
-use crate::plan::Value;
+use crate::plan::{Plan, Value};
 
 /// Variables that contain the path of the trusted root certificates. Each one is the only such variable that at least
 /// one agent or tool reads.
@@ -64,6 +64,12 @@ const HINT_MAX: usize = 64;
 fn terminal_hint<'a>(host: &'a Host, name: &str) -> Option<&'a str> {
     let printable = |value: &&str| value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     host.var(name).filter(|value| value.len() <= HINT_MAX).filter(printable)
+}
+
+/// The names of the variables whose values are secrets of the user.
+pub(super) fn secret_names(plan: &Plan) -> BTreeSet<String> {
+    let secret = plan.env.iter().filter(|(_, value)| matches!(value, Value::Secret(_)));
+    secret.map(|(name, _)| name.clone()).collect()
 }
 
 /// Builds the complete environment. It inherits no variable of the host except `TERM` and [`TERMINAL_HINTS`], and

@@ -40,7 +40,11 @@ pub(super) async fn provision(
     files.push(own(names::MACHINE_ID_FILE, &format!("{}\n", context.host.machine_id(&plan.identity.slug))));
     files.extend(plan.agent.prompt.as_ref().map(|text| own(names::PROMPT_FILE, text)));
     files.extend(plan.agent.task.as_ref().map(|text| own(names::TASK_FILE, text)));
-    let request = GuestRequest::Provision(Provision { env: environment::build(context)?, files });
+    let request = GuestRequest::Provision(Provision {
+        env: environment::build(context)?,
+        secret: environment::secret_names(plan),
+        files,
+    });
     done(&mut open(guest, &request).await?).await?;
     let truststore = PlannedFile {
         path: names::TRUSTSTORE_FILE.trim_start_matches(names::RUN_DIR).to_owned(),

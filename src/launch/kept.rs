@@ -1,5 +1,7 @@
 //! Opens the files of a preserved bottle: starts only pid 1 on them, without an agent, sidecars, secrets and network.
 
+use std::collections::BTreeSet;
+
 use bottle_channel::Channel;
 use bottle_contract::session::guest::{GuestRequest, Provision};
 
@@ -26,7 +28,7 @@ pub async fn open_kept(
     backend.open_kept(&kept).await?;
     let guest = connect(backend, &slug, Peer::Guest).await?;
     let env = environment::of_kept(host, &slug, &sandbox.prepared);
-    let request = GuestRequest::Provision(Provision { env, files: Vec::new() });
+    let request = GuestRequest::Provision(Provision { env, secret: BTreeSet::new(), files: Vec::new() });
     done(&mut open(&guest, &request).await?).await?;
     Ok(guest)
 }

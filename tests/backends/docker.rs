@@ -230,8 +230,11 @@ async fn containers_run_no_image_program_and_show_no_secrets() {
         let channel = bottle.connect().await;
         let file =
             ProvisionedFile { path: "/run/bottle/prompt.md".to_owned(), mode: 0o644, content: SECRET.into() };
-        let provision =
-            Provision { env: BTreeMap::from([("TOKEN".to_owned(), SECRET.into())]), files: vec![file] };
+        let provision = Provision {
+            env: BTreeMap::from([("TOKEN".to_owned(), SECRET.into())]),
+            secret: [].into(),
+            files: vec![file],
+        };
         let mut stream = channel.open(&GuestRequest::Provision(provision)).await.expect("open");
         assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);
         let (inside, _) =

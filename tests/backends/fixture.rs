@@ -462,7 +462,7 @@ impl Bottle<'_> {
     /// Connects to pid 1 and provisions it with an empty environment.
     pub(crate) async fn provisioned(&self) -> Channel {
         let channel = self.connect().await;
-        let nothing = Provision { env: BTreeMap::new(), files: Vec::new() };
+        let nothing = Provision { env: BTreeMap::new(), secret: [].into(), files: Vec::new() };
         let mut stream = channel.open(&GuestRequest::Provision(nothing)).await.expect("open");
         assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);
         channel

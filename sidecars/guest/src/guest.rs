@@ -1,6 +1,6 @@
 //! Defines the guest's state, which all requests share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -19,6 +19,7 @@ use crate::files::FileSlots;
 use crate::hosted::Hosted;
 use crate::process::{Pipes, Running};
 use crate::processes::Processes;
+use crate::redaction::Redaction;
 use crate::services::Services;
 use crate::{process, program};
 
@@ -67,6 +68,7 @@ pub(crate) struct Guest {
     pub(crate) copies: CopySlots,
     pub(crate) files: FileSlots,
     environment: OnceLock<BTreeMap<String, Secret>>,
+    redaction: OnceLock<Redaction>,
     problems: Mutex<Vec<String>>,
     overrun: OnceLock<Overrun>,
     stopped: watch::Sender<bool>,
@@ -84,6 +86,7 @@ impl Guest {
             copies: CopySlots::default(),
             files: FileSlots::default(),
             environment: OnceLock::new(),
+            redaction: OnceLock::new(),
             problems: Mutex::default(),
             overrun: OnceLock::new(),
             stopped: watch::Sender::new(false),
@@ -96,8 +99,21 @@ impl Guest {
         self.environment.get().ok_or_else(|| bad_state("the bottle is not provisioned yet"))
     }
 
-    /// Stores the environment variables; fails if they are already stored.
-    pub(crate) fn set_environment(&self, environment: BTreeMap<String, Secret>) -> Outcome<()> {
+    /// The values that are replaced in output which clients read.
+    pub(crate) fn redaction(&self) -> &Redaction {
+        self.redaction.get_or_init(Redaction::default)
+    }
+
+    /// Stores the environment variables, and the names of those whose values are secret. Fails if they are already
+    /// stored.
+    pub(crate) fn set_environment(
+        &self,
+        environment: BTreeMap<String, Secret>,
+        secret: &BTreeSet<String>,
+    ) -> Outcome<()> {
+        let values = environment.iter().filter(|(name, _)| secret.contains(*name)).map(|(_, value)| value);
+        // Nothing was read before, because no process runs without an environment.
+        let _ = self.redaction.set(Redaction::new(values));
         self.environment.set(environment).map_err(|_| bad_state("the bottle is provisioned already"))
     }
 

@@ -81,6 +81,8 @@ mod program;
 #[cfg(target_os = "linux")]
 mod provision;
 #[cfg(target_os = "linux")]
+mod redaction;
+#[cfg(target_os = "linux")]
 mod rooted;
 #[cfg(target_os = "linux")]
 mod services;

@@ -25,7 +25,10 @@ pub(crate) async fn logs(guest: Arc<Guest>, request: Logs, stream: Stream) {
                 if cursor < end { log.try_next(&mut cursor) } else { None }
             };
             match piece {
-                Some(Piece::Bytes { fd, bytes }) => sender.data_bytes(fd, bytes).await?,
+                Some(Piece::Bytes { fd, bytes }) => {
+                    let start = cursor - bytes.len() as u64;
+                    sender.data_bytes(fd, guest.redaction().apply(log, start, bytes)).await?;
+                }
                 Some(Piece::End(_)) | None => return sender.end().await,
             }
         }

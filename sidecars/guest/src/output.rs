@@ -13,6 +13,7 @@
 //! a controller, whose position is byte 0.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bottle_contract::session::guest::{Exit, SCROLLBACK};
@@ -138,6 +139,21 @@ impl OutputLog {
         let bytes = Bytes::copy_from_slice(segment.bytes.get(skip..).unwrap_or_default());
         *cursor = segment.end();
         Some(Piece::Bytes { fd: segment.fd, bytes })
+    }
+
+    /// Returns the bytes of a range of positions, as far as they are buffered, and the position of the first one.
+    pub(crate) fn window(&self, range: Range<u64>) -> (u64, Vec<u8>) {
+        let buffer = self.buffer();
+        let from = buffer.segments.front().map_or(buffer.end, |first| first.start).max(range.start);
+        let mut bytes = Vec::new();
+        let first = buffer.segments.partition_point(|segment| segment.end() <= from);
+        for segment in buffer.segments.range(first..).take_while(|segment| segment.start < range.end) {
+            let within =
+                |position: u64| usize::try_from(position.saturating_sub(segment.start)).unwrap_or(usize::MAX);
+            let end = within(range.end).min(segment.bytes.len());
+            bytes.extend_from_slice(segment.bytes.get(within(from)..end).unwrap_or_default());
+        }
+        (from, bytes)
     }
 
     /// The position at which a new reader begins. This is the oldest byte, or the first complete line if

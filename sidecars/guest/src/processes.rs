@@ -188,7 +188,8 @@ pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
         next = start + taken as u64;
         left -= taken;
         from.get_or_insert(start);
-        if stream.data(fd, &bytes[..taken]).await.is_err() {
+        let part = guest.redaction().apply(log, start, bytes.slice(..taken));
+        if stream.data_bytes(fd, part).await.is_err() {
             return;
         }
     }

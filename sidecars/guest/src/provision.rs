@@ -33,7 +33,7 @@ pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
             failed(FailureKind::BadPath, format!("cannot write {:?}: {error}", file.path))
         })?;
     }
-    guest.set_environment(environment)
+    guest.set_environment(environment, &request.secret)
 }
 
 /// Writes one provisioned file. Symlinks in the path of its folder are followed, because they belong to the

@@ -4,7 +4,7 @@
 //! ends it after the last one. Bytes of terminals and pipes are sent as data frames. The first byte of a data
 //! frame is [`STDIN`], [`STDOUT`] or [`STDERR`]; the output of a terminal is always `STDOUT`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +112,9 @@ pub struct Provision {
     /// The environment of the agent and of every `Exec` process. Values may be the agent's secrets. The
     /// values exist only in the guest's memory and in the environment of these processes.
     pub env: BTreeMap<String, SecretText>,
+    /// The names of those variables whose values are replaced in output that clients read.
+    #[serde(default)]
+    pub secret: BTreeSet<String>,
     /// Files that are written before any process starts.
     pub files: Vec<ProvisionedFile>,
 }

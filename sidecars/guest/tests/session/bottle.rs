@@ -237,8 +237,10 @@ async fn handshake<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: 
 }
 
 pub(crate) async fn provision(channel: &Channel) {
-    let env = [("PROVISIONED".to_owned(), "yes".into())].into();
-    let request = GuestRequest::Provision(Provision { env, files: Vec::new() });
+    let env = [("PROVISIONED", "yes"), ("WORD", "hunter2-hunter2")];
+    let env = env.map(|(name, value)| (name.to_owned(), value.into())).into();
+    let request =
+        GuestRequest::Provision(Provision { env, secret: ["WORD".to_owned()].into(), files: Vec::new() });
     assert_eq!(ask(channel, &request).await, GuestEvent::Done);
 }
 

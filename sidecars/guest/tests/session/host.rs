@@ -59,8 +59,13 @@ async fn writes_provisioned_files_with_their_mode_inside_the_root() {
     std::os::unix::fs::symlink("/target", bottle.root().join("inner")).unwrap();
     std::fs::create_dir(bottle.root().join("target")).unwrap();
     let file = |path: &str, mode| ProvisionedFile { path: path.to_owned(), mode, content: "text".into() };
-    let request =
-        |files| GuestRequest::Provision(bottle_contract::session::guest::Provision { env: [].into(), files });
+    let request = |files| {
+        GuestRequest::Provision(bottle_contract::session::guest::Provision {
+            env: [].into(),
+            secret: [].into(),
+            files,
+        })
+    };
     let channel = bottle.connect().await;
     for escape in ["/link/file", "/", "/workspace/.."] {
         let answer = ask(&channel, &request(vec![file(escape, 0o600)])).await;

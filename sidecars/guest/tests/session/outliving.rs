@@ -121,6 +121,23 @@ async fn the_output_is_read_by_position_and_outlives_hosts() {
 }
 
 #[tokio::test]
+async fn a_secret_of_the_bottle_is_replaced_in_what_is_read() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let script = "printf 'a %s b\n' $WORD; printf 'c hunter2-hun'; read x; echo ter2 d; read x";
+    let process = start(&channel, shell(script), None).await;
+    let all = until(&channel, &process, "c [REDACTED]").await;
+    assert_eq!(all, "a [REDACTED] b\nc [REDACTED]");
+    // Positions are those of the bytes that the process wrote.
+    let (part, positions) = read(&channel, &process, ReadFrom::Position(5), 4, 0).await;
+    assert_eq!((part.as_str(), positions.from, positions.next), ("", 5, 9));
+    let (_, last) = read(&channel, &process, ReadFrom::LastLines(0), 1, 0).await;
+    write(&channel, &process, "\n", false).await;
+    let (rest, _) = read(&channel, &process, ReadFrom::Position(last.end), 100, 5000).await;
+    assert_eq!(rest, " d\n", "the rest of the value belongs to it");
+    end(&channel, &process, 100).await;
+}
+
+#[tokio::test]
 async fn old_output_is_lost_and_counted() {
     let (_bottle, channel) = Bottle::ready().await;
     let process = start(&channel, shell("head -c 3000000 /dev/zero; echo end"), None).await;
