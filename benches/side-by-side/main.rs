@@ -5,6 +5,7 @@
 
 mod commands;
 mod commit;
+mod drive;
 mod engine;
 mod image;
 mod many;
@@ -19,10 +20,11 @@ use anyhow::{Result, bail};
 /// The name of a benchmark, its description, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<()>);
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     ("sandbox", "the sandbox alone, against bwrap", sandbox::run),
     ("start", "bottle start to agent process", start::run),
     ("commands", "commands that a user waits for", commands::run),
+    ("drive", "requests to a bottle that runs", drive::run),
     ("memory", "what one idle bottle holds", memory::run),
     ("commit", "a commit of a large home, and back", commit::run),
     ("image", "a bottle in an image, against one on the host's system", image::run),

@@ -89,6 +89,11 @@ impl Scene {
         self.home.bottle_home()
     }
 
+    /// The folder of this home's sockets.
+    pub(crate) fn runtime(&self) -> std::path::PathBuf {
+        self.home.runtime().join("bottle").join(self.label())
+    }
+
     /// The label that identifies this home in the command lines of its processes.
     pub(crate) fn label(&self) -> String {
         bottle::host::home_hash(&self.home.bottle_home())

@@ -1,0 +1,236 @@
+//! Measures how a bottle on the backend `linux` is driven: over one connection to its keeper, as a program does that
+//! sends many requests.
+//!
+//! - `exec` of `true`, in turns with a plain fork and exec. Goal: 2 ms
+//! - a key typed in a shell until its echo arrives. Goal: 1 ms
+//! - one GiB of output, in turns with a bare pipe. Goal: at least half as fast, and at most 8 MiB more memory in the keeper
+//!   and the guest
+//! - a list while the bottle has 200 processes. Goal: 5 ms
+//! - `bottle exec` on Docker, in turns with `docker exec`. Goal: at most 0.3 times as long
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle::host::Host;
+use bottle::keeper::client;
+use bottle::keeper::protocol::KeeperRequest;
+use bottle_channel::{Channel, Event, Stream, StreamReceiver};
+use bottle_contract::session::guest::{Attach, Exit, GuestEvent, GuestRequest, Process, STDIN, Size};
+use bottle_contract::session::process::{ProcessName, StartProcess};
+use bottle_test_support::engine;
+use bottle_test_support::measure::{Contender, Sample, interleaved, timed};
+use tokio::runtime::Runtime;
+
+use crate::processes::{mib, of_home};
+use crate::scene::Scene;
+
+const BOTTLE: &str = "driven";
+const ROUNDS: usize = 200;
+const OUTPUT: u64 = 1 << 30;
+
+pub(crate) fn run() -> Result<()> {
+    let scene = Scene::new(&["sleep", "36000"])?;
+    scene.start_detached(BOTTLE)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let channel = runtime.block_on(client::connect(&scene.host()?, &BOTTLE.parse()?))?;
+    let driver = Driver { runtime, channel };
+    exec(&driver)?;
+    echo(&driver)?;
+    throughput(&driver, &scene)?;
+    list(&driver)?;
+    scene.bottle(&["stop", BOTTLE, "--time", "0"])?;
+    on_docker()
+}
+
+/// A connection to a keeper.
+struct Driver {
+    runtime: Runtime,
+    channel: Channel,
+}
+
+impl Driver {
+    fn open(&self, request: GuestRequest) -> Result<Stream> {
+        Ok(self.runtime.block_on(self.channel.open(&KeeperRequest::Guest(request)))?)
+    }
+
+    fn ask(&self, request: GuestRequest) -> Result<GuestEvent> {
+        let mut stream = self.open(request)?;
+        Ok(self.runtime.block_on(stream.receive())?)
+    }
+
+    /// Runs a program to its end. Returns the number of bytes of its output.
+    fn run(&self, argv: &[&str]) -> Result<u64> {
+        let mut stream = self.open(GuestRequest::Exec(process(argv)))?;
+        self.runtime.block_on(async {
+            let mut bytes = 0;
+            loop {
+                match stream.next().await.context("the keeper disconnected")? {
+                    Event::Data { bytes: part, .. } => bytes += part.len() as u64,
+                    event @ Event::Message(_) => match event.parse()? {
+                        GuestEvent::Exited(Exit::Code(0)) => return Ok(bytes),
+                        GuestEvent::Started { .. } => {}
+                        other => bail!("{other:?}"),
+                    },
+                    other => bail!("{other:?}"),
+                }
+            }
+        })
+    }
+}
+
+fn process(argv: &[&str]) -> Process {
+    Process { argv: argv.iter().map(|&word| word.to_owned()).collect(), ..Process::default() }
+}
+
+fn exec(driver: &Driver) -> Result<()> {
+    let plain = || timed(|| Ok(Command::new("true").stdin(Stdio::null()).status()?));
+    let samples = interleaved(
+        ROUNDS,
+        vec![
+            ("exec of true", Box::new(|| timed(|| driver.run(&["true"])))),
+            ("fork and exec of true", Box::new(plain)),
+        ],
+    )?;
+    samples.iter().for_each(|sample| println!("{}", sample.line()));
+    println!("goal: 2 ms");
+    Ok(())
+}
+
+/// Starts a process that goes on, and returns its handle.
+fn start(driver: &Driver, process: Process) -> Result<ProcessName> {
+    match driver.ask(GuestRequest::StartProcess(StartProcess { process, name: None }))? {
+        GuestEvent::ProcessStarted { handle, .. } => Ok(handle),
+        other => bail!("{other:?}"),
+    }
+}
+
+fn echo(driver: &Driver) -> Result<()> {
+    let size = Size { columns: 80, rows: 24 };
+    let shell =
+        Process { terminal: Some(size), stdin: true, ..process(&["sh", "-c", "echo ready; exec cat"]) };
+    let handle = start(driver, shell)?;
+    let attach = Attach { read_only: false, process: Some(handle), size: Some(size) };
+    let (sender, mut receiver) = driver.open(GuestRequest::Attach(attach))?.split();
+    driver.runtime.block_on(until(&mut receiver, b"ready\r\n"))?;
+    let key = || {
+        timed(|| {
+            driver.runtime.block_on(async {
+                sender.data(STDIN, b"x").await?;
+                until(&mut receiver, b"x").await
+            })
+        })
+    };
+    let samples =
+        interleaved(ROUNDS, vec![("a key until its echo", Box::new(key) as Box<dyn FnMut() -> _>)])?;
+    println!("{}\ngoal: 1 ms", samples[0].line());
+    Ok(())
+}
+
+/// Reads output until it ends with a text.
+async fn until(receiver: &mut StreamReceiver, text: &[u8]) -> Result<()> {
+    let mut seen = Vec::new();
+    while !seen.ends_with(text) {
+        if let Event::Data { bytes, .. } = receiver.next().await.context("the keeper disconnected")? {
+            seen.extend_from_slice(&bytes);
+        }
+    }
+    Ok(())
+}
+
+fn throughput(driver: &Driver, scene: &Scene) -> Result<()> {
+    let argv = ["head", "-c", &OUTPUT.to_string(), "/dev/zero"];
+    let memory =
+        || of_home(&scene.label()).iter().map(|process| process.resident - process.shared).sum::<u64>();
+    let before = memory();
+    let ours = || {
+        let started = Instant::now();
+        ensure!(driver.run(&argv)? == OUTPUT);
+        Ok(started.elapsed())
+    };
+    let pipe = || -> Result<Duration> {
+        let started = Instant::now();
+        let mut child = Command::new(argv[0]).args(&argv[1..]).stdout(Stdio::piped()).spawn()?;
+        let mut output = child.stdout.take().context("a pipe")?;
+        let (mut buffer, mut bytes) = (vec![0; 64 << 10], 0);
+        loop {
+            match output.read(&mut buffer)? {
+                0 => break,
+                read => bytes += read as u64,
+            }
+        }
+        ensure!(child.wait()?.success() && bytes == OUTPUT);
+        Ok(started.elapsed())
+    };
+    let contenders: Vec<Contender<'_>> =
+        vec![("1 GiB of output", Box::new(ours)), ("a bare pipe", Box::new(pipe))];
+    let samples = interleaved(5, contenders)?;
+    samples.iter().for_each(|sample| println!("{}", sample.line()));
+    println!("speed / pipe: {:.2}; goal 0.5", 1.0 / samples[0].ratio_to(&samples[1]));
+    println!("memory: {:.1} MiB more; goal 8", mib(memory().saturating_sub(before)));
+    Ok(())
+}
+
+fn list(driver: &Driver) -> Result<()> {
+    for _ in 0..50 {
+        start(driver, process(&["sh", "-c", "sleep 600 & sleep 600 & sleep 600 & sleep 600"]))?;
+    }
+    let mut processes = 0;
+    let listed = || {
+        timed(|| match driver.ask(GuestRequest::ListProcesses)? {
+            GuestEvent::Processes { processes: all } => {
+                processes = all.iter().map(|process| process.processes).sum();
+                Ok(())
+            }
+            other => bail!("{other:?}"),
+        })
+    };
+    let samples = interleaved(50, vec![("a list of processes", Box::new(listed) as Box<dyn FnMut() -> _>)])?;
+    ensure!(processes >= 200, "{processes} processes");
+    println!("{}\n{processes} processes; goal: 5 ms", samples[0].line());
+    Ok(())
+}
+
+fn on_docker() -> Result<()> {
+    if let Err(missing) = engine::here() {
+        println!("skipped: {missing}");
+        return Ok(());
+    }
+    let scene = Scene::on("docker", &["sleep", "36000"])?;
+    scene.start_detached(BOTTLE)?;
+    let container = format!("bottle-{}-agent-{BOTTLE}", scene.label());
+    let docker = || {
+        timed(|| {
+            let status = Command::new("docker").args(["exec", &container, "true"]).status()?;
+            ensure!(status.success());
+            Ok(())
+        })
+    };
+    let samples: Vec<Sample> = interleaved(
+        30,
+        vec![
+            ("bottle exec on Docker", Box::new(|| timed(|| scene.bottle(&["exec", BOTTLE, "--", "true"])))),
+            ("docker exec", Box::new(docker)),
+        ],
+    )?;
+    samples.iter().for_each(|sample| println!("{}", sample.line()));
+    println!("bottle exec / docker exec: {:.2}; goal 0.3", samples[0].ratio_to(&samples[1]));
+    scene.bottle(&["stop", BOTTLE, "--time", "0"])?;
+    Ok(())
+}
+
+impl Scene {
+    /// The host of this scene's home.
+    fn host(&self) -> Result<Host> {
+        Ok(Host {
+            env: BTreeMap::new(),
+            cwd: "/".into(),
+            home: self.bottle_home(),
+            user_home: self.bottle_home(),
+            runtime: self.runtime(),
+            program: std::env::current_exe()?,
+        })
+    }
+}
