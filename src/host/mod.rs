@@ -1,6 +1,7 @@
 //! The host machine: [`Host`] contains its environment and folders, as one value that tests can replace. The
 //! submodules read the machine's settings, files, processes and addresses.
 
+pub(crate) mod account;
 pub mod addresses;
 mod bot_bottle;
 pub mod budget;

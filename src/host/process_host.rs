@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::names::SLUG_MAX;
 
+use super::account::Account;
 use super::{Host, disk, files};
 
 /// The maximum length of a socket path that every system supports (104 on macOS, 108 on Linux), with a
@@ -203,13 +204,12 @@ fn resolve_existing(path: &Path) -> PathBuf {
 }
 
 fn user_name(uid: u32) -> String {
-    let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
-    user.map_or_else(|| format!("user id {uid}"), |user| user.name)
+    Account::of(uid).map_or_else(|| format!("user id {uid}"), |account| account.name)
 }
 
 fn home_from_user_database() -> Option<PathBuf> {
-    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok()??;
-    user.dir.is_absolute().then_some(user.dir)
+    let home = Account::of(rustix::process::geteuid().as_raw())?.home;
+    home.is_absolute().then_some(home)
 }
 
 #[cfg(test)]

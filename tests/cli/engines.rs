@@ -170,7 +170,7 @@ fn left_on_the_engine(engine: &OwnEngine) -> Vec<String> {
 #[test]
 fn an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing() -> Result<()> {
     let test = "an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing";
-    let Some(mut engine) = own_engine(test, "640m")? else { return Ok(()) };
+    let Some(mut engine) = own_engine(test, "1600m")? else { return Ok(()) };
     if engine.take_base().is_err() {
         skip::aloud(test, &"no engine here has the base image: run scripts/base-image");
         return Ok(());
@@ -186,7 +186,7 @@ fn an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing() -> Resu
     assert_eq!(left_on_the_engine(&engine), [""; 0]);
 
     // This build needs more space than the disk has.
-    agent(&mut home, "big", "FROM debian:bookworm-slim\nRUN head -c 900000000 /dev/zero > /big\n")?;
+    agent(&mut home, "big", "FROM debian:bookworm-slim\nRUN head -c 2000000000 /dev/zero > /big\n")?;
     let mut scrub = home.scrub()?;
     scrub.path(engine.folder(), "[ENGINE]")?.add(r"\b[0-9a-f]{12}\b", "[ID]")?;
     scrub.add("built-by=[0-9a-f]{8}", "built-by=[HOME-HASH]")?;

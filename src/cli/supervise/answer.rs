@@ -16,6 +16,7 @@ use super::scope::GrantScope;
 use crate::cli::connect::{connect, keeper_lost, unexpected_answer};
 use crate::cli::error::CliError;
 use crate::host::Host;
+use crate::host::account::Account;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
 /// The user's decision.
@@ -199,9 +200,8 @@ async fn apply_routes(host: &Host, proposal: &Proposal, response: Response) -> R
 
 /// Returns the user's account name, or the user id if the account has no name.
 pub(in crate::cli) fn user() -> String {
-    let user = nix::unistd::getuid();
-    let named = nix::unistd::User::from_uid(user).ok().flatten();
-    named.map_or_else(|| user.to_string(), |user| user.name)
+    let user = rustix::process::getuid().as_raw();
+    Account::of(user).map_or_else(|| user.to_string(), |account| account.name)
 }
 
 fn respond_failed(error: RespondError, id: &Id) -> CliError {

@@ -1,5 +1,29 @@
 //! Facts about a Linux machine.
 
+use std::fs::File;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use crate::host::account::Account;
+
+/// The maximum number of bytes that are read from the user database. The rest is ignored.
+const DATABASE_MAX: u64 = 16 << 20;
+
+/// The account with this user id: from `/etc/passwd`, or else from getent(1), which also knows users of LDAP and systemd.
+///
+/// The static program must not call getpwuid(3): glibc then loads modules that were built for another C library, and
+/// crashes.
+pub(crate) fn account(uid: u32) -> Option<Account> {
+    let mut lines = String::new();
+    // A database that cannot be read has no users.
+    let _ = File::open("/etc/passwd").and_then(|file| file.take(DATABASE_MAX).read_to_string(&mut lines));
+    Account::among(&lines, uid).or_else(|| {
+        let mut command = Command::new("getent");
+        command.args(["passwd", &uid.to_string()]).stdin(Stdio::null()).stderr(Stdio::null());
+        Account::among(&String::from_utf8(command.output().ok()?.stdout).ok()?, uid)
+    })
+}
+
 /// The memory of the machine in bytes (sysinfo(2)).
 pub(crate) fn memory_total() -> u64 {
     let machine = rustix::system::sysinfo();

@@ -3,6 +3,15 @@
 #![allow(unsafe_code)] // The one call below says why it is sound.
 
 use nix::libc;
+use nix::unistd::{Uid, User};
+
+use crate::host::account::Account;
+
+/// The account with this user id.
+pub(crate) fn account(uid: u32) -> Option<Account> {
+    let user = User::from_uid(Uid::from_raw(uid)).ok()??;
+    Some(Account { name: user.name, home: user.dir })
+}
 
 /// The memory of the machine in bytes (`hw.memsize`, sysctl(3)). An engine whose virtual machine has less memory
 /// enforces that lower limit itself.

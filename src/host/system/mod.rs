@@ -6,9 +6,9 @@ mod linux;
 mod macos;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::memory_total;
+pub(crate) use linux::{account, memory_total};
 #[cfg(target_os = "macos")]
-pub(crate) use macos::memory_total;
+pub(crate) use macos::{account, memory_total};
 
 #[cfg(test)]
 mod tests {
