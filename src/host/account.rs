@@ -18,32 +18,11 @@ impl Account {
     pub(crate) fn of(uid: u32) -> Option<Self> {
         system::account(uid)
     }
-
-    /// The account with this user id among lines of passwd(5).
-    pub(super) fn among(lines: &str, uid: u32) -> Option<Self> {
-        lines.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            let (name, _password, id) = (fields.next()?, fields.next()?, fields.next()?);
-            let (_group, _comment, home) = (fields.next()?, fields.next()?, fields.next()?);
-            (id.parse() == Ok(uid)).then(|| Self { name: name.to_owned(), home: home.into() })
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finds_an_account_by_its_id() {
-        let lines =
-            "root:x:0:0:root:/root:/bin/bash\nbroken\n+nis::::::\nme:x:1000:1000:M,,,:/home/me:/bin/sh\n";
-        let account = |name: &str, home: &str| Some(Account { name: name.to_owned(), home: home.into() });
-        assert_eq!(Account::among(lines, 0), account("root", "/root"));
-        assert_eq!(Account::among(lines, 1000), account("me", "/home/me"));
-        assert_eq!(Account::among(lines, 1), None);
-        assert_eq!(Account::among("", 0), None);
-    }
 
     #[test]
     fn the_machine_has_root_and_no_unused_id() {

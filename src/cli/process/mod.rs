@@ -42,6 +42,7 @@ impl Process {
             Self::List(list) => list.run(&host?, output),
             Self::Log(log) => log.run(&host?, output),
             Self::Write(write) => write.run(&host?, output),
+            Self::Wait(wait) if wait.is_for_a_line() => wait.run(&host?, output),
             // It passes on the exit code of the process.
             Self::Wait(wait) => {
                 host.and_then(|host| wait.run(&host, output)).map_err(CliError::beside_a_program)

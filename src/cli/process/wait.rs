@@ -49,6 +49,11 @@ fn pattern(text: &str) -> Result<Regex, String> {
 }
 
 impl Wait {
+    /// Whether it waits for a line, and passes on no exit code.
+    pub(super) fn is_for_a_line(&self) -> bool {
+        self.until.is_some()
+    }
+
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         crate::cli::block_on(async {
             let channel = connect(host, &self.target.slug).await?;
