@@ -21,6 +21,7 @@ use bottle_contract::session::guest::GuestEvent;
 use bottle_contract::session::process::ProcessName;
 use bottle_contract::session::service::{SERVICES_MAX, Service, ServiceInfo, StopService};
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 
 use crate::failure::{Outcome, bad_state};
 use crate::guest::Guest;
@@ -29,8 +30,9 @@ use supervision::Supervised;
 /// The number of ends that a watcher may be behind. It misses older ones.
 const ENDS: usize = 64;
 
-/// The time between SIGTERM and SIGKILL for a service when the bottle stops.
-const STOP_GRACE: Duration = Duration::from_secs(5);
+/// The time in which all services together may end when the bottle stops. After it, SIGKILL ends the others. The keeper
+/// waits five seconds for the answer of pid 1.
+const STOP_GRACE: Duration = Duration::from_secs(3);
 
 /// All services.
 pub(crate) struct Services {
@@ -162,8 +164,9 @@ pub(crate) async fn watch(guest: &Guest, stream: Stream) {
 
 /// Stops all services, the last one first, because it may need earlier ones until its end.
 pub(crate) async fn stop_all(guest: &Guest) {
+    let end = Instant::now() + STOP_GRACE;
     for service in guest.services.close() {
-        service.stop(STOP_GRACE);
+        service.stop(end.saturating_duration_since(Instant::now()));
         service.over().await;
     }
 }
