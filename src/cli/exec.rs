@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Exit, GuestRequest, Process};
+use bottle_contract::session::process::ProcessState;
 use bottle_contract::terminal::Pass;
 
 use super::completions;
@@ -13,6 +14,7 @@ use super::error::CliError;
 use super::exit;
 use super::json_schema::{Executed, ExecutedOutput};
 use super::output::{Output, output_failed};
+use super::process::end_of;
 use super::program_args::ProgramArgs;
 use super::session::{self, Captured, Deadline, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
@@ -165,11 +167,8 @@ impl End {
 }
 
 fn executed(end: &End, duration: Duration, captured: &Captured, merged: bool) -> Executed {
-    let (code, signal) = match end.exit {
-        Some(Exit::Code(code)) => (Some(code), None),
-        Some(Exit::Signal(signal)) => (None, Some(signal)),
-        None => (None, None),
-    };
+    let program = end.exit.map(|exit| end_of(ProcessState::Exited(exit)));
+    let (code, signal) = program.map_or((None, None), |end| (end.code, end.signal));
     Executed {
         exit: end.code,
         code,

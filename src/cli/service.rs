@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest};
-use bottle_contract::session::process::ProcessName;
+use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_contract::session::process::{ProcessName, ProcessState};
 use bottle_contract::session::service::{
     Restart, Service as GuestService, ServiceInfo, ServiceState, StopService,
 };
@@ -16,7 +16,7 @@ use super::error::CliError;
 use super::exit;
 use super::json_schema::BottleService;
 use super::output::{Output, one_line};
-use super::process::Log;
+use super::process::{Log, end_of};
 use super::program_args::ProgramArgs;
 use super::session::{Signals, interrupted};
 use super::time_limit::time_limit;
@@ -77,11 +77,8 @@ fn row(service: &BottleService) -> Vec<String> {
 }
 
 fn bottle_service(info: ServiceInfo) -> BottleService {
-    let (code, signal) = match info.exit {
-        None => (None, None),
-        Some(Exit::Code(code)) => (Some(code), None),
-        Some(Exit::Signal(signal)) => (None, Some(signal)),
-    };
+    let end = info.exit.map(|exit| end_of(ProcessState::Exited(exit)));
+    let (code, signal) = end.map_or((None, None), |end| (end.code, end.signal));
     BottleService {
         name: info.name.to_string(),
         state: info.state.name(),

@@ -5,6 +5,7 @@
 //! that `egress.routes` in a bottle and the proxy's routes have the same meaning.
 
 use bottle_contract::route::{Narrowing, RouteSpec};
+use bottle_contract::session::service::Restart;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -141,7 +142,7 @@ pub(super) struct ServiceSchema {
     pub(super) interval: Option<Spanned<String>>,
     pub(super) timeout: Option<Spanned<String>>,
     pub(super) start_period: Option<Spanned<String>>,
-    pub(super) restart: Option<RestartSchema>,
+    pub(super) restart: Option<Restart>,
     pub(super) after: Option<Vec<Spanned<String>>>,
 }
 
@@ -153,15 +154,6 @@ pub(super) struct ReadinessSchema {
     pub(super) tcp: Option<Spanned<String>>,
     pub(super) file: Option<Spanned<String>>,
     pub(super) command: Option<Spanned<Vec<String>>>,
-}
-
-/// `services.<name>.restart`.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum RestartSchema {
-    No,
-    OnFailure,
-    Always,
 }
 
 /// `resources`.

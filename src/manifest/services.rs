@@ -15,7 +15,7 @@ use url::{Host, Url};
 use super::Spanned;
 use super::error::Fault;
 use super::one_or_many::Entries;
-use super::schema::{ReadinessSchema, RestartSchema, ServiceSchema};
+use super::schema::{ReadinessSchema, ServiceSchema};
 
 /// The default time between two checks.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -253,11 +253,7 @@ fn of_service(name: &str, schema: ServiceSchema, at: super::Position) -> Result<
         interval: time(interval, &key("interval"), INTERVAL)?,
         timeout: time(timeout, &key("timeout"), TIMEOUT)?,
         start_period: time(start_period, &key("start_period"), START_PERIOD)?,
-        restart: match restart {
-            None | Some(RestartSchema::No) => Restart::No,
-            Some(RestartSchema::OnFailure) => Restart::OnFailure,
-            Some(RestartSchema::Always) => Restart::Always,
-        },
+        restart: restart.unwrap_or_default(),
         after: after.iter().map(|name| process_name(name, &key("after"))).collect::<Result<_, _>>()?,
     })
 }

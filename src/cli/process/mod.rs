@@ -93,7 +93,7 @@ async fn carry_out(channel: &Channel, request: GuestRequest, slug: &Slug) -> Res
 }
 
 /// The JSON form of a state.
-fn end_of(state: ProcessState) -> ProcessEnd {
+pub(super) fn end_of(state: ProcessState) -> ProcessEnd {
     let (state, code, signal) = match state {
         ProcessState::Running => ("running", None, None),
         ProcessState::Exited(Exit::Code(code)) => ("exited", Some(code), None),
