@@ -2,7 +2,8 @@
 //!
 //! The stream is cut into chunks, and each chunk becomes one member of a gzip file, so the result does not depend on the
 //! number of threads. A file may contain several members, which every decoder reads as one stream. The encoder is pure
-//! Rust, because the agent chose the compressed bytes. Pure Rust also has an encoder for zstd, which is half as fast.
+//! Rust, because the agent chose the compressed bytes. It is the one of `zlib-rs`, which is faster than the one of
+//! `miniz_oxide`. Hostile streams are decoded by `miniz_oxide`, which has no unsafe code.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -10,7 +11,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use flate2::{Compression, GzBuilder};
+use zlib_rs::crc32::crc32;
+use zlib_rs::{DeflateConfig, ReturnCode, compress_bound, compress_slice};
 
 /// The size of a chunk in bytes. The encoder's window is smaller, so larger chunks would compress no better.
 const CHUNK: usize = 1 << 20;
@@ -21,6 +23,21 @@ const RATIO_MAX: usize = 128;
 
 /// The maximum number of threads. More threads wait for the thread that reads the files.
 const MAX_THREADS: usize = 8;
+
+/// The header of a member without a name and a time, from an unknown system.
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+
+/// The place of the flags in the header.
+const FLAGS: usize = 3;
+
+/// The flag of an extra field.
+const EXTRA: u8 = 4;
+
+/// The level of the compression. Level 2 makes archives a sixth smaller, and takes 1.8 times as long.
+const LEVEL: i32 = 1;
+
+/// Raw deflate data with the largest window, as `windowBits` of zlib.
+const RAW: i32 = -15;
 
 type Job = (Arc<Vec<u8>>, SyncSender<Vec<u8>>);
 
@@ -119,18 +136,26 @@ impl<W: Write> Write for Compressor<W> {
     }
 }
 
-/// Compresses a chunk.
+/// Compresses a chunk into one member (RFC 1952).
 fn member(chunk: &[u8]) -> io::Result<Vec<u8>> {
-    let compressed = |builder: GzBuilder| {
-        let mut encoder = builder.write(Vec::with_capacity(chunk.len() / 2), Compression::fast());
-        encoder.write_all(chunk)?;
-        encoder.finish()
+    let config = DeflateConfig { window_bits: RAW, ..DeflateConfig::new(LEVEL) };
+    let mut buffer = vec![0; compress_bound(chunk.len())];
+    let (data, ReturnCode::Ok) = compress_slice(&mut buffer, chunk, config) else {
+        return Err(io::Error::other("a part of the archive cannot be compressed"));
     };
-    let member = compressed(GzBuilder::new())?;
-    match (chunk.len() / RATIO_MAX).checked_sub(member.len()) {
-        None | Some(0) => Ok(member),
-        Some(missing) => compressed(GzBuilder::new().extra(vec![0; missing])),
+    let missing = (chunk.len() / RATIO_MAX).saturating_sub(data.len());
+    let mut member = Vec::with_capacity(HEADER.len() + 2 + missing + data.len() + 8);
+    member.extend_from_slice(&HEADER);
+    if let Some(length) = u16::try_from(missing).ok().filter(|length| *length > 0) {
+        member[FLAGS] = EXTRA;
+        member.extend_from_slice(&length.to_le_bytes());
+        member.resize(member.len() + missing, 0);
     }
+    member.extend_from_slice(data);
+    member.extend_from_slice(&crc32(0, chunk).to_le_bytes());
+    // The size modulo 2^32. A chunk is smaller.
+    member.extend_from_slice(&u32::try_from(chunk.len()).unwrap_or(u32::MAX).to_le_bytes());
+    Ok(member)
 }
 
 fn stopped() -> io::Error {
