@@ -160,7 +160,8 @@ impl Import {
                 format!("decompress it with {format}, and import the file that is in it")
             }
             BadArchive::Refused(_) => {
-                "get the archive again from its source; nothing was imported".to_owned()
+                "compare the file with the one at its source, and get it again; nothing was imported"
+                    .to_owned()
             }
             BadArchive::Unreadable(_) => "check the path and its permissions".to_owned(),
             BadArchive::Disk(error) => disk::hint(error).to_owned(),

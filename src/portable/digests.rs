@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::reader::shortened;
 use crate::backend::image::saved::Digest;
 
 /// The digests of an archive's entries, by name.
@@ -23,6 +24,30 @@ impl Digests {
             let _ = writeln!(text, "{}  {name}", digest.digits());
         }
         text
+    }
+
+    /// How these digests differ from those of a list, in words. `None` if the list is the text of these.
+    pub(super) fn difference(&self, list: &[u8]) -> Option<String> {
+        if self.text().as_bytes() == list {
+            return None;
+        }
+        let list = String::from_utf8_lossy(list);
+        let listed: BTreeMap<&str, &str> = list
+            .lines()
+            .filter_map(|line| line.split_once("  "))
+            .map(|(digits, name)| (name, digits))
+            .collect();
+        for (name, digest) in &self.0 {
+            match listed.get(&**name) {
+                Some(digits) if *digits == digest.digits() => {}
+                Some(_) => return Some(format!("its entry {name:?} does not match its list of digests")),
+                None => return Some(format!("its entry {name:?} is not in its list of digests")),
+            }
+        }
+        Some(match listed.keys().find(|name| !self.0.contains_key(**name)) {
+            Some(name) => format!("its list of digests names {:?}, which is missing", shortened(name)),
+            None => "its list of digests is damaged".to_owned(),
+        })
     }
 
     /// The digests, by name.

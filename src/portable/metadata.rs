@@ -4,7 +4,7 @@ use bottle_contract::names::{Name, Slug};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::reader::BadArchive;
+use super::reader::{BadArchive, METADATA};
 use crate::backend::portable_image::RootKind;
 
 /// The version of the format that this program writes. It refuses newer ones.
@@ -56,7 +56,7 @@ impl Metadata {
     /// # Errors
     /// [`BadArchive`] when a newer version wrote it, or it is damaged.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadArchive> {
-        let damaged = |why: String| BadArchive::Refused(format!("its metadata is damaged: {why}"));
+        let damaged = |why: String| BadArchive::Refused(format!("its entry {METADATA:?} is damaged: {why}"));
         let value: serde_json::Value =
             serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         match value.get("format").and_then(serde_json::Value::as_u64) {

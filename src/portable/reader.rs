@@ -9,13 +9,15 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::rc::Rc;
 
-use bottle_guest::archive::{Member, Members, What};
+use bottle_guest::archive::{BadMember, Member, Members, What};
 use sha2::{Digest as _, Sha256};
 
 use super::digests::Digests;
 use super::metadata::Metadata;
 use super::signature::Signature;
+use super::source::{Position, Source};
 use crate::archive::DiskBudget;
 use crate::backend::image::saved::Digest;
 use crate::backend::{Copied, ProgressSink};
@@ -52,6 +54,9 @@ const COMPRESSED: [(&[u8], &str); 5] = [
 
 /// The number of bytes that show the compression.
 const START: u64 = 8;
+
+/// The size of a header in bytes.
+const HEADER: u64 = 512;
 
 /// The buffer size for copies in bytes.
 const BUFFER: usize = 1 << 20;
@@ -98,8 +103,10 @@ pub fn receive(
     layout: &Path,
     progress: &ProgressSink,
 ) -> Result<Received, BadArchive> {
+    let mut archive = Source::new(archive);
+    let position = archive.position();
     let mut start = Vec::new();
-    Read::take(&mut *archive, START).read_to_end(&mut start).map_err(unreadable)?;
+    Read::take(&mut archive, START).read_to_end(&mut start).map_err(BadArchive::Unreadable)?;
     if let Some((_, format)) = COMPRESSED.iter().find(|(magic, _)| start.starts_with(magic)) {
         return Err(BadArchive::Foreign(Some(format)));
     }
@@ -114,15 +121,17 @@ pub fn receive(
         digests: Digests::default(),
         small: BTreeMap::new(),
         metadata: None,
+        position,
+        last: None,
     };
     let mut archive = tar::Archive::new(start.as_slice().chain(archive));
-    let mut members = Members::new(archive.entries().map_err(unreadable)?);
+    let mut members = Members::new(archive.entries().map_err(|error| reader.unreadable(error))?);
     loop {
         match members.next() {
             Ok(Some(mut member)) => reader.entry(&mut member)?,
             Ok(None) => return reader.finish(),
             Err(error) => {
-                return Err(match (unreadable(error), &reader.metadata) {
+                return Err(match (reader.unreadable(error), &reader.metadata) {
                     (BadArchive::Refused(_), None) => BadArchive::Foreign(None),
                     (error, _) => error,
                 });
@@ -140,11 +149,16 @@ struct Reader<'a> {
     /// The contents of the entries that are not blobs.
     small: BTreeMap<&'static str, Vec<u8>>,
     metadata: Option<Metadata>,
+    position: Rc<Position>,
+    /// The name of the entry that was read last, as it is shown.
+    last: Option<String>,
 }
 
 impl Reader<'_> {
     fn entry(&mut self, member: &mut Member<'_, impl Read>) -> Result<(), BadArchive> {
         let shown = format!("{:?}", shortened(&member.name.to_string_lossy()));
+        self.last = Some(shown.clone());
+        let begin = self.position.bytes();
         let refused = |why: &str| BadArchive::Refused(format!("its entry {shown} {why}"));
         if self.metadata.is_none() && member.name != Path::new(METADATA) {
             return Err(BadArchive::Foreign(None));
@@ -165,7 +179,7 @@ impl Reader<'_> {
             }
             let actual = self.store(&name, size, &mut member.content)?;
             if actual != expected {
-                return Err(refused(&format!("is {actual}")));
+                return Err(refused(&format!("is damaged: its content, from byte {begin}, is {actual}")));
             }
             return Ok(());
         }
@@ -176,7 +190,11 @@ impl Reader<'_> {
             return Err(refused(&format!("is larger than {} MiB", MAX_SMALL >> 20)));
         }
         let mut content = Vec::new();
-        Read::by_ref(&mut member.content).take(MAX_SMALL).read_to_end(&mut content).map_err(unreadable)?;
+        let read = Read::by_ref(&mut member.content).take(MAX_SMALL).read_to_end(&mut content);
+        read.map_err(|error| self.unreadable(error))?;
+        if (content.len() as u64) < size {
+            return Err(self.truncated("in"));
+        }
         if known == METADATA && self.metadata.is_none() {
             self.metadata = Some(Metadata::parse(&content)?);
         }
@@ -201,7 +219,7 @@ impl Reader<'_> {
         let (mut hash, mut left) = (Sha256::new(), size);
         let mut buffer = vec![0; usize::try_from(size).unwrap_or(BUFFER).clamp(1, BUFFER)];
         loop {
-            let read = content.read(&mut buffer).map_err(unreadable)?;
+            let read = content.read(&mut buffer).map_err(|error| self.unreadable(error))?;
             if read == 0 {
                 break;
             }
@@ -213,19 +231,19 @@ impl Reader<'_> {
         }
         file.flush().map_err(BadArchive::Disk)?;
         if left > 0 {
-            return Err(truncated());
+            return Err(self.truncated("in"));
         }
         Ok(Digest::from_hasher(hash))
     }
 
     fn finish(mut self) -> Result<Received, BadArchive> {
-        let mut take = |name: &str| self.small.remove(name);
-        let digests = take(DIGESTS);
-        let (Some(metadata), Some(digests)) = (self.metadata, digests) else { return Err(truncated()) };
-        if self.digests.text().as_bytes() != digests {
-            let why = "its entries are not those of its list of digests";
-            return Err(BadArchive::Refused(why.to_owned()));
+        let (Some(metadata), Some(digests)) = (self.metadata.take(), self.small.remove(DIGESTS)) else {
+            return Err(self.truncated("after"));
+        };
+        if let Some(why) = self.digests.difference(&digests) {
+            return Err(BadArchive::Refused(why));
         }
+        let mut take = |name: &str| self.small.remove(name);
         let manifest = String::from_utf8(take(MANIFEST).unwrap_or_default())
             .map_err(|_| BadArchive::Refused("its manifest is not UTF-8 text".to_owned()))?;
         let signature = match take(SIGNATURE) {
@@ -237,23 +255,37 @@ impl Reader<'_> {
         };
         Ok(Received { metadata, manifest, digests, signature })
     }
-}
 
-fn truncated() -> BadArchive {
-    BadArchive::Refused("it is incomplete".to_owned())
-}
+    /// The error of an archive that ends early: `place` is "in" or "after" the entry that was read last.
+    fn truncated(&self, place: &str) -> BadArchive {
+        let (bytes, place) = (self.position.bytes(), self.place(place));
+        BadArchive::Refused(format!("it is incomplete: it ends at byte {bytes}{place}"))
+    }
 
-/// The error of a read. An archive that ends early or has a damaged header is refused.
-fn unreadable(error: io::Error) -> BadArchive {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => truncated(),
-        _ if error.raw_os_error().is_some() => BadArchive::Unreadable(error),
-        _ => BadArchive::Refused(format!("it is damaged: {error}")),
+    /// The error of a read. An archive that ends early or has a damaged header is refused.
+    fn unreadable(&self, error: io::Error) -> BadArchive {
+        if error.raw_os_error().is_some() {
+            return BadArchive::Unreadable(error);
+        }
+        if self.position.has_ended() {
+            return self.truncated("after");
+        }
+        if error.get_ref().is_some_and(|error| error.is::<BadMember>()) {
+            return BadArchive::Refused(format!("it is damaged: {error}"));
+        }
+        // The library for archives does not say where a header is.
+        let header = self.position.bytes().saturating_sub(HEADER);
+        let place = self.place("after");
+        BadArchive::Refused(format!("it is damaged: no valid header is at byte {header}{place}"))
+    }
+
+    fn place(&self, place: &str) -> String {
+        self.last.as_ref().map(|name| format!(", {place} its entry {name}")).unwrap_or_default()
     }
 }
 
 /// The end of a long name.
-fn shortened(name: &str) -> String {
+pub(super) fn shortened(name: &str) -> String {
     const SHOWN: usize = 100;
     let skipped = name.chars().count().saturating_sub(SHOWN);
     name.chars().skip(skipped).collect()

@@ -35,7 +35,7 @@ fn metadata() -> Metadata {
 }
 
 /// A layer with one file.
-fn layer_of(path: &str, content: &[u8]) -> Vec<u8> {
+pub(super) fn layer_of(path: &str, content: &[u8]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_mode(0o644);
@@ -55,7 +55,7 @@ fn image(folder: &Path, canaries: &[&str], layers: &[Vec<u8>]) -> ExportedImage 
     ExportedImage { layers: store, config, root: RootKind::Home, home: "/home/agent".to_owned() }
 }
 
-fn archive(layers: &[Vec<u8>], key: Option<&SigningKey>) -> Vec<u8> {
+pub(super) fn archive(layers: &[Vec<u8>], key: Option<&SigningKey>) -> Vec<u8> {
     let here = tempfile::tempdir().expect("folder");
     let image = image(here.path(), &[], layers);
     let mut bytes = Vec::new();
@@ -173,7 +173,7 @@ fn damaged_and_hostile_archives_are_refused_with_their_cause() {
                 let at = position(all, "blobs/");
                 all[at].2[0] ^= 1;
             }),
-            "is sha256:",
+            "is damaged: its content, from byte",
         ),
         (
             refusal_of(|all| {
@@ -220,6 +220,53 @@ fn damaged_and_hostile_archives_are_refused_with_their_cause() {
     ] {
         assert!(refusal.contains(words), "{refusal:?} does not contain {words:?}");
     }
+}
+
+#[test]
+fn damage_is_named_with_its_byte_and_its_entry() {
+    let bytes = archive(&[layer_of("workspace/a", b"work")], None);
+    let mut tar = tar::Archive::new(bytes.as_slice());
+    let headers = tar.entries().expect("entries").map(|entry| entry.expect("entry").raw_header_position());
+    let headers: Vec<usize> = headers.map(|at| usize::try_from(at).expect("small")).collect();
+    let (manifest, blob) = (headers[1], headers[4]);
+    let flipped = |at: usize| {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1;
+        refusal(&bytes)
+    };
+    for (refusal, expected) in [
+        (refusal(&[]), "it is incomplete: it ends at byte 0".to_owned()),
+        (
+            refusal(&bytes[..700]),
+            "it is incomplete: it ends at byte 700, in its entry \"bottle/bottle.json\"".to_owned(),
+        ),
+        (
+            refusal(&bytes[..manifest + 100]),
+            format!(
+                "it is incomplete: it ends at byte {}, after its entry \"bottle/bottle.json\"",
+                manifest + 100
+            ),
+        ),
+        (
+            refusal(&bytes[..manifest]),
+            format!("it is incomplete: it ends at byte {manifest}, after its entry \"bottle/bottle.json\""),
+        ),
+        (
+            flipped(manifest + 5),
+            format!(
+                "it is damaged: no valid header is at byte {manifest}, after its entry \"bottle/bottle.json\""
+            ),
+        ),
+        (
+            flipped(manifest + 512),
+            "its entry \"bottle/manifest.yml\" does not match its list of digests".to_owned(),
+        ),
+    ] {
+        assert_eq!(refusal, expected);
+    }
+    let refusal = flipped(blob + 512 + 20);
+    let place = format!("is damaged: its content, from byte {}, is sha256:", blob + 512);
+    assert!(refusal.starts_with("its entry \"blobs/sha256/") && refusal.contains(&place), "{refusal}");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 mod sparse;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
@@ -38,6 +39,18 @@ const MAX_MEMBERS: usize = 1_000_000;
 /// The maximum size of all names and headers of an archive in bytes. An archive with more is rejected,
 /// because unpacking keeps the names of folders in memory.
 const MAX_NAMES: u64 = 256 << 20;
+
+/// The rule of this module that an archive breaks. Errors of the `tar` library have another type.
+#[derive(Debug)]
+pub struct BadMember(String);
+
+impl fmt::Display for BadMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadMember {}
 
 /// The type of an archive member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,16 +128,14 @@ impl<'a, R: Read> Members<'a, R> {
             let mut entry = entry?;
             self.seen += 1;
             if self.seen > MAX_MEMBERS {
-                return Err(io::Error::other(format!("the archive has more than {MAX_MEMBERS} members")));
+                return Err(refused(format!("the archive has more than {MAX_MEMBERS} members")));
             }
             let kind = entry.header().entry_type();
             let header = matches!(kind, EntryType::GNULongName | EntryType::GNULongLink | EntryType::XHeader);
             // The name in a member's own header counts with its fixed size.
             self.names = self.names.saturating_add(if header { entry.size() } else { 100 });
             if self.names > MAX_NAMES {
-                return Err(io::Error::other(format!(
-                    "the archive has more than {MAX_NAMES} bytes of names"
-                )));
+                return Err(refused(format!("the archive has more than {MAX_NAMES} bytes of names")));
             }
             match kind {
                 EntryType::GNULongName => extensions.name = Some(long_name(&mut entry)?),
@@ -167,7 +178,7 @@ impl Holes {
     /// Returns the map of the file's data; `None` if the file has no holes.
     fn map(self, entry: &mut Entry<'_, impl Read>, kind: EntryType) -> io::Result<Option<Map>> {
         let stored = entry.size();
-        let missing = || io::Error::other("a sparse file has no size");
+        let missing = || refused("a sparse file has no size");
         if kind == EntryType::GNUSparse {
             let header = entry.header().as_gnu().ok_or_else(missing)?;
             return Map::of_header(header, stored).map(Some);
@@ -239,7 +250,7 @@ fn place(name: &Path) -> io::Result<PathBuf> {
 
 fn bounded<R: Read>(entry: &mut Entry<'_, R>, bound: u64) -> io::Result<Vec<u8>> {
     if entry.size() > bound {
-        return Err(io::Error::other(format!("the archive has a name or header of {} bytes", entry.size())));
+        return Err(refused(format!("the archive has a name or header of {} bytes", entry.size())));
     }
     let mut bytes = Vec::new();
     entry.take(bound).read_to_end(&mut bytes)?;
@@ -262,8 +273,8 @@ impl Extensions {
         let bytes = bounded(entry, MAX_EXTENSIONS)?;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let (key, value) = record(&mut rest)
-                .ok_or_else(|| io::Error::other("the archive has a damaged extended header"))?;
+            let (key, value) =
+                record(&mut rest).ok_or_else(|| refused("the archive has a damaged extended header"))?;
             let path = || Some(PathBuf::from(OsString::from_vec(value.to_vec())));
             match key {
                 b"path" => self.name = path(),
@@ -282,7 +293,7 @@ impl Extensions {
                 // This record repeats the number of pieces in the map, so it is skipped.
                 b"GNU.sparse.numblocks" => {}
                 key if key.starts_with(b"GNU.sparse.") => return Err(unsupported_sparse()),
-                b"size" => return Err(io::Error::other("the archive has a size in an extended header")),
+                b"size" => return Err(refused("the archive has a size in an extended header")),
                 key => {
                     if let Some(name) = key.strip_prefix(ATTRIBUTE) {
                         self.attributes.push((name.to_vec(), value.to_vec()));
@@ -307,7 +318,7 @@ fn number(value: &[u8]) -> Option<u32> {
 }
 
 fn unsupported_sparse() -> io::Error {
-    io::Error::other("the archive has a sparse file in an unsupported format")
+    refused("the archive has a sparse file in an unsupported format")
 }
 
 /// Parses the next record of an extended header, which has the form `LENGTH KEY=VALUE\n`. The length is that
@@ -323,8 +334,12 @@ fn record<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
 }
 
 /// Makes an error that names a member's path and the cause.
-pub(crate) fn about(path: &Path, why: impl std::fmt::Display) -> io::Error {
-    io::Error::other(format!("{path:?}: {why}"))
+pub(crate) fn about(path: &Path, why: impl fmt::Display) -> io::Error {
+    refused(format!("{path:?}: {why}"))
+}
+
+fn refused(why: impl Into<String>) -> io::Error {
+    io::Error::other(BadMember(why.into()))
 }
 
 #[cfg(test)]

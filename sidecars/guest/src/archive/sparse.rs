@@ -13,7 +13,7 @@ use rustix::fs::{SeekFrom as Find, seek};
 use rustix::io::Errno;
 use tar::{Builder, Entry, GnuHeader, Header};
 
-use super::about;
+use super::{about, refused};
 
 /// The maximum number of pieces of one file. Each needs 16 bytes of memory. If a file that is packed has
 /// more, its remaining bytes are packed as one piece, including their holes. If a file in an archive has
@@ -76,9 +76,7 @@ impl Map {
     /// Fails if there are more pieces, or the header is damaged.
     pub(super) fn of_header(header: &GnuHeader, stored: u64) -> io::Result<Self> {
         if header.is_extended() {
-            return Err(io::Error::other(
-                "a sparse file of more than four pieces is read in the POSIX form only",
-            ));
+            return Err(refused("a sparse file of more than four pieces is read in the POSIX form only"));
         }
         let used = header.sparse.iter().filter(|piece| !piece.is_empty());
         let pieces = used.map(|piece| Ok(Piece { at: piece.offset()?, length: piece.length()? }));
@@ -201,11 +199,11 @@ fn number(digits: &[u8]) -> io::Result<u64> {
 }
 
 fn damaged() -> io::Error {
-    io::Error::other("the map of a sparse file is damaged")
+    refused("the map of a sparse file is damaged")
 }
 
 fn too_many() -> io::Error {
-    io::Error::other(format!("a sparse file has more than {MAX_PIECES} pieces"))
+    refused(format!("a sparse file has more than {MAX_PIECES} pieces"))
 }
 
 /// The content of a file in an archive. Reading returns zeros for holes, while [`Content::copy_to`] creates
