@@ -31,4 +31,6 @@ pub(crate) use self::staging::Staging;
 pub use self::writer::{Parts, write};
 
 #[cfg(test)]
+mod mutations;
+#[cfg(test)]
 mod tests;
