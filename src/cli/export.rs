@@ -3,6 +3,7 @@
 //! ```text
 //!   the bottle ──commit──► a temporary snapshot ─┐
 //!   SLUG@NAME ───────────────────────────────────┴─► layers ─scan─► archive ─► FILE
+//!   conversations that are newer than the files ───────┘
 //! ```
 //! The bottle continues. FILE appears when it is complete.
 
@@ -20,6 +21,7 @@ use super::commit::backend_of;
 use super::completions;
 use super::error::CliError;
 use super::exit;
+use super::export_conversation;
 use super::fork_point::ForkPoint;
 use super::json_schema::{Exported, FoundSecret};
 use super::output::{Output, counted, inert};
@@ -30,9 +32,10 @@ use super::snapshot_selector::SnapshotSelector;
 use crate::backend::portable_image::{
     CANARY, ContentFinding, ContentScanner, Export as Request, ExportedImage, LayerStore, RootKind,
 };
-use crate::backend::{Backend, Copied, ProgressSink, Snapshot};
+use crate::backend::{Backend, Copied, ProgressSink};
 use crate::host::{Host, disk};
 use crate::instance::record::Record;
+use crate::instance::transcripts::Transcripts;
 use crate::instance::{Store, canaries, engines};
 use crate::plan::ImageSource;
 use crate::portable::{self, FORMAT, Metadata, Parts, SigningKey, Staging};
@@ -85,7 +88,7 @@ impl Export {
         let temporary: Name =
             temporary.parse().map_err(|error| CliError::cannot("name a snapshot", error))?;
         let point = ForkPoint::find(host, &*backend, &record, &self.bottle, temporary, output).await?;
-        let exported = self.write(host, &*backend, &record, &point.snapshot, target, output).await;
+        let exported = self.write(host, &*backend, &record, &point, target, output).await;
         point.release(host, output).await;
         self.report(&exported?, output)
     }
@@ -95,7 +98,7 @@ impl Export {
         host: &Host,
         backend: &dyn Backend,
         record: &Record,
-        snapshot: &Snapshot,
+        point: &ForkPoint,
         target: Target,
         output: &Output,
     ) -> Result<Exported, CliError> {
@@ -103,6 +106,7 @@ impl Export {
             let hint = disk::hint(&error);
             CliError::cannot(what, error).hint(hint)
         };
+        let snapshot = &point.snapshot;
         let own_rules = own_rules::load(host, output)?;
         let folder = Store::of(host).folder(&record.slug);
         let unreadable = |error| state("read the bottle's canaries", error);
@@ -126,6 +130,13 @@ impl Export {
             let base = base_of(record);
             let scratch = staging.folder();
             let image = backend.export(Request { snapshot, base, scratch, layers }).await?;
+            let image = match self.conversation(host, record, point) {
+                Some(transcripts) => {
+                    let added = export_conversation::add(image, transcripts, record.transcript.clone());
+                    added.await.map_err(|error| state("export the agent's conversations", error))?
+                }
+                None => image,
+            };
             let accepted = self.accepted(image.layers.findings(), output)?;
             let metadata = Metadata {
                 format: FORMAT,
@@ -167,6 +178,17 @@ impl Export {
             })
         })
         .await
+    }
+
+    /// The agent's conversations of this home, if they are newer than the exported files: the bottle ended, and its last
+    /// launch left no work, so that only an earlier snapshot has its files.
+    fn conversation(&self, host: &Host, record: &Record, point: &ForkPoint) -> Option<Transcripts> {
+        if self.bottle.name.is_some() || point.is_temporary() {
+            return None;
+        }
+        let transcripts = Transcripts::of(&host.home, record);
+        transcripts.copied_at().filter(|copied| *copied > point.snapshot.made_at)?;
+        Some(transcripts)
     }
 
     /// Checks the findings of the scan. Returns the accepted rules that found something.
@@ -294,7 +316,9 @@ impl Target {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.into()))
 }
 

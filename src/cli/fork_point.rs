@@ -54,6 +54,11 @@ impl ForkPoint {
         Ok(Self { snapshot, temporary: None })
     }
 
+    /// Whether the snapshot was made for this command.
+    pub(super) fn is_temporary(&self) -> bool {
+        self.temporary.is_some()
+    }
+
     /// Removes the snapshot if it was made for this command. A failure is only a warning.
     pub(super) async fn release(self, host: &Host, output: &Output) {
         let Some(name) = self.temporary else { return };

@@ -40,6 +40,7 @@ mod error;
 mod exec;
 mod exit;
 mod export;
+mod export_conversation;
 mod fork;
 mod fork_point;
 mod fs;

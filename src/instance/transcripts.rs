@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
+use jiff::Timestamp;
 use tempfile::TempDir;
 
 use super::record::Record;
@@ -39,6 +40,13 @@ impl Transcripts {
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The time of the last copy. `None` if there is none.
+    #[must_use]
+    pub fn copied_at(&self) -> Option<Timestamp> {
+        // A copy is created as a whole, so its folder is as old.
+        self.folder.metadata().ok()?.modified().ok()?.try_into().ok()
     }
 
     /// Creates an empty folder into which the conversations are copied.

@@ -89,6 +89,50 @@ fn conversations_are_exported_masked_and_continued() -> Result<()> {
     Ok(())
 }
 
+/// The file of the conversation in a bottle.
+const TALK: &str = "/home/agent/.claude/projects/-workspace/talk.jsonl";
+
+/// Repeats a command until it exits with 0 and prints these words.
+fn until(home: &TestHome, arguments: &[&str], words: &str) -> Result<()> {
+    for _ in 0..200 {
+        let seen = run(home, arguments)?;
+        if seen.code == 0 && seen.stdout.contains(words) {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    anyhow::bail!("{arguments:?} never printed {words:?}")
+}
+
+#[test]
+fn an_export_has_the_conversation_of_a_last_turn_without_changes() -> Result<()> {
+    let name = "an_export_has_the_conversation_of_a_last_turn_without_changes";
+    let Some(home) = with_a_claude(name)? else { return Ok(()) };
+    let task = format!("until test -e /tmp/go; do sleep 0.1; done; echo later >>{TALK}");
+    let start = ["start", "talker", "--label", "one", "-p", &task, "-q", "--detach"];
+    let _ = run(&home, &start)?.expect_code(0);
+    until(&home, &["exec", "one", "--", "cat", TALK], "said")?;
+    let _ = run(&home, &["exec", "one", "--", "sh", "-c", "echo work >note"])?.expect_code(0);
+    let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &["commit", "one", "--as", "early", "-q"])?.expect_code(0);
+    let _ = run(&home, &["exec", "one", "--", "touch", "/tmp/go"])?.expect_code(0);
+    until(&home, &["list"], "preserved")?;
+    assert!(copied_out(&home)?.1.contains("later"));
+    assert!(!home.bottle_home().join("state/one/agent").exists(), "only snapshots are left");
+
+    for (bottle, label, newest) in [("one", "two", true), ("one@early", "three", false)] {
+        let file = format!("{label}.bottle");
+        let exported = run(&home, &["export", bottle, "-o", &file, "-q"])?;
+        let _ = exported.expect_code(0);
+        let _ = run(&home, &["import", &file, "--label", label, "--yes", "-q"])?.expect_code(0);
+        let resumed = run(&home, &["resume", label, "-p", "cat note", "-q"])?.expect_code(0);
+        assert!(resumed.stdout.starts_with("continued\nsaid "), "{}", resumed.stdout);
+        assert_eq!(resumed.stdout.contains("later"), newest, "{}", resumed.stdout);
+        assert!(resumed.stdout.ends_with("work\n"), "{}", resumed.stdout);
+    }
+    Ok(())
+}
+
 #[test]
 fn a_snapshot_restores_its_conversation() -> Result<()> {
     let Some(home) = with_a_claude("a_snapshot_restores_its_conversation")? else {
@@ -96,16 +140,10 @@ fn a_snapshot_restores_its_conversation() -> Result<()> {
     };
     let arguments = ["start", "talker", "--label", "one", "-p", "sleep 600", "-q", "--detach"];
     let _ = run(&home, &arguments)?.expect_code(0);
-    let talk = "/home/agent/.claude/projects/-workspace/talk.jsonl";
-    for _ in 0..100 {
-        if run(&home, &["exec", "one", "--", "test", "-s", talk])?.code == 0 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    until(&home, &["exec", "one", "--", "cat", TALK], "said")?;
     let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
     let _ =
-        run(&home, &["exec", "one", "--", "/bin/sh", "-c", &format!("echo later >>{talk}")])?.expect_code(0);
+        run(&home, &["exec", "one", "--", "/bin/sh", "-c", &format!("echo later >>{TALK}")])?.expect_code(0);
     let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
     let back = run(&home, &["resume", "one", "--snapshot", "--yes", "-p", "exit 0", "-q"])?.expect_code(0);
     assert_eq!(back.stdout, "continued\nsaid hunter2-hunter2-hunter2\n");

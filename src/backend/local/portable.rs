@@ -176,6 +176,39 @@ impl Scope {
     }
 }
 
+/// Adds a layer to an image: the folder `from` of this machine, at `place` in the agent's home. The agent owns its files,
+/// and they are scanned. Blocks.
+///
+/// # Errors
+/// When a file cannot be read, or the layer cannot be written.
+pub(crate) fn add_to_home(image: &mut ExportedImage, from: &Path, place: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (from.parent(), from.file_name().and_then(|name| name.to_str())) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let owner = owner_of(&image.config);
+    let inside = Path::new(image.home.trim_start_matches('/')).join(place);
+    let parent = open_folder(parent)?;
+    image.layers.add(true, |out| {
+        let owners = |_: &Path| owner;
+        let mut tar = LayerTar::new(out, &owners, &[]);
+        tar.tree(&parent, name, &inside, false)?;
+        tar.finish()
+    })
+}
+
+/// The agent's user and group in an image.
+fn owner_of(config: &ImageConfig) -> Ownership {
+    let label = config.labels.get(ACCOUNT_LABEL).and_then(|label| Account::from_label(label));
+    let (uid, gid) = match label {
+        Some(account) => (account.uid, account.gid),
+        None => {
+            let (uid, gid) = config.user.split_once(':').unwrap_or((&config.user, &config.user));
+            (uid.parse().unwrap_or(AGENT_UID), gid.parse().unwrap_or(AGENT_UID))
+        }
+    };
+    Ownership { uid, gid, special: 0 }
+}
+
 /// The error of an import.
 pub(crate) fn not_imported(slug: &Slug, error: BadImage) -> BackendError {
     match error {

@@ -1,0 +1,37 @@
+//! Adds the agent's newest conversations to an exported image.
+//!
+//! When a bottle ends, its conversations are copied to this home. If the bottle leaves no work, its files are removed, so
+//! the copy is newer than the bottle's snapshots.
+
+use std::io;
+use std::path::Path;
+
+use bottle_contract::names::AGENT_USER;
+
+use super::export::blocking;
+use crate::backend::local::portable::add_to_home;
+use crate::backend::portable_image::ExportedImage;
+use crate::instance::transcripts::Transcripts;
+
+/// Adds the conversations at these paths of the bottle as a layer of their own.
+///
+/// # Errors
+/// When they cannot be read, or the layer cannot be written.
+pub(super) async fn add(
+    mut image: ExportedImage,
+    transcripts: Transcripts,
+    paths: Vec<String>,
+) -> io::Result<ExportedImage> {
+    let home = Path::new("/home").join(AGENT_USER);
+    blocking(move || {
+        for path in &paths {
+            let Ok(place) = Path::new(path).strip_prefix(&home) else { continue };
+            let copied = transcripts.folder().join(path.trim_start_matches('/'));
+            if copied.is_dir() {
+                add_to_home(&mut image, &copied, place)?;
+            }
+        }
+        Ok(image)
+    })
+    .await
+}
