@@ -57,6 +57,7 @@ use super::local::layers::{Kind, Layers};
 use super::local::roles::listen;
 use super::local::spawn_ipc::{Report, Starter};
 use super::memory::{self, PROCESSES, scratch};
+use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
     Access, Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, KeptFiles, Launch,
     Ledger, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots, Step,
@@ -299,7 +300,7 @@ impl Backend for SmolvmBackend {
             live_commit: true,
             pause: false,
             commit_pauses: false,
-            export: false,
+            export: true,
         }
     }
 
@@ -328,7 +329,7 @@ impl Backend for SmolvmBackend {
         if let Some(asked) = bottle_image::needs_engine(&plan.image) {
             return Err(needs_image(&asked));
         }
-        if !matches!(plan.image, ImageSource::Path(_)) {
+        if !matches!(plan.image, ImageSource::Path(_) | ImageSource::Imported(_)) {
             return Err(needs_image("the bottle manifest names none"));
         }
         let part = plan.resources.cpus.is_some_and(|cpus| cpus % 1000 != 0);
@@ -345,14 +346,18 @@ impl Backend for SmolvmBackend {
 #[async_trait]
 impl super::Images for SmolvmBackend {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
-        let ImageSource::Path(path) = &plan.image else {
-            return Err(needs_image("the bottle manifest names none"));
+        let preview = match &plan.image {
+            ImageSource::Path(path) => self.images.preview(path).await?,
+            ImageSource::Imported(name) => {
+                Preview { notes: self.images.imported(name)?.1, ..Preview::default() }
+            }
+            _ => return Err(needs_image("the bottle manifest names none")),
         };
         let polled = plan
             .resources
             .disk
             .map(|_| "`disk` is only polled: fast growth can exceed it briefly".to_owned());
-        Ok(Preview { limits: polled.into_iter().collect(), ..self.images.preview(path).await? })
+        Ok(Preview { limits: polled.into_iter().collect(), ..preview })
     }
 
     async fn prepare(
@@ -361,10 +366,11 @@ impl super::Images for SmolvmBackend {
         _: &BTreeMap<String, SecretText>,
         progress: &ProgressSink<Step>,
     ) -> Result<Prepared, BackendError> {
-        let ImageSource::Path(path) = &plan.image else {
-            return Err(needs_image("the bottle manifest names none"));
+        let (info, notes) = match &plan.image {
+            ImageSource::Path(path) => self.images.prepare(path, progress).await?,
+            ImageSource::Imported(name) => self.images.imported(name)?,
+            _ => return Err(needs_image("the bottle manifest names none")),
         };
-        let (info, notes) = self.images.prepare(path, progress).await?;
         Ok(Prepared { inside: Some(info), notes, ..Prepared::default() })
     }
 
@@ -486,23 +492,26 @@ impl Snapshots for SmolvmBackend {
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         self.scope.remove_snapshot(snapshot).await
     }
+
+    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {
+        let images = self.images.clone();
+        self.scope.export(export, move |name| images.base(name)).await
+    }
+
+    /// The image of the archive is stored, and the first start of the bottle copies it, as that of a new bottle.
+    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
+        let Import { slug, layout, root, progress, .. } = import;
+        if root == RootKind::Home {
+            return Err(BackendError::unsupported(
+                format!("cannot import {slug}: its files are only a home, without a system"),
+                "use `--backend linux` or `--backend docker`, or export it from a bottle that runs on an image",
+            ));
+        }
+        let image = self.images.import(slug, layout).await?;
+        let snapshot = self.scope.import_on_image(slug, &image.name, &image.root, progress).await?;
+        Ok(Imported { snapshot, image: Some(ImageSource::Imported(image.name)) })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_machine_has_whole_processors_and_memory_for_its_kernel() {
-        for (limit, expected) in [(Some(1000), 1), (Some(1500), 2), (Some(2000), 2), (Some(0), 1)] {
-            assert_eq!(cpus(limit), expected, "{limit:?}");
-        }
-        assert!(cpus(None) >= 1);
-        let asked = Resources { memory: Some(1 << 30), ..Resources::default() };
-        assert_eq!(machine_memory(&asked), (1 << 30) + KERNEL_MEMORY);
-        let none = Resources::default();
-        assert!(machine_memory(&none) <= MEMORY + KERNEL_MEMORY);
-        let endless = Resources { memory: Some(u64::MAX), ..Resources::default() };
-        assert_eq!(machine_memory(&endless), u64::MAX);
-    }
-}
+mod tests;

@@ -276,10 +276,7 @@ impl Images {
     ///
     /// # Errors
     /// [`BackendError`] when the image was removed or cannot be read.
-    pub(in crate::backend::linux) fn imported(
-        &self,
-        name: &str,
-    ) -> Result<(ImageInfo, Vec<String>), BackendError> {
+    pub(in crate::backend) fn imported(&self, name: &str) -> Result<(ImageInfo, Vec<String>), BackendError> {
         let found = self.open_shared(name).map_err(|error| unreadable("the imported image", error))?;
         let gone = || {
             BackendError::failed(format!(
@@ -296,11 +293,7 @@ impl Images {
     ///
     /// # Errors
     /// [`BackendError`] when the image is damaged or hostile. No part of it is then stored.
-    pub(in crate::backend::linux) async fn import(
-        &self,
-        slug: &Slug,
-        layout: &Path,
-    ) -> Result<Image, BackendError> {
+    pub(in crate::backend) async fn import(&self, slug: &Slug, layout: &Path) -> Result<Image, BackendError> {
         let layout = layout.to_owned();
         let source = run_blocking(move || {
             let path = Path::new("imported").join(layout.file_name().unwrap_or_default());
@@ -327,7 +320,7 @@ impl Images {
     ///
     /// # Errors
     /// When the image exists but cannot be read.
-    pub(in crate::backend::linux) fn base(&self, name: &str) -> io::Result<Option<Base>> {
+    pub(in crate::backend) fn base(&self, name: &str) -> io::Result<Option<Base>> {
         let Some(image) = self.open_shared(name)? else { return Ok(None) };
         let owners = read_owners(&self.folder.join(name))?;
         let Facts { account, env, .. } = image.facts;
