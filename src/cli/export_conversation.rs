@@ -1,7 +1,7 @@
 //! Adds the agent's newest conversations to an exported image.
 //!
-//! When a bottle ends, its conversations are copied to this home. If the bottle leaves no work, its files are removed, so
-//! the copy is newer than the bottle's snapshots.
+//! When a bottle ends, its conversations are copied to this home. If the bottle leaves no work, its files are removed,
+//! so the copy is newer than the bottle's snapshots.
 
 use std::io;
 use std::path::Path;

@@ -80,7 +80,7 @@ fn seal(header: &mut [u8]) {
 }
 
 /// Changes one entry. Its header stays valid.
-fn change_entry(entry: &mut Vec<u8>, rng: &mut StdRng) {
+fn change_entry(entry: &mut [u8], rng: &mut StdRng) {
     match rng.random_range(0..6) {
         // A size of the usual form, or an absurd one in base 256.
         0 => {

@@ -176,8 +176,8 @@ impl Scope {
     }
 }
 
-/// Adds a layer to an image: the folder `from` of this machine, at `place` in the agent's home. The agent owns its files,
-/// and they are scanned. Blocks.
+/// Adds a layer to an image: the folder `from` of this machine, at `place` in the agent's home. The agent owns its
+/// files, and they are scanned. Blocks.
 ///
 /// # Errors
 /// When a file cannot be read, or the layer cannot be written.
