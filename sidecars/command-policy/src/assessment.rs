@@ -1,0 +1,162 @@
+//! What a command line would do, and whether it may.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::mode::Mode;
+use crate::rules::Rule;
+use crate::syntax::{Dialect, Unreadable};
+use crate::walk::Walk;
+
+/// The stack of the parser, which is recursive. Only the part in use takes memory.
+const STACK: usize = 128 << 20;
+/// How long the parser may take.
+const TIME: Duration = Duration::from_secs(5);
+/// The longest description of a command in a finding, in characters.
+const MAX_SHOWN: usize = 200;
+
+/// Variables to set for a command that runs because of the proof. They turn off what a repository can make git run or
+/// write.
+pub const READ_ONLY_ENVIRONMENT: &[(&str, &str)] = &[
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_PAGER", "cat"),
+    ("PAGER", "cat"),
+    ("GIT_EXTERNAL_DIFF", ""),
+    ("GIT_ALLOW_PROTOCOL", ""),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_CONFIG_COUNT", "3"),
+    ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
+    ("GIT_CONFIG_VALUE_0", "false"),
+    ("GIT_CONFIG_KEY_1", "core.hooksPath"),
+    ("GIT_CONFIG_VALUE_1", "/dev/null"),
+    ("GIT_CONFIG_KEY_2", "core.pager"),
+    ("GIT_CONFIG_VALUE_2", "cat"),
+];
+
+/// One thing that a command line would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule that found it.
+    pub rule: Rule,
+    /// The words of the command that does it.
+    pub command: Vec<String>,
+    /// Why the rule applies: a clause without a subject, such as `deletes /etc`.
+    pub why: String,
+}
+
+impl Finding {
+    /// The command on one line, shortened.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let line: String = self
+            .command
+            .iter()
+            .map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), std::borrow::Cow::into_owned))
+            .collect::<Vec<_>>()
+            .join(" ");
+        match line.char_indices().nth(MAX_SHOWN) {
+            Some((end, _)) => format!("{}…", &line[..end]),
+            None => line,
+        }
+    }
+}
+
+/// A permission for what the modes ask for. The floor accepts none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approval {
+    /// The rule whose findings it approves.
+    pub rule: Rule,
+    /// The first words of the commands that it approves.
+    pub prefix: Vec<String>,
+}
+
+impl Approval {
+    /// Whether it approves a finding.
+    #[must_use]
+    pub fn covers(&self, finding: &Finding) -> bool {
+        !self.prefix.is_empty() && self.rule == finding.rule && finding.command.starts_with(&self.prefix)
+    }
+}
+
+/// Whether a command line may run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// It may run.
+    Allow,
+    /// It may run if the user approves each of these findings.
+    Ask(Vec<Finding>),
+    /// It may not run. The floor denies the first of these findings.
+    Deny(Vec<Finding>),
+}
+
+/// What a command line would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assessment {
+    /// The findings, in the order of the command line. Empty if the line only reads.
+    pub findings: Vec<Finding>,
+    /// Whether the line was proved to only read files and to print.
+    pub is_read_only: bool,
+}
+
+impl Assessment {
+    /// Decides about the command line. `approvals` are those of the session and of the settings.
+    #[must_use]
+    pub fn decide(&self, mode: Mode, approvals: &[Approval]) -> Decision {
+        let denied: Vec<Finding> =
+            self.findings.iter().filter(|finding| finding.rule.is_floor()).cloned().collect();
+        if !denied.is_empty() {
+            return Decision::Deny(denied);
+        }
+        if self.is_read_only {
+            return Decision::Allow;
+        }
+        let asks = |finding: &&Finding| {
+            (mode != Mode::LetItGo || finding.rule == Rule::Unreadable)
+                && !approvals.iter().any(|approval| approval.covers(finding))
+        };
+        let asked: Vec<Finding> = self.findings.iter().filter(asks).cloned().collect();
+        if asked.is_empty() { Decision::Allow } else { Decision::Ask(asked) }
+    }
+}
+
+/// Assesses a command line for `sh`, `bash` and `zsh`: if the shells read it differently, the findings of each count.
+///
+/// A line that cannot be read has the finding [`Rule::Unreadable`], which asks in each mode.
+#[must_use]
+pub fn assess(line: &str) -> Assessment {
+    let unreadable = |why: &Unreadable| Assessment {
+        findings: vec![Finding {
+            rule: Rule::Unreadable,
+            command: vec![line.chars().take(MAX_SHOWN).collect()],
+            why: format!("cannot be read: {why}"),
+        }],
+        is_read_only: false,
+    };
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let owned = line.to_owned();
+    // The thread has its own stack. It ends with the parser, which needs longer than `TIME` only for absurd input.
+    let thread =
+        std::thread::Builder::new().name("command-policy".to_owned()).stack_size(STACK).spawn(move || {
+            let _ = sender.send(assess_here(&owned));
+        });
+    match thread.map(|_| receiver.recv_timeout(TIME)) {
+        Ok(Ok(Ok(assessment))) => assessment,
+        Ok(Ok(Err(why))) => unreadable(&why),
+        Ok(Err(_)) | Err(_) => unreadable(&Unreadable::TooComplex),
+    }
+}
+
+/// Assesses a command line on this thread's stack.
+fn assess_here(line: &str) -> Result<Assessment, Unreadable> {
+    let mut bash = Walk::of(line, Dialect::Bash)?;
+    // What is no grammar of the POSIX shell does not run in it.
+    if let Ok(sh) = Walk::of(line, Dialect::Sh) {
+        bash.is_read_only &= sh.is_read_only;
+        for finding in sh.findings {
+            if !bash.findings.contains(&finding) {
+                bash.findings.push(finding);
+            }
+        }
+    }
+    Ok(bash)
+}

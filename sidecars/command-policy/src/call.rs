@@ -1,0 +1,109 @@
+//! One command, with its words expanded.
+
+use brush_parser::ast::IoFileRedirectKind;
+
+use crate::path::Place;
+use crate::scope::Scope;
+use crate::text::Text;
+
+/// What a command reads from its standard input.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Source {
+    /// The input, if it is known.
+    pub(crate) text: Option<Text>,
+    /// Whether a command before it downloads.
+    pub(crate) is_download: bool,
+    /// Whether a command before it decodes or scrambles.
+    pub(crate) is_hidden: bool,
+    /// Paths that a command before it lists.
+    pub(crate) places: Vec<Text>,
+}
+
+impl Source {
+    /// What follows one output with another.
+    pub(crate) fn then(self, next: Self) -> Self {
+        let text = match (self.text, next.text) {
+            (Some(first), Some(second)) if !first.value.is_empty() => Some(Text {
+                value: format!("{}\n{}", first.value, second.value),
+                is_approximate: first.is_approximate || second.is_approximate,
+                ..Text::default()
+            }),
+            (Some(_), second) => second,
+            (None, _) => None,
+        };
+        Self {
+            text,
+            is_download: self.is_download || next.is_download,
+            is_hidden: self.is_hidden || next.is_hidden,
+            places: [self.places, next.places].concat(),
+        }
+    }
+}
+
+/// A redirection of a command.
+#[derive(Debug, Clone)]
+pub(crate) struct Redirect {
+    /// Whether it may change the file.
+    pub(crate) writes: bool,
+    /// The file.
+    pub(crate) file: Text,
+}
+
+impl Redirect {
+    /// A redirection of this kind.
+    pub(crate) fn new(kind: &IoFileRedirectKind, file: Text) -> Self {
+        Self { writes: !matches!(kind, IoFileRedirectKind::Read | IoFileRedirectKind::DuplicateInput), file }
+    }
+}
+
+/// A command: its words, and what surrounds it.
+pub(crate) struct Call<'a> {
+    /// The program and its arguments. Not empty.
+    pub(crate) argv: &'a [Text],
+    /// The name of the program, in lower case.
+    pub(crate) program: &'a str,
+    /// What it reads.
+    pub(crate) source: &'a Source,
+    /// The state of the shell.
+    pub(crate) scope: &'a Scope,
+}
+
+impl<'a> Call<'a> {
+    /// The words after the program.
+    pub(crate) fn arguments(&self) -> &'a [Text] {
+        &self.argv[1..]
+    }
+
+    /// The arguments that are no options. After `--`, each is one.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &'a Text> + use<'a> {
+        let mut all = false;
+        self.arguments().iter().filter(move |argument| {
+            if argument.value == "--" && !all {
+                all = true;
+                return false;
+            }
+            all || !argument.value.starts_with('-') || argument.value == "-"
+        })
+    }
+
+    /// Whether an option is given: as the letter `short` in a group of letters, or as `long` or its beginning.
+    pub(crate) fn has(&self, short: &[char], long: &[&str]) -> bool {
+        let options = self
+            .arguments()
+            .iter()
+            .map(|argument| argument.value.as_str())
+            .take_while(|value| *value != "--");
+        options.into_iter().any(|value| match value.strip_prefix("--") {
+            Some(name) => {
+                let name = name.split('=').next().unwrap_or_default();
+                name.len() >= 3 && long.iter().any(|long| long.starts_with(name))
+            }
+            None => value.strip_prefix('-').is_some_and(|letters| letters.contains(short)),
+        })
+    }
+
+    /// The place that a word names.
+    pub(crate) fn place(&self, text: &Text) -> Place {
+        self.scope.place(text)
+    }
+}

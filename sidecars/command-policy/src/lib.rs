@@ -1,0 +1,39 @@
+//! Decides whether a command line may run.
+//!
+//! ```text
+//! command line ── syntax ──► walk ──► calls ──┬─ rules ──────► findings ──┐
+//!                    (grammar    (wrappers    │                           ├─► decide(mode, approvals)
+//!                     of bash)    removed)    └─ read_only ──► proof ─────┘
+//! ```
+//! [`assess`] reads a command line with the grammar of bash and lists what it would do: each [`Finding`] names its
+//! [`Rule`]. [`Assessment::decide`] applies a chain, of which the first denial wins:
+//!
+//! 1. The **floor**: a command that destroys more than the workspace, hides what it runs, reads credentials or rewrites
+//!    history on a server is denied in each mode.
+//! 2. The **proof**: a command that only reads runs in each mode.
+//! 3. The **mode**: [`Mode::LetItGo`] allows the rest. The other modes ask, unless each finding is approved.
+//!
+//! The policy is a convenience for users who drive a bottle from outside. It is no security boundary: a program can do
+//! everything that its name does not show. The isolation of a bottle does not depend on it.
+//!
+//! This crate performs no I/O.
+
+mod assessment;
+mod call;
+mod code;
+mod expand;
+mod mode;
+mod path;
+mod read_only;
+mod rules;
+mod run;
+mod scope;
+mod syntax;
+mod text;
+mod walk;
+mod wrappers;
+
+pub use assessment::{Approval, Assessment, Decision, Finding, READ_ONLY_ENVIRONMENT, assess};
+pub use mode::{Mode, ModeName, UnknownMode};
+pub use rules::Rule;
+pub use syntax::{MAX_LINE, Unreadable};

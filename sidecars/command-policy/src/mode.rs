@@ -1,0 +1,136 @@
+//! How much the policy lets run without a question.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// How much runs without a question. The floor holds in each mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Commands that only read run. The rest asks, changes of files through tools included.
+    BabySitter,
+    /// Commands that only read and changes of files through tools run. The rest asks.
+    Teenager,
+    /// Everything runs that the floor does not deny.
+    LetItGo,
+}
+
+/// A mode as a user wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModeName {
+    /// The mode that the name stands for.
+    pub mode: Mode,
+    /// What the user should know about the name: it is from an older tool and means something else there.
+    pub warning: Option<String>,
+}
+
+/// A name that is no mode.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{name:?} is not a mode of the command policy: use baby-sitter, teenager or let-it-go{hint}")]
+pub struct UnknownMode {
+    /// The name as the user wrote it.
+    pub name: String,
+    hint: String,
+}
+
+impl Mode {
+    /// Each mode, from the strictest.
+    pub const ALL: [Self; 3] = [Self::BabySitter, Self::Teenager, Self::LetItGo];
+
+    /// The name in settings and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BabySitter => "baby-sitter",
+            Self::Teenager => "teenager",
+            Self::LetItGo => "let-it-go",
+        }
+    }
+
+    /// Reads a name. Case does not matter, and a space or `_` is a `-`. Names of older tools are accepted; those that
+    /// would now let more run than there have a warning.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownMode`] if no mode has this name: a mistyped name never weakens the policy.
+    pub fn parse(name: &str) -> Result<ModeName, UnknownMode> {
+        let normal = name.trim().to_lowercase().replace(['_', ' '], "-");
+        let (mode, was) = match normal.as_str() {
+            "baby-sitter" | "babysitter" | "baby" => (Self::BabySitter, None),
+            "teenager" | "teen" => (Self::Teenager, None),
+            "let-it-go" | "letitgo" | "letgo" | "yolo" => (Self::LetItGo, None),
+            "ask" => (Self::BabySitter, Some("asks before everything that does not only read")),
+            "guard" => {
+                (Self::LetItGo, Some("runs everything that the floor does not deny, without a question"))
+            }
+            "allow" => (Self::LetItGo, Some("still has the floor, which no mode can turn off")),
+            "readonly" => (
+                Self::BabySitter,
+                Some("asks before everything that does not only read, instead of denying it"),
+            ),
+            _ => return Err(UnknownMode { name: name.to_owned(), hint: nearest(&normal) }),
+        };
+        let warning =
+            was.map(|was| format!("the mode {normal} is a legacy name of {}, which {was}", mode.name()));
+        Ok(ModeName { mode, warning })
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// The hint for names that users try.
+fn nearest(name: &str) -> String {
+    let mode = match name {
+        "read-only" | "ro" | "strict" | "paranoid" => Mode::BabySitter,
+        "default" | "normal" | "auto" => Mode::Teenager,
+        "none" | "off" | "all" | "full" | "let-go" => Mode::LetItGo,
+        _ => return String::new(),
+    };
+    format!(" (the nearest to it is {mode})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_in_each_spelling() {
+        for (names, mode) in [
+            (["baby-sitter", "Baby_Sitter", " babysitter ", "baby"], Mode::BabySitter),
+            (["teenager", "TEENAGER", "teen", "Teen "], Mode::Teenager),
+            (["let-it-go", "let it go", "letitgo", "yolo"], Mode::LetItGo),
+        ] {
+            for name in names {
+                assert_eq!(Mode::parse(name), Ok(ModeName { mode, warning: None }), "{name}");
+            }
+            assert_eq!(Mode::parse(mode.name()).map(|named| named.mode), Ok(mode));
+        }
+    }
+
+    #[test]
+    fn legacy_names_warn() {
+        for (name, mode) in [
+            ("ask", Mode::BabySitter),
+            ("guard", Mode::LetItGo),
+            ("allow", Mode::LetItGo),
+            ("readonly", Mode::BabySitter),
+        ] {
+            let named = Mode::parse(name).expect("a legacy name");
+            assert_eq!(named.mode, mode, "{name}");
+            assert!(named.warning.expect("a warning").contains(mode.name()), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_lists_the_modes() {
+        for name in ["", "teenage", "let-it-go!", "none", "read-only"] {
+            let error = Mode::parse(name).expect_err(name).to_string();
+            assert!(error.contains("baby-sitter, teenager or let-it-go"), "{error}");
+        }
+        assert!(Mode::parse("read-only").expect_err("unknown").to_string().ends_with("is baby-sitter)"));
+    }
+}

@@ -1,0 +1,308 @@
+//! Paths that a command names, without looking at a file system.
+
+use crate::text::{SOMETHING, Text, UNKNOWN};
+
+/// The folders of the system, of which the contents are protected too.
+const SYSTEM: &[&str] = &["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr"];
+/// Folders directly below `/` that hold data of users and services.
+const TOP: &[&str] = &[
+    "Applications",
+    "Library",
+    "System",
+    "Users",
+    "home",
+    "media",
+    "mnt",
+    "opt",
+    "root",
+    "run",
+    "srv",
+    "var",
+];
+/// Folders below the system's that belong to users.
+const OURS: &[&str] = &["/usr/local/", "/usr/src/", "/dev/shm/"];
+
+/// Where a path leads. It is normal: `/a/b`, `~/a`, or relative to the folder in which the command line starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place(String);
+
+impl Place {
+    /// The path `path`, seen from the folder `from`.
+    pub(crate) fn of(path: &str, from: &str) -> Self {
+        let joined = if path.starts_with(['/', '~']) { path.to_owned() } else { format!("{from}/{path}") };
+        Self(normal(&joined))
+    }
+
+    /// The path.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The place whose content the last component lists, if that is `*` or the like; otherwise itself.
+    fn listed(&self) -> &str {
+        match self.0.rsplit_once('/') {
+            Some((folder, "*" | ".*" | "?*" | "*.*" | "**" | ".?*" | ".[!.]*")) => {
+                if folder.is_empty() {
+                    "/"
+                } else {
+                    folder
+                }
+            }
+            _ => &self.0,
+        }
+    }
+
+    /// Whether this is `/`, or all that is in it.
+    pub(crate) fn is_root(&self) -> bool {
+        self.listed() == "/"
+    }
+
+    /// Whether its loss destroys more than work: the root, a folder of the system or anything in it, the home
+    /// directory, or a folder above the starting one.
+    pub(crate) fn is_protected(&self) -> bool {
+        let listed = self.listed();
+        if listed == "/" || matches!(listed, "~" | "/root") || is_above(listed) || self.is_system() {
+            return true;
+        }
+        let mut parts = listed.split('/').skip(1);
+        let (first, second, rest) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+        let is_home_of_user = matches!(first, "home" | "Users") && rest.is_none();
+        listed.starts_with('/') && (second.is_none() && matches_any(first, TOP) || is_home_of_user)
+    }
+
+    /// Whether it is a folder of the system or in one.
+    pub(crate) fn is_system(&self) -> bool {
+        let listed = self.listed();
+        let Some(path) = listed.strip_prefix('/') else { return false };
+        let first = path.split('/').next().unwrap_or_default();
+        matches_any(first, SYSTEM)
+            && !OURS.iter().any(|ours| self.0.starts_with(ours))
+            && !is_own_process(&self.0)
+    }
+
+    /// Whether it is a device other than those that every program uses.
+    pub(crate) fn is_device(&self) -> bool {
+        let Some(name) = self.0.strip_prefix("/dev/") else { return false };
+        let first = name.split('/').next().unwrap_or_default();
+        let is_harmless = matches!(
+            first,
+            "null"
+                | "zero"
+                | "full"
+                | "random"
+                | "urandom"
+                | "stdin"
+                | "stdout"
+                | "stderr"
+                | "fd"
+                | "shm"
+                | "tty"
+                | "pts"
+                | "ptmx"
+                | "tcp"
+                | "udp"
+                | "console"
+        );
+        !is_harmless && !first.is_empty()
+    }
+}
+
+/// `/proc/self/fd/1` and the like.
+fn is_own_process(path: &str) -> bool {
+    ["/proc/self/fd/", "/dev/fd/", "/dev/std", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts/"]
+        .iter()
+        .any(|own| path.starts_with(own))
+        || matches!(path, "/dev/random" | "/dev/urandom")
+        || path.starts_with("/dev/tcp/")
+        || path.starts_with("/dev/udp/")
+}
+
+/// Whether a path leads above the folder in which the command line starts.
+fn is_above(path: &str) -> bool {
+    path.split('/').all(|part| part == "..")
+}
+
+fn matches_any(pattern: &str, names: &[&str]) -> bool {
+    names.iter().any(|name| matches(pattern, name))
+}
+
+/// Resolves `.`, `..` and repeated `/` by their text.
+fn normal(path: &str) -> String {
+    let (anchor, rest) = if path.starts_with('/') {
+        ("/", path)
+    } else if path.starts_with('~') {
+        let (home, rest) = path.split_once('/').unwrap_or((path, ""));
+        (if home == "~root" || home == "~" { "~" } else { "/home" }, rest)
+    } else {
+        ("", path)
+    };
+    // Another user's home directory is one below /home.
+    let mut anchor = if anchor == "/home" { "/home/user" } else { anchor }.to_owned();
+    let mut parts: Vec<&str> = Vec::new();
+    for part in rest.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            ".." => match anchor.as_str() {
+                "/" => {}
+                "~" | "/home/user" => "/home".clone_into(&mut anchor),
+                "/home" => "/".clone_into(&mut anchor),
+                _ => parts.push(".."),
+            },
+            part => parts.push(part),
+        }
+    }
+    let path = parts.join("/");
+    match (anchor.as_str(), path.is_empty()) {
+        ("", true) => ".".to_owned(),
+        // A file with this name, not the home directory.
+        ("", false) if path.starts_with('~') => format!("./{path}"),
+        ("", false) => path,
+        (anchor, true) => anchor.to_owned(),
+        ("/", false) => format!("/{path}"),
+        (anchor, false) => format!("{anchor}/{path}"),
+    }
+}
+
+/// Whether the file name `name` matches the pattern, in which a set of characters matches any one. Unknown parts match
+/// nothing, because they would match everything.
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    if pattern.contains([UNKNOWN, SOMETHING]) {
+        return false;
+    }
+    if !pattern.contains(['*', '?', '[']) {
+        return pattern == name;
+    }
+    let pattern: Vec<char> = without_sets(pattern);
+    let name: Vec<char> = name.chars().collect();
+    // `reached[i]`: whether the pattern so far matches the first i characters.
+    let mut reached = vec![false; name.len() + 1];
+    reached[0] = true;
+    for at in pattern {
+        if at == '*' {
+            for index in 1..reached.len() {
+                reached[index] |= reached[index - 1];
+            }
+        } else {
+            for index in (1..reached.len()).rev() {
+                reached[index] = reached[index - 1] && (at == '?' || at == name[index - 1]);
+            }
+            reached[0] = false;
+        }
+    }
+    reached[name.len()]
+}
+
+/// The pattern with `?` for each `[…]`.
+fn without_sets(pattern: &str) -> Vec<char> {
+    let mut simple = Vec::new();
+    let mut rest = pattern.chars();
+    while let Some(at) = rest.next() {
+        match (at, rest.as_str().find(']')) {
+            ('[', Some(end)) => {
+                rest = rest.as_str()[end + 1..].chars();
+                simple.push('?');
+            }
+            _ => simple.push(at),
+        }
+    }
+    simple
+}
+
+/// The place that a word names.
+pub(crate) fn place(text: &Text, from: &str) -> Place {
+    Place::of(&text.value, from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protected_places() {
+        for (path, from) in [
+            ("/", "."),
+            ("//", "."),
+            ("/*", "."),
+            ("/.", "."),
+            ("/tmp/..", "."),
+            ("/etc", "."),
+            ("/etc/", "."),
+            ("/etc/ssl", "."),
+            ("/usr/*", "."),
+            ("/e*", "."),
+            ("/???", "."),
+            ("~", "."),
+            ("~/", "."),
+            ("~/*", "."),
+            ("~root", "."),
+            ("/root", "."),
+            ("/home", "."),
+            ("/home/*", "."),
+            ("/home/ann", "."),
+            ("..", "."),
+            ("../..", "."),
+            ("../*", "."),
+            ("~/..", "."),
+            ("*", "/"),
+            (".", "/"),
+            ("etc", "/"),
+            ("*", "~"),
+            ("/usr/local", "."),
+            ("..", "~"),
+        ] {
+            assert!(Place::of(path, from).is_protected(), "{path} in {from}");
+        }
+        for (path, from) in [
+            (".", "."),
+            ("*", "."),
+            ("build", "."),
+            ("/tmp", "."),
+            ("/tmp/*", "."),
+            ("/tmp/x", "."),
+            ("~/work", "."),
+            ("/usr/local/bin/x", "."),
+            ("../x", "."),
+            ("/dev/shm/x", "."),
+            ("./~", "."),
+            ("/workspace", "."),
+            ("/home/ann/x", "."),
+            ("/var/tmp/x", "."),
+            ("x", "/tmp"),
+            ("*", "/home/ann/x"),
+            ("*", ".."),
+        ] {
+            let is_protected = Place::of(path, from).is_protected();
+            assert_eq!(is_protected, from == "..", "{path} in {from}");
+        }
+    }
+
+    #[test]
+    fn devices() {
+        for path in ["/dev/sda", "/dev/nvme0n1", "/dev/disk/by-id/x", "/dev/mem", "/dev/../dev/vda"] {
+            assert!(Place::of(path, ".").is_device(), "{path}");
+        }
+        for path in ["/dev/null", "/dev/stdout", "/dev/fd/3", "/dev/shm/x", "/dev/tty", "dev/sda"] {
+            assert!(!Place::of(path, ".").is_device(), "{path}");
+        }
+    }
+
+    #[test]
+    fn patterns_match_names() {
+        for (pattern, name, is_match) in [
+            ("etc", "etc", true),
+            ("e*", "etc", true),
+            ("?tc", "etc", true),
+            ("[a-f]tc", "etc", true),
+            ("*", "etc", true),
+            ("e*c*", "etc", true),
+            ("e?", "etc", false),
+            ("", "etc", false),
+            ("[", "[", true),
+        ] {
+            assert_eq!(matches(pattern, name), is_match, "{pattern} {name}");
+        }
+    }
+}

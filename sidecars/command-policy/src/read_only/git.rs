@@ -1,0 +1,310 @@
+//! Proves that a git command only reads. What a repository can make git run is turned off by the variables in
+//! [`crate::READ_ONLY_ENVIRONMENT`].
+
+use super::check_options;
+use crate::call::Call;
+use crate::rules::git::subcommand;
+
+/// The options that choose and print commits and differences, and neither write nor run anything.
+const FLAGS: &str = "0acDdEFghiIkLlmMnopPqrRsStTuUvVwxyzBC";
+const VALUED: &str = "GSnLUeA";
+const LONG: &[&str] = &[
+    "abbrev",
+    "abbrev-commit",
+    "abbrev-ref",
+    "absolute-git-dir",
+    "after=",
+    "ahead-behind",
+    "all",
+    "all-match",
+    "always",
+    "ancestry-path",
+    "author=",
+    "author-date-order",
+    "batch",
+    "batch-check",
+    "before=",
+    "bisect-all",
+    "boundary",
+    "branch",
+    "branches",
+    "cached",
+    "candidates=",
+    "cherry",
+    "cherry-mark",
+    "cherry-pick",
+    "children",
+    "color",
+    "column",
+    "columns",
+    "combined-all-paths",
+    "committer=",
+    "compact-summary",
+    "contains",
+    "count",
+    "cumulative",
+    "date=",
+    "date-order",
+    "decorate",
+    "deleted",
+    "dense",
+    "diff-algorithm=",
+    "diff-filter=",
+    "diff-merges=",
+    "directory",
+    "dirstat",
+    "dirty",
+    "eol",
+    "error-unmatch",
+    "exact-match",
+    "exclude=",
+    "exclude-standard",
+    "exit-code",
+    "expand-tabs",
+    "extended-regexp",
+    "files-with-matches",
+    "files-without-match",
+    "find-copies",
+    "find-copies-harder",
+    "find-object=",
+    "find-renames",
+    "first-parent",
+    "fixed-strings",
+    "follow",
+    "format=",
+    "full-history",
+    "full-index",
+    "full-name",
+    "function-context",
+    "git-common-dir",
+    "git-dir",
+    "git-path",
+    "glob=",
+    "graph",
+    "grep=",
+    "grep-reflog=",
+    "heading",
+    "histogram",
+    "history",
+    "human-readable",
+    "ignore-all-space",
+    "ignore-blank-lines",
+    "ignore-case",
+    "ignore-cr-at-eol",
+    "ignore-matching-lines=",
+    "ignore-missing",
+    "ignore-space-at-eol",
+    "ignore-space-change",
+    "ignore-submodules",
+    "ignored",
+    "incremental",
+    "independent",
+    "inter-hunk-context=",
+    "invert-grep",
+    "invert-match",
+    "is-ancestor",
+    "is-bare-repository",
+    "is-inside-git-dir",
+    "is-inside-work-tree",
+    "is-shallow-repository",
+    "killed",
+    "left-only",
+    "left-right",
+    "line-number",
+    "line-porcelain",
+    "list",
+    "local",
+    "long",
+    "max-age=",
+    "max-count=",
+    "max-depth=",
+    "max-parents=",
+    "merge-base",
+    "merged",
+    "merges",
+    "min-age=",
+    "min-parents=",
+    "minimal",
+    "modified",
+    "name-only",
+    "name-status",
+    "no-abbrev",
+    "no-abbrev-commit",
+    "no-color",
+    "no-contains",
+    "no-decorate",
+    "no-ext-diff",
+    "no-heading",
+    "no-indent-heuristic",
+    "no-index",
+    "no-merged",
+    "no-merges",
+    "no-notes",
+    "no-patch",
+    "no-prefix",
+    "no-renames",
+    "no-textconv",
+    "no-walk",
+    "not",
+    "null",
+    "numbered",
+    "numstat",
+    "objects",
+    "octopus",
+    "oneline",
+    "only-matching",
+    "others",
+    "parents",
+    "patch",
+    "patch-with-stat",
+    "patience",
+    "perl-regexp",
+    "pickaxe-all",
+    "pickaxe-regex",
+    "points-at",
+    "porcelain",
+    "porcelain=",
+    "pretty",
+    "pretty=",
+    "quiet",
+    "raw",
+    "recurse-submodules",
+    "refs",
+    "regexp-ignore-case",
+    "relative",
+    "relative-date",
+    "remotes",
+    "remove-empty",
+    "reverse",
+    "right-only",
+    "root",
+    "shortstat",
+    "show-current",
+    "show-prefix",
+    "show-signature",
+    "show-stash",
+    "show-toplevel",
+    "show-cdup",
+    "short",
+    "simplify-by-decoration",
+    "simplify-merges",
+    "since=",
+    "skip=",
+    "sort=",
+    "source",
+    "sparse",
+    "stage",
+    "staged",
+    "stat",
+    "submodule",
+    "summary",
+    "symbolic-full-name",
+    "tags",
+    "text",
+    "topo-order",
+    "tree-filter",
+    "unified=",
+    "unmerged",
+    "until=",
+    "untracked-files",
+    "verbose",
+    "verify",
+    "version",
+    "word-diff",
+    "word-diff-regex=",
+    "word-regexp",
+    "is-local",
+];
+
+/// Subcommands that only read with the options above, whatever their operands are.
+const READERS: &[&str] = &[
+    "annotate",
+    "blame",
+    "cat-file",
+    "check-attr",
+    "check-ignore",
+    "cherry",
+    "count-objects",
+    "describe",
+    "diff",
+    "diff-files",
+    "diff-index",
+    "diff-tree",
+    "for-each-ref",
+    "grep",
+    "log",
+    "ls-files",
+    "ls-tree",
+    "merge-base",
+    "name-rev",
+    "range-diff",
+    "rev-list",
+    "rev-parse",
+    "shortlog",
+    "show",
+    "show-branch",
+    "show-ref",
+    "status",
+    "var",
+    "version",
+    "whatchanged",
+];
+
+pub(super) fn prove(call: &Call<'_>) -> Result<(), String> {
+    check_global(call)?;
+    let words = subcommand(call);
+    let Some((name, rest)) = words.split_first() else {
+        return Err("runs git without a subcommand".to_owned());
+    };
+    let operands = rest.iter().filter(|word| !word.value.starts_with('-')).count();
+    let has = |flags: &[&str]| rest.iter().any(|word| flags.contains(&word.value.as_str()));
+    let first = rest.first().map_or("", |word| word.value.as_str());
+    let is_reading = match name.value.as_str() {
+        // -O opens a pager, -o and --output write.
+        name if READERS.contains(&name) => {
+            !(name == "grep" && rest.iter().any(|word| word.value.starts_with("-O")))
+        }
+        "branch" => {
+            operands == 0 && !has(&["-d", "-D", "-m", "-M", "-c", "-C", "-u", "--edit-description"])
+                || first == "--list"
+        }
+        "tag" => operands == 0 && !has(&["-d", "-a", "-s", "-f"]) || matches!(first, "-l" | "--list"),
+        "remote" => {
+            operands == 0 || matches!(first, "get-url" | "show") && has(&["-n"]) || first == "get-url"
+        }
+        "stash" => matches!(first, "list" | "show"),
+        "worktree" => first == "list",
+        "reflog" => operands == 0 || first == "show",
+        "config" => matches!(first, "--get" | "--get-all" | "--list" | "-l" | "--get-regexp"),
+        "submodule" => first == "status",
+        "notes" => matches!(first, "list" | "show"),
+        _ => false,
+    };
+    if !is_reading {
+        return Err(format!("runs git {}, which may write", name.value));
+    }
+    if name.value == "config" {
+        return Ok(());
+    }
+    let long: Vec<&str> = LONG.to_vec();
+    check_options("git", rest, FLAGS, VALUED, &long, false).map(|_| ())
+}
+
+/// The options before the subcommand.
+fn check_global(call: &Call<'_>) -> Result<(), String> {
+    let words = call.arguments();
+    let mut index = 0;
+    while let Some(word) = words.get(index) {
+        match word.value.as_str() {
+            "-C" => index += 2,
+            "-P" | "--no-pager" | "--no-optional-locks" | "--literal-pathspecs" | "--version" | "-v" => {
+                index += 1
+            }
+            value if value.starts_with('-') => {
+                return Err(format!("gives git the option {value}, which may run a program"));
+            }
+            _ => break,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Rules about files: deletion, permissions, devices, files of the system, credentials.
+
+use super::{Found, Rule};
+use crate::call::Call;
+use crate::path::{Place, matches};
+use crate::text::Text;
+use crate::wrappers::find_folders;
+
+/// Commands that only print their arguments.
+const TALKERS: &[&str] =
+    &["echo", "printf", "true", "false", ":", "test", "[", "export", "declare", "local", "alias"];
+
+pub(super) fn check(call: &Call<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    found.extend(deletion(call));
+    found.extend(permissions(call));
+    if !TALKERS.contains(&call.program) {
+        found.extend(writes(call));
+        found.extend(credentials(call));
+    }
+    found
+}
+
+/// What the floor says about a file that is opened.
+pub(crate) fn file(place: &Place, writes: bool) -> Option<Found> {
+    if is_credential(place.as_str()) {
+        let verb = if writes { "writes" } else { "reads" };
+        return Some((Rule::Credentials, format!("{verb} credentials: {}", place.as_str())));
+    }
+    if !writes {
+        return None;
+    }
+    if place.is_device() {
+        return Some((Rule::WriteDevice, format!("writes to the device {}", place.as_str())));
+    }
+    place
+        .is_system()
+        .then(|| (Rule::WriteSystemFile, format!("writes the file {} of the system", place.as_str())))
+}
+
+/// Whether a path's loss destroys more than work. A path of which parts are unknown counts if it is `/` when they are
+/// empty.
+fn is_protected(call: &Call<'_>, path: &Text) -> bool {
+    let emptied = Text::known(&path.when_empty());
+    let is_root_when_empty = !path.is_known() && !emptied.value.is_empty() && call.place(&emptied).is_root();
+    is_root_when_empty || call.place(path).is_protected()
+}
+
+fn deletion(call: &Call<'_>) -> Option<Found> {
+    let says = |path: &Text| Some((Rule::DeleteRoot, format!("deletes {}", call.place(path).as_str())));
+    let recurses = call.has(&['r', 'R'], &["recursive"]);
+    let is_unknown = call.argv[0].is_unknown();
+    match call.program {
+        "rm" | "srm" | "shred" | "rmdir" | "del" | "trash" | "unlink" | "rimraf" => {
+            let path = call.operands().find(|path| {
+                let place = call.place(path);
+                if recurses || call.program == "rimraf" {
+                    is_protected(call, path)
+                } else {
+                    place.is_system()
+                }
+            })?;
+            says(path)
+        }
+        // A program whose name is unknown may be `rm`.
+        _ if is_unknown && recurses => says(call.operands().find(|path| is_protected(call, path))?),
+        "find" => {
+            let deletes = call.arguments().iter().any(|word| word.value == "-delete");
+            let folders = find_folders(call);
+            let folder = folders.iter().find(|folder| deletes && is_protected(call, folder))?;
+            says(folder)
+        }
+        "rsync" if call.arguments().iter().any(|word| word.value.starts_with("--del")) => {
+            says(call.operands().last().filter(|path| is_protected(call, path))?)
+        }
+        "mv" => {
+            let operands: Vec<&Text> = call.operands().collect();
+            let (_, moved) = operands.split_last()?;
+            says(moved.iter().find(|path| is_protected(call, path))?)
+        }
+        "git" if call.operands().any(|word| word.value == "clean") => {
+            let folder = Place::of(".", &call.scope.folder);
+            folder
+                .is_protected()
+                .then(|| (Rule::DeleteRoot, format!("deletes what is in {}", folder.as_str())))
+        }
+        _ => None,
+    }
+}
+
+fn permissions(call: &Call<'_>) -> Option<Found> {
+    if !matches!(call.program, "chmod" | "chown" | "chgrp" | "chattr" | "setfacl") {
+        return None;
+    }
+    let path = call.operands().skip(1).find(|path| is_protected(call, path))?;
+    Some((Rule::OpenPermissions, format!("changes the permissions of {}", call.place(path).as_str())))
+}
+
+/// The files that a command writes because of its arguments.
+fn writes(call: &Call<'_>) -> Option<Found> {
+    let operands: Vec<&Text> = call.operands().collect();
+    let value = |name: &str| call.arguments().iter().find_map(|word| word.after(name));
+    let next = |flags: &[&str]| {
+        let index = call.arguments().iter().position(|word| flags.contains(&word.value.as_str()))?;
+        call.arguments().get(index + 1).cloned()
+    };
+    let written: Vec<Text> = match call.program {
+        "tee" | "sponge" | "touch" | "truncate" | "mkdir" | "mknod" | "mkfifo" | "ed" | "ex" | "vi"
+        | "vim" | "nano" | "fallocate" | "rm" | "unlink" | "shred" | "rmdir" => {
+            operands.into_iter().cloned().collect()
+        }
+        "dd" => value("of").into_iter().collect(),
+        "cp" | "mv" | "ln" | "install" | "rsync" | "scp" => next(&["-t"])
+            .or_else(|| value("--target-directory"))
+            .or_else(|| operands.last().copied().cloned())
+            .into_iter()
+            .collect(),
+        "sed" | "perl" | "ruby" if call.has(&['i'], &["in-place"]) => operands.into_iter().cloned().collect(),
+        "chmod" | "chown" | "chgrp" | "chattr" | "setfacl" => operands.into_iter().skip(1).cloned().collect(),
+        "sort" | "gcc" | "cc" | "clang" | "curl" => {
+            next(&["-o", "--output"]).or_else(|| value("--output")).into_iter().collect()
+        }
+        "wget" => next(&["-O"]).or_else(|| value("--output-document")).into_iter().collect(),
+        "tar" | "unzip" => next(&["-C", "-d"]).or_else(|| value("--directory")).into_iter().collect(),
+        _ => Vec::new(),
+    };
+    written
+        .iter()
+        .find_map(|path| file(&call.place(path), true).filter(|(rule, _)| *rule != Rule::Credentials))
+}
+
+/// The credentials that an argument names.
+fn credentials(call: &Call<'_>) -> Option<Found> {
+    // What `git commit -m` and the like say is no path.
+    let is_message = |index: usize| {
+        index > 0
+            && matches!(
+                call.argv[index].value.as_str(),
+                "-m" | "--message" | "-F" | "--grep" | "-e" | "--regexp"
+            )
+    };
+    let skipped =
+        usize::from(matches!(call.program, "grep" | "egrep" | "fgrep" | "rg" | "sed" | "awk" | "jq"));
+    let mut operands_left = skipped;
+    for (index, word) in call.argv.iter().enumerate().skip(1) {
+        if is_message(index - 1) {
+            continue;
+        }
+        if operands_left > 0 && !word.value.starts_with('-') {
+            operands_left -= 1;
+            continue;
+        }
+        // `if=FILE`, `-d@FILE`, `--data=@FILE`, `HOST:FILE`, `SOURCE:TARGET`.
+        let parts = word.value.split(['=', '@', ':', ',']).filter(|part| part.contains(['/', '.', '~']));
+        for part in parts {
+            let place = Place::of(part, &call.scope.folder);
+            if is_credential(place.as_str()) {
+                return Some((Rule::Credentials, format!("names credentials: {}", place.as_str())));
+            }
+        }
+    }
+    None
+}
+
+/// Files with credentials: the last folders of their path, and their name.
+const CREDENTIALS: &[(&str, &[&str])] = &[
+    ("/etc", &["shadow", "gshadow", "sudoers", "shadow-", "gshadow-", "master.passwd"]),
+    (
+        ".ssh",
+        &[
+            "id_rsa",
+            "id_dsa",
+            "id_ecdsa",
+            "id_ed25519",
+            "id_ed25519_sk",
+            "id_ecdsa_sk",
+            "identity",
+            "authorized_keys",
+        ],
+    ),
+    (".aws", &["credentials"]),
+    (".docker", &["config.json"]),
+    (".kube", &["config"]),
+    (".config/gh", &["hosts.yml"]),
+    (".config/gcloud", &["credentials.db", "application_default_credentials.json"]),
+    (".azure", &["accessTokens.json", "msal_token_cache.json"]),
+    (".claude", &[".credentials.json"]),
+    (".codex", &["auth.json"]),
+    (".cargo", &["credentials", "credentials.toml"]),
+    ("", &[".netrc", "_netrc", ".git-credentials", ".pgpass", ".pypirc", ".vault-token"]),
+];
+
+/// Folders that hold nothing but credentials. All of such a folder, or a file in it that is not listed as public.
+const VAULTS: &[&str] = &[".ssh", ".aws", ".gnupg", ".password-store"];
+const PUBLIC: &[&str] = &["known_hosts", "known_hosts.old", "config"];
+
+fn is_credential(path: &str) -> bool {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let is_listed = CREDENTIALS.iter().any(|(in_folder, names)| {
+        let is_there = in_folder.is_empty() || ends_with(folder, in_folder);
+        // A pattern that matches everything names no credentials unless the folder is their own.
+        is_there
+            && (!in_folder.is_empty() || !name.contains(['*', '?', '[']))
+            && names.iter().any(|listed| matches(name, listed))
+    });
+    let parts: Vec<&str> = path.split('/').collect();
+    let vault = parts.iter().position(|part| VAULTS.contains(part));
+    let is_private = vault.is_some_and(|at| match parts.get(at + 1) {
+        // The folder itself.
+        None => parts.len() > 1,
+        Some(name) => !PUBLIC.contains(name) && !name.ends_with(".pub"),
+    });
+    let is_sudoers = path.starts_with("/etc/sudoers.d");
+    let is_environment = path.starts_with("/proc/") && name == "environ";
+    is_listed || is_private || is_sudoers || is_environment
+}
+
+fn ends_with(folder: &str, parts: &str) -> bool {
+    if let Some(top) = parts.strip_prefix('/') {
+        return folder.strip_prefix('/').is_some_and(|folder| matches(folder, top));
+    }
+    folder == parts || folder.strip_suffix(parts).is_some_and(|rest| rest.ends_with('/'))
+}

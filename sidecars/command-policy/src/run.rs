@@ -1,0 +1,274 @@
+//! Looks at one command with its words expanded, and at what it runs.
+
+use crate::call::{Call, Redirect, Source};
+use crate::code;
+use crate::expand::unescape;
+use crate::read_only;
+use crate::rules::{self, Rule};
+use crate::scope::Scope;
+use crate::text::Text;
+use crate::walk::{Simple, Walk};
+use crate::wrappers::{self, Inner};
+
+impl Walk {
+    /// Looks at a simple command. Returns its output, as far as it is known.
+    pub(crate) fn run(&mut self, simple: Simple, source: Source, scope: &mut Scope) -> Source {
+        self.check_redirects(&simple.redirects, scope);
+        let source = simple.source.unwrap_or(source);
+        if simple.argv.is_empty() {
+            for (name, value) in simple.assignments {
+                scope.set(&name, value);
+            }
+            return Source { text: Some(Text::default()), ..Source::default() };
+        }
+        let is_harmless =
+            |(name, value): &(String, Text)| wrappers::is_harmless_variable(name) && value.is_known();
+        if !simple.assignments.iter().all(is_harmless) {
+            let set = simple
+                .assignments
+                .iter()
+                .map(|(name, value)| Text::known(&format!("{name}={}", value.value)));
+            let argv: Vec<Text> = set.chain(simple.argv.iter().cloned()).collect();
+            self.found(Rule::Command, &argv, "changes the environment of a command");
+        }
+        let writes = simple.redirects.iter().any(|redirect| redirect.writes);
+        let output = self.call(&simple.argv, &source, scope);
+        if writes { Source { text: Some(Text::default()), ..Source::default() } } else { output }
+    }
+
+    /// Looks at the files that redirections open.
+    pub(crate) fn check_redirects(&mut self, redirects: &[Redirect], scope: &Scope) {
+        for redirect in redirects {
+            let argv = [Text::known(if redirect.writes { ">" } else { "<" }), redirect.file.clone()];
+            let floor = rules::file(&scope.place(&redirect.file), redirect.writes);
+            if let Some((rule, why)) = floor {
+                self.found(rule, &argv, why);
+            } else if redirect.writes
+                && !matches!(redirect.file.value.as_str(), "/dev/null" | "/dev/stderr" | "/dev/stdout")
+            {
+                self.found(Rule::WriteFile, &argv, "writes a file");
+            } else if !redirect.writes
+                && (!redirect.file.is_known() || scope.place(&redirect.file).is_device())
+            {
+                self.found(Rule::Command, &argv, "reads a file that is not known");
+            }
+        }
+    }
+
+    /// Looks at a command, and at the commands in it.
+    fn call(&mut self, argv: &[Text], source: &Source, scope: &mut Scope) -> Source {
+        let Some(first) = argv.first() else { return Source::default() };
+        if let Some(body) = scope.functions.get(&first.value).cloned() {
+            return self.function(&first.value, &body, argv, source, scope);
+        }
+        let program = first.program();
+        // A function whose body is looked at is defined only afterwards.
+        let is_itself = first.value == "$0" || self.inside.contains(&first.value);
+        if is_itself && self.beside > 0 {
+            self.found(Rule::ForkBomb, argv, "starts itself again and again");
+            return Source::default();
+        }
+        self.builtin(&program, argv, source, scope);
+        let snapshot = scope.clone();
+        let call = Call { argv, program: &program, source, scope: &snapshot };
+        let before = self.findings.len();
+        for (rule, why) in rules::check(&call) {
+            self.found(rule, argv, why);
+        }
+        scope.downloads.extend(rules::downloaded(&call));
+        let wrapped = wrappers::unwrap(&call);
+        let is_wrapper = !wrapped.inner.is_empty();
+        if let Some((rule, why)) = wrapped.finding {
+            self.found(rule, argv, why);
+        }
+        let mut output = output_of(&call);
+        for inner in wrapped.inner {
+            match inner {
+                Inner::Command(words) => output = self.nested_call(&words, source, scope),
+                Inner::Script(script, parameters) => {
+                    let mut inner_scope = scope.with_parameters(Some(parameters));
+                    let here = matches!(program.as_str(), "eval" | "trap");
+                    output =
+                        self.script(&script, source.clone(), if here { scope } else { &mut inner_scope });
+                }
+                Inner::Code(text) => self.code(&text, argv, scope),
+            }
+        }
+        let is_judged = self.findings.len() > before || is_wrapper && wrapped.is_transparent;
+        if !is_judged && let Err(why) = read_only::prove(&call) {
+            self.found(Rule::Command, argv, why);
+        }
+        output
+    }
+
+    /// Looks at the command that a command runs.
+    fn nested_call(&mut self, argv: &[Text], source: &Source, scope: &mut Scope) -> Source {
+        self.enter();
+        let output = if self.has_failed() { Source::default() } else { self.call(argv, source, scope) };
+        self.leave();
+        output
+    }
+
+    fn function(
+        &mut self,
+        name: &str,
+        body: &brush_parser::ast::FunctionBody,
+        argv: &[Text],
+        source: &Source,
+        scope: &mut Scope,
+    ) -> Source {
+        self.is_read_only = false;
+        if self.inside.iter().any(|inside| inside == name) {
+            if self.beside > 0 {
+                self.found(Rule::ForkBomb, argv, "starts itself again and again");
+            }
+            return Source::default();
+        }
+        self.inside.push(name.to_owned());
+        let mut inner = scope.with_parameters(Some(argv[1..].to_vec()));
+        let output = self.body(body, source.clone(), &mut inner);
+        self.inside.pop();
+        scope.folder = inner.folder;
+        output
+    }
+
+    /// What commands of the shell itself change.
+    fn builtin(&mut self, program: &str, argv: &[Text], source: &Source, scope: &mut Scope) {
+        match program {
+            "cd" | "pushd" => scope.change_folder(&argv[1..]),
+            "export" | "declare" | "local" | "typeset" | "readonly" => {
+                for argument in &argv[1..] {
+                    if let Some((name, value)) = argument.value.split_once('=') {
+                        scope.set(name, Text { value: value.to_owned(), ..argument.clone() });
+                    }
+                }
+            }
+            "alias" => {
+                for argument in &argv[1..] {
+                    if let Some((_, value)) = argument.value.split_once('=') {
+                        self.script(
+                            &Text { value: value.to_owned(), ..argument.clone() },
+                            Source::default(),
+                            scope,
+                        );
+                    }
+                }
+            }
+            "set" => {
+                let values = argv[1..]
+                    .iter()
+                    .skip_while(|argument| argument.value.starts_with('-'))
+                    .cloned()
+                    .collect();
+                scope.parameters = Some(values);
+            }
+            "read" => {
+                for argument in argv[1..].iter().filter(|argument| !argument.value.starts_with('-')) {
+                    let value = source.text.clone().map(|text| Text { is_approximate: true, ..text });
+                    scope.set(&argument.value, value.unwrap_or_else(Text::unknown));
+                }
+            }
+            "mapfile" | "readarray" | "getopts" | "unset" => {
+                for argument in argv[1..].iter().filter(|argument| !argument.value.starts_with('-')) {
+                    scope.set(&argument.value, Text::unknown());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks at the code of another language for what the floor denies.
+    fn code(&mut self, text: &Text, argv: &[Text], scope: &mut Scope) {
+        if code::is_fork_bomb(&text.value) {
+            self.found(Rule::ForkBomb, argv, "starts processes without an end");
+        }
+        for use_of in code::uses(&text.value) {
+            match use_of {
+                code::Use::Run(script) => {
+                    self.script(&Text::known(&script), Source::default(), &mut scope.clone());
+                }
+                code::Use::Execute(words) => {
+                    let words: Vec<Text> = words.iter().map(|word| Text::known(word)).collect();
+                    self.nested_call(&words, &Source::default(), &mut scope.clone());
+                }
+                code::Use::Delete(path) if scope.place(&code_path(&path)).is_protected() => {
+                    self.found(Rule::DeleteRoot, argv, format!("deletes {path}"));
+                }
+                code::Use::Open(path, writes) => {
+                    if let Some((rule, why)) = rules::file(&scope.place(&code_path(&path)), writes) {
+                        self.found(rule, argv, why);
+                    }
+                }
+                code::Use::Delete(_) => {}
+            }
+        }
+    }
+}
+
+/// A path in code: `~` is a name there, unless the code expands it, which is assumed.
+fn code_path(path: &str) -> Text {
+    Text::known(path)
+}
+
+/// The output of a command, as far as it is known, and what is known about its origin.
+fn output_of(call: &Call<'_>) -> Source {
+    let source = call.source;
+    let operands = || call.operands().map(|text| text.value.as_str()).collect::<Vec<_>>();
+    let is_approximate = call.argv.iter().any(|text| !text.is_known());
+    let say = |value: String| Some(Text { value, is_approximate, ..Text::default() });
+    let text = match call.program {
+        "echo" => {
+            let words = call
+                .arguments()
+                .iter()
+                .skip_while(|word| matches!(word.value.as_str(), "-n" | "-e" | "-E" | "-ne"));
+            let line = words.map(|word| word.value.as_str()).collect::<Vec<_>>().join(" ");
+            say(if call.has(&['e'], &[]) { unescape(&line) } else { line })
+        }
+        "printf" => say(printed(&operands())),
+        "pwd" => say(call.scope.folder.clone()),
+        "which" | "type" | "command" => operands().last().and_then(|last| say((*last).to_owned())),
+        "cat" | "tee" | "head" | "tail" | "sort" | "uniq"
+            if operands().is_empty() || call.program == "tee" =>
+        {
+            source.text.clone()
+        }
+        "rev" => source.text.as_ref().and_then(|text| say(text.value.chars().rev().collect())),
+        "base64" if call.has(&['d', 'D'], &["decode"]) => source.text.as_ref().and_then(decoded),
+        _ => None,
+    };
+    let decodes = match call.program {
+        "base64" | "base32" | "basenc" => call.has(&['d', 'D'], &["decode"]),
+        "xxd" => call.has(&['r'], &["revert"]),
+        "openssl" | "uudecode" | "gpg" | "tr" | "rev" => true,
+        _ => false,
+    };
+    let places = match call.program {
+        "find" => wrappers::find_folders(call),
+        "ls" | "fd" => call.operands().cloned().collect(),
+        _ => source.places.clone(),
+    };
+    Source {
+        text,
+        is_download: source.is_download || rules::is_downloader(call),
+        is_hidden: source.is_hidden || decodes,
+        places,
+    }
+}
+
+/// What `printf` prints: its format, in which each `%s` and the like is the next argument.
+fn printed(operands: &[&str]) -> String {
+    let Some((format, arguments)) = operands.split_first() else { return String::new() };
+    let mut line = unescape(format);
+    let mut rest = arguments.iter();
+    while let Some(at) = line.find("%s").or_else(|| line.find("%b")) {
+        line.replace_range(at..at + 2, rest.next().copied().unwrap_or_default());
+    }
+    line.replace("%%", "%")
+}
+
+fn decoded(text: &Text) -> Option<Text> {
+    let packed: String = text.value.split_whitespace().collect();
+    let bytes = data_encoding::BASE64.decode(packed.as_bytes()).ok()?;
+    Some(Text { is_approximate: true, ..Text::known(&String::from_utf8(bytes).ok()?) })
+}

@@ -1,0 +1,107 @@
+//! What a command line sets on its way: variables, the folder, functions.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use brush_parser::ast::FunctionBody;
+
+use crate::path::{Place, place};
+use crate::text::{SOMETHING, Text, UNKNOWN};
+
+/// Variables that every shell sets, to a value that is not empty.
+const SET: &[&str] = &[
+    "BASHPID",
+    "BASH_VERSION",
+    "EUID",
+    "GROUPS",
+    "HOSTNAME",
+    "LINENO",
+    "LOGNAME",
+    "OLDPWD",
+    "OSTYPE",
+    "PATH",
+    "PPID",
+    "RANDOM",
+    "SECONDS",
+    "SHELL",
+    "TMPDIR",
+    "UID",
+    "USER",
+];
+
+/// The state of the shell at a place of the command line.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    /// The folder, relative to the one in which the command line starts.
+    pub(crate) folder: String,
+    /// The parameters of the script or function, if they are known.
+    pub(crate) parameters: Option<Vec<Text>>,
+    /// Functions by name.
+    pub(crate) functions: HashMap<String, Rc<FunctionBody>>,
+    /// Files that a command of the line downloads.
+    pub(crate) downloads: HashSet<String>,
+    variables: HashMap<String, Text>,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self {
+            folder: ".".to_owned(),
+            parameters: None,
+            functions: HashMap::new(),
+            downloads: HashSet::new(),
+            variables: HashMap::new(),
+        }
+    }
+}
+
+impl Scope {
+    /// The same state with other parameters, for a script or a function.
+    pub(crate) fn with_parameters(&self, parameters: Option<Vec<Text>>) -> Self {
+        let mut inner = self.clone();
+        inner.parameters = parameters;
+        inner
+    }
+
+    /// The value of a variable.
+    pub(crate) fn variable(&self, name: &str) -> Text {
+        if let Some(value) = self.variables.get(name) {
+            return value.clone();
+        }
+        match name {
+            "HOME" => Text::known("~"),
+            "PWD" => Text { is_approximate: true, ..Text::known(&self.folder) },
+            "IFS" => Text::known(" "),
+            name if SET.contains(&name) => Text::known(&SOMETHING.to_string()),
+            _ => Text::unknown(),
+        }
+    }
+
+    /// Sets a variable.
+    pub(crate) fn set(&mut self, name: &str, value: Text) {
+        self.variables.insert(name.to_owned(), value);
+    }
+
+    /// The parameter `$index`, from 1.
+    pub(crate) fn parameter(&self, index: usize) -> Text {
+        match &self.parameters {
+            Some(all) => all.get(index.saturating_sub(1)).cloned().unwrap_or_default(),
+            None => Text::unknown(),
+        }
+    }
+
+    /// Changes the folder as `cd` with these arguments does.
+    pub(crate) fn change_folder(&mut self, arguments: &[Text]) {
+        let to = arguments.iter().find(|argument| !argument.value.starts_with('-') || argument.value == "-");
+        self.folder = match to {
+            None => "~".to_owned(),
+            Some(to) if to.value == "-" || to.is_unknown() => UNKNOWN.to_string(),
+            Some(to) => self.place(to).as_str().to_owned(),
+        };
+    }
+
+    /// The place that a word names.
+    pub(crate) fn place(&self, text: &Text) -> Place {
+        place(text, &self.folder)
+    }
+}

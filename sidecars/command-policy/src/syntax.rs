@@ -1,0 +1,74 @@
+//! Parses command lines within bounds.
+
+use brush_parser::ast::Program;
+use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
+use thiserror::Error;
+
+/// The longest command line that is read, in bytes.
+pub const MAX_LINE: usize = 64 * 1024;
+/// The largest number of brackets and compound commands that may open in a command line. The parser is recursive.
+const MAX_OPENED: usize = 400;
+
+/// Why a command line cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unreadable {
+    /// It is longer than [`MAX_LINE`].
+    #[error("it is longer than {MAX_LINE} bytes")]
+    TooLong,
+    /// It is nested too deeply, or has more commands than are looked at.
+    #[error("it is too complex")]
+    TooComplex,
+    /// It contains a NUL character.
+    #[error("it contains a NUL character")]
+    Nul,
+    /// It does not follow the grammar of the shell.
+    #[error("it does not follow the grammar of the shell")]
+    Malformed,
+}
+
+/// The shell whose grammar applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// bash, and zsh where it agrees.
+    Bash,
+    /// The POSIX shell.
+    Sh,
+}
+
+impl Dialect {
+    /// The options of the parser.
+    pub(crate) fn options(self) -> ParserOptions {
+        ParserOptions {
+            sh_mode: self == Self::Sh,
+            posix_mode: self == Self::Sh,
+            tilde_expansion_after_colon: false,
+            ..ParserOptions::default()
+        }
+    }
+}
+
+/// Parses a command line.
+pub(crate) fn parse(line: &str, dialect: Dialect) -> Result<Program, Unreadable> {
+    check_bounds(line)?;
+    let options = dialect.options();
+    let tokens: Vec<Token> =
+        uncached_tokenize_str(line, &options.tokenizer_options()).map_err(|_| Unreadable::Malformed)?;
+    parse_tokens(&tokens, &options).map_err(|_| Unreadable::Malformed)
+}
+
+/// Refuses what would overflow the stack of the parser. Quoted brackets count too, because the parser decides what is
+/// quoted.
+fn check_bounds(line: &str) -> Result<(), Unreadable> {
+    if line.len() > MAX_LINE {
+        return Err(Unreadable::TooLong);
+    }
+    if line.contains('\0') {
+        return Err(Unreadable::Nul);
+    }
+    let brackets = line.bytes().filter(|byte| matches!(byte, b'(' | b'{' | b'[' | b'`')).count();
+    let compound = line
+        .split(|at: char| !at.is_ascii_alphanumeric())
+        .filter(|word| matches!(*word, "if" | "while" | "until" | "for" | "case" | "select" | "coproc"))
+        .count();
+    if brackets + compound > MAX_OPENED { Err(Unreadable::TooComplex) } else { Ok(()) }
+}

@@ -1,0 +1,201 @@
+//! The value of a word, as far as it is known before the command runs.
+
+/// A part that is known when the command runs. It may be empty.
+pub(crate) const UNKNOWN: char = '\u{FFFD}';
+/// A part that is known when the command runs. It is not empty.
+pub(crate) const SOMETHING: char = '\u{FFFC}';
+
+/// The value of a word. Unknown parts are [`UNKNOWN`] or [`SOMETHING`]. The user's home directory at the start is `~`;
+/// a quoted `~` there is `./~`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Text {
+    /// The value.
+    pub(crate) value: String,
+    /// Whether it has an unquoted pattern of file names.
+    pub(crate) globs: bool,
+    /// Whether it begins with one, so a file name can become an option.
+    pub(crate) begins_with_glob: bool,
+    /// Whether `value` is an approximation, as after `${NAME%suffix}`.
+    pub(crate) is_approximate: bool,
+    /// Whether a part was downloaded.
+    pub(crate) is_downloaded: bool,
+    /// Whether a part was decoded or scrambled.
+    pub(crate) is_decoded: bool,
+}
+
+impl Text {
+    /// A text that is known.
+    pub(crate) fn known(value: &str) -> Self {
+        Self { value: value.to_owned(), ..Self::default() }
+    }
+
+    /// A text of which nothing is known.
+    pub(crate) fn unknown() -> Self {
+        Self::known(&UNKNOWN.to_string())
+    }
+
+    /// Whether each part is known.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.is_approximate && !self.value.contains([UNKNOWN, SOMETHING])
+    }
+
+    /// Whether nothing is known, so it may be any text.
+    pub(crate) fn is_unknown(&self) -> bool {
+        !self.value.is_empty() && self.value.chars().all(|at| matches!(at, UNKNOWN | SOMETHING))
+    }
+
+    /// The value if the unknown parts that may be empty are empty.
+    pub(crate) fn when_empty(&self) -> String {
+        self.value.replace(UNKNOWN, "")
+    }
+
+    /// The name of the program if this is the first word of a command: without folders, in lower case. The file
+    /// systems of some hosts ignore case.
+    pub(crate) fn program(&self) -> String {
+        let name = self.value.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        name.to_ascii_lowercase()
+    }
+
+    /// Takes over what makes another text less certain, because it becomes a part of this one.
+    pub(crate) fn taint(&mut self, part: &Self) {
+        self.globs |= part.globs;
+        self.is_approximate |= part.is_approximate;
+        self.is_downloaded |= part.is_downloaded;
+        self.is_decoded |= part.is_decoded;
+    }
+
+    /// The words joined by spaces.
+    pub(crate) fn joined(words: &[Self]) -> Self {
+        let value = words.iter().map(|word| word.value.as_str()).collect::<Vec<_>>().join(" ");
+        let begins_with_glob = words.first().is_some_and(|word| word.begins_with_glob);
+        let mut joined = Self { value, begins_with_glob, ..Self::default() };
+        words.iter().for_each(|word| joined.taint(word));
+        joined
+    }
+
+    /// The value of an option, if the text is `name=value`.
+    pub(crate) fn after(&self, name: &str) -> Option<Self> {
+        let value = self.value.strip_prefix(name)?.strip_prefix('=')?.to_owned();
+        Some(Self { value, ..self.clone() })
+    }
+}
+
+/// Expands the braces of a word before anything else, as bash does: `a{b,c}d` is `abd acd`. Returns the word itself if
+/// it has none. At most `limit` words result; braces beyond that stay as they are.
+pub(crate) fn braces(word: &str, limit: usize) -> Vec<String> {
+    let mut done = Vec::new();
+    let mut open = vec![word.to_owned()];
+    while let Some(next) = open.pop() {
+        match first_brace(&next) {
+            Some((start, end, parts)) if open.len() + done.len() + parts.len() <= limit => {
+                let (before, after) = (&next[..start], &next[end..]);
+                open.extend(parts.iter().rev().map(|part| format!("{before}{part}{after}")));
+            }
+            _ => done.push(next),
+        }
+    }
+    done
+}
+
+/// The first brace expression with a comma: its range, and its parts.
+fn first_brace(word: &str) -> Option<(usize, usize, Vec<&str>)> {
+    let bytes = word.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 1,
+            quote @ (b'\'' | b'"' | b'`') => {
+                at += bytes[at + 1..].iter().position(|byte| *byte == quote)? + 1
+            }
+            // A parameter or a command substitution.
+            b'$' if matches!(bytes.get(at + 1), Some(b'{' | b'(')) => at = closing(bytes, at + 1)?,
+            b'{' => {
+                if let Some((end, parts)) = brace_parts(word, at) {
+                    return Some((at, end, parts));
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The index of the bracket that closes the one at `open`.
+fn closing(bytes: &[u8], open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (index, byte) in bytes.iter().enumerate().skip(open) {
+        match byte {
+            b'{' | b'(' => depth += 1,
+            b'}' | b')' => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some(index);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The end of the brace expression that opens at `open`, and its parts, if it has a comma.
+fn brace_parts(word: &str, open: usize) -> Option<(usize, Vec<&str>)> {
+    let bytes = word.as_bytes();
+    let close = closing(bytes, open)?;
+    let mut parts = Vec::new();
+    let (mut depth, mut from) = (0_usize, open + 1);
+    for index in open + 1..close {
+        match bytes[index] {
+            b'{' | b'(' => depth += 1,
+            b'}' | b')' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                parts.push(&word[from..index]);
+                from = index + 1;
+            }
+            _ => {}
+        }
+    }
+    if parts.is_empty() {
+        return None;
+    }
+    parts.push(&word[from..close]);
+    Some((close + 1, parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn braces_are_expanded_as_bash_does() {
+        for (word, expanded) in [
+            ("plain", vec!["plain"]),
+            ("/{etc,usr}", vec!["/etc", "/usr"]),
+            ("a{b,c{d,e}}f", vec!["abf", "acdf", "acef"]),
+            ("{a,b}{c,d}", vec!["ac", "ad", "bc", "bd"]),
+            ("'{a,b}'", vec!["'{a,b}'"]),
+            ("\\{a,b}", vec!["\\{a,b}"]),
+            ("${X:-a,b}", vec!["${X:-a,b}"]),
+            ("$(x {a,b})", vec!["$(x {a,b})"]),
+            ("{single}", vec!["{single}"]),
+            ("{,x}", vec!["", "x"]),
+            ("{open,", vec!["{open,"]),
+        ] {
+            assert_eq!(braces(word, 64), expanded, "{word}");
+        }
+    }
+
+    #[test]
+    fn braces_never_grow_beyond_the_limit() {
+        let word = "{a,b}".repeat(40);
+        assert!(braces(&word, 64).len() <= 64);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_word_panics(word in "[{},()$'\"`\\\\aé ]{0,40}") {
+            assert!(braces(&word, 64).len() <= 64);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Each command of `commands.txt` has the finding of its section, and its verdict in each mode, bare and as a script of
+//! three shells.
+
+#![allow(clippy::unwrap_used)]
+
+use bottle_command_policy::{Approval, Decision, Mode, Rule, assess};
+
+/// The commands, each with the name of its section.
+fn commands() -> Vec<(&'static str, String)> {
+    let mut section = "";
+    let mut commands = Vec::new();
+    for line in include_str!("commands.txt").lines() {
+        match line.strip_prefix("== ") {
+            Some(name) => section = name,
+            None if line.is_empty() || line.starts_with("# ") || line == "#" => {}
+            None => commands.push((section, line.replace('␤', "\n"))),
+        }
+    }
+    commands
+}
+
+/// Why a command does not have the verdict of its section, if so.
+fn mistake(section: &str, command: &str) -> Option<String> {
+    let assessment = assess(command);
+    let verdicts = Mode::ALL.map(|mode| assessment.decide(mode, &[]));
+    if section == "read" {
+        let is_right = assessment.is_read_only && verdicts.iter().all(|verdict| *verdict == Decision::Allow);
+        return (!is_right).then(|| format!("not read-only: {command}\n    {:?}", assessment.findings));
+    }
+    let rule = Rule::named(section).expect("each section names a rule");
+    let has_finding = assessment.findings.iter().any(|finding| finding.rule == rule);
+    let is_right = match &verdicts {
+        [Decision::Deny(_), Decision::Deny(_), Decision::Deny(_)] => rule.is_floor(),
+        [Decision::Ask(_), Decision::Ask(_), Decision::Allow] => !rule.is_floor(),
+        _ => false,
+    };
+    let is_right = is_right && has_finding && !assessment.is_read_only;
+    (!is_right).then(|| format!("not {section}: {command}\n    {:?}", assessment.findings))
+}
+
+#[test]
+fn each_command_has_the_verdict_of_its_section() {
+    let commands = commands();
+    assert!(commands.len() >= 400, "{} commands", commands.len());
+    let mistakes: Vec<String> =
+        commands.iter().filter_map(|(section, command)| mistake(section, command)).collect();
+    assert!(
+        mistakes.is_empty(),
+        "{} of {} commands:\n{}",
+        mistakes.len(),
+        commands.len(),
+        mistakes.join("\n")
+    );
+}
+
+#[test]
+fn each_command_has_the_same_verdict_as_a_script_of_three_shells() {
+    let mut mistakes = Vec::new();
+    for (section, command) in commands() {
+        for shell in ["sh -c", "bash -c", "zsh -c"] {
+            let wrapped = format!("{shell} {}", shlex::try_quote(&command).unwrap());
+            mistakes.extend(mistake(section, &wrapped));
+        }
+    }
+    assert!(mistakes.is_empty(), "{} mistakes:\n{}", mistakes.len(), mistakes.join("\n"));
+}
+
+#[test]
+fn an_approval_covers_commands_of_its_rule_with_its_prefix() {
+    let approval =
+        |rule, words: &[&str]| Approval { rule, prefix: words.iter().map(|&word| word.to_owned()).collect() };
+    let cargo = [approval(Rule::Command, &["cargo", "test"])];
+    let is_allowed = |line: &str, approvals: &[Approval]| {
+        assess(line).decide(Mode::Teenager, approvals) == Decision::Allow
+    };
+    assert!(is_allowed("cargo test", &cargo));
+    assert!(is_allowed("cargo test -p x && ls", &cargo));
+    assert!(!is_allowed("cargo testing", &cargo));
+    assert!(!is_allowed("cargo build", &cargo));
+    // Each finding must be approved.
+    assert!(!is_allowed("cargo test; rm -rf build", &cargo));
+    assert!(!is_allowed("cargo test > x", &cargo));
+    // The approval of one rule is none of another, and the floor accepts none.
+    assert!(!is_allowed("rm -rf build", &[approval(Rule::Command, &["rm"])]));
+    assert!(!is_allowed("rm -rf build", &[approval(Rule::DeleteFiles, &["rm"])]));
+    assert!(is_allowed("rm -rf build", &[approval(Rule::DeleteTree, &["rm", "-rf", "build"])]));
+    assert!(!is_allowed(
+        "rm -rf /",
+        &[approval(Rule::DeleteRoot, &["rm"]), approval(Rule::DeleteTree, &["rm"])]
+    ));
+    assert!(!is_allowed("make", &[approval(Rule::Command, &[])]));
+}
+
+#[test]
+fn what_cannot_be_read_asks_in_each_mode() {
+    let nested = "(".repeat(5_000);
+    let long = "x".repeat(100_000);
+    let deep = format!("{}ls{}", "$(".repeat(300), ")".repeat(300));
+    for line in ["'", "ls \"", "if", "ls |", "ls && ", "a\0b", ")", "for", &nested, &long, &deep] {
+        let assessment = assess(line);
+        for mode in Mode::ALL {
+            assert!(
+                matches!(assessment.decide(mode, &[]), Decision::Ask(_)),
+                "{} {assessment:?}",
+                &line[..line.len().min(40)]
+            );
+        }
+    }
+    assert_eq!(assess("").decide(Mode::BabySitter, &[]), Decision::Allow);
+    assert_eq!(assess("# a comment").decide(Mode::BabySitter, &[]), Decision::Allow);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn no_line_panics(line in r#"[-a-z0-9 '"\\$(){}\[\]<>|&;=*?~/!#`\n:+@%é]{0,60}"#) {
+        let _ = assess(&line);
+    }
+
+    #[test]
+    fn no_change_of_a_command_makes_a_dangerous_line_read_only(
+        before in "(ls|cat x|echo a|true|cd src)",
+        between in "( && |; | \\|\\| |\n| & )",
+    ) {
+        let assessment = assess(&format!("{before}{between}rm -rf /"));
+        proptest::prop_assert!(!assessment.is_read_only);
+        proptest::prop_assert!(assessment.findings.iter().any(|finding| finding.rule == Rule::DeleteRoot));
+    }
+}
