@@ -8,7 +8,7 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 use super::{
     attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit, exec,
     export, fork, fs, help, import, info, init, learn, list, logs, man, policy, probe, process, pull, resume,
-    routes, service, settings, shell, snapshots, start, stop, supervise, usage,
+    routes, rules, service, settings, shell, snapshots, start, stop, supervise, usage,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -77,6 +77,9 @@ pub(crate) enum Command {
     /// Show what the egress proxy allows, and why
     #[command(subcommand)]
     Policy(policy::Policy),
+    /// Show what the command policy decides about commands, and why
+    #[command(subcommand)]
+    Rules(rules::Rules),
     Supervise(supervise::Supervise),
     Allow(routes::Allow),
     Deny(routes::Deny),

@@ -69,6 +69,7 @@ mod progress;
 mod pull;
 mod resume;
 mod routes;
+mod rules;
 mod select_bottle;
 mod service;
 mod session;
@@ -172,6 +173,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Edit(edit) => edit.run(&host()?, output),
         Command::Settings(settings) => settings.run(&host()?, output),
         Command::Policy(policy) => policy.run(&host()?, output),
+        Command::Rules(rules) => rules.run(&host()?, output),
         Command::Supervise(supervise) => supervise.run(&host()?, output),
         Command::Allow(allow) => allow.run(&host()?, output),
         Command::Deny(deny) => deny.run(&host()?, output),

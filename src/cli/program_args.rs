@@ -7,6 +7,7 @@ use bottle_contract::session::guest::Process;
 
 use super::error::CliError;
 use super::exit;
+use super::rules::permit;
 use crate::host::Host;
 
 /// A program with its user, folder and variables.
@@ -21,15 +22,23 @@ pub(crate) struct ProgramArgs {
     /// Set an environment variable; without a value, copy your variable of that name
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
+    /// Run it only if the command policy allows it, without a question: see `bottle rules`
+    #[arg(long)]
+    checked: bool,
 }
 
 impl ProgramArgs {
     /// Returns the program without its standard streams.
     ///
     /// # Errors
-    /// Returns an error if a variable is not set or not UTF-8.
+    /// Returns an error if a variable is not set or not UTF-8, or if the command policy does not allow the command.
     pub(crate) fn process(&self, host: &Host, argv: Vec<String>) -> Result<Process, CliError> {
-        let env = variables(host, &self.env)?;
+        let mut env = variables(host, &self.env)?;
+        if self.checked && !argv.is_empty() {
+            for (name, value) in permit(host, &argv)? {
+                env.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
+            }
+        }
         Ok(Process { argv, env, cwd: self.workdir.clone(), user: self.user.clone(), ..Process::default() })
     }
 }

@@ -56,6 +56,13 @@ const SETTINGS: &[(&str, &str, Value)] = &[
         s.backend.clone().unwrap_or_else(|| "the first usable one".to_owned())
     }),
     ("budget", "tokens that all bottles may use", |s| listed(s.budget.iter().map(ToString::to_string))),
+    ("commands.allow", "commands that are approved for good", |s| {
+        listed(s.commands.allow.iter().map(|allowed| {
+            let words = allowed.approval.prefix.iter().map(String::as_str);
+            format!("{}: {}", allowed.approval.rule, shlex::try_join(words).unwrap_or_default())
+        }))
+    }),
+    ("commands.mode", "what other programs may run in bottles", |s| s.commands.mode.to_string()),
     ("detach_keys", "keys that detach from a session", |s| {
         s.detach_keys.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
     }),

@@ -7,6 +7,7 @@ mod bot_bottle;
 pub mod budget;
 pub mod byte_size;
 pub mod clock;
+pub mod command_settings;
 pub mod disk;
 pub mod docker_settings;
 pub mod files;

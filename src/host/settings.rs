@@ -18,6 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Host;
 use super::budget::{self, BadBudget, Declared, Limit, Policy, Scope};
+use super::command_settings::{self, CommandSettings};
 use super::docker_settings::{self, DockerSettings};
 use crate::host::byte_size::ByteSize;
 
@@ -55,6 +56,8 @@ pub struct Settings {
     pub known_keys: BTreeMap<String, String>,
     /// `docker`: how bottles use a container engine.
     pub docker: DockerSettings,
+    /// `commands`: the policy for commands that programs run in bottles.
+    pub commands: CommandSettings,
     /// `budget`: the limits on the tokens that all bottles of this home use together.
     pub budget: Vec<Declared>,
     /// `cutoff`: what happens when a budget is spent.
@@ -116,6 +119,7 @@ impl Default for Settings {
             keep_days: KEEP_DAYS,
             known_keys: BTreeMap::new(),
             docker: DockerSettings::default(),
+            commands: CommandSettings::default(),
             budget: Vec::new(),
             cutoff: Policy::default(),
             pause_seconds: PAUSE_SECONDS,
@@ -246,6 +250,7 @@ struct Written {
     terminal: Terminal,
     logs: Logs,
     docker: docker_settings::Written,
+    commands: command_settings::Written,
     supervise: Supervise,
     egress: Egress,
     gate: Gate,
@@ -503,6 +508,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         keep_days,
         known_keys: known_keys(written.import.known_keys)?,
         docker,
+        commands: written.commands.settle()?,
         budget,
         cutoff: cutoff.transpose()?.unwrap_or_default(),
         pause_seconds,
@@ -584,7 +590,10 @@ fn read(path: &std::path::Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bottle_command_policy::{Approval, Mode, Rule};
+
     use crate::host::budget::Window;
+    use crate::host::command_settings::Allowed;
     use crate::host::docker_settings::DockerTransport;
 
     #[test]
@@ -602,6 +611,7 @@ mod tests {
              logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\ngate: {repeats: 9, exact: true}\nkeep_days: 7\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
+             commands: {mode: Teen, allow: [{rule: command, prefix: [cargo, test]}]}\n\
              budget: {claude: 5, ceiling: {codex: {day: 7}}}\ncutoff: freeze\npause_timeout: 90s\n\
              import: {known_keys: {alice: 'ed25519:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a'}}\n",
         );
@@ -625,11 +635,22 @@ mod tests {
                     subnets: "10.9.0.0/20".parse().expect("a network"),
                     runtime: Some("runsc".to_owned()),
                 },
+                commands: CommandSettings {
+                    mode: Mode::Teenager,
+                    warning: None,
+                    allow: vec![Allowed {
+                        approval: Approval {
+                            rule: Rule::Command,
+                            prefix: ["cargo", "test"].map(str::to_owned).to_vec(),
+                        },
+                        origin: "settings.yml:13".to_owned(),
+                    }],
+                },
                 budget: [("host", "claude", Window::Total, 5), ("ceiling", "codex", Window::Day, 7)]
                     .map(|(scope, key, window, tokens)| Declared {
                         scope: Scope::parse(scope).expect("scope"),
                         limit: Limit { key: key.to_owned(), window, tokens },
-                        origin: "settings.yml:13".to_owned(),
+                        origin: "settings.yml:14".to_owned(),
                     })
                     .to_vec(),
                 cutoff: Policy::Freeze,
@@ -704,6 +725,11 @@ mod tests {
             "docker: {runtime: ''}\n",
             "docker: {runtime: 'a b'}\n",
             "docker: {socket: x}\n",
+            "commands: {mode: teenagr}\n",
+            "commands: {allow: [{rule: delete-root, prefix: [rm]}]}\n",
+            "commands: {allow: [{rule: cargo, prefix: [cargo]}]}\n",
+            "commands: {allow: [{rule: command, prefix: []}]}\n",
+            "commands: {allow: [{rule: command}]}\n",
             "budget: 5\n",
             "budget: {claude: {run: 5}}\n",
             "budget: {claude: 0}\n",

@@ -41,6 +41,7 @@
 //! - `endings`: every way in which a session ends restores the terminal
 //! - `screens`: output on terminals of every size and kind
 //! - `asking`: proposals by an agent in a bottle, and what an approval allows
+//! - `rules`: the command policy
 //! - `supervising`, `deciding`: proposals and answers, with commands and on the full screen
 //! - `dashboard`, `web_dashboard`: `bottle dashboard` on a terminal and in a browser
 //! - `lock_out`: a bottle is locked because its agent guesses a credential
@@ -98,6 +99,7 @@ mod races;
 mod readme;
 mod resuming;
 mod routes;
+mod rules;
 mod running;
 mod screens;
 mod secrets;
