@@ -21,6 +21,7 @@ use super::commit::backend_of;
 use super::completions;
 use super::error::CliError;
 use super::exit;
+#[cfg(target_os = "linux")]
 use super::export_conversation;
 use super::fork_point::ForkPoint;
 use super::json_schema::{Exported, FoundSecret};
@@ -35,6 +36,7 @@ use crate::backend::portable_image::{
 use crate::backend::{Backend, Copied, ProgressSink};
 use crate::host::{Host, disk};
 use crate::instance::record::Record;
+#[cfg(target_os = "linux")]
 use crate::instance::transcripts::Transcripts;
 use crate::instance::{Store, canaries, engines};
 use crate::plan::ImageSource;
@@ -130,6 +132,8 @@ impl Export {
             let base = base_of(record);
             let scratch = staging.folder();
             let image = backend.export(Request { snapshot, base, scratch, layers }).await?;
+            // The layer is written by the code of the backends for files of this machine, which exist only on Linux.
+            #[cfg(target_os = "linux")]
             let image = match self.conversation(host, record, point) {
                 Some(transcripts) => {
                     let added = export_conversation::add(image, transcripts, record.transcript.clone());
@@ -182,6 +186,7 @@ impl Export {
 
     /// The agent's conversations of this home, if they are newer than the exported files: the bottle ended, and its last
     /// launch left no work, so that only an earlier snapshot has its files.
+    #[cfg(target_os = "linux")]
     fn conversation(&self, host: &Host, record: &Record, point: &ForkPoint) -> Option<Transcripts> {
         if self.bottle.name.is_some() || point.is_temporary() {
             return None;

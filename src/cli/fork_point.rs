@@ -55,6 +55,7 @@ impl ForkPoint {
     }
 
     /// Whether the snapshot was made for this command.
+    #[cfg(target_os = "linux")]
     pub(super) fn is_temporary(&self) -> bool {
         self.temporary.is_some()
     }

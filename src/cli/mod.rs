@@ -40,6 +40,7 @@ mod error;
 mod exec;
 mod exit;
 mod export;
+#[cfg(target_os = "linux")]
 mod export_conversation;
 mod fork;
 mod fork_point;
