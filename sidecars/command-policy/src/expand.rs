@@ -41,8 +41,8 @@ impl Fields {
     }
 
     /// Adds the value of an unquoted expansion, which the shell splits into words.
-    fn split(&mut self, text: &Text) {
-        let spaces = |at: char| matches!(at, ' ' | '\t' | '\n');
+    fn split(&mut self, text: &Text, separators: &str) {
+        let spaces = |at: char| matches!(at, ' ' | '\t' | '\n') || separators.contains(at);
         if text.value.starts_with(spaces) {
             self.close();
         }
@@ -136,7 +136,12 @@ impl Walk {
                     Text::known(&SOMETHING.to_string())
                 }
             };
-            if is_quoted { fields.append(&expanded, true) } else { fields.split(&expanded) }
+            let separators = scope.variable("IFS").value;
+            if !is_quoted || is_list(&piece.piece) {
+                fields.split(&expanded, &separators);
+            } else {
+                fields.append(&expanded, true);
+            }
         }
     }
 
@@ -150,7 +155,8 @@ impl Walk {
     fn parameter(&mut self, expression: &ParameterExpr, scope: &mut Scope) -> Text {
         use ParameterExpr as E;
         let value = |parameter: &Parameter, indirect: &bool, scope: &Scope| {
-            if *indirect { Text::unknown() } else { value_of(parameter, scope) }
+            let value = value_of(parameter, scope);
+            if *indirect { Text { is_approximate: true, ..scope.variable(&value.value) } } else { value }
         };
         match expression {
             E::Parameter { parameter, indirect } => value(parameter, indirect, scope),
@@ -239,6 +245,18 @@ fn value_of(parameter: &Parameter, scope: &Scope) -> Text {
             Text { is_approximate: true, ..scope.variable(name) }
         }
     }
+}
+
+/// Whether an expansion becomes several words even in quotes: `"$@"` and `"${NAME[@]}"`.
+fn is_list(piece: &WordPiece) -> bool {
+    let WordPiece::ParameterExpansion(ParameterExpr::Parameter { parameter, .. }) = piece else {
+        return false;
+    };
+    matches!(
+        parameter,
+        Parameter::Special(SpecialParameter::AllPositionalParameters { concatenate: false })
+            | Parameter::NamedWithAllIndices { concatenate: false, .. }
+    )
 }
 
 fn tilde_value(tilde: &TildeExpr, scope: &Scope) -> Text {

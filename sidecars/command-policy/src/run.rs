@@ -33,6 +33,11 @@ impl Walk {
         }
         let writes = simple.redirects.iter().any(|redirect| redirect.writes);
         let output = self.call(&simple.argv, &source, scope);
+        if output.is_download {
+            let files = simple.redirects.iter().filter(|redirect| redirect.writes);
+            let places: Vec<_> = files.map(|redirect| scope.place(&redirect.file)).collect();
+            scope.downloads.extend(places.iter().map(|place| place.as_str().to_owned()));
+        }
         if writes { Source { text: Some(Text::default()), ..Source::default() } } else { output }
     }
 
@@ -84,7 +89,13 @@ impl Walk {
         let mut output = output_of(&call);
         for inner in wrapped.inner {
             match inner {
-                Inner::Command(words) => output = self.nested_call(&words, source, scope),
+                Inner::Command(words) => {
+                    let mut inside = scope.clone();
+                    if let Some(folder) = wrappers::folder(&call) {
+                        inside.change_folder(&[folder]);
+                    }
+                    output = self.nested_call(&words, source, &mut inside);
+                }
                 Inner::Script(script, parameters) => {
                     let mut inner_scope = scope.with_parameters(Some(parameters));
                     let here = matches!(program.as_str(), "eval" | "trap");
@@ -155,17 +166,27 @@ impl Walk {
                 }
             }
             "set" => {
-                let values = argv[1..]
-                    .iter()
-                    .skip_while(|argument| argument.value.starts_with('-'))
-                    .cloned()
-                    .collect();
-                scope.parameters = Some(values);
+                let end = argv.iter().position(|word| word.value == "--");
+                let values = match end {
+                    Some(end) => &argv[end + 1..],
+                    None => {
+                        let options =
+                            argv[1..].iter().take_while(|word| word.value.starts_with(['-', '+'])).count();
+                        &argv[1 + options..]
+                    }
+                };
+                scope.parameters = Some(values.to_vec());
             }
             "read" => {
                 for argument in argv[1..].iter().filter(|argument| !argument.value.starts_with('-')) {
                     let value = source.text.clone().map(|text| Text { is_approximate: true, ..text });
                     scope.set(&argument.value, value.unwrap_or_else(Text::unknown));
+                }
+            }
+            "printf" if argv.get(1).is_some_and(|flag| flag.value == "-v") => {
+                if let Some(name) = argv.get(2) {
+                    let words: Vec<&str> = argv[3..].iter().map(|word| word.value.as_str()).collect();
+                    scope.set(&name.value, Text { is_approximate: true, ..Text::known(&printed(&words)) });
                 }
             }
             "mapfile" | "readarray" | "getopts" | "unset" => {

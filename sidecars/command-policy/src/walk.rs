@@ -189,7 +189,9 @@ impl Walk {
         }
         self.beside += 1;
         for command in &pipeline.seq {
-            source = self.command(command, source, &mut scope.clone());
+            let mut inner = scope.clone();
+            source = self.command(command, source, &mut inner);
+            scope.downloads.extend(inner.downloads);
         }
         self.beside -= 1;
         source

@@ -98,7 +98,8 @@ const WRAPPERS: &[Wrapper] = &[
 
 /// Programs that run shell scripts.
 pub(crate) const SHELLS: &[&str] = &[
-    "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "csh", "tcsh", "pwsh", "elvish", "nu",
+    "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "ksh93", "lksh", "oksh", "yash",
+    "csh", "tcsh", "pwsh", "elvish", "nu",
 ];
 
 /// Programs that run code: their name, the letters of the options whose value is code, and long forms.
@@ -220,6 +221,18 @@ fn after_options<'a>(words: &'a [Text], valued: &str, long: &[&str], operands: u
         index += 1 + usize::from(takes_next);
     }
     words.get(index + operands..).unwrap_or_default()
+}
+
+/// The folder in which a wrapper runs its command.
+pub(crate) fn folder(call: &Call<'_>) -> Option<Text> {
+    let (short, long) = match call.program {
+        "env" => ("-C", "--chdir"),
+        "sudo" => ("-D", "--chdir"),
+        _ => return None,
+    };
+    let words = call.arguments();
+    let at = words.iter().position(|word| word.value == short || word.value == long);
+    at.and_then(|at| words.get(at + 1).cloned()).or_else(|| words.iter().find_map(|word| word.after(long)))
 }
 
 /// Variables that change only the language and the look of what a command prints.

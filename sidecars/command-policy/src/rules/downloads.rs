@@ -17,6 +17,9 @@ pub(crate) fn is_downloader(call: &Call<'_>) -> bool {
 
 /// The files to which a command downloads.
 pub(crate) fn downloaded(call: &Call<'_>) -> Vec<String> {
+    if call.program == "tee" && call.source.is_download {
+        return call.operands().map(|file| call.place(file).as_str().to_owned()).collect();
+    }
     if !is_downloader(call) {
         return Vec::new();
     }
@@ -35,8 +38,10 @@ pub(crate) fn downloaded(call: &Call<'_>) -> Vec<String> {
         // The name is the last part of the address.
         None => {
             let address = call.operands().last();
-            let name = address.and_then(|address| address.value.rsplit('/').next().map(Text::known));
-            name.into_iter().collect()
+            let name = address.and_then(|address| address.value.rsplit('/').next());
+            let folder = flag(&["-P", "--directory-prefix", "--output-dir"]).map(|folder| folder.value);
+            let path = name.map(|name| folder.map_or(name.to_owned(), |folder| format!("{folder}/{name}")));
+            path.as_deref().map(Text::known).into_iter().collect()
         }
     };
     named.iter().map(|file| call.place(file).as_str().to_owned()).collect()

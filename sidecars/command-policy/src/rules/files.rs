@@ -79,7 +79,9 @@ fn deletion(call: &Call<'_>) -> Option<Found> {
             says(moved.iter().find(|path| is_protected(call, path))?)
         }
         "git" if call.operands().any(|word| word.value == "clean") => {
-            let folder = Place::of(".", &call.scope.folder);
+            let at = call.arguments().iter().position(|word| word.value == "-C");
+            let folder = at.and_then(|at| call.arguments().get(at + 1)).cloned();
+            let folder = call.place(&folder.unwrap_or_else(|| Text::known(".")));
             folder
                 .is_protected()
                 .then(|| (Rule::DeleteRoot, format!("deletes what is in {}", folder.as_str())))
