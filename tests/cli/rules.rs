@@ -1,6 +1,7 @@
 //! `bottle rules`, and commands that are checked before they run.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use bottle_command_policy::READ_ONLY_ENVIRONMENT;
 
 use crate::asking::running_bottle;
 use crate::home::{home, run, snapshot, transcripts};
@@ -50,5 +51,43 @@ fn a_checked_command_runs_only_if_the_policy_allows_it() -> Result<()> {
     )?;
     let _ = checked("touch made")?.expect_code(0);
     let _ = run(&home, &["exec", "one", "--", "test", "-e", "made"])?.expect_code(0);
+    Ok(())
+}
+
+/// Runs each line of its input with bash and prints the lines that fail because they write. `␤` is a line break.
+const DRIVER: &str = r#"
+set -e
+cd /workspace
+git init -q . && mkdir src a && printf 'hello\nworld\n' | tee README.md src/lib.rs b c x > /dev/null
+git -c user.name=a -c user.email=a@b add . && git -c user.name=a -c user.email=a@b commit -qm first
+# The home directory contains other file systems, which are read-only.
+find /workspace "$HOME" /tmp -xdev -exec chmod a-w {} + 2> /dev/null || true
+if (: > /workspace/control) 2> /dev/null || (: > /tmp/control) 2> /dev/null; then echo "writes are possible"; exit 1; fi
+state() { find /workspace "$HOME" /tmp -xdev -printf '%p %m %s %T@ %C@ %i\n' 2> /dev/null | sort; }
+before=$(state)
+count=0
+while IFS= read -r line; do
+  said=$(timeout 20 bash -c "${line//␤/$'\n'}" 2>&1 > /dev/null < /dev/null) || true
+  case $said in *'ermission denied'* | *'ead-only file system'*) echo "writes: $line: $said" ;; esac
+  count=$((count + 1))
+done
+[[ $(state) == "$before" ]] || echo "the files changed"
+echo "$count commands"
+"#;
+
+#[test]
+fn what_is_proved_to_only_read_writes_nothing() -> Result<()> {
+    let Some(home) = running_bottle("commands that only read", "linux", &[])? else { return Ok(()) };
+    let table = include_str!("../../sidecars/command-policy/tests/commands.txt");
+    let section =
+        table.split("\n== ").find_map(|section| section.strip_prefix("read\n")).context("a section")?;
+    let lines: Vec<&str> = section.lines().filter(|line| !line.is_empty()).collect();
+    let mut command = vec!["exec", "one", "-i"];
+    let variables: Vec<String> =
+        READ_ONLY_ENVIRONMENT.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    command.extend(variables.iter().flat_map(|variable| ["--env", variable.as_str()]));
+    command.extend(["--", "bash", "-c", DRIVER]);
+    let outcome = home.program(command)?.input(lines.join("\n") + "\n").run()?.expect_code(0);
+    ensure!(outcome.stdout == format!("{} commands\n", lines.len()), "{}", outcome.transcript());
     Ok(())
 }
