@@ -86,6 +86,11 @@ impl Walk {
         if let Some((rule, why)) = wrapped.finding {
             self.found(rule, argv, why);
         }
+        // What it runs is judged beside it: an approval of the one is none of the other.
+        let is_judged = self.findings.len() > before || is_wrapper && wrapped.is_transparent;
+        if !is_judged && let Err(why) = read_only::prove(&call) {
+            self.found(Rule::Command, argv, why);
+        }
         let mut output = output_of(&call);
         for inner in wrapped.inner {
             match inner {
@@ -104,10 +109,6 @@ impl Walk {
                 }
                 Inner::Code(text) => self.code(&text, argv, scope),
             }
-        }
-        let is_judged = self.findings.len() > before || is_wrapper && wrapped.is_transparent;
-        if !is_judged && let Err(why) = read_only::prove(&call) {
-            self.found(Rule::Command, argv, why);
         }
         output
     }

@@ -80,6 +80,15 @@ fn an_approval_covers_commands_of_its_rule_with_its_prefix() {
     // Each finding must be approved.
     assert!(!is_allowed("cargo test; rm -rf build", &cargo));
     assert!(!is_allowed("cargo test > x", &cargo));
+    // What surrounds a command must be approved too.
+    for line in
+        ["LD_PRELOAD=x cargo test", "env LD_PRELOAD=x cargo test", "strace -o x cargo test", "./cargo test"]
+    {
+        assert!(!is_allowed(line, &cargo), "{line}");
+    }
+    for line in ["timeout 5 cargo test", "env LC_ALL=C cargo test", "sh -c 'cargo test'", "ls | cargo test"] {
+        assert!(is_allowed(line, &cargo), "{line}");
+    }
     // The approval of one rule is none of another, and the floor accepts none.
     assert!(!is_allowed("rm -rf build", &[approval(Rule::Command, &["rm"])]));
     assert!(!is_allowed("rm -rf build", &[approval(Rule::DeleteFiles, &["rm"])]));
