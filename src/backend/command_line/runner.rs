@@ -385,7 +385,6 @@ impl fmt::Display for Program {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
     use std::time::Instant;
 
     use super::*;
@@ -394,8 +393,13 @@ mod tests {
     fn program(script: &str) -> (tempfile::TempDir, Program) {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("engine");
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+        // Another process writes it. If this one did, the fork of another test could hold the file open for writing, and
+        // a file that is open for writing cannot be run (ETXTBSY).
+        let written = std::process::Command::new("/bin/sh")
+            .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""])
+            .args([path.as_os_str(), script.as_ref()])
+            .status();
+        assert!(written.expect("a shell").success());
         let path = format!("relative:{}:/usr/bin:/bin", folder.path().display());
         (folder, Program { name: "engine", env: vec![("PATH".into(), path.into())] })
     }
