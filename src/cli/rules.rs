@@ -1,6 +1,8 @@
 //! `bottle rules`: shows what the command policy decides, and why.
 
-use bottle_command_policy::{Assessment, Decision, Finding, Mode, READ_ONLY_ENVIRONMENT, Rule, assess};
+use bottle_command_policy::{
+    Assessment, Decision, Finding, Mode, READ_ONLY_ENVIRONMENT, Rule, assess, shown,
+};
 use clap::Subcommand;
 
 use super::error::CliError;
@@ -100,7 +102,7 @@ fn answer(assessment: &Assessment, settings: &CommandSettings) -> RuleAnswer {
         Decision::Ask(_) => "ask",
         Decision::Deny(_) => "deny",
     };
-    let shown = |finding: &Finding| RuleFinding {
+    let described = |finding: &Finding| RuleFinding {
         rule: finding.rule.id(),
         floor: finding.rule.is_floor(),
         command: finding.command.clone(),
@@ -115,7 +117,7 @@ fn answer(assessment: &Assessment, settings: &CommandSettings) -> RuleAnswer {
         verdict,
         mode: settings.mode.name(),
         read_only: assessment.is_read_only,
-        findings: assessment.findings.iter().map(shown).collect(),
+        findings: assessment.findings.iter().map(described).collect(),
     }
 }
 
@@ -145,11 +147,6 @@ fn text(answer: &RuleAnswer, settings: &CommandSettings, styles: Styles) -> Stri
         lines.extend(open.map(|finding| format!("  - {}", inert(&entry(finding)))));
     }
     lines.join("\n")
-}
-
-/// The words of a command as a shell would read them.
-fn shown(words: &[String]) -> String {
-    Finding { rule: Rule::Command, command: words.to_vec(), why: String::new() }.shown()
 }
 
 /// The entry of `commands.allow` that approves a finding, in YAML's flow style.

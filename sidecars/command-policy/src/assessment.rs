@@ -1,5 +1,6 @@
 //! What a command line would do, and whether it may.
 
+use std::borrow::Cow;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -48,16 +49,18 @@ impl Finding {
     /// The command on one line, shortened.
     #[must_use]
     pub fn shown(&self) -> String {
-        let line: String = self
-            .command
-            .iter()
-            .map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), std::borrow::Cow::into_owned))
-            .collect::<Vec<_>>()
-            .join(" ");
-        match line.char_indices().nth(MAX_SHOWN) {
-            Some((end, _)) => format!("{}…", &line[..end]),
-            None => line,
-        }
+        shown(&self.command)
+    }
+}
+
+/// The words of a command on one line, as a shell would read them, shortened.
+#[must_use]
+pub fn shown(words: &[String]) -> String {
+    let quoted = |word: &String| shlex::try_quote(word).map_or_else(|_| word.clone(), Cow::into_owned);
+    let line = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
     }
 }
 

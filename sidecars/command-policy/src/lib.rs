@@ -33,7 +33,7 @@ mod text;
 mod walk;
 mod wrappers;
 
-pub use assessment::{Approval, Assessment, Decision, Finding, READ_ONLY_ENVIRONMENT, assess};
+pub use assessment::{Approval, Assessment, Decision, Finding, READ_ONLY_ENVIRONMENT, assess, shown};
 pub use mode::{Mode, ModeName, UnknownMode};
 pub use rules::Rule;
 pub use syntax::{MAX_LINE, Unreadable};

@@ -1,6 +1,6 @@
 //! Paths that a command names, without looking at a file system.
 
-use crate::text::{SOMETHING, Text, UNKNOWN};
+use crate::text::{SOMETHING, UNKNOWN};
 
 /// The folders of the system, of which the contents are protected too.
 const SYSTEM: &[&str] = &["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr"];
@@ -209,11 +209,6 @@ fn without_sets(pattern: &str) -> Vec<char> {
         }
     }
     simple
-}
-
-/// The place that a word names.
-pub(crate) fn place(text: &Text, from: &str) -> Place {
-    Place::of(&text.value, from)
 }
 
 #[cfg(test)]

@@ -213,11 +213,11 @@ impl Walk {
                     let words: Vec<Text> = words.iter().map(|word| Text::known(word)).collect();
                     self.nested_call(&words, &Source::default(), &mut scope.clone());
                 }
-                code::Use::Delete(path) if scope.place(&code_path(&path)).is_protected() => {
+                code::Use::Delete(path) if scope.place(&Text::known(&path)).is_protected() => {
                     self.found(Rule::DeleteRoot, argv, format!("deletes {path}"));
                 }
                 code::Use::Open(path, writes) => {
-                    if let Some((rule, why)) = rules::file(&scope.place(&code_path(&path)), writes) {
+                    if let Some((rule, why)) = rules::file(&scope.place(&Text::known(&path)), writes) {
                         self.found(rule, argv, why);
                     }
                 }
@@ -225,11 +225,6 @@ impl Walk {
             }
         }
     }
-}
-
-/// A path in code: `~` is a name there, unless the code expands it, which is assumed.
-fn code_path(path: &str) -> Text {
-    Text::known(path)
 }
 
 /// The output of a command, as far as it is known, and what is known about its origin.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use brush_parser::ast::FunctionBody;
 
-use crate::path::{Place, place};
+use crate::path::Place;
 use crate::text::{SOMETHING, Text, UNKNOWN};
 
 /// Variables that every shell sets, to a value that is not empty.
@@ -102,6 +102,6 @@ impl Scope {
 
     /// The place that a word names.
     pub(crate) fn place(&self, text: &Text) -> Place {
-        place(text, &self.folder)
+        Place::of(&text.value, &self.folder)
     }
 }

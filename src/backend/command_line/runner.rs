@@ -387,19 +387,15 @@ mod tests {
     use std::fs;
     use std::time::Instant;
 
+    use bottle_test_support::script_file::script_file;
+
     use super::*;
 
     /// A program named `engine` that is this shell script.
     fn program(script: &str) -> (tempfile::TempDir, Program) {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("engine");
-        // Another process writes it. If this one did, the fork of another test could hold the file open for writing, and
-        // a file that is open for writing cannot be run (ETXTBSY).
-        let written = std::process::Command::new("/bin/sh")
-            .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""])
-            .args([path.as_os_str(), script.as_ref()])
-            .status();
-        assert!(written.expect("a shell").success());
+        script_file(&path, script);
         let path = format!("relative:{}:/usr/bin:/bin", folder.path().display());
         (folder, Program { name: "engine", env: vec![("PATH".into(), path.into())] })
     }

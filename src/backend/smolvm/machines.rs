@@ -203,7 +203,8 @@ fn explain(action: &str, error: RunError) -> BackendError {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+
+    use bottle_test_support::script_file::script_file;
 
     use super::*;
 
@@ -212,12 +213,7 @@ mod tests {
         let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
         if let Some(script) = script {
             let program = folder.path().join(NAME);
-            fs::write(
-                &program,
-                format!("#!/bin/sh\necho \"$*\" >> {}/calls\n{script}\n", folder.path().display()),
-            )
-            .expect("written");
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
+            script_file(&program, &format!("echo \"$*\" >> {}/calls\n{script}", folder.path().display()));
         }
         let path = format!("{}:/usr/bin:/bin", folder.path().display());
         let host = Host {

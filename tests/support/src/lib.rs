@@ -42,6 +42,7 @@ pub mod program;
 pub mod pty;
 pub mod python;
 pub mod registry;
+pub mod script_file;
 pub mod scrub;
 pub mod server;
 pub mod skip;

@@ -233,7 +233,8 @@ async fn ask(host: &Host, name: &str, registry: &str) -> Result<Option<Login>, S
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+
+    use bottle_test_support::script_file::script_file;
 
     use super::*;
 
@@ -243,8 +244,7 @@ mod tests {
         std::fs::write(folder.path().join("config.json"), config).expect("written");
         for (name, script) in helpers {
             let path = folder.path().join(format!("docker-credential-{name}"));
-            std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("mode");
+            script_file(&path, script);
         }
         let path = format!("{}:/usr/bin:/bin", folder.path().display());
         let folder_name = folder.path().display().to_string();
