@@ -34,7 +34,12 @@ impl ProgramArgs {
     /// Returns an error if a variable is not set or not UTF-8, or if the command policy does not allow the command.
     pub(crate) fn process(&self, host: &Host, argv: Vec<String>) -> Result<Process, CliError> {
         let mut env = variables(host, &self.env)?;
-        if self.checked && !argv.is_empty() {
+        if self.checked && argv.is_empty() {
+            return Err(CliError::usage("a shell runs what is typed into it, which is not checked")
+                .about("--checked")
+                .hint("run single commands with `bottle exec --checked`"));
+        }
+        if self.checked {
             for (name, value) in permit(host, &argv)? {
                 env.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
             }

@@ -44,6 +44,8 @@ fn a_checked_command_runs_only_if_the_policy_allows_it() -> Result<()> {
     }
     let started = run(&home, &["process", "start", "one", "--checked", "--", "touch", "made"])?;
     ensure!(started.expect_code(1).transcript().contains("(command)"), "the policy applies to processes");
+    let mut shell = home.on_terminal(&["shell", "one", "--checked"], 24, 80)?;
+    ensure!(shell.wait_exit()? == 2 && shell.screen().contains("is not checked"), "{}", shell.screen());
     let _ = run(&home, &["exec", "one", "--", "sh", "-c", "test ! -e made"])?.expect_code(0);
     home.write(
         "home/.bottle/settings.yml",
