@@ -454,7 +454,8 @@ pub(super) fn explain(what: String, error: io::Error) -> BackendError {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     if matches!(error.kind(), StorageFull | QuotaExceeded) {
         return BackendError::failed(format!("{what}: the disk is full"))
-            .with_hint("free some space; `bottle snapshots` shows what could go");
+            .with_hint("free some space; `bottle snapshots` shows what could go")
+            .because(error);
     }
     BackendError::failed(what).because(error)
 }

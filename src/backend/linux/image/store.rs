@@ -527,6 +527,7 @@ fn explain(named: &str, error: BadImage) -> BackendError {
         BadImage::Disk(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
             BackendError::failed(format!("cannot unpack {named}: the disk is full"))
                 .with_hint("free some space; `bottle cleanup` removes unused images")
+                .because(error)
         }
         error @ BadImage::Disk(_) => BackendError::failed(format!("{named} {error}")),
     }
