@@ -29,7 +29,7 @@ use crate::backend::local::layer_tar::Ownership;
 use crate::backend::local::portable::{Base, not_imported};
 use crate::backend::local::{layers, tree_into};
 use crate::backend::{BackendError, ImageInfo, Preview, ProgressSink, Step, Unused, run_blocking};
-use crate::host::Host;
+use crate::host::{Host, disk};
 use crate::manifest::host_path;
 
 /// The [`Unused::kind`] of an image.
@@ -525,9 +525,8 @@ fn explain(named: &str, error: BadImage) -> BackendError {
     match error {
         BadImage::Refused(why) => BackendError::unsupported(format!("{named} {why}"), IMAGE_HINT),
         BadImage::Disk(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
-            BackendError::failed(format!("cannot unpack {named}: the disk is full"))
+            BackendError::failed(format!("cannot unpack {named}: {}", disk::full(&error)))
                 .with_hint("free some space; `bottle cleanup` removes unused images")
-                .because(error)
         }
         error @ BadImage::Disk(_) => BackendError::failed(format!("{named} {error}")),
     }
