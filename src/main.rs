@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use bottle::backend::registry;
 use bottle::host::Host;
+use bottle::keeper::watcher;
 
 fn main() -> ExitCode {
     // Internal roles run before the command line is set up, because some of them need a process in its
@@ -21,20 +22,29 @@ fn main() -> ExitCode {
         return code;
     }
     match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
-        Some("__keeper") => keeper(),
+        Some("__keeper") => in_background(|host| bottle::keeper::run(host, &registry::all(host))),
+        Some(watcher::ROLE) => in_background(watch),
         Some("__git-pipe") => bottle::cli::git_pipe(),
         _ => bottle::cli::run(std::env::args_os()),
     }
 }
 
-/// Runs the keeper, the process that owns a bottle. If the keeper cannot read the host's environment and folders, it
-/// exits without a message; its client then sees that the connection was closed.
-fn keeper() -> ExitCode {
+/// Runs the keeper, the process that owns a bottle, or its watcher. If the process cannot read the host's environment and
+/// folders, it exits without a message; its client then sees that the connection was closed.
+fn in_background(run: impl FnOnce(&Host) -> ExitCode) -> ExitCode {
     if bottle_harden::process::leave_folder().is_err() {
         return ExitCode::FAILURE;
     }
     match Host::of_this_process() {
-        Ok(host) => bottle::keeper::run(&host, &registry::all(&host)),
+        Ok(host) => run(&host),
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Watches the keeper of the bottle whose slug is the third argument.
+fn watch(host: &Host) -> ExitCode {
+    match std::env::args().nth(3).map(|slug| slug.parse()) {
+        Some(Ok(slug)) => watcher::run(host, &slug),
+        _ => ExitCode::FAILURE,
     }
 }

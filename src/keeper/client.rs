@@ -4,13 +4,14 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use bottle_channel::{Channel, ChannelError, Side, StreamReceiver};
 use bottle_contract::names::Slug;
 use bottle_contract::session::{Hello, Role};
 use tokio::net::UnixStream;
+use tokio::process::Command;
 
 use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure};
 use crate::backend::Access;
@@ -33,7 +34,7 @@ const ENGINE_UNAVAILABLE: u8 = 4;
 /// Pause between two attempts to connect.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Environment variables that a keeper inherits, besides `BOTTLE_*` and [`TERMINAL_HINTS`].
+/// Environment variables that keepers and watchers inherit, besides `BOTTLE_*` and [`TERMINAL_HINTS`].
 const INHERITED: [&str; 14] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_CONFIG",
@@ -319,12 +320,22 @@ async fn greet(socket: UnixStream) -> Result<Channel, ClientError> {
 async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(ClientError::Spawn)?;
     ours.set_nonblocking(true).map_err(ClientError::Spawn)?;
+    let mut command = role(host, "__keeper", slug);
+    command.stdin(Stdio::from(OwnedFd::from(theirs)));
+    // The keeper usually outlives this process. If it exits earlier, the runtime reaps it.
+    command.spawn().map_err(ClientError::Spawn)?;
+    drop(command);
+    greet(UnixStream::from_std(ours).map_err(ClientError::Spawn)?).await
+}
+
+/// The command line and the environment of an internal process of a bottle.
+pub(super) fn role(host: &Host, role: &str, slug: &Slug) -> Command {
     let mut command = Command::new(&host.program);
     command
-        .args(["__keeper", &host.home_hash(), slug.as_str()])
+        .args([role, &host.home_hash(), slug.as_str()])
         .env_clear()
         .env("BOTTLE_HOME", &host.home)
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     for (name, value) in &host.env {
@@ -336,11 +347,7 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
             command.env(name, value);
         }
     }
-    // The keeper is never waited for. It usually outlives this process; if it exits earlier, init reaps it after this
-    // process has exited.
-    command.spawn().map_err(ClientError::Spawn)?;
-    drop(command);
-    greet(UnixStream::from_std(ours).map_err(ClientError::Spawn)?).await
+    command
 }
 
 /// The error for an unknown slug, with the most similar existing slug.

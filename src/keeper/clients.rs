@@ -17,6 +17,7 @@ use super::budget::Order;
 use super::decisions::Decisions;
 use super::notices::Notices;
 use super::protocol::{BudgetOrder, Ended, KeeperEvent, KeeperRequest};
+use super::watcher;
 use crate::host::budget::Policy;
 use crate::instance::snapshots::{CommitOptions, Removal};
 
@@ -52,6 +53,10 @@ pub(super) struct Shared {
     /// The number of open connections.
     pub(super) connected: watch::Sender<usize>,
     pub(super) ended: watch::Sender<Option<Ended>>,
+    /// Whether the bottle runs on without its first client.
+    pub(super) detached: watch::Sender<bool>,
+    /// Whether a watcher is connected.
+    pub(super) watched: watch::Sender<bool>,
     /// The stream of the last client that offered to decide about unsaved work.
     pub(super) offer: Mutex<Option<Stream>>,
 }
@@ -186,6 +191,7 @@ pub(super) async fn serve(channel: Channel, mut incoming: Incoming, service: Arc
 async fn answer(request: Request, shared: Arc<Shared>) {
     match request.parse() {
         Ok(KeeperRequest::Guest(inner)) => forward(request, &inner, &shared).await,
+        Ok(KeeperRequest::Watch) => watcher::serve(request, &shared).await,
         Ok(KeeperRequest::Notices) => send_notices(request.accept(), &shared).await,
         Ok(KeeperRequest::Stop { grace_ms }) => {
             let stream = request.accept();
@@ -402,7 +408,8 @@ async fn send_notices(stream: Stream, shared: &Shared) {
     send_end(&stream, shared).await;
 }
 
-async fn send_end(stream: &Stream, shared: &Shared) {
+/// Waits until the bottle has ended, and sends how.
+pub(super) async fn send_end(stream: &Stream, shared: &Shared) {
     let mut ended = shared.ended.subscribe();
     let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
     if let Some(ended) = ended {

@@ -17,6 +17,7 @@
 //! - `jobs`: snapshot jobs that run while the bottle runs
 //! - `teardown`: tears the bottle down and preserves work · `transcript`: copies the agent's conversations out
 //! - `failure`: reports failures to the client · `log`: the keeper's log
+//! - `watcher`: the process that starts a new keeper when this one dies
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage · `access_log`: writes the proxy's log
 //! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
@@ -38,6 +39,7 @@ mod questions;
 mod teardown;
 mod transcript;
 mod usage;
+pub mod watcher;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

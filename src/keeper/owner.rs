@@ -28,7 +28,7 @@ use super::notify::Notifier;
 use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
 use super::questions::{self, Answering};
 use super::teardown::{self, End};
-use super::{access_log, connect_both, usage};
+use super::{access_log, connect_both, usage, watcher};
 use crate::backend::{Backend, RunState};
 use crate::causes;
 use crate::host::budget::Policy;
@@ -120,9 +120,13 @@ impl Owned<'_> {
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),
             ended: watch::Sender::default(),
+            detached: watch::Sender::new(self.claim.record().mode == Mode::Detached),
+            watched: watch::Sender::default(),
             offer: Mutex::default(),
         });
         tokio::spawn(clients::accept(listener, shared.clone()).in_current_span());
+        let watcher = watcher::keep(self.host.clone(), slug.clone(), self.adopted, shared.clone());
+        let watcher = tokio::spawn(watcher.in_current_span());
         let mut tasks = Tasks::start(self.host, &self.claim, &bundle, &guest, &shared);
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
@@ -167,6 +171,7 @@ impl Owned<'_> {
         }
         end.attached = shared.attached.borrow().ever;
         // From here on sidecars end because the bottle ends, so the user needs no warning.
+        watcher.abort();
         tasks.events.abort();
         // Pending questions stay in the queue and are marked as stale.
         tasks.questions.abort();
@@ -245,7 +250,10 @@ impl Watch<'_> {
                         let choice = if policy == Policy::Kill { EndChoice::Discard } else { EndChoice::Keep };
                         return Ok(End { choice, ..end(EndCause::Budget(policy), None) });
                     }
-                    Command::Detach => self.claim.update(|record| record.mode = Mode::Detached)?,
+                    Command::Detach => {
+                        self.claim.update(|record| record.mode = Mode::Detached)?;
+                        self.shared.detached.send_replace(true);
+                    }
                     Command::FirstGone if self.claim.record().mode == Mode::Attached => {
                         return Ok(end(EndCause::ClientGone, None));
                     }

@@ -100,7 +100,7 @@ impl Scene {
                 let struck = all_with(&self.home, role).into_iter().find(|found| found.is_of(bottle));
                 struck.unwrap_or_else(|| panic!("no {role} of {bottle}")).kill();
                 if role == "__keeper" {
-                    // This command adopts the bottle, and the requests that wait for tokens go on.
+                    // A command and the watcher adopt the bottle at once, and the requests that wait for tokens go on.
                     let _ = self.run(&["exec", bottle, "--", "true"]).expect_code(0);
                     drop(adopting);
                 } else {
@@ -219,13 +219,12 @@ const STEPPED: &str = "stepped";
 const SMALL_BUDGET: u64 = 300;
 
 impl Scene {
-    /// Sends a request from another thread while the keeper is killed at a step of it. Another keeper then adopts the
-    /// bottle, and the request must get its whole response.
+    /// Sends a request from another thread while the keeper is killed at a step of it. Its watcher starts another one,
+    /// and the request must get its whole response.
     fn asks_while(&self, path: &str, output: u64, killed_at_a_step: impl FnOnce()) {
         std::thread::scope(|threads| {
             let response = threads.spawn(|| self.ask_at(path, output, STEPPED).unwrap_or_default());
             killed_at_a_step();
-            self.adopt();
             wait_until("the response", || {
                 self.questions().iter().for_each(|id| drop(self.approve(id)));
                 response.is_finished()
@@ -304,13 +303,11 @@ fn a_keeper_killed_at_each_step_of_a_request_loses_no_token() {
     // Settle: the response arrived, and its usage is not in the ledger.
     assert!(whole(scene.ask(STEPPED)));
     scene.kill_keeper();
-    scene.adopt();
     assert_eq!(scene.top_ups(), 0, "no request needed more than the budget");
     // Pause: the request waits for the user, and the next keeper asks again.
     scene.asks_while("equal", 10_000, || {
         let question = scene.question();
         scene.kill_keeper();
-        scene.adopt();
         wait_until("another question", || scene.question() != question);
         assert!(
             super::listed(&scene.home, STEPPED).is_some_and(|bottle| bottle.to_string().contains("paused"))

@@ -14,7 +14,7 @@ use bottle_test_support::{engine, skip};
 
 use crate::left::{Found, Left, all_with};
 use crate::relay::{Relay, Strike, When, Whom};
-use crate::{clean_up, said, status};
+use crate::{clean_up, kill_keeper, said, status};
 
 /// A bottle manifest whose agent exits with success as soon as `/tmp/end` exists.
 const PATIENT: &str = "---\nbackend: docker\nagent_provider: {template: command, command: [/bin/sh, -c, \
@@ -303,13 +303,9 @@ fn a_commit_is_killed_at_every_call() {
         world.done(&["commit", slug, "-q"]);
     }
     // The keeper that the next command starts adopts the bottle, and makes its calls through that command's relay.
-    let unkept = |slug: &str| {
-        keeper_of(&world.home, slug).expect("its keeper").kill();
-        world.wait_until("its keeper is gone", || status(&world.home, slug).as_deref() == Some("unkept"));
-    };
     let struck = at_every_call(0, &[Whom::Caller], |worker, strike| {
         let slug = &slugs[worker];
-        unkept(slug);
+        kill_keeper(&world.home, slug);
         let struck = world.struck(&name_of(strike), strike, &["commit", slug, "-q"]);
         // A cleanup removes snapshots that no state names. One complete snapshot always exists.
         world.wait_until(&format!("one snapshot of {slug} after {strike:?}"), || {
@@ -348,7 +344,7 @@ fn a_keeper_is_killed_while_the_engine_commits() {
     world.wait_until("the engine holds it still", || {
         engine::docker(&paused).is_some_and(|ids| !ids.is_empty())
     });
-    keeper_of(&world.home, "beside").expect("its keeper").kill();
+    kill_keeper(&world.home, "beside");
     let (code, complained) = said(commit);
     assert_ne!(code, 0, "{complained}");
     let cleaned = world.done(&["cleanup", "--yes"]);

@@ -17,7 +17,7 @@ use bottle_test_support::program::Outcome;
 use bottle_test_support::skip;
 
 use crate::left::all_with;
-use crate::status;
+use crate::{kill_keeper, status};
 
 /// What happens to a bottle, its keeper or its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,11 +207,6 @@ impl World {
         client
     }
 
-    fn kill_keeper(&self, slug: &str) {
-        let keeper = all_with(&self.home, "__keeper").into_iter().find(|found| found.is_of(slug));
-        keeper.expect("a keeper").kill();
-    }
-
     /// Lets the fault happen, and what a user does meanwhile. Returns the messages.
     fn strike(&mut self, slug: &str, state: State, fault: Fault) -> String {
         let ended = matches!(state, State::Kept | State::Committed);
@@ -225,8 +220,7 @@ impl World {
                 if ended {
                     note(self.done(&resume));
                 }
-                self.kill_keeper(slug);
-                self.wait_for(slug, &["unkept", "orphaned"]);
+                kill_keeper(&self.home, slug);
             }
             Fault::KillBundle => {
                 if ended {
@@ -235,9 +229,8 @@ impl World {
                 self.docker(&["kill", &self.container("bundle", slug)]);
             }
             Fault::KillKeeperAndBundle => {
-                self.kill_keeper(slug);
+                kill_keeper(&self.home, slug);
                 self.docker(&["kill", &self.container("bundle", slug)]);
-                self.wait_for(slug, &["unkept", "orphaned"]);
             }
             Fault::KillEngine | Fault::RestartEngine => {
                 if fault == Fault::KillEngine {
@@ -252,8 +245,7 @@ impl World {
             }
             Fault::OtherEngine => {
                 if state == State::Detached {
-                    self.kill_keeper(slug);
-                    self.wait_for(slug, &["unkept"]);
+                    kill_keeper(&self.home, slug);
                 }
                 meanwhile.iter().for_each(|arguments| note(self.on_other(arguments)));
             }

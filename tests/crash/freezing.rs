@@ -7,7 +7,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 
 use crate::left::{Left, process_with};
-use crate::{clean_up, home, status, wait_until};
+use crate::{clean_up, home, kill_keeper, status, wait_until};
 
 fn run(home: &TestHome, arguments: &[&str]) -> Outcome {
     home.program(arguments.iter().copied()).expect("program").run().expect("run")
@@ -81,11 +81,11 @@ fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
         let home = committed("fake");
         // The keeper that the next command starts adopts the bottle and inherits the failure from that command's
         // environment.
-        process_with(&home, "__keeper").expect("its keeper").kill();
-        wait_until("its keeper is gone", || status(&home, "one").as_deref() == Some("unkept"));
+        kill_keeper(&home, "one");
         let killed = struck(&home, &format!("{step}:kill"), &["commit", "one", "-q"]);
         assert_ne!(killed.code, 0, "{step}: {}", killed.stderr);
-        wait_until("that keeper is gone", || process_with(&home, "__keeper").is_none());
+        // The keeper that its watcher started inherited the failure too.
+        kill_keeper(&home, "one");
         let whole: Vec<_> = snapshots_of(&home, "fake").into_iter().filter(|path| is_whole(path)).collect();
         assert!(!whole.is_empty(), "{step}: {:?}", snapshots_of(&home, "fake"));
 

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use bottle_contract::names::{EGRESS_PORTS, LISTENER_PORTS, SUPERVISE_PORTS};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
-use left::{Left, process_with};
+use left::{Left, all_with, process_with};
 
 /// The steps of a launch at which the fake backend can fail, in order.
 const STEPS: [&str; 7] =
@@ -127,6 +127,20 @@ fn nothing_left(home: &TestHome, when: &str) {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(Left::of(home), Left::default(), "{when}");
+}
+
+/// Kills the keeper of a bottle that runs. Kills its watcher too, which would start a new keeper.
+fn kill_keeper(home: &TestHome, slug: &str) {
+    wait_until("the bottle has no keeper", || {
+        let mut found = false;
+        for role in ["__watcher", "__keeper"] {
+            for process in all_with(home, role).iter().filter(|process| process.is_of(slug)) {
+                process.kill();
+                found = true;
+            }
+        }
+        !found && matches!(status(home, slug).as_deref(), Some("unkept" | "orphaned"))
+    });
 }
 
 fn said(client: Child) -> (i32, String) {
@@ -242,10 +256,8 @@ fn without_keeper_and_bundle(bottle: &str) -> TestHome {
     let _ = run(&start).expect_code(0);
     home.write("project/note", "work\n").expect("a file");
     let _ = run(&["cp", "note", "one:note"]).expect_code(0);
-    for role in ["__keeper", "__bundle"] {
-        process_with(&home, role).expect("the process").kill();
-    }
-    wait_until("its keeper is gone", || status(&home, "one").as_deref() == Some("unkept"));
+    kill_keeper(&home, "one");
+    process_with(&home, "__bundle").expect("the process").kill();
     wait_until("its bundle is gone", || process_with(&home, "__bundle").is_none());
     home
 }
@@ -301,7 +313,7 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
         home.program(["start", "sleeper", "--bottle", "fake", "--yes", "--detach", "--label", "two"]);
     let _ = detached.expect("program").run().expect("start").expect_code(0);
     assert_eq!(status(&home, "two").as_deref(), Some("running"));
-    process_with(&home, "__keeper").expect("its keeper").kill();
+    kill_keeper(&home, "two");
     // The lock may be held for a moment by a cleanup that inspects the bottle, or by the killed keeper.
     let lock = std::fs::File::open(home.bottle_home().join("state/two/lock")).expect("its lock");
     lock.lock().expect("taken");
@@ -316,6 +328,43 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
     let _ =
         home.program(["stop", "two", "--time", "0"]).expect("program").run().expect("stop").expect_code(0);
     cleanup_leaves_nothing(&home, "");
+}
+
+/// The keeper's pid and start time in the bottle's record.
+fn recorded_keeper(home: &TestHome, slug: &str) -> String {
+    let record =
+        std::fs::read(home.bottle_home().join("state").join(slug).join("metadata.json")).expect("a record");
+    let record: serde_json::Value = serde_json::from_slice(&record).expect("JSON");
+    record["keeper"].as_str().expect("a keeper").to_owned()
+}
+
+#[test]
+fn a_detached_bottle_gets_a_new_keeper_without_any_command() {
+    let test = "a_detached_bottle_gets_a_new_keeper_without_any_command";
+    for bottle in ["fake", "linux"] {
+        if bottle == "linux" && !home().runs(test, bottle).expect("doctor") {
+            continue;
+        }
+        let mut home = home();
+        home.without_cleanup();
+        let start = [&start_arguments(bottle, "one")[..], &["--detach", "-q"]].concat();
+        let _ = home.program(start).expect("program").run().expect("start").expect_code(0);
+        for killed in ["__keeper", "__watcher", "__keeper"] {
+            wait_until("it has a watcher", || process_with(&home, "__watcher").is_some());
+            let keeper = recorded_keeper(&home, "one");
+            process_with(&home, killed).expect("the process").kill();
+            if killed == "__keeper" {
+                wait_until("another keeper is recorded", || recorded_keeper(&home, "one") != keeper);
+                wait_until("it is kept", || status(&home, "one").as_deref() == Some("running"));
+            } else {
+                wait_until("it is gone", || process_with(&home, killed).is_none());
+            }
+            assert_eq!(all_with(&home, "__keeper").len(), 1, "{bottle}: after {killed}");
+        }
+        let stopped = home.program(["stop", "one", "--time", "0"]).expect("program").run().expect("stop");
+        let _ = stopped.expect_code(0);
+        cleanup_leaves_nothing(&home, bottle);
+    }
 }
 
 #[test]

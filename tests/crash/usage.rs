@@ -187,7 +187,7 @@ fn a_keeper_killed_at_random_moments_neither_loses_nor_doubles_usage() {
                 threads.spawn(|| (0..8).for_each(|_| scene.ask()));
             }
             std::thread::sleep(Duration::from_micros(round * 3_700));
-            scene.kill("__keeper");
+            super::kill_keeper(&scene.home, "one");
             scene.ask();
         });
         // The keeper that the `exec` command starts adopts the bottle.

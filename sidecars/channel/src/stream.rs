@@ -129,6 +129,11 @@ impl Stream {
         self.sender.reset(why).await;
     }
 
+    /// Waits until the stream is closed; see [`StreamSender::closed`].
+    pub async fn closed(&self) {
+        self.sender.closed().await;
+    }
+
     /// Receives the next event; see [`StreamReceiver::next`].
     pub async fn next(&mut self) -> Option<Event> {
         self.receiver.next().await
