@@ -12,6 +12,7 @@
 //! progress       spinner and progress lines    unsaved_work   unsaved work at the end of a session
 //! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
 //! fork_point     the snapshot that is copied            since          the values of `--since`
+//! loopback       HTTP servers on the loopback interface
 //! git            git on the host and in a bottle
 //!
 //! and one file (or folder) for each command
@@ -55,6 +56,7 @@ mod layout;
 mod learn;
 mod list;
 mod logs;
+mod loopback;
 mod man;
 mod output;
 mod own_rules;

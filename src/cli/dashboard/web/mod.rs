@@ -1,11 +1,12 @@
 //! The web dashboard: the same data and actions, as pages for a browser of this machine.
 //!
 //! ```text
-//! browser ─► server ─► access ─► site ─► pages (HTML)
+//! browser ─► loopback ─► access ─► site ─► pages (HTML)
 //!                                  ├────► gather, action, supervise::review
 //!                                  └────► events (live parts)
 //! ```
-//! - `server`: accepts connections · `access`: who may use the dashboard · `site`: finds the page and carries out actions
+//! - `cli::loopback`: accepts connections · `access`: who may use the dashboard · `site`: finds the page and carries out
+//!   actions
 //! - `pages`: HTML · `form`: fields of forms · `assets`: one style sheet and one script, compiled into the program
 //!
 //! No page loads anything from another server.
@@ -13,18 +14,14 @@
 mod access;
 mod form;
 mod pages;
-mod server;
 mod site;
-
-use std::net::Ipv4Addr;
-
-use tokio::net::TcpListener;
 
 use self::access::Access;
 use self::site::Site;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::json_schema::WebDashboard;
+use crate::cli::loopback;
 use crate::cli::output::Output;
 use crate::cli::session::{Signals, interrupted};
 use crate::host::Host;
@@ -42,20 +39,14 @@ const INTERRUPT: u8 = 2;
 pub(super) fn serve(host: &Host, output: &Output, port: u16) -> Result<u8, CliError> {
     crate::cli::block_on(async {
         let mut signals = Signals::catch()?;
-        let address = (Ipv4Addr::LOCALHOST, port);
-        let unusable = |error| {
-            CliError::cannot(format_args!("listen on port {port} of 127.0.0.1"), error)
-                .hint("omit `--port` to use any free port")
-        };
-        let listener = TcpListener::bind(address).await.map_err(unusable)?;
-        let authority = listener.local_addr().map_err(unusable)?.to_string();
-        let access = Access::new(authority);
+        let listener = loopback::listen(port).await?;
+        let access = Access::new(loopback::authority(&listener)?);
         let url = access.link().unwrap_or_default();
         output.json_or(&WebDashboard { url: url.clone() }, || output.print(&url))?;
         output.note("open this link in a browser: it works once, and Ctrl-C ends the dashboard");
         let site = Site::new(host.clone(), access);
         tokio::select! {
-            never = server::accept(listener, site) => match never {},
+            never = loopback::accept(listener, site) => match never {},
             number = signals.end() => match number {
                 INTERRUPT => Ok(exit::DONE),
                 number => Err(interrupted(number)),

@@ -29,6 +29,7 @@ use crate::cli::dashboard::action::Action;
 use crate::cli::dashboard::gather::{Gathered, Gatherer, INTERVAL, Wanted};
 use crate::cli::dashboard::model::{GROUPINGS, Meter, Period};
 use crate::cli::error::CliError;
+use crate::cli::loopback;
 use crate::cli::supervise::review;
 use crate::host::Host;
 use crate::host::budget::{Policy, parse_tokens};
@@ -85,19 +86,22 @@ enum Reply {
     Next(String),
 }
 
-impl Site {
-    pub(super) fn new(host: Host, access: Access) -> Arc<Self> {
-        let streams = Arc::new(Semaphore::new(MAX_STREAMS));
-        Arc::new(Self { host, access, messages: Mutex::default(), streams })
-    }
+impl loopback::Site for Site {
+    type Body = Body;
 
-    /// Answers a request.
-    pub(super) async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let mut response = self.answer(request).await;
         for (name, value) in HEADERS {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         response
+    }
+}
+
+impl Site {
+    pub(super) fn new(host: Host, access: Access) -> Arc<Self> {
+        let streams = Arc::new(Semaphore::new(MAX_STREAMS));
+        Arc::new(Self { host, access, messages: Mutex::default(), streams })
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
