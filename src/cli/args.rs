@@ -7,8 +7,8 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
 use super::{
     attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit, exec,
-    export, fork, fs, help, import, info, init, learn, list, logs, man, policy, probe, process, pull, resume,
-    routes, rules, service, settings, shell, snapshots, start, stop, supervise, usage,
+    export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy, probe, process, pull,
+    resume, routes, rules, service, settings, shell, snapshots, start, stop, supervise, usage,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -90,6 +90,7 @@ pub(crate) enum Command {
     Usage(usage::Usage),
     Budget(budget::Budget),
     Dashboard(dashboard::Dashboard),
+    Mcp(mcp::Mcp),
     Probe(probe::Probe),
     Doctor(doctor::Doctor),
     Cleanup(cleanup::Cleanup),

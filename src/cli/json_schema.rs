@@ -267,6 +267,8 @@ pub(crate) struct ActiveBottle {
     pub(crate) bottles: Vec<String>,
     /// The bottle from whose files this one was made with `bottle fork`.
     pub(crate) forked_from: Option<String>,
+    /// The client of `bottle mcp` that started the bottle.
+    pub(crate) parent: Option<String>,
     pub(crate) backend: Option<String>,
     /// The address of the engine that has the bottle, if the backend has an engine.
     pub(crate) engine: Option<String>,
@@ -469,6 +471,21 @@ pub(crate) struct Leftover {
 pub(crate) struct WebDashboard {
     /// The link that opens the dashboard once.
     pub(crate) url: String,
+}
+
+/// The output of `bottle mcp --http --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct McpServer {
+    /// The address of the server.
+    pub(crate) url: String,
+}
+
+/// The output of `bottle mcp token --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct McpToken {
+    pub(crate) token: String,
+    /// The entry for the token file, in YAML.
+    pub(crate) entry: String,
 }
 
 /// The output of `bottle discard --json`.

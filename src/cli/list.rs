@@ -186,6 +186,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         agent: Some(record.agent.to_string()),
         bottles: record.bottles.iter().map(ToString::to_string).collect(),
         forked_from: record.forked_from.map(|slug| slug.to_string()),
+        parent: record.parent,
         engine: record.engine.map(|engine| engine.address),
         backend: Some(record.backend),
         mode: Some(mode),

@@ -58,6 +58,7 @@ mod list;
 mod logs;
 mod loopback;
 mod man;
+mod mcp;
 mod output;
 mod own_rules;
 mod page;
@@ -190,6 +191,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Cleanup(cleanup) => cleanup.run(&host()?, output),
         Command::Usage(usage) => usage.run(&host()?, output),
         Command::Budget(budget) => budget.run(&host()?, output),
+        Command::Mcp(mcp) => mcp.run(&host()?, output),
         Command::Dashboard(dashboard) => dashboard.run(&host()?, output),
     }
 }

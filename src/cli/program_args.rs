@@ -40,7 +40,7 @@ impl ProgramArgs {
                 .hint("run single commands with `bottle exec --checked`"));
         }
         if self.checked {
-            for (name, value) in permit(host, &argv)? {
+            for (name, value) in permit(host, &argv, None)? {
                 env.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
             }
         }

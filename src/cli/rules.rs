@@ -62,20 +62,23 @@ impl Check {
     }
 }
 
-/// Checks that the command policy of the settings allows a command without a question. Returns the variables to set for
-/// it: those that keep a command reading that was proved to only read.
+/// Checks that the command policy of the settings allows a command without a question, in `mode` if there is one, else in
+/// the mode of the settings. Returns the variables to set for it: those that keep a command reading that was proved to
+/// only read.
 ///
 /// # Errors
 /// Returns an error that names the first finding if the command is denied or must be approved.
 pub(crate) fn permit(
     host: &Host,
     argv: &[String],
+    mode: Option<Mode>,
 ) -> Result<&'static [(&'static str, &'static str)], CliError> {
     let settings = Settings::load(host)?.commands;
     let line = shlex::try_join(argv.iter().map(String::as_str))
         .map_err(|_| CliError::usage("a word of the command contains a NUL character"))?;
     let assessment = assess(&line);
-    let (findings, verb, hint) = match assessment.decide(settings.mode, &settings.approvals()) {
+    let (findings, verb, hint) = match assessment.decide(mode.unwrap_or(settings.mode), &settings.approvals())
+    {
         Decision::Allow if assessment.is_read_only => return Ok(READ_ONLY_ENVIRONMENT),
         Decision::Allow => return Ok(&[]),
         Decision::Ask(findings) => (
@@ -87,12 +90,26 @@ pub(crate) fn permit(
             (findings, "is denied", "no setting allows it: `bottle rules list` shows what is denied")
         }
     };
-    let first = findings.first().map(|finding| format!("{} {}", finding.shown(), finding.why));
-    let why = first.unwrap_or_default();
-    let rule = findings.first().map_or("", |finding| finding.rule.id());
-    Err(CliError::state(format!("the command {verb} ({rule}): {}", inert(&why)))
-        .about("--checked")
-        .hint(hint))
+    Err(refused("the command", verb, &findings).about("--checked").hint(hint))
+}
+
+/// Checks that the floor of the command policy does not deny a text that is typed into a program. What the text means is
+/// unknown, so nothing else is checked.
+///
+/// # Errors
+/// Returns an error that names the first finding if the text is denied.
+pub(crate) fn permit_input(text: &str) -> Result<(), CliError> {
+    match assess(text).decide(Mode::LetItGo, &[]) {
+        Decision::Deny(findings) => Err(refused("the input", "is denied", &findings)),
+        Decision::Allow | Decision::Ask(_) => Ok(()),
+    }
+}
+
+fn refused(what: &str, verb: &str, findings: &[Finding]) -> CliError {
+    let first = findings.first();
+    let why = first.map(|finding| format!("{} {}", finding.shown(), finding.why)).unwrap_or_default();
+    let rule = first.map_or("", |finding| finding.rule.id());
+    CliError::state(format!("{what} {verb} ({rule}): {}", inert(&why)))
 }
 
 /// The decision about a command line, with the entry of the settings that approves each finding.

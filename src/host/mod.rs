@@ -33,6 +33,9 @@ pub use process_host::HostError;
 pub use rules::{OwnRules, OwnRulesError};
 pub use settings::{Settings, SettingsError};
 
+/// The variable that names the client on whose behalf a command starts bottles: their parent. `bottle mcp` sets it.
+pub const PARENT: &str = "BOTTLE_PARENT";
+
 /// The environment and the folders of the user's machine.
 #[derive(Clone)]
 pub struct Host {

@@ -1,5 +1,6 @@
 //! A bottle's record on disk, `metadata.json`. The file has a version.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use bottle_contract::lock_out::LockOut;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
 use crate::host::budget::{Declared, Policy};
-use crate::host::{Host, clock};
+use crate::host::{Host, PARENT, clock};
 use crate::manifest::provider::Template;
 use crate::plan::{ImageSource, Plan, SecretSource};
 
@@ -59,6 +60,9 @@ pub struct Record {
     /// The bottle from whose files this one was made.
     #[serde(default)]
     pub forked_from: Option<Slug>,
+    /// The client that started the bottle with `bottle mcp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
     /// The image that the bottle uses instead of the one in its manifest, because its files were imported.
     #[serde(default)]
     pub image: Option<ImageSource>,
@@ -219,6 +223,7 @@ impl Record {
             copied_cwd: false,
             copied_all: false,
             forked_from: None,
+            parent: host.env.get(OsStr::new(PARENT)).and_then(|parent| parent.to_str()).map(str::to_owned),
             image: None,
             backend: plan.backend.clone(),
             engine: None,

@@ -429,6 +429,7 @@ impl Claim {
             record.copied_all = before.copied_all;
             record.cwd = before.cwd;
             record.forked_from = before.forked_from;
+            record.parent = record.parent.take().or(before.parent);
             record.image = before.image;
             record.started_at = before.started_at;
             record.resources = before.resources;
@@ -616,6 +617,7 @@ mod tests {
             slug: slug.parse().expect("slug"),
             label: None,
             color: None,
+            parent: None,
             agent: "probe".parse().expect("name"),
             bottles: vec!["offline".parse().expect("name")],
             lineage: Vec::new(),

@@ -45,6 +45,7 @@
 //! - `supervising`, `deciding`: proposals and answers, with commands and on the full screen
 //! - `dashboard`, `web_dashboard`: `bottle dashboard` on a terminal and in a browser
 //! - `lock_out`: a bottle is locked because its agent guesses a credential
+//! - `mcp`: MCP clients that drive bottles
 //! - `measured`: the isolation probe
 //! - `discarding`: `bottle discard`
 //! - `readme`: the commands of the README, as written
@@ -84,6 +85,7 @@ mod lock_out;
 mod logs;
 mod looking;
 mod manifests;
+mod mcp;
 mod measured;
 mod model_usage;
 mod moving;

@@ -1,0 +1,146 @@
+//! Runs a command of this program for a call, with bounds.
+//!
+//! Each call is a process of its own: it behaves as the command that the documents describe, and a call that is cancelled
+//! ends with it.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+use super::arguments::Call;
+use crate::host::{Host, PARENT};
+
+/// The maximum size of a result in bytes.
+const RESULT_MAX: u64 = 8 << 20;
+
+/// The maximum size of the notes and errors that are read, in bytes.
+const NOTES_MAX: u64 = 64 << 10;
+
+/// The usual time limit of a call.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a command may take to end what it started, after it was cancelled.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a command printed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Printed {
+    /// A JSON document.
+    Document(Value),
+    /// Text.
+    Text(String),
+    /// Nothing but notes for the user.
+    Notes(String),
+}
+
+/// Runs the command of a call. `client` becomes the parent of bottles that it starts. `cancelled` ends it.
+///
+/// # Errors
+/// Returns a sentence for the model.
+pub(super) async fn run(
+    host: &Host,
+    client: &str,
+    call: &Call,
+    cancelled: impl Future<Output = ()>,
+) -> Result<Printed, String> {
+    let mut command = Command::new(&host.program);
+    command
+        .args(call.line())
+        .env(PARENT, client)
+        .current_dir(&host.cwd)
+        .stdin(if call.input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command.spawn().map_err(|error| format!("cannot run bottle: {error}"))?;
+    let limit = call.seconds.map_or(LIMIT, Duration::from_secs);
+    let why = tokio::select! {
+        printed = finish(&mut child, call) => return printed,
+        () = cancelled => "the call was cancelled".to_owned(),
+        () = tokio::time::sleep(limit) => format!("the call took longer than {} seconds", limit.as_secs()),
+    };
+    end(&mut child).await;
+    Err(why)
+}
+
+/// Asks a command to end what it started, and kills it if it does not.
+async fn end(child: &mut Child) {
+    if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
+        let _ = kill_process(pid, Signal::TERM);
+        let _ = tokio::time::timeout(ENDS_WITHIN, child.wait()).await;
+    }
+    let _ = child.start_kill();
+}
+
+async fn finish(child: &mut Child, call: &Call) -> Result<Printed, String> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let write = async {
+        if let (Some(mut stdin), Some(input)) = (stdin, &call.input) {
+            // A command that ends without reading all of it reports why.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+    };
+    let ((), printed, notes) = tokio::join!(write, read(stdout, RESULT_MAX), read(stderr, NOTES_MAX));
+    let printed = printed?.ok_or_else(|| {
+        format!("the result is larger than {} MiB; ask for a smaller part", RESULT_MAX >> 20)
+    })?;
+    let notes = notes?.unwrap_or_else(|| "the command wrote too many notes".to_owned());
+    let status = child.wait().await.map_err(|error| format!("cannot wait for bottle: {error}"))?;
+    match serde_json::from_str::<Value>(&printed) {
+        // Commands that pass on the exit code of a program print a document too.
+        Ok(document) if !call.is_text => Ok(Printed::Document(document)),
+        _ if !status.success() => Err(complaint(&notes)),
+        _ if call.is_text || !printed.is_empty() => Ok(Printed::Text(printed)),
+        _ => Ok(Printed::Notes(notes.trim().to_owned())),
+    }
+}
+
+/// Reads a stream to its end. `None` if it is longer than `max`.
+async fn read(stream: Option<impl AsyncRead + Unpin>, max: u64) -> Result<Option<String>, String> {
+    let Some(mut stream) = stream else { return Ok(Some(String::new())) };
+    let mut bytes = Vec::new();
+    let failed = |error| format!("cannot read what bottle prints: {error}");
+    (&mut stream).take(max).read_to_end(&mut bytes).await.map_err(failed)?;
+    // The rest is read too, because a full pipe would stop the command.
+    let rest = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.map_err(failed)?;
+    Ok((rest == 0).then(|| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// The sentence of an error that the program printed as JSON.
+fn complaint(notes: &str) -> String {
+    let error = notes.lines().rev().find_map(|line| {
+        let error = serde_json::from_str::<Value>(line).ok()?["error"].clone();
+        let message = error["message"].as_str()?.to_owned();
+        let about = error["subject"].as_str().map(|subject| format!("{subject}: ")).unwrap_or_default();
+        let hint = error["hint"].as_str().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        Some(format!("{about}{message}{hint}"))
+    });
+    error.unwrap_or_else(|| match notes.trim() {
+        "" => "the command failed without a message".to_owned(),
+        notes => notes.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_is_one_sentence_with_the_next_step() {
+        let error =
+            r#"{"error": {"kind": "state", "subject": "one", "message": "it ended", "hint": "resume it"}}"#;
+        for (notes, says) in [
+            (error.to_owned(), "one: it ended (resume it)"),
+            (format!("a warning\n{error}\n"), "one: it ended (resume it)"),
+            (r#"{"error": {"message": "no"}}"#.to_owned(), "no"),
+            ("plain\n".to_owned(), "plain"),
+            (String::new(), "the command failed without a message"),
+        ] {
+            assert_eq!(complaint(&notes), says, "{notes}");
+        }
+    }
+}

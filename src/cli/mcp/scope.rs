@@ -1,0 +1,129 @@
+//! What a client may use: which bottles, which tools, and how strictly the command policy decides.
+
+use bottle_command_policy::Mode;
+use bottle_contract::names::Slug;
+use globset::{Glob, GlobSet, GlobSetBuilder};
+
+use crate::host::Host;
+use crate::instance::record::Record;
+use crate::instance::{State, Store};
+
+/// The word for the bottles that the client started.
+pub(super) const STARTED: &str = "started";
+
+/// The word for all bottles.
+const ALL: &str = "all";
+
+/// What a client may use.
+#[derive(Debug, Clone)]
+pub(super) struct Scope {
+    /// The client's name. A bottle that the client starts has it as its parent.
+    pub(super) name: String,
+    pub(super) bottles: Bottles,
+    /// The names of tools. `None` for all.
+    pub(super) tools: Option<GlobSet>,
+    /// The mode of the command policy. `None` for the one of the settings.
+    pub(super) mode: Option<Mode>,
+}
+
+/// Which bottles a client may use.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bottles {
+    all: bool,
+    started: bool,
+    named: GlobSet,
+}
+
+impl Bottles {
+    /// Parses `started`, `all`, or patterns of names.
+    ///
+    /// # Errors
+    /// Returns a fragment that names the invalid pattern.
+    pub(super) fn parse<'w>(words: impl IntoIterator<Item = &'w str>) -> Result<Self, String> {
+        let mut bottles = Self::default();
+        let mut patterns = Vec::new();
+        for word in words {
+            match word {
+                ALL => bottles.all = true,
+                STARTED => bottles.started = true,
+                pattern => patterns.push(pattern),
+            }
+        }
+        bottles.named = globs(patterns)?;
+        Ok(bottles)
+    }
+
+    fn have(&self, slug: &Slug, record: Option<&Record>, client: &str) -> bool {
+        let is_own = || record.is_some_and(|record| record.parent.as_deref() == Some(client));
+        self.all || self.named.is_match(slug.as_str()) || (self.started && is_own())
+    }
+}
+
+/// Compiles patterns, in which `*` stands for any text.
+///
+/// # Errors
+/// Returns a fragment that names the invalid pattern.
+pub(super) fn globs<'p>(patterns: impl IntoIterator<Item = &'p str>) -> Result<GlobSet, String> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        set.add(
+            Glob::new(pattern).map_err(|error| format!("{pattern:?} is not a pattern: {}", error.kind()))?,
+        );
+    }
+    set.build().map_err(|error| error.kind().to_string())
+}
+
+impl Scope {
+    /// Whether the client may use this tool.
+    pub(super) fn has_tool(&self, name: &str) -> bool {
+        self.tools.as_ref().is_none_or(|tools| tools.is_match(name))
+    }
+
+    /// The slug of a bottle that the client may use.
+    ///
+    /// # Errors
+    /// Returns a sentence for the model. It is the same for a bottle of another client and one that does not exist.
+    pub(super) fn bottle(&self, host: &Host, name: &str) -> Result<Slug, String> {
+        let shown: String = name.chars().take(80).collect();
+        let unknown =
+            || format!("you have no bottle named {shown:?}; bottle_list shows those that you may use");
+        let slug: Slug = name.parse().map_err(|_| unknown())?;
+        let record = match Store::of(host).state(&slug) {
+            Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => Some(record),
+            _ => None,
+        };
+        let is_allowed = self.bottles.have(&slug, record.as_deref(), &self.name);
+        if is_allowed { Ok(slug) } else { Err(unknown()) }
+    }
+
+    /// Whether the client may use the bottle of an element of `bottle list --json`.
+    pub(super) fn has_listed(&self, host: &Host, listed: &serde_json::Value) -> bool {
+        listed["slug"].as_str().is_some_and(|slug| self.bottle(host, slug).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_names_bottles_by_patterns_and_tools_too() {
+        let bottles = Bottles::parse(["ci-*", "one"]).expect("patterns");
+        let slug = |name: &str| name.parse::<Slug>().expect("a slug");
+        for (name, has) in [("ci-1", true), ("one", true), ("one-2", false), ("xci-1", false)] {
+            assert_eq!(bottles.have(&slug(name), None, "me"), has, "{name}");
+        }
+        assert!(Bottles::parse(["all"]).expect("a word").have(&slug("any"), None, "me"));
+        assert!(!Bottles::parse([STARTED]).expect("a word").have(&slug("any"), None, "me"));
+        assert!(Bottles::parse(["{a"]).is_err());
+        let scope = Scope {
+            name: "me".to_owned(),
+            bottles,
+            tools: Some(globs(["file_*", "terminal"]).expect("patterns")),
+            mode: None,
+        };
+        for (name, has) in [("file_read", true), ("terminal", true), ("bottle_start", false)] {
+            assert_eq!(scope.has_tool(name), has, "{name}");
+        }
+    }
+}

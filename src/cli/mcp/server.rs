@@ -1,0 +1,259 @@
+//! The MCP server of one client, with the official SDK.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
+    ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool as Described, ToolAnnotations,
+};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, ServerHandler};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::arguments::{Arguments, Call, Checked, schema};
+use super::program::{self, Printed};
+use super::resources;
+use super::scope::Scope;
+use super::tools::{self, Effect, Tool};
+use crate::cli::error::CliError;
+use crate::cli::rules::{permit, permit_input};
+use crate::host::Host;
+
+/// The maximum number of calls of all clients at the same time. Further ones wait.
+const CALLS: usize = 32;
+
+/// The interval between progress notifications.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+const INSTRUCTIONS: &str = "Bottles are isolated machines for coding agents. Start one with bottle_start, run commands in \
+                            it with terminal, and work on its files with the file tools. Its network reaches only the \
+                            hosts that the user allows. Get the work out with bottle_diff or bottle_pull, and stop the \
+                            bottle with bottle_stop.";
+
+/// The server of one client.
+#[derive(Clone)]
+pub(super) struct Server {
+    host: Arc<Host>,
+    scope: Arc<Scope>,
+    calls: Arc<Semaphore>,
+}
+
+/// A call that the model has to correct, as a sentence for it. The call's result has `isError: true` and contains this
+/// sentence: a JSON-RPC error would reach the client, but with many clients not the model (Model Context Protocol
+/// 2025-11-25, "Tools", "Error Handling").
+struct Mistake(String);
+
+impl From<String> for Mistake {
+    fn from(sentence: String) -> Self {
+        Self(sentence)
+    }
+}
+
+impl From<CliError> for Mistake {
+    fn from(error: CliError) -> Self {
+        let hint = error.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+        Self(format!("{}{hint}", error.message))
+    }
+}
+
+impl Server {
+    pub(super) fn new(host: Host, scope: Scope) -> Self {
+        Self { host: Arc::new(host), scope: Arc::new(scope), calls: Arc::new(Semaphore::new(CALLS)) }
+    }
+
+    /// Runs a tool and returns the content of its result.
+    async fn run(
+        &self,
+        tool: &Tool,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, Mistake> {
+        if !self.scope.has_tool(tool.name) {
+            return Err(Mistake(format!("you may not use {}", tool.name)));
+        }
+        let given = Arguments::check(tool.fields, request.arguments)?;
+        let bottle = match given.text("bottle").filter(|_| tool.has_bottle()) {
+            Some(name) => self.scope.bottle(&self.host, name)?.to_string(),
+            None => String::new(),
+        };
+        let call = self.permit((tool.call)(&given, &bottle))?;
+        match self.print(&call, context).await? {
+            Printed::Document(Value::Array(mut items)) => {
+                if tool.name == tools::LIST {
+                    items.retain(|item| self.scope.has_listed(&self.host, item));
+                }
+                Ok(CallToolResult::structured(json!({"items": items})))
+            }
+            Printed::Document(document @ Value::Object(_)) => Ok(CallToolResult::structured(document)),
+            Printed::Document(value) => Ok(CallToolResult::structured(json!({"value": value}))),
+            Printed::Text(text) => Ok(CallToolResult::success(vec![ContentBlock::text(text)])),
+            Printed::Notes(notes) => Ok(CallToolResult::structured(json!({"done": true, "notes": notes}))),
+        }
+    }
+
+    /// Applies the command policy to a call.
+    fn permit(&self, mut call: Call) -> Result<Call, Mistake> {
+        match call.checked {
+            Checked::Nothing => {}
+            Checked::Command => {
+                for (name, value) in permit(&self.host, &call.rest, self.scope.mode)? {
+                    // Before those of the call, which take precedence.
+                    call.words.insert(2, format!("--env={name}={value}"));
+                }
+            }
+            Checked::Input => permit_input(call.input.as_deref().unwrap_or_default())?,
+        }
+        Ok(call)
+    }
+
+    /// Runs the command of a call, and sends progress notifications if the client requested them.
+    async fn print(&self, call: &Call, context: &RequestContext<RoleServer>) -> Result<Printed, Mistake> {
+        let Ok(_permit) = self.calls.acquire().await else {
+            return Err(Mistake("the server is stopping".to_owned()));
+        };
+        let running = program::run(&self.host, &self.scope.name, call, context.ct.cancelled());
+        tokio::select! {
+            printed = running => Ok(printed?),
+            never = notify(context) => match never {},
+        }
+    }
+
+    /// The bottles of the client, as `bottle list --json` shows them.
+    async fn bottles(&self, context: &RequestContext<RoleServer>) -> Result<Vec<Value>, ErrorData> {
+        let listed = self.print(&Call::of(&["list", "active"]), context).await;
+        match listed.map_err(|Mistake(why)| ErrorData::internal_error(why, None))? {
+            Printed::Document(Value::Array(mut items)) => {
+                items.retain(|item| self.scope.has_listed(&self.host, item));
+                Ok(items)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    async fn read(
+        &self,
+        uri: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ResourceContents, Mistake> {
+        let Some((bottle, part)) = resources::parse(uri) else {
+            return Err(Mistake(format!(
+                "there is no resource {:?}",
+                uri.chars().take(200).collect::<String>()
+            )));
+        };
+        if !self.scope.has_tool(part.tool()) {
+            return Err(Mistake(format!("you may not use {}", part.tool())));
+        }
+        let slug = self.scope.bottle(&self.host, &bottle)?;
+        let printed = self.print(&part.call(slug.as_str()), context).await?;
+        Ok(match printed {
+            Printed::Text(text) | Printed::Notes(text) => ResourceContents::text(text, uri),
+            Printed::Document(document) => match (document["text"].as_str(), document["base64"].as_str()) {
+                (Some(text), _) => ResourceContents::text(text, uri),
+                (None, Some(bytes)) => ResourceContents::blob(bytes, uri),
+                (None, None) => ResourceContents::blob(STANDARD.encode(document.to_string()), uri),
+            },
+        })
+    }
+}
+
+/// Sends progress notifications for ever, if the client requested them.
+async fn notify(context: &RequestContext<RoleServer>) -> std::convert::Infallible {
+    if let Some(token) = context.meta.get_progress_token() {
+        for count in 1_u32.. {
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
+            let seconds = u64::from(count) * PROGRESS_INTERVAL.as_secs();
+            let progress = ProgressNotificationParam::new(token.clone(), f64::from(count))
+                .with_message(format!("running for {seconds} seconds"));
+            if context.peer.notify_progress(progress).await.is_err() {
+                // The client has disconnected, so the SDK cancels this call.
+                break;
+            }
+        }
+    }
+    std::future::pending().await
+}
+
+fn described(tool: &Tool) -> Described {
+    let annotations = match tool.effect {
+        Effect::Reads => ToolAnnotations::new().read_only(true),
+        Effect::Adds => ToolAnnotations::new().read_only(false).destructive(false),
+        Effect::Changes => ToolAnnotations::new().read_only(false).destructive(true),
+    };
+    Described::new(tool.name, tool.about, schema(tool.fields)).with_annotations(annotations.open_world(false))
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().build())
+            .with_server_info(Implementation::new("bottle", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let usable = tools::ALL.iter().filter(|tool| self.scope.has_tool(tool.name));
+        Ok(ListToolsResult::with_all_items(usable.map(described).collect()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(tool) = tools::named(&request.name) else {
+            let shown: String = request.name.chars().take(80).collect();
+            return Err(ErrorData::invalid_params(format!("there is no tool {shown:?}"), None));
+        };
+        let result = match self.run(tool, request, &context).await {
+            Ok(result) => result,
+            Err(Mistake(sentence)) => CallToolResult::error(vec![ContentBlock::text(sentence)]),
+        };
+        Ok(result.into())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let bottles = self.bottles(&context).await?;
+        let logs = bottles.iter().filter_map(|bottle| bottle["slug"].as_str()).map(|slug| {
+            Resource::new(resources::log_uri(slug), format!("log of {slug}")).with_mime_type(resources::TEXT)
+        });
+        Ok(ListResourcesResult::with_all_items(logs.collect()))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let log = ResourceTemplate::new(resources::LOG_TEMPLATE, "log of a bottle")
+            .with_description("The last lines that a bottle's agent wrote.")
+            .with_mime_type(resources::TEXT);
+        let file = ResourceTemplate::new(resources::FILE_TEMPLATE, "file of a workspace")
+            .with_description("A file of a bottle's workspace, at most the first MiB.");
+        Ok(ListResourceTemplatesResult::with_all_items(vec![log, file]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        match self.read(&request.uri, &context).await {
+            Ok(contents) => Ok(ReadResourceResult::new(vec![contents]).into()),
+            Err(Mistake(why)) => Err(ErrorData::resource_not_found(why, None)),
+        }
+    }
+}

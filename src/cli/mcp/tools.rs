@@ -1,0 +1,679 @@
+//! The tools: their names, what the model reads about them, their arguments, and the commands that carry them out.
+
+use super::arguments::{Arguments, Call, Checked, Field, Kind, optional, required};
+
+/// A tool.
+#[derive(Debug)]
+pub(super) struct Tool {
+    pub(super) name: &'static str,
+    pub(super) effect: Effect,
+    pub(super) about: &'static str,
+    pub(super) fields: &'static [Field],
+    /// Builds the command. The second argument is the bottle, and empty for a tool without one.
+    pub(super) call: fn(&Arguments, &str) -> Call,
+}
+
+/// What a tool does, for clients that ask their user before some calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It changes nothing.
+    Reads,
+    /// It adds something.
+    Adds,
+    /// It may change or remove something that exists.
+    Changes,
+}
+
+impl Tool {
+    /// Whether the tool works on one bottle.
+    pub(super) fn has_bottle(&self) -> bool {
+        self.fields.iter().any(|field| field.name == BOTTLE.name)
+    }
+}
+
+/// The tool with this name.
+pub(super) fn named(name: &str) -> Option<&'static Tool> {
+    ALL.iter().find(|tool| tool.name == name)
+}
+
+/// The name of the tool that lists bottles. Its result has only the bottles of the client.
+pub(super) const LIST: &str = "bottle_list";
+
+const BOTTLE: Field = required("bottle", Kind::Name, "The bottle's name, as bottle_list shows it.");
+const PROCESS: Field =
+    required("process", Kind::Name, "The process: its handle or name, as process_list shows it.");
+const PATH: Field = required("path", Kind::Text, "The path, from the workspace on.");
+const FOLDER: Field =
+    optional("path", Kind::Text, "The folder, from the workspace on. By default the workspace.");
+const WORKDIR: Field = optional("workdir", Kind::Text, "The directory. By default the workspace.");
+const ENV: Field = optional("env", Kind::Variables, "Environment variables to set.");
+const AFTER: Field =
+    optional("after", Kind::Text, "Begin behind this entry: the `next` of the previous part.");
+const EXCLUDE: Field = optional("exclude", Kind::Texts, "Leave out what matches a pattern of .gitignore.");
+const COMMAND: Field = required(
+    "command",
+    Kind::Command,
+    "A script for the bottle's shell, or a list with the words of a command, which no shell reads.",
+);
+const FROM: Field = optional(
+    "from",
+    Kind::Number(0, u64::MAX >> 11),
+    "Begin at this position: the `next` of the previous part.",
+);
+const WAIT: Field =
+    optional("wait", Kind::Number(1, 45), "If there is no output yet, wait for it at most so many seconds.");
+const PROMPT: Field = optional(
+    "prompt",
+    Kind::Text,
+    "The task of the bottle's agent, which it carries out without a terminal.",
+);
+const LABEL: Field = optional("label", Kind::Name, "The name of the new bottle.");
+
+/// The default time limit of a command, in seconds. Clients give a call 60.
+const TIMEOUT: u64 = 45;
+
+/// The time limit of tools that start bottles or save files, in seconds.
+const LONG: u64 = 1800;
+
+/// All tools.
+pub(super) const ALL: &[Tool] = &[
+    Tool {
+        name: "terminal",
+        effect: Effect::Changes,
+        about: "Runs a command in a bottle and returns its exit code and output. A command that is not done after \
+                `timeout` seconds is ended: start long ones with process_start. A result with `timed_out` has what \
+                the command wrote until then.",
+        fields: &[
+            BOTTLE,
+            COMMAND,
+            optional("timeout", Kind::Number(1, 600), "The time limit in seconds. By default 45."),
+            WORKDIR,
+            ENV,
+            optional("stdin", Kind::Content, "The input of the command. By default none."),
+            optional("merge", Kind::Flag, "Write standard error into `stdout`, in the order of the command."),
+            optional("user", Kind::Text, "The user of the bottle. By default the agent's user."),
+        ],
+        call: |given, bottle| {
+            let timeout = given.number("timeout").unwrap_or(TIMEOUT);
+            program(Call::of(&["exec", bottle]), given)
+                .value("--timeout", Some(timeout))
+                .flag("--merge", given.flag("merge"))
+                .flag("--interactive", given.text("stdin").is_some())
+                .input(given.text("stdin"))
+                .command(given.command("command").unwrap_or_default())
+                .seconds(timeout.saturating_add(15))
+        },
+    },
+    Tool {
+        name: "process_start",
+        effect: Effect::Changes,
+        about: "Starts a process that goes on without this call, and returns its handle. With `terminal`, it runs in \
+                a terminal: a shell, for example, into which process_write types. It ends with the bottle.",
+        fields: &[
+            BOTTLE,
+            COMMAND,
+            optional("name", Kind::Name, "A name beside the handle."),
+            optional("terminal", Kind::Flag, "Run it in a terminal."),
+            WORKDIR,
+            ENV,
+        ],
+        call: |given, bottle| {
+            program(Call::of(&["process", "start", bottle]), given)
+                .value("--name", given.text("name"))
+                .flag("--tty", given.flag("terminal"))
+                .command(given.command("command").unwrap_or_default())
+        },
+    },
+    Tool {
+        name: "process_list",
+        effect: Effect::Reads,
+        about: "Lists the agent and the processes that were started in a bottle, also those that ended.",
+        fields: &[BOTTLE],
+        call: |_, bottle| Call::of(&["ps", bottle]),
+    },
+    Tool {
+        name: "process_log",
+        effect: Effect::Reads,
+        about: "Reads the output of a process. The bottle keeps the last MiB. `next` is the position at which the \
+                next part begins, so nothing is read twice.",
+        fields: &[
+            BOTTLE,
+            PROCESS,
+            FROM,
+            optional(
+                "tail",
+                Kind::Number(0, 10_000),
+                "Begin so many lines before the end, instead of at `from`.",
+            ),
+            WAIT,
+            optional(
+                "max_output",
+                Kind::Number(1, 200_000),
+                "Return at most so many bytes. By default 50000.",
+            ),
+        ],
+        call: |given, bottle| output_of(&["process", "log", bottle], given, given.text("process")),
+    },
+    Tool {
+        name: "process_wait",
+        effect: Effect::Reads,
+        about: "Waits until a process ends, and returns how. With `until`, waits for a line of its output that \
+                matches. After `timeout` seconds, the state is `running`, and the process goes on.",
+        fields: &[
+            BOTTLE,
+            PROCESS,
+            optional("timeout", Kind::Number(1, 3600), "The longest wait in seconds. By default 45."),
+            optional("until", Kind::Text, "A regular expression for a line of the output."),
+            optional(
+                "from",
+                Kind::Number(0, u64::MAX >> 11),
+                "With `until`: begin at this position of the output.",
+            ),
+        ],
+        call: |given, bottle| {
+            let timeout = given.number("timeout").unwrap_or(TIMEOUT);
+            let from = given.number("from").filter(|_| given.text("until").is_some());
+            Call::of(&["process", "wait"])
+                .value("--timeout", Some(timeout))
+                .value("--until", given.text("until"))
+                .value("--from", from)
+                .then([bottle, given.text("process").unwrap_or_default()])
+                .seconds(timeout.saturating_add(15))
+        },
+    },
+    Tool {
+        name: "process_write",
+        effect: Effect::Changes,
+        about: "Writes to the input of a process, as typed text.",
+        fields: &[
+            BOTTLE,
+            PROCESS,
+            optional("text", Kind::Content, "The text."),
+            optional("newline", Kind::Flag, "Add a line break to the text. By default true."),
+            optional("eof", Kind::Flag, "Then close the input; in a terminal, type Ctrl-D."),
+        ],
+        call: |given, bottle| {
+            let text = given.text("text").unwrap_or_default();
+            let adds_break = given.text("text").is_some() && given.flag_or("newline", true);
+            let input = if adds_break { format!("{text}\n") } else { text.to_owned() };
+            let call = Call::of(&["process", "write"])
+                .flag("--eof", given.flag("eof"))
+                .then([bottle, given.text("process").unwrap_or_default()])
+                .input(Some(&input));
+            Call { checked: Checked::Input, ..call }
+        },
+    },
+    Tool {
+        name: "process_signal",
+        effect: Effect::Changes,
+        about: "Sends a signal to a process. In a terminal, INT, QUIT and TSTP go to the program in the foreground, \
+                as with Ctrl-C. To end a process for sure, call process_kill.",
+        fields: &[BOTTLE, PROCESS, required("signal", Kind::Name, "The signal: INT, SIGINT or 2.")],
+        call: |given, bottle| {
+            let process = given.text("process").unwrap_or_default();
+            Call::of(&["process", "signal"]).then([bottle, process, given.text("signal").unwrap_or_default()])
+        },
+    },
+    Tool {
+        name: "process_kill",
+        effect: Effect::Changes,
+        about: "Ends a process with all programs that it started in its session: SIGTERM, and SIGKILL later.",
+        fields: &[
+            BOTTLE,
+            PROCESS,
+            optional("time", Kind::Number(0, 60), "The seconds between SIGTERM and SIGKILL. By default 3."),
+        ],
+        call: |given, bottle| {
+            let time = given.number("time").unwrap_or(3);
+            Call::of(&["process", "kill"])
+                .value("--time", Some(time))
+                .then([bottle, given.text("process").unwrap_or_default()])
+                .seconds(time + 60)
+        },
+    },
+    Tool {
+        name: "service_list",
+        effect: Effect::Reads,
+        about: "Lists the services of a bottle: programs that run beside the agent and are checked for readiness.",
+        fields: &[BOTTLE],
+        call: |_, bottle| Call::of(&["service", "list", bottle]),
+    },
+    Tool {
+        name: "service_start",
+        effect: Effect::Changes,
+        about: "Starts a service and waits until it is ready. Without `command`, starts a service again that ended. \
+                At most one of `http`, `tcp`, `file` and `check` says when it is ready.",
+        fields: &[
+            BOTTLE,
+            required("name", Kind::Name, "The name of the service."),
+            Field { required: false, ..COMMAND },
+            optional(
+                "http",
+                Kind::Text,
+                "Ready when a GET request to this http:// URL has a status from 200 to 399.",
+            ),
+            optional("tcp", Kind::Text, "Ready when this HOST:PORT accepts a connection."),
+            optional("file", Kind::Text, "Ready when this file exists."),
+            optional("check", Kind::Text, "Ready when this shell script exits with code 0."),
+            optional(
+                "start_period",
+                Kind::Number(1, 600),
+                "The seconds in which it must become ready. By default 30.",
+            ),
+            optional(
+                "restart",
+                Kind::OneOf(&["no", "on-failure", "always"]),
+                "When to start it again. By default no.",
+            ),
+            WORKDIR,
+            ENV,
+        ],
+        call: |given, bottle| {
+            let name = given.text("name").unwrap_or_default();
+            let call = Call::of(&["service", "start", bottle])
+                .seconds(given.number("start_period").unwrap_or(30) + 60);
+            // A name that begins with a dash is refused, because the words after `--` are the command.
+            let call = call.word(name);
+            let Some(command) = given.command("command") else { return call };
+            let call = ["http", "tcp", "file", "check", "restart"]
+                .iter()
+                .fold(call, |call, flag| call.value(&format!("--{flag}"), given.text(flag)));
+            program(call.value("--start-period", given.number("start_period")), given).command(command)
+        },
+    },
+    Tool {
+        name: "service_stop",
+        effect: Effect::Changes,
+        about: "Stops a service.",
+        fields: &[BOTTLE, required("name", Kind::Name, "The name of the service.")],
+        call: |given, bottle| {
+            Call::of(&["service", "stop"]).then([bottle, given.text("name").unwrap_or_default()])
+        },
+    },
+    Tool {
+        name: "service_logs",
+        effect: Effect::Reads,
+        about: "Reads the output of the last run of a service, as process_log does.",
+        fields: &[
+            BOTTLE,
+            required("name", Kind::Name, "The name of the service."),
+            FROM,
+            optional(
+                "tail",
+                Kind::Number(0, 10_000),
+                "Begin so many lines before the end, instead of at `from`.",
+            ),
+            WAIT,
+        ],
+        call: |given, bottle| output_of(&["service", "logs", bottle], given, given.text("name")),
+    },
+    Tool {
+        name: "file_list",
+        effect: Effect::Reads,
+        about: "Lists the files of a bottle's workspace.",
+        fields: &[
+            BOTTLE,
+            FOLDER,
+            optional("recursive", Kind::Flag, "List folders below it too."),
+            AFTER,
+            optional("limit", Kind::Number(1, 10_000), "List at most so many entries. By default 1000."),
+        ],
+        call: |given, bottle| {
+            Call::of(&["fs", "ls"])
+                .flag("--recursive", given.flag("recursive"))
+                .value("--after", given.text("after"))
+                .value("--limit", given.number("limit"))
+                .then([bottle])
+                .then(given.text("path"))
+        },
+    },
+    Tool {
+        name: "file_stat",
+        effect: Effect::Reads,
+        about: "Describes one file or folder of a bottle's workspace.",
+        fields: &[BOTTLE, PATH],
+        call: |given, bottle| {
+            Call::of(&["fs", "stat"]).then([bottle, given.text("path").unwrap_or_default()])
+        },
+    },
+    Tool {
+        name: "file_read",
+        effect: Effect::Reads,
+        about: "Reads a file of a bottle's workspace, or a part of it. `next` is where the next part begins.",
+        fields: &[
+            BOTTLE,
+            PATH,
+            optional("offset", Kind::Number(0, u64::MAX >> 11), "Begin at this position, counted in bytes."),
+            optional("max", Kind::Number(1, 1 << 20), "Read at most so many bytes. By default 262144."),
+        ],
+        call: |given, bottle| {
+            Call::of(&["fs", "read"])
+                .value("--offset", given.number("offset"))
+                .value("--max", given.number("max"))
+                .then([bottle, given.text("path").unwrap_or_default()])
+        },
+    },
+    Tool {
+        name: "file_write",
+        effect: Effect::Changes,
+        about: "Writes a whole file of a bottle's workspace, at once. Makes missing folders.",
+        fields: &[
+            BOTTLE,
+            PATH,
+            required("content", Kind::Content, "The content."),
+            optional("new", Kind::Flag, "Fail if the file exists."),
+        ],
+        call: |given, bottle| {
+            Call::of(&["fs", "write"])
+                .flag("--new", given.flag("new"))
+                .then([bottle, given.text("path").unwrap_or_default()])
+                .input(given.text("content"))
+        },
+    },
+    Tool {
+        name: "file_replace",
+        effect: Effect::Changes,
+        about: "Replaces a text in a file of a bottle's workspace. The text must occur once, unless `all` is set.",
+        fields: &[
+            BOTTLE,
+            PATH,
+            required("search", Kind::Text, "The text to replace."),
+            required("replace", Kind::Text, "Its replacement."),
+            optional("all", Kind::Flag, "Replace each occurrence."),
+        ],
+        call: |given, bottle| {
+            Call::of(&["fs", "patch"])
+                .value("--search", given.text("search"))
+                .value("--replace", given.text("replace"))
+                .flag("--all", given.flag("all"))
+                .then([bottle, given.text("path").unwrap_or_default()])
+        },
+    },
+    Tool {
+        name: "file_patch",
+        effect: Effect::Changes,
+        about: "Applies a unified diff, as `git diff` writes it, to files of a bottle's workspace: all of it or \
+                nothing.",
+        fields: &[
+            BOTTLE,
+            required("patch", Kind::Content, "The diff."),
+            optional("check", Kind::Flag, "Check only, and change no file."),
+        ],
+        call: |given, bottle| {
+            Call::of(&["fs", "patch"])
+                .flag("--check", given.flag("check"))
+                .then([bottle])
+                .input(given.text("patch"))
+        },
+    },
+    Tool {
+        name: "file_delete",
+        effect: Effect::Changes,
+        about: "Deletes a file of a bottle's workspace, or with `recursive` a folder.",
+        fields: &[BOTTLE, PATH, optional("recursive", Kind::Flag, "Delete a folder with its contents.")],
+        call: |given, bottle| {
+            Call::of(&["fs", "rm"])
+                .flag("--recursive", given.flag("recursive"))
+                .then([bottle, given.text("path").unwrap_or_default()])
+        },
+    },
+    Tool {
+        name: "file_find",
+        effect: Effect::Reads,
+        about: "Finds files of a bottle's workspace by a pattern such as `**/*.rs`.",
+        fields: &[
+            BOTTLE,
+            required("pattern", Kind::Text, "The pattern."),
+            FOLDER,
+            EXCLUDE,
+            AFTER,
+            optional("limit", Kind::Number(1, 10_000), "List at most so many entries. By default 1000."),
+        ],
+        call: |given, bottle| {
+            Call::of(&["fs", "glob"])
+                .values("--exclude", given.texts("exclude"))
+                .value("--after", given.text("after"))
+                .value("--limit", given.number("limit"))
+                .then([bottle, given.text("pattern").unwrap_or_default()])
+                .then(given.text("path"))
+        },
+    },
+    Tool {
+        name: "file_search",
+        effect: Effect::Reads,
+        about: "Searches the files of a bottle's workspace for lines that match a regular expression.",
+        fields: &[
+            BOTTLE,
+            required("pattern", Kind::Text, "The regular expression."),
+            optional("path", Kind::Text, "The folder or file. By default the workspace."),
+            optional("fixed_strings", Kind::Flag, "Search for the pattern as plain text."),
+            optional("ignore_case", Kind::Flag, "Match letters in either case."),
+            optional("include", Kind::Texts, "Search only files that match a pattern of .gitignore."),
+            EXCLUDE,
+            optional("limit", Kind::Number(1, 10_000), "Stop after so many lines. By default 1000."),
+        ],
+        call: |given, bottle| {
+            Call::of(&["fs", "grep"])
+                .flag("--fixed-strings", given.flag("fixed_strings"))
+                .flag("--ignore-case", given.flag("ignore_case"))
+                .values("--include", given.texts("include"))
+                .values("--exclude", given.texts("exclude"))
+                .value("--limit", given.number("limit"))
+                .then([bottle, given.text("pattern").unwrap_or_default()])
+                .then(given.text("path"))
+        },
+    },
+    Tool {
+        name: LIST,
+        effect: Effect::Reads,
+        about: "Lists the bottles that you may use, with their state.",
+        fields: &[],
+        call: |_, _| Call::of(&["list", "active"]),
+    },
+    Tool {
+        name: "agent_list",
+        effect: Effect::Reads,
+        about: "Lists the agents that bottle_start can start.",
+        fields: &[],
+        call: |_, _| Call::of(&["list", "agents"]),
+    },
+    Tool {
+        name: "bottle_start",
+        effect: Effect::Adds,
+        about: "Starts a bottle in the background and returns its name, `slug`: an isolated machine with an agent, \
+                which reaches only the hosts of its manifests.",
+        fields: &[
+            required("agent", Kind::Name, "The agent, as agent_list shows it."),
+            LABEL,
+            optional("bottles", Kind::Texts, "Bottle manifests to use instead of the agent's default."),
+            optional("copy_cwd", Kind::Flag, "Copy the working directory of this server into the workspace."),
+            PROMPT,
+        ],
+        call: |given, _| {
+            launched(Call::of(&["start"]), given)
+                .value("--label", given.text("label"))
+                .values("--bottle", given.texts("bottles"))
+                .flag("--cwd", given.flag("copy_cwd"))
+                .word(given.text("agent").unwrap_or_default())
+        },
+    },
+    Tool {
+        name: "bottle_stop",
+        effect: Effect::Changes,
+        about: "Stops a bottle. Its files are kept if it has work that was neither pulled nor committed.",
+        fields: &[
+            BOTTLE,
+            optional("time", Kind::Number(0, 600), "Kill the agent after so many seconds. By default 10."),
+        ],
+        call: |given, bottle| {
+            let time = given.number("time").unwrap_or(10);
+            Call::of(&["stop", bottle]).value("--time", Some(time)).seconds(time + 120)
+        },
+    },
+    Tool {
+        name: "bottle_commit",
+        effect: Effect::Adds,
+        about: "Saves a snapshot of a bottle, from which bottle_resume and bottle_fork start.",
+        fields: &[BOTTLE, optional("name", Kind::Name, "The name of the snapshot.")],
+        call: |given, bottle| Call::of(&["commit", bottle]).value("--as", given.text("name")).seconds(LONG),
+    },
+    Tool {
+        name: "bottle_resume",
+        effect: Effect::Changes,
+        about: "Starts a bottle again that ended, from its kept files or its newest snapshot.",
+        fields: &[BOTTLE, PROMPT],
+        call: |given, bottle| launched(Call::of(&["resume", bottle]), given),
+    },
+    Tool {
+        name: "bottle_fork",
+        effect: Effect::Adds,
+        about: "Makes new bottles from the files of another one, which goes on.",
+        fields: &[
+            BOTTLE,
+            optional("snapshot", Kind::Name, "Fork this snapshot instead of the current files."),
+            optional("count", Kind::Number(1, 16), "The number of new bottles. By default 1."),
+            LABEL,
+            PROMPT,
+        ],
+        call: |given, bottle| {
+            let from =
+                given.text("snapshot").map_or_else(|| bottle.to_owned(), |name| format!("{bottle}@{name}"));
+            launched(Call::of(&["fork"]), given)
+                .value("--count", given.number("count"))
+                .value("--label", given.text("label"))
+                .word(from)
+        },
+    },
+    Tool {
+        name: "bottle_diff",
+        effect: Effect::Reads,
+        about: "Shows what changed in a bottle's workspace since its start, as a patch.",
+        fields: &[BOTTLE],
+        call: |_, bottle| Call::of(&["diff", bottle]),
+    },
+    Tool {
+        name: "bottle_pull",
+        effect: Effect::Changes,
+        about: "Fetches the commits of a bottle into the git repository of this server's working directory, as a \
+                branch of its own.",
+        fields: &[BOTTLE, optional("branch", Kind::Name, "Fetch this branch instead of the bottle's HEAD.")],
+        call: |given, bottle| {
+            Call::of(&["pull", bottle]).value("--branch", given.text("branch")).seconds(LONG)
+        },
+    },
+    Tool {
+        name: "bottle_logs",
+        effect: Effect::Reads,
+        about: "Reads the last lines of what a bottle's agent wrote.",
+        fields: &[
+            BOTTLE,
+            optional("tail", Kind::Number(1, 2000), "The number of lines. By default 200."),
+            optional("egress", Kind::Flag, "Show the decisions of the egress proxy instead."),
+        ],
+        call: |given, bottle| {
+            Call::of(&["logs", bottle])
+                .flag("--egress", given.flag("egress"))
+                .value("--tail", Some(given.number("tail").unwrap_or(200)))
+                .text()
+        },
+    },
+];
+
+/// Adds the directory, the user and the variables of a program.
+fn program(call: Call, given: &Arguments) -> Call {
+    let variables = given.variables("env").into_iter().map(|(name, value)| format!("{name}={value}"));
+    call.value("--workdir", given.text("workdir"))
+        .value("--user", given.text("user"))
+        .values("--env", variables.collect())
+}
+
+/// Reads the output of a process or a service.
+fn output_of(words: &[&str], given: &Arguments, name: Option<&str>) -> Call {
+    let from = given.number("from").filter(|_| given.number("tail").is_none());
+    Call::of(words)
+        .value("--from", from)
+        .value("--tail", given.number("tail"))
+        .value("--wait", given.number("wait"))
+        .value("--max-output", given.number("max_output"))
+        .then([name.unwrap_or_default()])
+}
+
+/// Starts a bottle in the background.
+fn launched(call: Call, given: &Arguments) -> Call {
+    call.word("--detach").word("--yes").value("--prompt", given.text("prompt")).seconds(LONG)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use clap::Parser as _;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cli::args::Cli;
+    use crate::cli::mcp::arguments::schema;
+
+    /// A value for each argument.
+    fn filled(tool: &Tool, only_required: bool) -> Value {
+        let value = |field: &Field| match field.kind {
+            Kind::Name if field.name == "signal" => json!("INT"),
+            // Words that look like flags must not become any.
+            Kind::Text
+                if ["path", "search", "replace", "pattern", "user", "workdir", "until"]
+                    .contains(&field.name) =>
+            {
+                json!("--json")
+            }
+            Kind::Text if field.name == "http" => json!("http://localhost/"),
+            Kind::Name | Kind::Text | Kind::Content | Kind::Command => json!("a-1"),
+            Kind::OneOf(words) => json!(words[0]),
+            Kind::Number(from, _) => json!(from.max(1)),
+            Kind::Flag => json!(true),
+            Kind::Texts => json!(["b", "c"]),
+            Kind::Variables => json!({"NAME": "--value"}),
+        };
+        let fields = tool.fields.iter().filter(|field| field.required || !only_required);
+        // These exclude each other.
+        let fields = fields.filter(|field| !["tcp", "file", "check"].contains(&field.name));
+        Value::Object(fields.map(|field| (field.name.to_owned(), value(field))).collect())
+    }
+
+    #[test]
+    fn each_tool_is_a_command_that_this_program_accepts() {
+        for tool in ALL {
+            for only_required in [true, false] {
+                let given = filled(tool, only_required);
+                let given = Arguments::check(tool.fields, given.as_object().cloned()).expect(tool.name);
+                let line = (tool.call)(&given, "one").line();
+                let parsed = Cli::try_parse_from(std::iter::once("bottle".to_owned()).chain(line.clone()));
+                assert!(parsed.is_ok(), "{}: {line:?}: {}", tool.name, parsed.expect_err("an error"));
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_different_and_every_tool_explains_itself() {
+        let names: HashSet<&str> = ALL.iter().map(|tool| tool.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for tool in ALL {
+            assert!(named(tool.name).is_some() && tool.about.ends_with('.'), "{}", tool.name);
+            assert!(tool.fields.iter().all(|field| field.about.ends_with('.')), "{}", tool.name);
+            assert_eq!(schema(tool.fields)["type"], "object");
+        }
+    }
+
+    #[test]
+    fn only_programs_and_typed_text_are_checked() {
+        let checked: Vec<&str> = ALL
+            .iter()
+            .filter(|tool| {
+                let given = filled(tool, false);
+                let given = Arguments::check(tool.fields, given.as_object().cloned()).expect(tool.name);
+                (tool.call)(&given, "one").checked != Checked::Nothing
+            })
+            .map(|tool| tool.name)
+            .collect();
+        assert_eq!(checked, ["terminal", "process_start", "process_write", "service_start"]);
+    }
+}

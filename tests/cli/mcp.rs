@@ -1,0 +1,468 @@
+//! `bottle mcp`: MCP clients that drive bottles, on standard input and output and over HTTP.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle_test_support::home::TestHome;
+use serde_json::{Value, json};
+
+use crate::home::{home, run, snapshot, transcripts};
+
+/// Time limit for one answer.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A client on the server's standard input and output.
+struct Client {
+    server: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    next: u64,
+}
+
+impl Client {
+    fn start(home: &TestHome, arguments: &[&str]) -> Result<Self> {
+        let mut command: Command = home.program([&["mcp"], arguments].concat())?.command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut server = command.spawn()?;
+        let output = BufReader::new(server.stdout.take().context("its output")?);
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut client = Self { input: server.stdin.take(), server, lines, next: 0 };
+        client.ask(
+            "initialize",
+            json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            }),
+        )?;
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        Ok(client)
+    }
+
+    fn send(&mut self, message: &Value) -> Result<()> {
+        self.write(format!("{message}\n").as_bytes())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.input.as_mut().context("open input")?.write_all(bytes)?)
+    }
+
+    /// Sends a request without waiting for its answer. Returns its id.
+    fn begin(&mut self, method: &str, params: Value) -> Result<u64> {
+        self.next += 1;
+        let id = self.next;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
+        Ok(id)
+    }
+
+    fn message(&self) -> Result<Value> {
+        let line = self.lines.recv_timeout(SOON).context("a message of the server")?;
+        serde_json::from_str(&line).with_context(|| line.clone())
+    }
+
+    fn answer(&self, id: u64) -> Result<Value> {
+        loop {
+            let message = self.message()?;
+            if message["id"] == id {
+                return Ok(message);
+            }
+        }
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Result<Value> {
+        let id = self.begin(method, params)?;
+        self.answer(id)
+    }
+
+    /// Calls a tool. Returns its result.
+    fn call(&mut self, tool: &str, arguments: Value) -> Result<Value> {
+        let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}))?;
+        match answer.get("result") {
+            Some(result) => Ok(result.clone()),
+            None => bail!("{tool}: {answer}"),
+        }
+    }
+
+    /// Calls a tool that succeeds. Returns its document.
+    fn done(&mut self, tool: &str, arguments: Value) -> Result<Value> {
+        let result = self.call(tool, arguments)?;
+        ensure!(result["isError"] != true, "{tool}: {result}");
+        Ok(result["structuredContent"].clone())
+    }
+
+    /// Calls a tool that fails. Returns the sentence for the model.
+    fn mistake(&mut self, tool: &str, arguments: Value) -> Result<String> {
+        let result = self.call(tool, arguments)?;
+        ensure!(result["isError"] == true, "{tool}: {result}");
+        Ok(result["content"][0]["text"].as_str().context("a sentence")?.to_owned())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+fn lists_tools_with_their_effects_and_arguments() -> Result<()> {
+    let home = home()?;
+    let mut client = Client::start(&home, &[])?;
+    let tools = client.ask("tools/list", json!({}))?["result"]["tools"].clone();
+    let shown = tools.as_array().context("tools")?.iter().map(|tool| {
+        let effect = match (&tool["annotations"]["readOnlyHint"], &tool["annotations"]["destructiveHint"]) {
+            (Value::Bool(true), _) => "reads",
+            (_, Value::Bool(false)) => "adds",
+            _ => "changes",
+        };
+        let required = tool["inputSchema"]["required"].as_array().into_iter().flatten();
+        let is_required: Vec<&str> = required.filter_map(Value::as_str).collect();
+        let properties = tool["inputSchema"]["properties"].as_object().into_iter().flatten();
+        let arguments = properties.map(|(name, _)| match is_required.contains(&name.as_str()) {
+            true => name.clone(),
+            false => format!("[{name}]"),
+        });
+        let arguments: Vec<String> = arguments.collect();
+        format!("{:15} {effect:8} {}", tool["name"].as_str().unwrap_or_default(), arguments.join(" "))
+    });
+    snapshot!(shown.collect::<Vec<_>>().join("\n"));
+    Ok(())
+}
+
+#[test]
+fn a_client_drives_a_bottle_from_its_start_to_its_end() -> Result<()> {
+    let home = home()?;
+    let mut client = Client::start(&home, &[])?;
+    let agents = client.done("agent_list", json!({}))?;
+    ensure!(agents["items"].to_string().contains("\"nap\""), "{agents}");
+    let started = client.done("bottle_start", json!({"agent": "nap", "label": "one"}))?;
+    ensure!(started["slug"] == "one", "{started}");
+    let bottle = json!("one");
+    let echoed = client.done("terminal", json!({"bottle": bottle, "command": ["echo", "a  b"]}))?;
+    ensure!(echoed["stdout"]["text"] == "a  b\n" && echoed["code"] == 0, "{echoed}");
+    let copied = client.done("terminal", json!({"bottle": bottle, "command": ["cat"], "stdin": "typed"}))?;
+    ensure!(copied["stdout"]["text"] == "typed", "{copied}");
+    let failed = client.done("terminal", json!({"bottle": bottle, "command": ["exit", "7"]}))?;
+    ensure!(failed["code"] == 7, "the exit code of a command is a result: {failed}");
+    let late =
+        client.done("terminal", json!({"bottle": bottle, "command": ["sleep", "60"], "timeout": 1}))?;
+    ensure!(late["timed_out"] == true && late["exit"] == 124, "{late}");
+
+    let written =
+        client.done("file_write", json!({"bottle": bottle, "path": "-dash", "content": "one\ntwo\n"}))?;
+    ensure!(written["created"] == true, "{written}");
+    let replaced = json!({"bottle": bottle, "path": "-dash", "search": "two", "replace": "--three"});
+    client.done("file_replace", replaced.clone())?;
+    let again = client.mistake("file_replace", replaced)?;
+    ensure!(again.contains("-dash") || again.contains("occurs"), "{again}");
+    let read = client.done("file_read", json!({"bottle": bottle, "path": "-dash"}))?;
+    ensure!(read["text"] == "one\n--three\n", "{read}");
+    let found = client.done("file_search", json!({"bottle": bottle, "pattern": "thr.e"}))?;
+    ensure!(found.to_string().contains("-dash"), "{found}");
+    let listed = client.done("file_list", json!({"bottle": bottle}))?;
+    ensure!(listed["entries"][0]["path"] == "-dash", "{listed}");
+
+    let process =
+        client.done("process_start", json!({"bottle": bottle, "command": ["cat"], "name": "copier"}))?;
+    let handle = process["handle"].clone();
+    client
+        .done("process_write", json!({"bottle": bottle, "process": handle, "text": "hello", "eof": true}))?;
+    let ended = client.done("process_wait", json!({"bottle": bottle, "process": handle}))?;
+    ensure!(ended["state"] == "exited" && ended["code"] == 0, "{ended}");
+    let log = client.done("process_log", json!({"bottle": bottle, "process": handle}))?;
+    ensure!(log["text"] == "hello\n", "{log}");
+
+    let resources = client.ask("resources/list", json!({}))?;
+    ensure!(resources["result"]["resources"][0]["uri"] == "bottle://one/log", "{resources}");
+    let file = client.ask("resources/read", json!({"uri": "bottle://one/files/-dash"}))?;
+    ensure!(file["result"]["contents"][0]["text"] == "one\n--three\n", "{file}");
+    let missing = client.ask("resources/read", json!({"uri": "bottle://one/files/none"}))?;
+    ensure!(missing["error"]["message"].to_string().contains("none"), "{missing}");
+
+    let committed = client.done("bottle_commit", json!({"bottle": bottle, "name": "first"}))?;
+    ensure!(committed["slug"] == "one", "{committed}");
+    let forked =
+        client.done("bottle_fork", json!({"bottle": bottle, "snapshot": "first", "label": "two"}))?;
+    ensure!(forked["slugs"] == json!(["two"]) || forked["slug"] == "two", "{forked}");
+    let own = client.done("bottle_list", json!({}))?;
+    let slugs: Vec<&str> =
+        own["items"].as_array().into_iter().flatten().filter_map(|item| item["slug"].as_str()).collect();
+    ensure!(slugs == ["one", "two"], "{own}");
+    let stopped = client.done("bottle_stop", json!({"bottle": bottle, "time": 0}))?;
+    ensure!(stopped["done"] == true, "{stopped}");
+    let resumed = client.done("bottle_resume", json!({"bottle": bottle}))?;
+    ensure!(resumed["slug"] == "one", "{resumed}");
+    let read = client.done("file_read", json!({"bottle": bottle, "path": "-dash"}))?;
+    ensure!(read["text"] == "one\n--three\n", "{read}");
+    Ok(())
+}
+
+#[test]
+fn a_client_uses_only_bottles_and_tools_of_its_scope() -> Result<()> {
+    let home = home()?;
+    for label in ["mine", "other"] {
+        let _ = run(&home, &["start", "nap", "--detach", "--yes", "-q", "--label", label])?.expect_code(0);
+    }
+    let mut client = Client::start(&home, &[])?;
+    let absent = client.mistake("terminal", json!({"bottle": "absent", "command": ["echo"]}))?;
+    let hidden = client.mistake("terminal", json!({"bottle": "other", "command": ["echo"]}))?;
+    ensure!(hidden == absent.replace("absent", "other"), "{hidden}\n{absent}");
+    ensure!(client.done("bottle_list", json!({}))?["items"] == json!([]));
+    let read = client.ask("resources/read", json!({"uri": "bottle://other/log"}))?;
+    ensure!(read["error"]["message"].to_string().contains("you have no bottle"), "{read}");
+    client.done("bottle_start", json!({"agent": "nap", "label": "started"}))?;
+    client.done("terminal", json!({"bottle": "started", "command": ["echo"]}))?;
+    drop(client);
+    // The bottles that a client started are its own after a restart too.
+    let mut client = Client::start(&home, &["--scope", "mi*", "--scope", "started"])?;
+    for bottle in ["mine", "started"] {
+        client.done("terminal", json!({"bottle": bottle, "command": ["echo"]}))?;
+    }
+    client.mistake("terminal", json!({"bottle": "other", "command": ["echo"]}))?;
+    let mut client = Client::start(&home, &["--scope", "all"])?;
+    client.done("terminal", json!({"bottle": "other", "command": ["echo"]}))?;
+    Ok(())
+}
+
+#[test]
+fn a_mistake_is_a_result_that_the_model_can_correct() -> Result<()> {
+    let home = home()?;
+    let mut client = Client::start(&home, &["--scope", "all"])?;
+    client.done("bottle_start", json!({"agent": "nap", "label": "one"}))?;
+    let mut said = Vec::new();
+    for (tool, arguments) in [
+        ("terminal", json!({"bottle": "one"})),
+        ("terminal", json!({"bottle": "one", "command": "ls", "timeot": 5})),
+        ("terminal", json!({"bottle": "one", "command": ["missing-program"]})),
+        ("terminal", json!({"bottle": "one", "command": "sudo ls"})),
+        ("process_start", json!({"bottle": "one", "command": "rm -rf /"})),
+        ("process_log", json!({"bottle": "one", "process": "p99"})),
+        ("process_signal", json!({"bottle": "one", "process": "p99", "signal": "--help"})),
+        ("file_read", json!({"bottle": "one", "path": "../etc/passwd"})),
+        ("file_read", json!({"bottle": "one", "path": "--help"})),
+        ("file_patch", json!({"bottle": "one", "patch": "no patch"})),
+        ("bottle_start", json!({"agent": "absent"})),
+        ("bottle_start", json!({"agent": "--help"})),
+        ("bottle_resume", json!({"bottle": "one"})),
+    ] {
+        let result = client.call(tool, arguments.clone())?;
+        let text = match result["isError"] == true {
+            true => result["content"][0]["text"].as_str().unwrap_or_default().to_owned(),
+            false => format!("exit {}", result["structuredContent"]["exit"]),
+        };
+        said.push(format!("{tool} {arguments}\n  {text}"));
+    }
+    let unknown = client.ask("tools/call", json!({"name": "destroy", "arguments": {}}))?;
+    said.push(format!("destroy\n  {}", unknown["error"]));
+    snapshot!(home.scrub()?.apply(&said.join("\n")));
+    Ok(())
+}
+
+#[test]
+fn a_cancelled_call_ends_its_command_and_long_ones_report_progress() -> Result<()> {
+    let home = home()?;
+    let mut client = Client::start(&home, &["--scope", "all"])?;
+    client.done("bottle_start", json!({"agent": "nap", "label": "one"}))?;
+    let arguments = json!({"bottle": "one", "command": ["sleep", "300"], "timeout": 600});
+    let params = json!({"name": "terminal", "arguments": arguments, "_meta": {"progressToken": "t"}});
+    let id = client.begin("tools/call", params)?;
+    let progress = client.message()?;
+    ensure!(
+        progress["method"] == "notifications/progress" && progress["params"]["progressToken"] == "t",
+        "{progress}"
+    );
+    client
+        .send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}))?;
+    let end = std::time::Instant::now() + SOON;
+    loop {
+        let listed = client.done("process_list", json!({"bottle": "one"}))?;
+        let agent = &listed["items"][0];
+        if agent["processes"] == 1 && listed["items"].as_array().is_some_and(|all| all.len() == 1) {
+            break;
+        }
+        ensure!(std::time::Instant::now() < end, "the command goes on: {listed}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+#[test]
+fn hostile_lines_end_no_server_that_others_use() -> Result<()> {
+    let home = home()?;
+    let mut client = Client::start(&home, &[])?;
+    let pieces = [
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"jsonrpc\":\"2.0\"",
+        ",",
+        "\"id\":",
+        "1",
+        "\"method\":",
+        "\"tools/call\"",
+        "\"params\":",
+        "null",
+        "\"\\ud800\"",
+        "{\"name\":\"terminal\"}",
+        "-1",
+        "1e999",
+        "\u{1b}[2J",
+        "[[[[[[[[",
+        "\"tools/list\"",
+    ];
+    for round in 0..10_000_u32 {
+        let mut line = String::new();
+        for _ in 0..rand::random_range(0..12) {
+            line += pieces[rand::random_range(0..pieces.len())];
+        }
+        line.push('\n');
+        client.write(line.as_bytes())?;
+        if round % 1000 == 0 {
+            client.ask("ping", json!({})).with_context(|| format!("round {round}, after {line:?}"))?;
+        }
+    }
+    client.ask("ping", json!({}))?;
+    Ok(())
+}
+
+/// A server on HTTP, and its address.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(home: &TestHome) -> Result<Self> {
+        let mut command = home.program(["mcp", "--http", "--token-file", "tokens.yml"])?.command();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn()?;
+        let mut url = String::new();
+        BufReader::new(process.stdout.take().context("its output")?).read_line(&mut url)?;
+        let address = url.trim().strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp"));
+        Ok(Self { process, address: address.with_context(|| url.clone())?.to_owned() })
+    }
+
+    /// Posts a message. Returns the status and the body.
+    fn post(&self, headers: &str, message: &Value) -> Result<(u16, String)> {
+        let mut socket = TcpStream::connect(&self.address)?;
+        socket.set_read_timeout(Some(SOON))?;
+        let body = message.to_string();
+        write!(
+            socket,
+            "POST /mcp HTTP/1.1\r\n{headers}content-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut response = String::new();
+        socket.read_to_string(&mut response)?;
+        let status = response.split(' ').nth(1).context("a status")?.parse()?;
+        Ok((status, response))
+    }
+
+    fn host(&self) -> String {
+        format!("host: {}\r\n", self.address)
+    }
+
+    /// Calls a tool with a token. Returns the result, which is in an event.
+    fn call(&self, token: &str, tool: &str, arguments: &Value) -> Result<Value> {
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
+        let (status, body) =
+            self.post(&format!("{}authorization: Bearer {token}\r\n", self.host()), &message)?;
+        ensure!(status == 200, "{body}");
+        let document = body.lines().find_map(|line| {
+            let text = line.strip_prefix("data: ").unwrap_or(line);
+            serde_json::from_str::<Value>(text).ok().filter(|value| value["id"] == 1)
+        });
+        Ok(document.with_context(|| body.clone())?["result"].clone())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_token_opens_its_bottles_and_tools_over_http() -> Result<()> {
+    let home = home()?;
+    let token = |name: &str| -> Result<(String, String)> {
+        let made = run(&home, &["mcp", "token", name, "--json"])?.expect_code(0).json()?;
+        let text = |key: &str| made[key].as_str().map(str::to_owned).context("a text");
+        Ok((text("token")?, text("entry")?))
+    };
+    let ((full, all), (narrow, few)) = (token("full")?, token("narrow")?);
+    let few = few.replace("[started]", "[ci-*]") + "  tools: ['file_*', terminal]\n  mode: teenager\n";
+    home.write("project/tokens.yml", &format!("{all}{few}"))?;
+    let server = Server::start(&home)?;
+    let started = server.call(&full, "bottle_start", &json!({"agent": "nap", "label": "one"}))?;
+    ensure!(started["structuredContent"]["slug"] == "one", "{started}");
+    let _ = run(&home, &["start", "nap", "--detach", "--yes", "-q", "--label", "ci-1"])?.expect_code(0);
+    let is_error = |result: &Value| result["isError"] == true;
+    let echo = |bottle: &str| json!({"bottle": bottle, "command": ["echo", "x"]});
+    ensure!(!is_error(&server.call(&full, "terminal", &echo("one"))?));
+    ensure!(is_error(&server.call(&full, "terminal", &echo("ci-1"))?), "another client started it");
+    ensure!(!is_error(&server.call(&narrow, "terminal", &echo("ci-1"))?));
+    ensure!(is_error(&server.call(&narrow, "terminal", &echo("one"))?));
+    ensure!(
+        is_error(&server.call(&narrow, "bottle_start", &json!({"agent": "nap"}))?),
+        "the tool is not granted"
+    );
+    let asked = server.call(&narrow, "terminal", &json!({"bottle": "ci-1", "command": "make"}))?;
+    ensure!(is_error(&asked) && asked.to_string().contains("must be approved"), "{asked}");
+
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    let bearer = format!("authorization: Bearer {full}\r\n");
+    for (headers, status) in [
+        (format!("{}{bearer}", server.host()), 200),
+        (server.host(), 401),
+        (format!("{}authorization: Bearer {}\r\n", server.host(), "0".repeat(64)), 401),
+        (format!("{}authorization: Basic {full}\r\n", server.host()), 401),
+        (format!("{}{bearer}{bearer}", server.host()), 401),
+        (format!("host: evil.example\r\n{bearer}"), 403),
+        (format!("{}{bearer}origin: http://evil.example\r\n", server.host()), 403),
+        (format!("{}{bearer}origin: null\r\n", server.host()), 403),
+    ] {
+        let (found, body) = server.post(&headers, &ping)?;
+        ensure!(found == status, "{headers}: {body}");
+    }
+    Ok(())
+}
+
+#[test]
+fn wrong_usage_is_refused() -> Result<()> {
+    let home = home()?;
+    home.write("project/bad.yml", "- {name: ci, sha256: abc}\n")?;
+    home.write("home/.cursor/mcp.json", "// mine\n{}")?;
+    let text = transcripts(
+        &home,
+        &[
+            &["mcp", "--http"],
+            &["mcp", "--http", "--token-file", "absent.yml"],
+            &["mcp", "--http", "--token-file", "bad.yml"],
+            &["mcp", "--scope", "{a"],
+            &["mcp", "--port", "1"],
+            &["mcp", "install", "claude", "--dry-run", "--scope", "all"],
+            &["mcp", "install", "vscode", "--dry-run"],
+            &["mcp", "install", "cursor"],
+            &["mcp", "install", "emacs"],
+        ],
+    )?;
+    let program = home.program([""])?.command().get_program().to_string_lossy().into_owned();
+    snapshot!(text.replace(&program, "[PROGRAM]"));
+    Ok(())
+}
