@@ -49,21 +49,49 @@ impl DiskBudget {
                 self.left = left;
                 Ok(())
             }
-            None => Err(io::Error::new(
-                io::ErrorKind::StorageFull,
-                format!(
-                    "it takes more than is free there: {}, of which {} stay free",
-                    BinaryBytes(self.free),
-                    BinaryBytes(self.reserve)
-                ),
-            )),
+            None => Err(TooLittleSpace { free: self.free, reserve: self.reserve }.into()),
         }
+    }
+}
+
+/// An archive or image needs more space than a disk has, without the space that stays free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it takes more than is free there: {}, of which {} stay free", BinaryBytes(*.free), BinaryBytes(*.reserve))]
+pub(crate) struct TooLittleSpace {
+    /// The number of bytes that were free.
+    free: u64,
+    /// The number of bytes that stay free.
+    reserve: u64,
+}
+
+impl From<TooLittleSpace> for io::Error {
+    fn from(missing: TooLittleSpace) -> Self {
+        Self::new(io::ErrorKind::StorageFull, missing)
+    }
+}
+
+/// Says that a disk is full, and how much space there was, if that is known.
+#[must_use]
+pub(crate) fn full(error: &io::Error) -> String {
+    match error.get_ref().and_then(|cause| cause.downcast_ref::<TooLittleSpace>()) {
+        Some(missing) => format!("the disk is full: {missing}"),
+        None => "the disk is full".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_names_the_space_if_it_is_known() {
+        assert_eq!(full(&rustix::io::Errno::NOSPC.into()), "the disk is full");
+        let missing = TooLittleSpace { free: 3 << 30, reserve: 1 << 30 };
+        assert_eq!(
+            full(&missing.into()),
+            "the disk is full: it takes more than is free there: 3.00 GiB, of which 1.00 GiB stay free"
+        );
+    }
 
     #[test]
     fn the_budget_is_the_free_space_less_a_reserve() {

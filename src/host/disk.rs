@@ -16,15 +16,6 @@ pub fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// Says that a disk is full. An error of our own, unlike one of the system, says how much space is missing.
-#[must_use]
-pub fn full(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        None => format!("the disk is full: {error}"),
-        Some(_) => "the disk is full".to_owned(),
-    }
-}
-
 /// Returns what the user can do about this error if a file or folder of bottle cannot be used.
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
@@ -55,13 +46,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    #[test]
-    fn only_an_error_of_our_own_says_what_is_missing() {
-        assert_eq!(full(&Errno::NOSPC.into()), "the disk is full");
-        let ours = io::Error::new(ErrorKind::StorageFull, "it takes 3 GiB");
-        assert_eq!(full(&ours), "the disk is full: it takes 3 GiB");
-    }
 
     #[test]
     fn removes_the_temporary_files_path() {

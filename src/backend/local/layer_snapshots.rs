@@ -28,9 +28,9 @@ use super::copy::stamps::{self, Stamps};
 use super::copy::{Copier, Outcome};
 use super::layers::Kind;
 use super::{Scope, layers};
+use crate::archive;
 use crate::backend::runtime_folder;
 use crate::backend::{BackendError, Frozen, NewSnapshot, ProgressSink, Snapshot};
-use crate::host::disk;
 
 /// The [`crate::backend::Resource::kind`] of a folder that an interrupted freeze, restore or removal left.
 pub(crate) const LEFTOVER: &str = "snapshot-rest";
@@ -454,7 +454,7 @@ fn notes(unstable: u64) -> Vec<String> {
 pub(super) fn explain(what: String, error: io::Error) -> BackendError {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     if matches!(error.kind(), StorageFull | QuotaExceeded) {
-        return BackendError::failed(format!("{what}: {}", disk::full(&error)))
+        return BackendError::failed(format!("{what}: {}", archive::full(&error)))
             .with_hint("free some space; `bottle snapshots` shows what could go");
     }
     BackendError::failed(what).because(error)

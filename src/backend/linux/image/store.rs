@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tree::Tree;
 use super::{BadImage, ready};
+use crate::archive;
 use crate::backend::image::account::Account;
 use crate::backend::image::config::{Config, notes, variables};
 use crate::backend::image::local::{IMAGE_HINT, Local, named};
@@ -29,7 +30,7 @@ use crate::backend::local::layer_tar::Ownership;
 use crate::backend::local::portable::{Base, not_imported};
 use crate::backend::local::{layers, tree_into};
 use crate::backend::{BackendError, ImageInfo, Preview, ProgressSink, Step, Unused, run_blocking};
-use crate::host::{Host, disk};
+use crate::host::Host;
 use crate::manifest::host_path;
 
 /// The [`Unused::kind`] of an image.
@@ -525,7 +526,7 @@ fn explain(named: &str, error: BadImage) -> BackendError {
     match error {
         BadImage::Refused(why) => BackendError::unsupported(format!("{named} {why}"), IMAGE_HINT),
         BadImage::Disk(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
-            BackendError::failed(format!("cannot unpack {named}: {}", disk::full(&error)))
+            BackendError::failed(format!("cannot unpack {named}: {}", archive::full(&error)))
                 .with_hint("free some space; `bottle cleanup` removes unused images")
         }
         error @ BadImage::Disk(_) => BackendError::failed(format!("{named} {error}")),
