@@ -13,7 +13,7 @@ use bottle_contract::session::{Hello, Role};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
-use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure};
+use super::protocol::{Inherited, KeeperEvent, KeeperRequest, LaunchFailure};
 use crate::backend::Access;
 use crate::host::Host;
 use crate::host::process::ProcessId;
@@ -170,7 +170,19 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
 /// # Errors
 /// [`ClientError`]. Each state without a reachable keeper has its own variant.
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
-    connect_or_open(host, slug, None).await
+    connect_or_open(host, slug, None, None).await
+}
+
+/// Connects to a bottle's keeper as [`connect`] does. If the keeper died, the new one gets the secrets of that one.
+///
+/// # Errors
+/// As [`connect`].
+pub(super) async fn connect_or_replace(
+    host: &Host,
+    slug: &Slug,
+    inherited: Option<&Inherited>,
+) -> Result<Channel, ClientError> {
+    connect_or_open(host, slug, None, inherited).await
 }
 
 /// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are preserved, opens these
@@ -180,10 +192,15 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
 /// # Errors
 /// [`ClientError`]. Each state without files has its own variant.
 pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> Result<Channel, ClientError> {
-    connect_or_open(host, slug, Some(access)).await
+    connect_or_open(host, slug, Some(access), None).await
 }
 
-async fn connect_or_open(host: &Host, slug: &Slug, files: Option<Access>) -> Result<Channel, ClientError> {
+async fn connect_or_open(
+    host: &Host,
+    slug: &Slug,
+    files: Option<Access>,
+    inherited: Option<&Inherited>,
+) -> Result<Channel, ClientError> {
     let store = Store::of(host);
     let end = tokio::time::Instant::now() + SOCKET_TIMEOUT;
     // The state is read again on each attempt, because it can change: a killed keeper closes its socket before it
@@ -201,7 +218,7 @@ async fn connect_or_open(host: &Host, slug: &Slug, files: Option<Access>) -> Res
                     None => error,
                 },
             },
-            Some(State::Dead(record)) => match adopt(host, slug, &record).await? {
+            Some(State::Dead(record)) => match adopt(host, slug, &record, inherited).await? {
                 Adoption::Connected(channel) => return Ok(channel),
                 Adoption::Locked(why) => ClientError::Locked(why),
             },
@@ -253,7 +270,12 @@ enum Adoption {
     Locked(String),
 }
 
-async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, ClientError> {
+async fn adopt(
+    host: &Host,
+    slug: &Slug,
+    record: &Record,
+    inherited: Option<&Inherited>,
+) -> Result<Adoption, ClientError> {
     if record.status == Status::Ended {
         let why = "it ended; see its output with `bottle logs`".to_owned();
         return Err(ClientError::NotRunning { slug: slug.clone(), why, preserved: false });
@@ -262,9 +284,15 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, Cl
         return Err(ClientError::Orphaned { slug: slug.clone() });
     }
     let channel = spawn(host, slug).await?;
-    // The tokens are read here, because the keeper inherits only a part of this command's environment.
-    let tokens = Tokens::of_this_machine(host, &record.deploy_keys).await;
-    let request = KeeperRequest::Adopt { slug: slug.clone(), tokens };
+    let inherited = match inherited {
+        Some(inherited) => inherited.clone(),
+        // The tokens are read here, because the keeper inherits only a part of this command's environment.
+        None => Inherited {
+            tokens: Tokens::of_this_machine(host, &record.deploy_keys).await,
+            ..Inherited::default()
+        },
+    };
+    let request = KeeperRequest::Adopt { slug: slug.clone(), inherited };
     let mut stream = channel.open(&request).await?;
     match stream.receive().await? {
         KeeperEvent::Running { .. } => Ok(Adoption::Connected(channel)),

@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 use super::budget::Order;
 use super::decisions::Decisions;
 use super::notices::Notices;
-use super::protocol::{BudgetOrder, Ended, KeeperEvent, KeeperRequest};
+use super::protocol::{BudgetOrder, Ended, Inherited, KeeperEvent, KeeperRequest};
 use super::watcher;
 use crate::host::budget::Policy;
 use crate::instance::snapshots::{CommitOptions, Removal};
@@ -53,6 +53,8 @@ pub(super) struct Shared {
     /// The number of open connections.
     pub(super) connected: watch::Sender<usize>,
     pub(super) ended: watch::Sender<Option<Ended>>,
+    /// What the next keeper gets if this one dies.
+    pub(super) inherited: Inherited,
     /// Whether the bottle runs on without its first client.
     pub(super) detached: watch::Sender<bool>,
     /// Whether a watcher is connected.

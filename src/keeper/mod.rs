@@ -68,7 +68,7 @@ use crate::launch::{self, Canary, LaunchContext, LaunchError, Peer, Planned, Run
 use crate::plan::{Plan, Workspace};
 use clients::First;
 use owner::Owned;
-use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, Phase};
+use protocol::{Inherited, KeeperEvent, KeeperRequest, LaunchFailure, Phase};
 
 /// Time limit for the command that started a keeper to send its first request. Without a request, the keeper exits.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
@@ -124,10 +124,10 @@ async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()>
             let span = tracing::debug_span!("keeper", slug = %order.plan.identity.slug);
             keep_new(host, backends, *order, First { channel, incoming }, request).instrument(span).await
         }
-        KeeperRequest::Adopt { slug, tokens } => {
+        KeeperRequest::Adopt { slug, inherited } => {
             let span = tracing::debug_span!("keeper", %slug);
             let first = First { channel, incoming };
-            keep_adopted(host, backends, &slug, tokens, first, request).instrument(span).await
+            keep_adopted(host, backends, &slug, inherited, first, request).instrument(span).await
         }
         KeeperRequest::Open { slug, access } => {
             let span = tracing::debug_span!("keeper", %slug);
@@ -190,9 +190,10 @@ async fn keep_new(
             if let Err(error) = claim.write_manifest(&order.plan.manifest) {
                 tracing::warn!("cannot write the bottle's manifest: {error}");
             }
-            let secrets = std::mem::take(&mut order.secrets).into_values().map(|text| text.0).collect();
+            let secrets = std::mem::take(&mut order.secrets).into_values().collect();
             drop(order);
-            let owned = Owned { host, backend, claim, running, first, secrets, tokens, adopted: false };
+            let inherited = Inherited { tokens, secrets };
+            let owned = Owned { host, backend, claim, running, first, inherited, adopted: false };
             owned.run(&report).await
         }
         Err(error) => {
@@ -267,7 +268,7 @@ async fn keep_adopted(
     host: &Host,
     backends: &[Box<dyn Backend>],
     slug: &Slug,
-    tokens: Tokens,
+    inherited: Inherited,
     first: First,
     request: Request,
 ) -> anyhow::Result<()> {
@@ -284,8 +285,7 @@ async fn keep_adopted(
                 record.runtime = Some(host.runtime.clone());
                 record.engine = engine.or_else(|| record.engine.take());
             })?;
-            let secrets = Vec::new();
-            let owned = Owned { host, backend, claim, running, first, secrets, tokens, adopted: true };
+            let owned = Owned { host, backend, claim, running, first, inherited, adopted: true };
             owned.run(&report).await
         }
         Err(error) => {

@@ -25,7 +25,7 @@ use super::decisions::Decisions;
 use super::jobs::{self, Job};
 use super::notices::Notices;
 use super::notify::Notifier;
-use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
+use super::protocol::{EndCause, EndChoice, Inherited, KeeperEvent, Notice};
 use super::questions::{self, Answering};
 use super::teardown::{self, End};
 use super::{access_log, connect_both, usage, watcher};
@@ -34,7 +34,6 @@ use crate::causes;
 use crate::host::budget::Policy;
 use crate::host::{Host, Settings};
 use crate::instance::Claim;
-use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Mode, Service, Status};
 use crate::instance::routes;
 use crate::instance::snapshots::CommitOptions;
@@ -72,9 +71,7 @@ pub(super) struct Owned<'a> {
     pub(super) claim: Claim,
     pub(super) running: Running,
     pub(super) first: First,
-    pub(super) secrets: Vec<Secret>,
-    /// Forge tokens with which the bottle's deploy keys are revoked. A missing token is read again when it is needed.
-    pub(super) tokens: Tokens,
+    pub(super) inherited: Inherited,
     pub(super) adopted: bool,
 }
 
@@ -102,12 +99,13 @@ impl Owned<'_> {
             decisions.resend(live).await;
         }
         let (commands, inbox) = mpsc::channel(16);
+        let secrets: Vec<Secret> = self.inherited.secrets.iter().map(|text| text.0.clone()).collect();
         let notices = Arc::new(Notices::new());
         let answering = Answering {
             decisions: decisions.clone(),
             notices: Arc::clone(&notices),
             notifier: Notifier::new(self.host),
-            redactor: Redactor::new(&self.secrets).ok(),
+            redactor: Redactor::new(&secrets).ok(),
         };
         let shared = Arc::new(Shared {
             guest: watch::Sender::new(Some(guest.clone())),
@@ -120,6 +118,7 @@ impl Owned<'_> {
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),
             ended: watch::Sender::default(),
+            inherited: self.inherited.clone(),
             detached: watch::Sender::new(self.claim.record().mode == Mode::Detached),
             watched: watch::Sender::default(),
             offer: Mutex::default(),
@@ -187,8 +186,8 @@ impl Owned<'_> {
             bundle,
             agent,
             records_task,
-            secrets: self.secrets,
-            tokens: self.tokens,
+            secrets,
+            tokens: self.inherited.tokens,
         };
         let ended = teardown.run(end).await;
         let _ = std::fs::remove_file(&socket);

@@ -11,7 +11,7 @@ use bottle_contract::names::{Name, Slug};
 use bottle_contract::queue::{Id, Question, Response, Tool};
 use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::session::bundle::Refused;
-use bottle_contract::session::guest::{Exit, GuestRequest, Overrun};
+use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +34,8 @@ pub enum KeeperRequest {
     Adopt {
         /// The bottle's slug.
         slug: Slug,
-        /// Forge tokens to revoke the bottle's deploy keys when it ends; only those that this machine has at present.
-        tokens: Tokens,
+        /// What the new keeper knows of the previous one's secrets.
+        inherited: Inherited,
     },
     /// Opens the files of a preserved bottle. Allowed once on the inherited connection, and on every connection to a
     /// keeper that has opened the files. Answered with [`KeeperEvent::Opened`], after which the connection accepts
@@ -53,7 +53,8 @@ pub enum KeeperRequest {
     /// Streams denials and warnings until the bottle ends ([`KeeperEvent::Ended`]).
     Notices,
     /// Watches the keeper of a detached bottle, to start a new one when this one dies. Answered with
-    /// [`KeeperEvent::Ended`] when the bottle has ended, or with `Refused` if another process watches.
+    /// [`KeeperEvent::Watched`], and with [`KeeperEvent::Ended`] when the bottle has ended; or with `Refused` if another
+    /// process watches.
     Watch,
     /// Asks whether a snapshot pauses the bottle at present, so that requests for the guest wait. Answered with a
     /// [`KeeperEvent::Notice`] that says so, or with [`KeeperEvent::Done`].
@@ -105,6 +106,17 @@ pub enum KeeperRequest {
     Detach,
 }
 
+/// The secrets of a keeper that the next one needs and cannot read from the bottle. They are never written to disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inherited {
+    /// Forge tokens with which the bottle's deploy keys are revoked when it ends. A missing token is read again when it
+    /// is needed.
+    pub tokens: Tokens,
+    /// The values that are masked in logs, conversations and the queue. A command that adopts a bottle knows none.
+    pub secrets: Vec<SecretText>,
+}
+
 /// The keeper's answer to a [`KeeperRequest`], or an event on its stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
@@ -135,6 +147,8 @@ pub enum KeeperEvent {
     Work(bool),
     /// A notice for the user that needs no answer.
     Notice(Notice),
+    /// The keeper is watched. If it dies, the next keeper gets this.
+    Watched(Box<Inherited>),
     /// The bottle ended.
     Ended(Ended),
     /// The bottle runs without a client.

@@ -39,7 +39,7 @@ const SHORT_LIVES: u32 = 8;
 /// Runs the watcher of the bottle `slug` until the bottle ends or cannot be adopted.
 #[must_use]
 pub fn run(host: &Host, slug: &Slug) -> ExitCode {
-    // The keepers that this process starts get forge tokens from it.
+    // This process has the keeper's secrets, which the next keeper gets from it.
     if bottle_harden::process::seal().is_err() {
         return ExitCode::FAILURE;
     }
@@ -55,18 +55,23 @@ pub fn run(host: &Host, slug: &Slug) -> ExitCode {
 
 async fn watch(host: &Host, slug: &Slug) {
     let mut short_lives = 0_u32;
+    let mut inherited = None;
     loop {
         if let Some(more) = short_lives.checked_sub(SHORT_LIVES) {
             tokio::time::sleep((CONNECTS_WITHIN * 2_u32.saturating_pow(more)).min(PAUSE_MAX)).await;
         }
         let since = Instant::now();
         // Connects to the keeper, or starts one.
-        let Ok(keeper) = client::connect(host, slug).await else { return };
-        if let Ok(mut stream) = keeper.open(&KeeperRequest::Watch).await
-            && stream.receive::<KeeperEvent>().await.is_ok()
-        {
-            // The bottle ended, or another process watches this keeper.
-            return;
+        let connected = client::connect_or_replace(host, slug, inherited.as_ref()).await;
+        let Ok(keeper) = connected else { return };
+        if let Ok(mut stream) = keeper.open(&KeeperRequest::Watch).await {
+            while let Ok(event) = stream.receive().await {
+                match event {
+                    KeeperEvent::Watched(secrets) => inherited = Some(*secrets),
+                    // The bottle ended, or another process watches this keeper.
+                    _ => return,
+                }
+            }
         }
         short_lives = if since.elapsed() < STABLE_AFTER { short_lives + 1 } else { 0 };
     }
@@ -98,6 +103,8 @@ pub(super) async fn serve(request: Request, shared: &Shared) {
         let answer = KeeperEvent::Refused("another process watches this keeper".to_owned());
         return super::clients::send_last(&stream, &answer).await;
     }
+    let _ = stream.message(&KeeperEvent::Watched(Box::new(shared.inherited.clone()))).await;
+    tracing::info!("a watcher is connected");
     tokio::select! {
         () = send_end(&stream, shared) => {}
         () = stream.closed() => {}

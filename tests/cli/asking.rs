@@ -510,7 +510,8 @@ fn a_new_proposal_runs_the_notify_command_once() -> Result<()> {
     Ok(())
 }
 
-fn wait_for_log(home: &TestHome, words: &str) -> Result<()> {
+/// Waits until the keeper's log of the bottle `one` contains a text.
+pub(crate) fn wait_for_log(home: &TestHome, words: &str) -> Result<()> {
     let log = home.bottle_home().join("state/one/logs/keeper.log");
     let end = Instant::now() + PATIENCE;
     loop {

@@ -13,7 +13,8 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::skip;
 use http::Method;
 
-use crate::home::run;
+use crate::asking::wait_for_log;
+use crate::home::{kill_keeper, run};
 use crate::resuming::note;
 
 /// The time limit for each step, which is longer than any step takes on a busy machine.
@@ -109,14 +110,6 @@ impl Scene {
         Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
     }
 
-    /// Kills the keeper process of the bottle `one`.
-    fn kill_keeper(&self) -> Result<()> {
-        let keeper = self.record()?["keeper"].as_str().context("a keeper")?.to_owned();
-        let pid = keeper.split(':').next().context("its pid")?;
-        ensure!(Command::new("kill").args(["-9", pid]).status()?.success());
-        until(|| Ok(!std::path::Path::new(&format!("/proc/{pid}/fd")).exists() || is_zombie(pid)))
-    }
-
     /// Asserts that neither the token nor a private key is in `text` or anywhere in the home.
     fn assert_no_secrets(&self, text: &str) -> Result<()> {
         for secret in [TOKEN, "OPENSSH PRIVATE KEY", "b3BlbnNzaC1rZXktdjE"] {
@@ -126,10 +119,6 @@ impl Scene {
         }
         Ok(())
     }
-}
-
-fn is_zombie(pid: &str) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
 fn until(mut there: impl FnMut() -> Result<bool>) -> Result<()> {
@@ -242,7 +231,7 @@ fn cleanup_revokes_deploy_keys_after_a_killed_keeper() -> Result<()> {
         .stderr(Stdio::null())
         .spawn()?;
     until(|| Ok(scene.record().is_ok_and(|record| record["status"] == "running")))?;
-    scene.kill_keeper()?;
+    kill_keeper(&scene.home, "one")?;
     client.wait()?;
     assert_eq!(scene.titles(), ["bottle one"]);
 
@@ -292,7 +281,7 @@ fn cleanup_finds_a_deploy_key_whose_id_was_never_received() -> Result<()> {
         .spawn()?;
     until(|| Ok(scene.titles() == ["bottle one"]))?;
     assert_eq!(scene.record()?["deploy_keys"][0]["id"], serde_json::Value::Null);
-    scene.kill_keeper()?;
+    kill_keeper(&scene.home, "one")?;
     client.wait()?;
     let _ = run(&scene.home, &["cleanup", "--yes"])?.expect_code(0);
     assert_eq!(scene.titles(), [""; 0]);
@@ -336,7 +325,28 @@ fn cleanup_revokes_the_keys_that_discard_could_not() -> Result<()> {
 fn an_adopted_bottle_revokes_with_the_adopters_token() -> Result<()> {
     let scene = Scene::new(Dialect::Gitea)?;
     scene.start()?;
-    scene.kill_keeper()?;
+    kill_keeper(&scene.home, "one")?;
+    let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    assert_eq!(scene.titles(), [""; 0]);
+    Ok(())
+}
+
+#[test]
+fn a_new_keeper_revokes_with_the_token_of_the_killed_one() -> Result<()> {
+    let mut scene = Scene::new(Dialect::Gitea)?;
+    scene.start()?;
+    let record = scene.home.bottle_home().join("state/one/metadata.json");
+    let keeper = || -> Result<serde_json::Value> {
+        let record: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&record)?)?;
+        Ok(record["keeper"].clone())
+    };
+    let killed = keeper()?;
+    let pid = killed.as_str().and_then(|keeper| keeper.split(':').next()).context("its pid")?;
+    // Only then, the watcher knows the token.
+    wait_for_log(&scene.home, "a watcher is connected")?;
+    ensure!(Command::new("kill").args(["-9", pid]).status()?.success());
+    until(|| Ok(keeper()? != killed))?;
+    scene.home.env("FORGE_TOKEN", "");
     let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(0);
     assert_eq!(scene.titles(), [""; 0]);
     Ok(())

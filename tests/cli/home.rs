@@ -1,8 +1,12 @@
 //! Provides homes with agents for the fake backend.
 
-use anyhow::Result;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Returns a home with one bottle and one agent for each program of the fake backend that tests use.
 pub(crate) fn home() -> Result<TestHome> {
@@ -23,6 +27,33 @@ pub(crate) fn home() -> Result<TestHome> {
 /// Returns the manifest of a bottle that runs `command` on the fake backend.
 pub(crate) fn bottle(command: &str) -> String {
     format!("---\nbackend: fake\nagent_provider: {{template: command, command: {command}}}\n---\n")
+}
+
+/// Kills the keeper of the bottle `slug`, and its watcher, which would start a new one.
+pub(crate) fn kill_keeper(home: &TestHome, slug: &str) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let mut found = pids(home, "__watcher", slug)?;
+        found.extend(pids(home, "__keeper", slug)?);
+        if found.is_empty() {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "the keeper does not end");
+        for pid in found {
+            // A process may end by itself in the meantime.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// The processes of a bottle of this home that have this role, except zombies.
+fn pids(home: &TestHome, role: &str, slug: &str) -> Result<Vec<Pid>> {
+    let own = format!("{role}\0{}\0{slug}\0", bottle::host::home_hash(&home.bottle_home()));
+    let processes = fs::read_dir("/proc")?.filter_map(Result::ok).map(|entry| entry.path());
+    let of_role = processes.filter(|folder| {
+        fs::read(folder.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&own))
+    });
+    Ok(of_role.filter_map(|folder| Pid::from_raw(folder.file_name()?.to_str()?.parse().ok()?)).collect())
 }
 
 /// Runs a `bottle` command in this home until it exits.

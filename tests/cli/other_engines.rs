@@ -6,9 +6,8 @@ use std::fs;
 use anyhow::{Context, Result};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
-use rustix::process::{Pid, Signal, kill_process};
 
-use crate::home::{home, snapshot};
+use crate::home::{home, kill_keeper, snapshot};
 use crate::resuming::note;
 
 /// Runs a command while this engine is selected.
@@ -99,28 +98,11 @@ fn a_cleanup_names_the_engine_that_does_not_answer_and_its_bottles() -> Result<(
     Ok(())
 }
 
-/// The processes of this home that have this role.
-fn pids(home: &TestHome, role: &str) -> Result<Vec<Pid>> {
-    let own = format!("{role}\0{}\0", bottle::host::home_hash(&home.bottle_home()));
-    let processes = fs::read_dir("/proc")?.filter_map(Result::ok).map(|entry| entry.path());
-    let of_role = processes.filter(|folder| {
-        fs::read(folder.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&own))
-    });
-    Ok(of_role.filter_map(|folder| Pid::from_raw(folder.file_name()?.to_str()?.parse().ok()?)).collect())
-}
-
 /// A detached bottle whose keeper was killed seems to have ended on another engine.
 #[test]
 fn a_running_bottle_is_adopted_only_on_its_own_engine() -> Result<()> {
     let home = running()?;
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while done_on("a", &home, &["list", "--json"])?.json()?[0]["status"] != "unkept" {
-        anyhow::ensure!(std::time::Instant::now() < end, "the keeper does not end");
-        // The watcher would start a new keeper.
-        for role in ["__watcher", "__keeper"] {
-            pids(&home, role)?.into_iter().try_for_each(|pid| kill_process(pid, Signal::KILL))?;
-        }
-    }
+    kill_keeper(&home, "one")?;
     let commands: &[&[&str]] = &[&["cleanup", "--yes"], &["resume", "one"]];
     let text = transcripts_on("b", &home, commands)? + &transcripts_on("absent", &home, commands)?;
     let read = done_on("a", &home, &["exec", "one", "--", "cat", "note"])?;
