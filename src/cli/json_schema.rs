@@ -2,7 +2,8 @@
 
 use bottle_contract::decide::Reason;
 use bottle_contract::lock_out::LockOut;
-use bottle_contract::session::guest::{Attempt, Reach};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Attempt, Exit, Reach};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -15,6 +16,7 @@ use crate::host::budget::Window;
 use crate::instance::audit::Entry;
 use crate::instance::proxy_log::Warning;
 use crate::instance::record::Service;
+use crate::keeper::protocol::{Ended, Resumable};
 use crate::launch::isolation::{Control, JudgedAttempt};
 use crate::ledger::{Group, Response, Totals};
 
@@ -494,6 +496,46 @@ pub(crate) struct Discarded {
     pub(crate) slug: String,
     /// Whether the bottle's snapshot still exists.
     pub(crate) snapshot: bool,
+}
+
+/// The output of `bottle stop --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Stopped {
+    pub(crate) slug: String,
+    /// The code with which the agent exited, if it exited by itself or after SIGTERM.
+    pub(crate) code: Option<u8>,
+    /// The signal that ended the agent.
+    pub(crate) signal: Option<u8>,
+    /// What `bottle resume` would start from: `files` or `snapshot`. `None` if nothing is preserved.
+    pub(crate) preserved: Option<&'static str>,
+    /// The path of the preserved workspace on the host, if there is unsaved work.
+    pub(crate) workspace: Option<String>,
+    /// The folder of the agent's copied conversations.
+    pub(crate) conversations: Option<String>,
+    /// What could not be removed. `bottle cleanup` tries again.
+    pub(crate) left: Vec<String>,
+}
+
+impl Stopped {
+    pub(crate) fn of(slug: &Slug, ended: &Ended) -> Self {
+        let (code, signal) = match ended.agent {
+            Some(Exit::Code(code)) => (Some(code), None),
+            Some(Exit::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
+        };
+        Self {
+            slug: slug.to_string(),
+            code,
+            signal,
+            preserved: ended.resumable.map(|resumable| match resumable {
+                Resumable::Kept => "files",
+                Resumable::Snapshot => "snapshot",
+            }),
+            workspace: ended.kept.clone(),
+            conversations: ended.transcript.clone(),
+            left: ended.left.clone(),
+        }
+    }
 }
 
 /// The output of `bottle commit --json`.

@@ -9,6 +9,7 @@ use super::completions;
 use super::connect::{connect, keeper_lost, unexpected_answer};
 use super::error::CliError;
 use super::exit;
+use super::json_schema::Stopped;
 use super::output::Output;
 use super::progress::{self, Progress};
 use super::select_bottle::{Question, is_running};
@@ -47,7 +48,10 @@ impl Stop {
         let left = "it is still ending; `bottle list` shows its state";
         let stopping = async |progress: Arc<Progress>| stop(host, &slug, grace, &progress).await;
         let ended = super::block_on(progress::with_progress(&words, left, output, stopping))?;
-        super::attach::report_end(&slug, &ended, output);
+        output.json_or(&Stopped::of(&slug, &ended), || {
+            super::attach::report_end(&slug, &ended, output);
+            Ok(())
+        })?;
         if ended.left.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
     }
 }
