@@ -12,6 +12,8 @@
 //! The same applies to all tests of agents in their images. Run them with
 //! `cargo test --test agents -- --ignored real_`.
 //!
+//! `driving` tests agents on the host, which drive bottles with `bottle mcp`.
+//!
 //! `packages` tests without an agent what all agents do: pip, npm and cargo with this machine's registries; `java`
 //! tests Java with a fake site.
 //!
@@ -24,6 +26,7 @@ mod budgets;
 mod claude;
 mod codex;
 mod docker;
+mod driving;
 mod java;
 mod mini;
 mod moving;

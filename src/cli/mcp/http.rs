@@ -31,13 +31,13 @@ pub(super) struct Servers(Vec<([u8; 32], Mcp)>);
 impl Servers {
     /// Creates the servers. `authority` is the address and port, as clients write it.
     pub(super) fn new(host: &Host, granted: Vec<Granted>, authority: &str) -> Self {
-        // The check of the `Host` header prevents DNS rebinding, and no page of a browser may call the server.
+        // The check of the `Host` header prevents DNS rebinding, and no page of another origin may call the server.
         let port = authority.rsplit(':').next().unwrap_or_default();
         let names = [authority.to_owned(), format!("localhost:{port}")];
         let all = granted.into_iter().map(|Granted { digest, scope }| {
             let config = StreamableHttpServerConfig::default()
                 .with_allowed_hosts(names.clone())
-                .enforce_origin_validation()
+                .with_allowed_origins(names.iter().map(|name| format!("http://{name}")))
                 .with_legacy_session_mode(false)
                 .with_max_request_body_bytes(BODY);
             let server = Server::new(host.clone(), scope);
