@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bottle_contract::session::frame::{CLOSING, HEADER, Header};
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, watch};
 
@@ -16,6 +16,9 @@ use crate::{Closed, Side};
 /// How many bytes of frames are combined in one write, which keeps both the number of system calls and the
 /// memory use low.
 const BATCH: usize = 32 * 1024;
+
+/// Data of at least so many bytes is written from where it is, beside the batch, and not copied into it.
+const LARGE: usize = 4 * 1024;
 
 /// How long this side continues to write queued frames after it closes the connection. Frames that are still
 /// queued after that are lost.
@@ -197,10 +200,8 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
             (more, table.closed.clone())
         };
         let written = async {
-            writer.write_all(&batch).await?;
-            if let Some(payload) = more {
-                writer.write_all(&payload).await?;
-            }
+            // Both parts go into one system call, if the stream allows that.
+            writer.write_all_buf(&mut Buf::chain(batch.as_slice(), more.unwrap_or_default())).await?;
             writer.flush().await
         };
         if let Err(error) = written.await {
@@ -224,7 +225,7 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
     }
 }
 
-/// Fills `batch` with complete frames, one of each stream in turn. Returns a payload that is too long for the
+/// Fills `batch` with complete frames, one of each stream in turn. Returns a payload that is not copied into the
 /// batch. The caller must write it after the batch.
 fn fill(batch: &mut Vec<u8>, table: &mut Table) -> Option<Bytes> {
     while batch.len() < BATCH {
@@ -241,6 +242,9 @@ fn fill(batch: &mut Vec<u8>, table: &mut Table) -> Option<Bytes> {
             }
             Frame::Data { fd, bytes } => {
                 batch.push(fd);
+                if bytes.len() >= LARGE {
+                    return Some(bytes);
+                }
                 batch.extend_from_slice(&bytes);
             }
             Frame::Reset(why) => batch.extend_from_slice(why.as_bytes()),

@@ -19,7 +19,7 @@ use crate::failure::Outcome;
 use crate::{program, spawn};
 
 /// The maximum number of bytes that are read from a process in one step.
-pub(crate) const READ: usize = 16 * 1024;
+pub(crate) const READ: usize = 28 * 1024;
 
 /// The maximum number of queued input chunks (one frame each, up to 32 KiB) for a process that does not read.
 /// If the queue is full, the client waits.
