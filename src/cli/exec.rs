@@ -88,7 +88,7 @@ impl Exec {
             terminal: self.tty.then(terminal::size),
             stdin: self.interactive || self.tty,
             merged: self.merge,
-            ..self.program.process(host, self.command)?
+            ..self.program.process(host, &self.slug, self.command).await?
         };
         let channel = connect_or_open_files(host, &self.slug, Access::Write).await?;
         report_delay(&channel, output).await;

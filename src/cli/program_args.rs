@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
+use bottle_contract::names::Slug;
 use bottle_contract::session::guest::Process;
 
 use super::error::CliError;
 use super::exit;
-use super::rules::permit;
+use super::rules::{Ask, permit};
 use crate::host::Host;
 
 /// A program with its user, folder and variables.
@@ -22,9 +23,12 @@ pub(crate) struct ProgramArgs {
     /// Set an environment variable; without a value, copy your variable of that name
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
-    /// Run it only if the command policy allows it, without a question: see `bottle rules`
+    /// Run it only if the command policy allows it: see `bottle rules`
     #[arg(long)]
     checked: bool,
+    /// With `--checked`: if the command must be approved, wait for your answer in `bottle supervise`
+    #[arg(long, requires = "checked")]
+    ask: bool,
 }
 
 impl ProgramArgs {
@@ -32,7 +36,12 @@ impl ProgramArgs {
     ///
     /// # Errors
     /// Returns an error if a variable is not set or not UTF-8, or if the command policy does not allow the command.
-    pub(crate) fn process(&self, host: &Host, argv: Vec<String>) -> Result<Process, CliError> {
+    pub(crate) async fn process(
+        &self,
+        host: &Host,
+        slug: &Slug,
+        argv: Vec<String>,
+    ) -> Result<Process, CliError> {
         let mut env = variables(host, &self.env)?;
         if self.checked && argv.is_empty() {
             return Err(CliError::usage("a shell runs what is typed into it, which is not checked")
@@ -40,7 +49,9 @@ impl ProgramArgs {
                 .hint("run single commands with `bottle exec --checked`"));
         }
         if self.checked {
-            for (name, value) in permit(host, &argv, None)? {
+            for (name, value) in
+                permit(host, slug, &argv, None, if self.ask { Ask::Waits } else { Ask::Never }).await?
+            {
                 env.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
             }
         }

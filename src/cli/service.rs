@@ -185,7 +185,7 @@ impl Start {
         let request_of_guest = if self.command.is_empty() {
             GuestRequest::StartServiceAgain { service: self.name }
         } else {
-            GuestRequest::StartService(self.service(host)?)
+            GuestRequest::StartService(super::block_on(self.service(host))?)
         };
         let info = service(request(host, &slug, request_of_guest)?)?;
         let (name, failed) = (info.name.clone(), info.state == ServiceState::Failed);
@@ -201,11 +201,11 @@ impl Start {
         Ok(exit::DONE)
     }
 
-    fn service(self, host: &Host) -> Result<GuestService, CliError> {
+    async fn service(self, host: &Host) -> Result<GuestService, CliError> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Ok(GuestService {
             readiness: self.readiness.check()?.check,
-            process: self.program.process(host, self.command)?,
+            process: self.program.process(host, &self.slug, self.command).await?,
             name: self.name,
             interval_ms: millis(self.interval),
             timeout_ms: millis(self.timeout),

@@ -49,7 +49,7 @@ impl Shell {
         super::block_on(async {
             let channel = connect(host, &self.slug).await?;
             report_delay(&channel, output).await;
-            let process = self.program.process(host, Vec::new())?;
+            let process = self.program.process(host, &self.slug, Vec::new()).await?;
             open(&channel, &self.slug, &self.name, process).await.map_err(|error| error.about(&self.slug))?;
             let request =
                 Attach { read_only: false, process: Some(self.name.clone()), size: Some(terminal::size()) };

@@ -122,6 +122,10 @@ pub struct Record {
     /// What the user ordered for requests to models with `bottle budget stop`. `None` if nothing.
     #[serde(default)]
     pub budget_order: Option<Policy>,
+    /// The commands that the user approved for the current run, because a program outside of the bottle wanted to run
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approved_commands: Vec<ApprovedCommand>,
     /// The exit of the agent, once it exited.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
@@ -165,6 +169,15 @@ impl DeployKey {
     pub fn describe(&self) -> String {
         format!("\"{}\" of {} at {}", self.title, self.keys.repository, self.keys.host())
     }
+}
+
+/// Commands that the user approved: those that a rule finds, and that begin with these words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovedCommand {
+    /// The id of the rule.
+    pub rule: String,
+    /// The first words.
+    pub prefix: Vec<String>,
 }
 
 /// One of a bottle's sidecars.
@@ -245,6 +258,7 @@ impl Record {
             locked: None,
             budget_hold: None,
             budget_order: None,
+            approved_commands: Vec::new(),
             agent_exit: None,
             lost: false,
             sandbox: None,

@@ -650,6 +650,7 @@ mod tests {
             locked: None,
             budget_hold: None,
             budget_order: None,
+            approved_commands: Vec::new(),
             agent_exit: None,
             lost: false,
             sandbox: None,

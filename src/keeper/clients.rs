@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
 use bottle_contract::lock_out::LockOut;
+use bottle_contract::queue::{Answer, Question, Scope, Status};
 use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_queue::Asker;
@@ -19,6 +20,7 @@ use super::notices::Notices;
 use super::protocol::{BudgetOrder, Ended, Inherited, KeeperEvent, KeeperRequest};
 use super::watcher;
 use crate::host::budget::Policy;
+use crate::instance::record::ApprovedCommand;
 use crate::instance::snapshots::{CommitOptions, Removal};
 
 /// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether
@@ -105,6 +107,13 @@ pub(super) enum Command {
         /// The cause, as a fragment.
         why: Option<String>,
         /// Receives a message when it is recorded.
+        recorded: oneshot::Sender<()>,
+    },
+    /// Record the commands that the user approved for this run.
+    ApproveCommands {
+        /// The commands.
+        approved: Vec<ApprovedCommand>,
+        /// Receives a message when they are recorded.
         recorded: oneshot::Sender<()>,
     },
     /// Record what the user ordered for requests to models, so that the next keeper finds it.
@@ -253,6 +262,15 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             tokio::spawn(async move { asker.ask(*question).await });
             send_last(&request.accept(), &KeeperEvent::Done).await;
         }
+        Ok(KeeperRequest::Permit { question, approves }) => {
+            let stream = request.accept();
+            tokio::select! {
+                answer = shared.permit(*question, approves) => {
+                    send_last(&stream, &KeeperEvent::Decision(answer)).await;
+                }
+                () = stream.closed() => {}
+            }
+        }
         Ok(KeeperRequest::Budget { order, by }) => {
             shared.decisions.ordered(&by, order).await;
             shared.apply_budget_order(order).await;
@@ -328,6 +346,20 @@ async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
 }
 
 impl Shared {
+    /// Asks the user to approve a command. An approval for the run is recorded before the answer is sent.
+    async fn permit(&self, question: Question, approves: Vec<ApprovedCommand>) -> Answer {
+        let answer = self.asker.ask(question).await;
+        if let Answer::Decided(response) = &answer
+            && response.status == Status::Approved
+            && response.scope != Scope::Once
+        {
+            let (recorded, done) = oneshot::channel();
+            let _ = self.commands.send(Command::ApproveCommands { approved: approves, recorded }).await;
+            let _ = done.await;
+        }
+        answer
+    }
+
     /// Applies an order of the user. Freezing and killing end the bottle later.
     async fn apply_budget_order(&self, order: BudgetOrder) {
         let why = || "the user ordered it with `bottle budget stop`".to_owned();

@@ -324,6 +324,19 @@ impl Watch<'_> {
                 }
                 let _ = recorded.send(());
             }
+            Command::ApproveCommands { approved, recorded } => {
+                let written = self.claim.update(|record| {
+                    for command in approved {
+                        if !record.approved_commands.contains(&command) {
+                            record.approved_commands.push(command);
+                        }
+                    }
+                });
+                if let Err(error) = written {
+                    tracing::warn!("cannot write the bottle's record: {error}");
+                }
+                let _ = recorded.send(());
+            }
             Command::BudgetOrder(policy) => {
                 if let Err(error) = self.claim.update(|record| record.budget_order = policy) {
                     tracing::warn!("cannot write the bottle's record: {error}");

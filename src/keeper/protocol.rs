@@ -8,7 +8,7 @@
 //! ([`KeeperRequest::Open`]).
 
 use bottle_contract::names::{Name, Slug};
-use bottle_contract::queue::{Id, Question, Response, Tool};
+use bottle_contract::queue::{Answer, Id, Question, Response, Tool};
 use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::session::bundle::Refused;
 use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Access, Copied, Snapshot};
 use crate::host::budget::Policy;
 use crate::instance::deploy_keys::Tokens;
+use crate::instance::record::ApprovedCommand;
 use crate::instance::snapshots::CommitOptions;
 use crate::launch::order::LaunchOrder;
 
@@ -95,6 +96,14 @@ pub enum KeeperRequest {
     /// Adds a question of the user to the bottle's queue. Answered with [`KeeperEvent::Done`]. The answer to this
     /// question has the same effect as an answer to a question of the agent.
     Ask(Box<Question>),
+    /// Asks the user to approve a command that this client wants to run in the bottle. Answered with
+    /// [`KeeperEvent::Decision`]. The question is withdrawn if the client disconnects.
+    Permit {
+        /// The question.
+        question: Box<Question>,
+        /// What an approval for the run approves.
+        approves: Vec<ApprovedCommand>,
+    },
     /// Stops the bottle's requests to models, or lets them go on. Answered with [`KeeperEvent::Done`].
     Budget {
         /// The order.
@@ -139,6 +148,8 @@ pub enum KeeperEvent {
     Committed(Committed),
     /// The answer was applied. The strings describe its effects, as sentence fragments.
     Answered(Vec<String>),
+    /// The user's answer to [`KeeperRequest::Permit`].
+    Decision(Answer),
     /// The result of a change of the routes.
     RoutesChanged(Box<RouteReport>),
     /// The request was carried out.

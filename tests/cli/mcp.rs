@@ -408,6 +408,7 @@ fn a_token_opens_its_bottles_and_tools_over_http() -> Result<()> {
     let ((full, all), (narrow, few)) = (token("full")?, token("narrow")?);
     let few = few.replace("[started]", "[ci-*]") + "  tools: ['file_*', terminal]\n  mode: teenager\n";
     home.write("project/tokens.yml", &format!("{all}{few}"))?;
+    home.write("home/.bottle/settings.yml", "supervise: {call_wait: 1s}\n")?;
     let server = Server::start(&home)?;
     let started = server.call(&full, "bottle_start", &json!({"agent": "nap", "label": "one"}))?;
     ensure!(started["structuredContent"]["slug"] == "one", "{started}");
@@ -422,8 +423,9 @@ fn a_token_opens_its_bottles_and_tools_over_http() -> Result<()> {
         is_error(&server.call(&narrow, "bottle_start", &json!({"agent": "nap"}))?),
         "the tool is not granted"
     );
+    // The user is asked, as long as a call waits.
     let asked = server.call(&narrow, "terminal", &json!({"bottle": "ci-1", "command": "make"}))?;
-    ensure!(is_error(&asked) && asked.to_string().contains("must be approved"), "{asked}");
+    ensure!(is_error(&asked) && asked.to_string().contains("was not approved in time"), "{asked}");
 
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     let bearer = format!("authorization: Bearer {full}\r\n");

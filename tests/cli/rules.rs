@@ -1,7 +1,11 @@
 //! `bottle rules`, and commands that are checked before they run.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 use bottle_command_policy::READ_ONLY_ENVIRONMENT;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
 
 use crate::asking::running_bottle;
 use crate::home::{home, run, snapshot, transcripts};
@@ -53,6 +57,55 @@ fn a_checked_command_runs_only_if_the_policy_allows_it() -> Result<()> {
     )?;
     let _ = checked("touch made")?.expect_code(0);
     let _ = run(&home, &["exec", "one", "--", "test", "-e", "made"])?.expect_code(0);
+    Ok(())
+}
+
+/// Runs a command with `--ask`, and answers the proposal with these arguments. Returns how the command ended.
+fn asked(home: &TestHome, script: &str, answer: &[&str]) -> Result<Outcome> {
+    let arguments = ["exec", "one", "--checked", "--ask", "--", "sh", "-c", script];
+    std::thread::scope(|threads| {
+        let asking = threads.spawn(|| run(home, &arguments));
+        let end = Instant::now() + Duration::from_secs(60);
+        let id = loop {
+            let pending = run(home, &["supervise", "list", "--json"])?.expect_code(0).json()?;
+            if let Some(id) = pending[0]["id"].as_str() {
+                ensure!(pending[0]["tool"] == "command-allow", "{pending}");
+                break id.to_owned();
+            }
+            ensure!(!asking.is_finished() && Instant::now() < end, "nothing is asked");
+        };
+        let answer = [&["supervise", answer[0], id.as_str()], &answer[1..]].concat();
+        let _ = run(home, &answer)?.expect_code(0);
+        asking.join().map_err(|_| anyhow::anyhow!("the command's thread ended"))?
+    })
+}
+
+#[test]
+fn a_command_that_must_be_approved_waits_for_the_users_answer() -> Result<()> {
+    let test = "a command that must be approved";
+    let Some(home) = running_bottle(test, "linux", &[])? else { return Ok(()) };
+    home.write("home/.bottle/settings.yml", "commands: {mode: teenager}\n")?;
+    let rejected = asked(&home, "touch first", &["reject", "--reason", "not now"])?.expect_code(125);
+    ensure!(
+        rejected.stderr.contains("was rejected by the user") && rejected.stderr.contains("not now"),
+        "{}",
+        rejected.stderr
+    );
+    let _ = asked(&home, "touch first", &["approve", "--scope", "once"])?.expect_code(0);
+    // An approval for once is used up, so the command asks again. Without `--ask`, it is refused at once.
+    let checked = |script: &str| run(&home, &["exec", "one", "--checked", "--", "sh", "-c", script]);
+    let _ = checked("touch first")?.expect_code(125);
+    let _ = asked(&home, "touch first && touch second", &["approve"])?.expect_code(0);
+    let _ = checked("touch first second third")?.expect_code(0);
+    let other = checked("touch fourth")?.expect_code(125);
+    ensure!(other.stderr.contains("must be approved"), "{}", other.stderr);
+    let floor = run(&home, &["exec", "one", "--checked", "--ask", "--", "rm", "-rf", "/"])?.expect_code(125);
+    ensure!(floor.stderr.contains("is denied"), "{}", floor.stderr);
+    let _ = run(&home, &["exec", "one", "--", "test", "-e", "third"])?.expect_code(0);
+    let log = run(&home, &["audit", "show", "one"])?.expect_code(0);
+    ensure!(log.stdout.matches("command-allow").count() == 3, "{}", log.stdout);
+    let saved = run(&home, &["supervise", "list"])?.expect_code(0);
+    ensure!(!saved.stdout.contains("command"), "{}", saved.stdout);
     Ok(())
 }
 

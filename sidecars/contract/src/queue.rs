@@ -115,6 +115,9 @@ pub enum Tool {
     GitleaksAllow,
     /// More tokens for a budget that is spent. The keeper process asks.
     BudgetAdd,
+    /// A command that a program outside of the bottle wants to run in it, and that the command policy does not allow
+    /// without a question.
+    CommandAllow,
 }
 
 impl Tool {
@@ -127,6 +130,7 @@ impl Tool {
             Self::EgressTokenAllow => "egress-token-allow",
             Self::GitleaksAllow => "gitleaks-allow",
             Self::BudgetAdd => "budget-add",
+            Self::CommandAllow => "command-allow",
         }
     }
 
@@ -139,14 +143,21 @@ impl Tool {
             Self::EgressTokenAllow => "sends what may be a secret",
             Self::GitleaksAllow => "pushes what may be a secret",
             Self::BudgetAdd => "has spent its budget",
+            Self::CommandAllow => "is to run a command",
         }
     }
 
-    /// Whether the question is a report and asks for no routes: a finding of a scan, or a spent budget. The user
-    /// cannot modify a report, and only the process that asked uses the answer.
+    /// Whether the question is a report and asks for no routes: a finding of a scan, a spent budget, or a command. The
+    /// user cannot modify a report, and only the process that asked uses the answer.
     #[must_use]
     pub fn reports(self) -> bool {
-        matches!(self, Self::EgressTokenAllow | Self::GitleaksAllow | Self::BudgetAdd)
+        !matches!(self, Self::EgressAllow | Self::EgressBlock)
+    }
+
+    /// Whether the user can approve the question for once: it asks for routes, or for a command.
+    #[must_use]
+    pub fn has_scope(self) -> bool {
+        !self.reports() || self == Self::CommandAllow
     }
 
     /// The title above the justification on a screen. A bottle's sidecars and its keeper justify reports, and the agent
@@ -163,6 +174,7 @@ impl Tool {
             Self::EgressAllow | Self::EgressBlock => "Request",
             Self::EgressTokenAllow | Self::GitleaksAllow => "Findings",
             Self::BudgetAdd => "Budget",
+            Self::CommandAllow => "Command",
         }
     }
 
@@ -354,8 +366,8 @@ impl Response {
         if modified != self.final_file.is_some() {
             return Err("`final_file` is required with `modified` and not allowed otherwise".to_owned());
         }
-        if !self.scope.is_run() && (self.status == Status::Rejected || proposal.tool.reports()) {
-            return Err("`scope` is allowed only when routes are approved".to_owned());
+        if !self.scope.is_run() && (self.status == Status::Rejected || !proposal.tool.has_scope()) {
+            return Err("`scope` is allowed only when routes or a command are approved".to_owned());
         }
         let reason = self.notes.as_deref().is_some_and(|notes| !notes.trim().is_empty());
         if self.status == Status::Approved && proposal.tool.needs_reason() && !reason {
@@ -395,6 +407,7 @@ mod tests {
             Tool::EgressTokenAllow,
             Tool::GitleaksAllow,
             Tool::BudgetAdd,
+            Tool::CommandAllow,
         ];
         let words: std::collections::HashSet<_> = kinds.iter().map(|kind| kind.predicate()).collect();
         assert_eq!(words.len(), kinds.len());
@@ -406,6 +419,7 @@ mod tests {
                 Tool::EgressAllow | Tool::EgressBlock => ("Justification from the bottle", "Request"),
                 Tool::EgressTokenAllow | Tool::GitleaksAllow => ("Reason", "Findings"),
                 Tool::BudgetAdd => ("Reason", "Budget"),
+                Tool::CommandAllow => ("Reason", "Command"),
             };
             assert_eq!((kind.justification_title(), kind.request_title()), (reason, title));
             assert_eq!(kind.needs_reason(), kind.predicate().contains("secret"), "{kind:?}");

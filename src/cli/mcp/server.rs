@@ -22,7 +22,7 @@ use super::resources;
 use super::scope::Scope;
 use super::tools::{self, Effect, Tool};
 use crate::cli::error::CliError;
-use crate::cli::rules::{permit, permit_input};
+use crate::cli::rules::{Ask, permit, permit_input};
 use crate::host::Host;
 
 /// The maximum number of calls of all clients at the same time. Further ones wait.
@@ -82,7 +82,10 @@ impl Server {
             Some(name) => self.scope.bottle(&self.host, name)?.to_string(),
             None => String::new(),
         };
-        let call = self.permit((tool.call)(&given, &bottle))?;
+        let call = tokio::select! {
+            call = self.permit((tool.call)(&given, &bottle), &bottle) => call?,
+            () = context.ct.cancelled() => return Err(Mistake("the call was cancelled".to_owned())),
+        };
         match self.print(&call, context).await? {
             Printed::Document(Value::Array(mut items)) => {
                 if tool.name == tools::LIST {
@@ -98,11 +101,13 @@ impl Server {
     }
 
     /// Applies the command policy to a call.
-    fn permit(&self, mut call: Call) -> Result<Call, Mistake> {
+    async fn permit(&self, mut call: Call, bottle: &str) -> Result<Call, Mistake> {
         match call.checked {
             Checked::Nothing => {}
             Checked::Command => {
-                for (name, value) in permit(&self.host, &call.rest, self.scope.mode)? {
+                let slug = bottle.parse().map_err(|_| Mistake(format!("{bottle:?} is not a bottle")))?;
+                let permitted = permit(&self.host, &slug, &call.rest, self.scope.mode, Ask::WaitsForACall);
+                for (name, value) in permitted.await? {
                     // Before those of the call, which take precedence.
                     call.words.insert(2, format!("--env={name}={value}"));
                 }
@@ -112,16 +117,12 @@ impl Server {
         Ok(call)
     }
 
-    /// Runs the command of a call, and sends progress notifications if the client requested them.
+    /// Runs the command of a call.
     async fn print(&self, call: &Call, context: &RequestContext<RoleServer>) -> Result<Printed, Mistake> {
         let Ok(_permit) = self.calls.acquire().await else {
             return Err(Mistake("the server is stopping".to_owned()));
         };
-        let running = program::run(&self.host, &self.scope.name, call, context.ct.cancelled());
-        tokio::select! {
-            printed = running => Ok(printed?),
-            never = notify(context) => match never {},
-        }
+        Ok(program::run(&self.host, &self.scope.name, call, context.ct.cancelled()).await?)
     }
 
     /// The bottles of the client, as `bottle list --json` shows them.
@@ -214,7 +215,11 @@ impl ServerHandler for Server {
             let shown: String = request.name.chars().take(80).collect();
             return Err(ErrorData::invalid_params(format!("there is no tool {shown:?}"), None));
         };
-        let result = match self.run(tool, request, &context).await {
+        let result = tokio::select! {
+            result = self.run(tool, request, &context) => result,
+            never = notify(&context) => match never {},
+        };
+        let result = match result {
             Ok(result) => result,
             Err(Mistake(sentence)) => CallToolResult::error(vec![ContentBlock::text(sentence)]),
         };

@@ -46,12 +46,12 @@ pub(crate) struct Start {
 
 impl Start {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let process = Process {
-            stdin: true,
-            terminal: self.tty.then_some(SIZE),
-            ..self.program.process(host, self.command)?
-        };
         let (handle, pid) = crate::cli::block_on(async {
+            let process = Process {
+                stdin: true,
+                terminal: self.tty.then_some(SIZE),
+                ..self.program.process(host, &self.slug, self.command).await?
+            };
             let channel = connect(host, &self.slug).await?;
             let request = StartProcess { process, name: self.name };
             match ask(&channel, GuestRequest::StartProcess(request), &self.slug).await? {

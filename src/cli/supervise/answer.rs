@@ -141,11 +141,11 @@ fn check_approval(
     if !tool.reports() {
         return Ok(());
     }
-    let (tool_needs_reason, tool) = (tool.needs_reason(), tool.name());
+    let (tool_needs_reason, has_scope, tool) = (tool.needs_reason(), tool.has_scope(), tool.name());
     let (message, flag, hint) = if routes.is_some() {
         let message = format!("a proposal of {tool} has no routes to edit");
         (message, "--edit", "approve it as it is, or reject it")
-    } else if *grant != GrantScope::Run {
+    } else if !has_scope && *grant != GrantScope::Run {
         (format!("an approval of {tool} always holds until the bottle ends"), "--scope", "omit `--scope`")
     } else if tool_needs_reason && reason.is_none_or(|reason| reason.trim().is_empty()) {
         (format!("an approval of {tool} needs a reason"), "--reason", "give one with `--reason TEXT`")

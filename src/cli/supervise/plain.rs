@@ -141,11 +141,17 @@ pub(super) fn approve(
     let pending = find(host, output, id, Timestamp::now())?;
     let routes = edit.map(edited).transpose()?;
     let text = routes.as_deref().unwrap_or(&pending.proposal.proposed_file);
-    // A report contains no routes to save, so approving it with the scope `save` is refused.
-    let grant = if pending.proposal.tool.reports() && *wanted != RequestedScope::Run {
-        GrantScope::Once
-    } else {
-        wanted.resolve(host, &pending.proposal, text)?
+    let tool = pending.proposal.tool;
+    let grant = match wanted {
+        RequestedScope::Saved(_) if tool.reports() && tool.has_scope() => {
+            let message = format!("an approval of {} cannot be saved to a bottle file", tool.name());
+            let hint =
+                "`bottle rules check` shows the entry of settings.yml that approves a command for good";
+            return Err(CliError::usage(message).about("--scope").hint(hint));
+        }
+        // Other reports have one scope only, so approving them with another one is refused.
+        RequestedScope::Once | RequestedScope::Saved(_) if tool.reports() => GrantScope::Once,
+        _ => wanted.resolve(host, &pending.proposal, text)?,
     };
     if let GrantScope::Saved(addition) = &grant
         && let Err(why) = show_addition(output, addition, "once it is live, ")

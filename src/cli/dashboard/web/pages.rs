@@ -659,6 +659,7 @@ fn effect(review: &Review) -> Markup {
             h2 #effect { "Effect of an approval" }
             @match &review.gains {
                 None if review.tool == Tool::BudgetAdd => p { "The budget is raised, and the requests that wait go on." },
+                None if review.tool == Tool::CommandAllow => p { "The command runs." },
                 None if review.tool.reports() => p { "The request or push with this finding passes." },
                 None => p.message.bad { "The bottle's routes are unknown." },
                 Some(Err(why)) => p.message.bad { "It cannot be applied: " (visible(why)) },
@@ -739,11 +740,11 @@ pub(super) fn answer(review: &Review, approves: bool, folder: &str, token: &str)
         form method="post" action={ (base) (if approves { "/approve" } else { "/reject" }) } {
             (token_field(token))
             input type="hidden" name="digest" value=(review.digest);
-            @if approves && !review.tool.reports() {
+            @if approves && review.tool.has_scope() {
                 fieldset {
                     legend { "The approval is valid" }
                     p { label { input type="radio" name="scope" value="run" checked; " while the bottle runs" } }
-                    p { label { input type="radio" name="scope" value="once"; " for the next request that the routes allow" } }
+                    p { label { input type="radio" name="scope" value="once"; (if review.tool == Tool::CommandAllow { " for this run of the command" } else { " for the next request that the routes allow" }) } }
                 }
             }
             @if needs_reason {

@@ -57,6 +57,7 @@ impl Row {
             Tool::EgressTokenAllow => "secret",
             Tool::GitleaksAllow => "push",
             Tool::BudgetAdd => "budget",
+            Tool::CommandAllow => "command",
         }
     }
 }

@@ -581,7 +581,11 @@ impl State {
         let Some(pending) = self.selected_to_approve(now) else { return Effect::Nothing };
         let id = pending.proposal.id.clone();
         if pending.proposal.tool.reports() && !pending.proposal.tool.needs_reason() {
-            let decision = Decision::Approve { reason: None, routes: None, grant: GrantScope::Run };
+            let grant = match self.scopes.get(&id) {
+                Some(RequestedScope::Once) => GrantScope::Once,
+                _ => GrantScope::Run,
+            };
+            let decision = Decision::Approve { reason: None, routes: None, grant };
             return self.answer(pending, decision, "approving", now);
         }
         if pending.proposal.tool.reports() {
@@ -655,12 +659,7 @@ impl State {
     /// Selects the next scope: `run`, `once`, then `save` for each of the user's manifests.
     fn choose_scope(&mut self) -> Effect {
         let Some(EffectInput { pending, scope, .. }) = self.effect_input() else {
-            return match self.rows.current() {
-                Some(_) => {
-                    self.set_message(Tone::Plain, "an approval of this always holds until the bottle ends")
-                }
-                None => Effect::Nothing,
-            };
+            return self.choose_scope_of_report();
         };
         let id = pending.proposal.id.clone();
         // Uses an effect computed for another scope too, so that the key works before the effect is computed again.
@@ -688,6 +687,21 @@ impl State {
             return self.set_message(Tone::Plain, words);
         }
         Effect::Nothing
+    }
+
+    /// Selects the next scope of a command: `run`, then `once`. Other reports have one scope only.
+    fn choose_scope_of_report(&mut self) -> Effect {
+        let Some(row) = self.rows.current() else { return Effect::Nothing };
+        if !row.pending.proposal.tool.has_scope() {
+            return self.set_message(Tone::Plain, "an approval of this always holds until the bottle ends");
+        }
+        let id = row.id().clone();
+        let once = self.scopes.remove(&id) != Some(RequestedScope::Once);
+        if !once {
+            return self.set_message(Tone::Plain, "scope: until the bottle ends");
+        }
+        self.scopes.insert(id, RequestedScope::Once);
+        self.set_message(Tone::Plain, "scope: this command, once")
     }
 
     fn drop_draft(&mut self) -> Effect {

@@ -252,6 +252,23 @@ fn each_key_has_its_effect() {
 
 /// A change that weakens the protection is sent again only after the key `y`.
 #[test]
+fn a_command_is_approved_for_the_run_or_once() {
+    let report =
+        r#"{"command": "make", "findings": [{"rule": "command", "command": "make", "why": "runs make"}]}"#;
+    for (keys, effect, words) in [
+        ("a", "yes to 01: -", ""),
+        ("oa", "yes once to 01: -", "scope: this command, once"),
+        ("ooa", "yes to 01: -", "scope: until the bottle ends"),
+    ] {
+        let mut state = state(vec![pending(1, "one", Tool::CommandAllow, report, "a program outside")]);
+        assert!(screen(&mut state, USUAL).contains("command"), "the list shows what it is");
+        press(&mut state, keys.trim_end_matches('a'));
+        assert_eq!(message(&state), words, "{keys}");
+        assert_eq!(given(&press(&mut state, "a")), effect, "{keys}");
+    }
+}
+
+#[test]
 fn a_weaker_change_needs_the_users_agreement() {
     let report = |live| RouteReport {
         host: "a.example".to_owned(),
