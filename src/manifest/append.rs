@@ -8,7 +8,7 @@
 use bottle_contract::names::Name;
 use bottle_contract::route::edit::{EditError, RouteEdit};
 use bottle_contract::route::{HostPattern, Route, RouteTable, render_list};
-use bottle_contract::yaml::{self, Node, Value};
+use bottle_contract::yaml::{self, Lines, Node};
 
 use super::Position;
 use super::bottle::BottleLayer;
@@ -125,8 +125,7 @@ fn replace_lines(text: &str, number: usize, route: Option<&Route>) -> Option<Str
     let key = lines.key("routes", indent, block)?;
     let list = lines.list_below(key, indent);
     let own = list.clone().find_map(|line| lines.indent(line))?;
-    let is_start =
-        |line: &usize| lines.indent(*line) == Some(own) && lines.0[*line].trim_start().starts_with('-');
+    let is_start = |line: &usize| lines.indent(*line) == Some(own) && lines.is_item(*line);
     let starts: Vec<usize> = list.clone().filter(is_start).collect();
     let start = *starts.get(number)?;
     let end = lines.end(start..starts.get(number + 1).copied().unwrap_or(list.end));
@@ -146,30 +145,9 @@ fn replace_lines(text: &str, number: usize, route: Option<&Route>) -> Option<Str
 /// Inserts the routes after the last route in the text. Returns none if no position is found.
 fn insert_lines(text: &str, routes: &[Route]) -> Option<String> {
     let yaml = frontmatter::split(text).ok()?.yaml?;
-    let newline = if yaml.contains("\r\n") { "\r\n" } else { "\n" };
-    let lines = Lines::new(yaml);
-    let (at, more) = match lines.key("egress", 0, 0..lines.count()) {
-        None => {
-            let head = format!("egress:{newline}  routes:{newline}");
-            (lines.end(0..lines.count()), head + &items(routes, 4, newline))
-        }
-        Some(egress) => {
-            let block = lines.below(egress, 0);
-            let indent = block.clone().find_map(|line| lines.indent(line))?;
-            match lines.key("routes", indent, block.clone()) {
-                None => {
-                    let head = format!("{:indent$}routes:{newline}", "");
-                    (lines.end(block), head + &items(routes, indent + 2, newline))
-                }
-                Some(key) => {
-                    let list = lines.list_below(key, indent);
-                    let own = list.clone().find_map(|line| lines.indent(line))?;
-                    (lines.end(list), items(routes, own, newline))
-                }
-            }
-        }
-    };
-    let at = text.len() - text.trim_start_matches('\u{feff}').len() + lines.start(at);
+    let (at, more) =
+        yaml::insert_items(yaml, "egress", "routes", |indent, newline| items(routes, indent, newline))?;
+    let at = text.len() - text.trim_start_matches('\u{feff}').len() + at;
     Some(format!("{}{more}{}", &text[..at], &text[at..]))
 }
 
@@ -181,80 +159,9 @@ fn items(routes: &[Route], indent: usize, newline: &str) -> String {
     lines.map(|line| format!("{:indent$}{}{newline}", "", line.get(drop..).unwrap_or_default())).collect()
 }
 
-/// The lines of a YAML document, whose structure is derived from their indentation.
-struct Lines<'y>(Vec<&'y str>);
-
-impl<'y> Lines<'y> {
-    fn new(yaml: &'y str) -> Self {
-        Self(yaml.split_inclusive('\n').collect())
-    }
-
-    fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns the indentation of a line; none for an empty line, a comment, or the opening `---`.
-    fn indent(&self, line: usize) -> Option<usize> {
-        let text = self.0.get(line)?;
-        let words = text.trim_start_matches(' ');
-        let blank =
-            words.trim().is_empty() || words.starts_with('#') || (line == 0 && words.starts_with("---"));
-        (!blank).then_some(text.len() - words.len())
-    }
-
-    /// Returns the number of the first line in `within` that has the key `name`, indented by `indent` spaces, and no
-    /// value on the same line. `None` if there is no such line.
-    fn key(&self, name: &str, indent: usize, within: std::ops::Range<usize>) -> Option<usize> {
-        within.into_iter().find(|line| {
-            let rest = self.0[*line].get(indent..).and_then(|text| text.strip_prefix(name));
-            let rest = rest.and_then(|rest| rest.strip_prefix(':')).map(str::trim);
-            self.indent(*line) == Some(indent)
-                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
-        })
-    }
-
-    /// Returns the numbers of the lines nested below the line `key`.
-    fn below(&self, key: usize, indent: usize) -> std::ops::Range<usize> {
-        let further = |line: &usize| self.indent(*line).is_none_or(|own| own > indent);
-        key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
-    }
-
-    /// Returns the lines of a list below a key. Its dashes may have the same indentation as the key.
-    fn list_below(&self, key: usize, indent: usize) -> std::ops::Range<usize> {
-        let further = |line: &usize| {
-            let item = self.0[*line].trim_start().starts_with('-');
-            self.indent(*line).is_none_or(|own| own > indent || (own == indent && item))
-        };
-        key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
-    }
-
-    /// Returns the line that follows the last line with content.
-    fn end(&self, within: std::ops::Range<usize>) -> usize {
-        let start = within.start;
-        within.rev().find(|line| self.indent(*line).is_some()).map_or(start.max(1), |line| line + 1)
-    }
-
-    /// Returns the byte offset of a line.
-    fn start(&self, line: usize) -> usize {
-        self.0.iter().take(line).map(|text| text.len()).sum()
-    }
-}
-
 /// Returns the content of a file without its routes.
 fn rest(text: &str) -> Option<Node> {
-    let mut root = yaml::parse(frontmatter::split(text).ok()?.yaml?).ok()?;
-    if let Value::Map(keys) = &mut root.value {
-        for (_, egress) in keys.iter_mut().filter(|(key, _)| key.text() == "egress") {
-            match &mut egress.value {
-                Value::Map(keys) => keys.retain(|(key, _)| key.text() != "routes"),
-                other => *other = Value::Map(Vec::new()),
-            }
-        }
-        keys.retain(|(key, value)| {
-            key.text() != "egress" || !matches!(&value.value, Value::Map(keys) if keys.is_empty())
-        });
-    }
-    Some(root)
+    yaml::without_list(frontmatter::split(text).ok()?.yaml?, "egress", "routes")
 }
 
 fn body(text: &str) -> Option<&str> {

@@ -9,6 +9,7 @@
 mod access;
 mod decode;
 mod error;
+mod lines;
 mod node;
 mod spanned;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use serde_yaml::{DuplicateKeyPolicy, Error};
 
 pub use decode::decode;
 pub use error::{Problem, YamlError, accepted_keys, listed};
+pub use lines::{Lines, insert_items, without_list};
 pub use node::{Node, Value};
 pub use spanned::{Position, Spanned};
 
