@@ -17,7 +17,7 @@ use super::exit;
 use super::json_schema::{RuleAnswer, RuleFinding, RuleOverview, RuleShown};
 use super::output::{Output, inert};
 use super::style::Styles;
-use crate::host::command_settings::CommandSettings;
+use crate::host::command_settings::{CommandSettings, entry};
 use crate::host::{Host, Settings};
 use crate::instance::record::ApprovedCommand;
 use crate::instance::{State, Store};
@@ -160,7 +160,7 @@ async fn approval(
         "command": line,
         "findings": findings
             .iter()
-            .map(|finding| json!({"rule": finding.rule.id(), "command": finding.shown(), "why": finding.why}))
+            .map(|finding| json!({"rule": finding.rule.id(), "command": finding.command, "why": finding.why}))
             .collect::<Vec<_>>(),
     });
     let why = "A program outside of the bottle wants to run this command. An approval holds for these commands, with any \
@@ -253,16 +253,9 @@ fn text(answer: &RuleAnswer, settings: &CommandSettings, styles: Styles) -> Stri
         lines.push(
             styles.dim("To approve this for good, add to `commands.allow` in settings.yml:").to_string(),
         );
-        lines.extend(open.map(|finding| format!("  - {}", inert(&entry(finding)))));
+        lines.extend(open.map(|finding| format!("  - {}", inert(&entry(finding.rule, &finding.command)))));
     }
     lines.join("\n")
-}
-
-/// The entry of `commands.allow` that approves a finding, in YAML's flow style.
-fn entry(finding: &RuleFinding) -> String {
-    let words: Vec<String> =
-        finding.command.iter().map(|word| serde_json::Value::from(word.as_str()).to_string()).collect();
-    format!("{{rule: {}, prefix: [{}]}}", finding.rule, words.join(", "))
 }
 
 fn list(settings: &CommandSettings, output: &Output) -> Result<u8, CliError> {

@@ -25,6 +25,14 @@ pub struct Allowed {
     pub origin: String,
 }
 
+/// An entry of `commands.allow`, in YAML's flow style.
+#[must_use]
+pub fn entry(rule: &str, prefix: &[String]) -> String {
+    let words: Vec<String> =
+        prefix.iter().map(|word| serde_json::Value::from(word.as_str()).to_string()).collect();
+    format!("{{rule: {rule}, prefix: [{}]}}", words.join(", "))
+}
+
 impl Default for CommandSettings {
     fn default() -> Self {
         Self { mode: Mode::LetItGo, warning: None, allow: Vec::new() }

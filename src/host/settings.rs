@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use bottle_command_policy::Approval;
 use bottle_contract::session::bundle::{Limits, ModelRules};
 use bottle_contract::terminal::Pass;
 use bottle_contract::yaml::{self, Position, Spanned, YamlError};
@@ -431,6 +432,29 @@ impl CommandLine {
     }
 }
 
+/// Adds approvals of commands to the text of `settings.yml`. The rest of the text stays as it is. `None` if the text does
+/// not allow inserted lines; the user must then add the entries by hand.
+#[must_use]
+pub fn with_approvals(text: &str, approvals: &[Approval]) -> Option<String> {
+    let before = parse(text).ok()?;
+    let (at, more) = yaml::insert_items(text, "commands", "allow", |indent, newline| {
+        let item = |approval: &Approval| {
+            format!(
+                "{:indent$}- {}{newline}",
+                "",
+                command_settings::entry(approval.rule.id(), &approval.prefix)
+            )
+        };
+        approvals.iter().map(item).collect()
+    })?;
+    let line_break = if text[..at].is_empty() || text[..at].ends_with('\n') { "" } else { "\n" };
+    let new = format!("{}{line_break}{more}{}", &text[..at], &text[at..]);
+    let after = parse(&new).ok()?;
+    let expected = [before.commands.approvals(), approvals.to_vec()].concat();
+    let rest = |text| yaml::without_list(text, "commands", "allow");
+    (after.commands.approvals() == expected && rest(&new) == rest(text)).then_some(new)
+}
+
 /// A problem with its position, and the hint.
 type Problem = (String, Option<String>);
 
@@ -595,6 +619,43 @@ mod tests {
     use crate::host::budget::Window;
     use crate::host::command_settings::Allowed;
     use crate::host::docker_settings::DockerTransport;
+
+    #[test]
+    fn approvals_are_added_and_the_rest_stays() {
+        let approval = |word: &str| Approval {
+            rule: Rule::named("command").expect("a rule"),
+            prefix: vec![word.to_owned(), "a \"b\"".to_owned()],
+        };
+        let line = "- {rule: command, prefix: [\"make\", \"a \\\"b\\\"\"]}";
+        for (before, after) in [
+            ("", format!("commands:\n  allow:\n    {line}\n")),
+            ("keep_days: 3", format!("keep_days: 3\ncommands:\n  allow:\n    {line}\n")),
+            (
+                "commands:\n  mode: teen # mine\n\nkeep_days: 3\n",
+                format!("commands:\n  mode: teen # mine\n  allow:\n    {line}\n\nkeep_days: 3\n"),
+            ),
+            (
+                "commands:\n    allow:\n    # tests\n    - {rule: command, prefix: [x]}\n    mode: teen\nbudget: {llm.example: 5}\n",
+                format!(
+                    "commands:\n    allow:\n    # tests\n    - {{rule: command, prefix: [x]}}\n    {line}\n    mode: teen\nbudget: {{llm.example: 5}}\n"
+                ),
+            ),
+        ] {
+            assert_eq!(
+                with_approvals(before, &[approval("make")]).as_deref(),
+                Some(after.as_str()),
+                "{before}"
+            );
+        }
+        for before in [
+            "commands: {mode: teen}\n",
+            "commands:\n  allow: []\n",
+            "commands: [",
+            "commands:\n  allow: [{rule: command, prefix: [x]}]\n",
+        ] {
+            assert_eq!(with_approvals(before, &[approval("make")]), None, "{before}");
+        }
+    }
 
     #[test]
     fn an_empty_file_means_the_defaults() {

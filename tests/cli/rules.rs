@@ -84,7 +84,7 @@ fn asked(home: &TestHome, script: &str, answer: &[&str]) -> Result<Outcome> {
 fn a_command_that_must_be_approved_waits_for_the_users_answer() -> Result<()> {
     let test = "a command that must be approved";
     let Some(home) = running_bottle(test, "linux", &[])? else { return Ok(()) };
-    home.write("home/.bottle/settings.yml", "commands: {mode: teenager}\n")?;
+    home.write("home/.bottle/settings.yml", "keep_days: 9\ncommands:\n  mode: teenager\n")?;
     let rejected = asked(&home, "touch first", &["reject", "--reason", "not now"])?.expect_code(125);
     ensure!(
         rejected.stderr.contains("was rejected by the user") && rejected.stderr.contains("not now"),
@@ -99,11 +99,20 @@ fn a_command_that_must_be_approved_waits_for_the_users_answer() -> Result<()> {
     let _ = checked("touch first second third")?.expect_code(0);
     let other = checked("touch fourth")?.expect_code(125);
     ensure!(other.stderr.contains("must be approved"), "{}", other.stderr);
+    let _ = asked(&home, "mkdir kept", &["approve", "--scope", "save"])?.expect_code(0);
+    let settings = std::fs::read_to_string(home.bottle_home().join("settings.yml"))?;
+    ensure!(
+        settings
+            == "keep_days: 9\ncommands:\n  mode: teenager\n  allow:\n    - {rule: command, prefix: [\"mkdir\", \"kept\"]}\n",
+        "{settings}"
+    );
+    let _ = checked("mkdir kept/below")?.expect_code(125);
+    let _ = checked("mkdir kept more")?.expect_code(1);
     let floor = run(&home, &["exec", "one", "--checked", "--ask", "--", "rm", "-rf", "/"])?.expect_code(125);
     ensure!(floor.stderr.contains("is denied"), "{}", floor.stderr);
     let _ = run(&home, &["exec", "one", "--", "test", "-e", "third"])?.expect_code(0);
     let log = run(&home, &["audit", "show", "one"])?.expect_code(0);
-    ensure!(log.stdout.matches("command-allow").count() == 3, "{}", log.stdout);
+    ensure!(log.stdout.matches("command-allow").count() == 4, "{}", log.stdout);
     let saved = run(&home, &["supervise", "list"])?.expect_code(0);
     ensure!(!saved.stdout.contains("command"), "{}", saved.stdout);
     Ok(())

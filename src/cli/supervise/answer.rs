@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::pending::{queue_error, state_text};
-use super::scope::GrantScope;
+use super::scope::{GrantScope, SettingsAddition};
 use crate::cli::connect::{connect, keeper_lost, unexpected_answer};
 use crate::cli::error::CliError;
 use crate::host::Host;
@@ -87,7 +87,10 @@ pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Resu
             let response = Response { scope: grant.scope(), ..response(proposal, status, reason, routes) };
             if proposal.tool.reports() {
                 respond(host, proposal, &response)?;
-                return Ok(AnswerOutcome::new("approved", "was approved"));
+                return Ok(match &grant {
+                    GrantScope::Remembered(addition) => remembered(addition),
+                    _ => AnswerOutcome::new("approved", "was approved"),
+                });
             }
             let effects = crate::cli::block_on(apply_routes(host, proposal, response))?;
             Ok(AnswerOutcome { effects, ..live(host, &grant) })
@@ -105,6 +108,20 @@ pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Resu
     }
 }
 
+/// Saves the approval of a command to the settings, and reports it.
+fn remembered(addition: &SettingsAddition) -> AnswerOutcome {
+    let path = addition.path.clone();
+    let (words, unsaved) = match addition.write() {
+        Ok(()) => (format!("was approved, and is saved to {}", path.display()), None),
+        Err(error) => {
+            let words = format!("was approved; cannot write {}: {error}", path.display());
+            let routes = addition.entries.iter().map(|entry| format!("- {entry}\n")).collect();
+            (words, Some(Unsaved { why: error.to_string(), routes }))
+        }
+    };
+    AnswerOutcome { saved: Some(Saved { path, unsaved }), ..AnswerOutcome::new("approved", words) }
+}
+
 /// Reports the activated routes, and saves them to a manifest if the user requested this.
 fn live(host: &Host, grant: &GrantScope) -> AnswerOutcome {
     let addition = match grant {
@@ -113,6 +130,7 @@ fn live(host: &Host, grant: &GrantScope) -> AnswerOutcome {
         }
         GrantScope::Run => return AnswerOutcome::new("approved", "was approved, and is live"),
         GrantScope::Saved(addition) => addition,
+        GrantScope::Remembered(addition) => return remembered(addition),
     };
     let path = addition.path.clone();
     let (words, unsaved) = match addition.write(host) {

@@ -141,18 +141,17 @@ pub(super) fn approve(
     let pending = find(host, output, id, Timestamp::now())?;
     let routes = edit.map(edited).transpose()?;
     let text = routes.as_deref().unwrap_or(&pending.proposal.proposed_file);
-    let tool = pending.proposal.tool;
+    // Other reports than those of commands have one scope only, so approving them with another one is refused.
     let grant = match wanted {
-        RequestedScope::Saved(_) if tool.reports() && tool.has_scope() => {
-            let message = format!("an approval of {} cannot be saved to a bottle file", tool.name());
-            let hint =
-                "`bottle rules check` shows the entry of settings.yml that approves a command for good";
-            return Err(CliError::usage(message).about("--scope").hint(hint));
+        RequestedScope::Once | RequestedScope::Saved(_) if !pending.proposal.tool.has_scope() => {
+            GrantScope::Once
         }
-        // Other reports have one scope only, so approving them with another one is refused.
-        RequestedScope::Once | RequestedScope::Saved(_) if tool.reports() => GrantScope::Once,
         _ => wanted.resolve(host, &pending.proposal, text)?,
     };
+    if let GrantScope::Remembered(addition) = &grant {
+        output.note(format!("these entries are added to `commands.allow` in {}", addition.path.display()));
+        addition.entries.iter().for_each(|entry| output.note(format!("  - {}", one_line(entry))));
+    }
     if let GrantScope::Saved(addition) = &grant
         && let Err(why) = show_addition(output, addition, "once it is live, ")
     {

@@ -1,20 +1,23 @@
 //! The scope of an approval, and the bottle manifest that an approval with the scope `save` extends.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use bottle_command_policy::{Approval, Rule};
 use bottle_contract::names::{BadName, Name, Slug};
 use bottle_contract::proposal::{self, Proposal as Routes};
-use bottle_contract::queue::{Proposal, Scope};
+use bottle_contract::queue::{Proposal, Scope, Tool};
 use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::route::{RouteTable, render_list};
 
 use super::route_change::{Changed, changed};
 use crate::cli::choice::manifests;
 use crate::cli::error::CliError;
-use crate::host::Host;
+use crate::host::command_settings::entry;
+use crate::host::settings::with_approvals;
+use crate::host::{Host, files};
 use crate::instance::{State, Store};
 use crate::manifest::append::{AppendError, append, apply, from_routes};
 use crate::manifest::write_manifest::{path_of, write_manifest, write_new_manifest};
@@ -66,6 +69,13 @@ impl RequestedScope {
         match self {
             Self::Once => Ok(GrantScope::Once),
             Self::Run => Ok(GrantScope::Run),
+            Self::Saved(None) if proposal.tool == Tool::CommandAllow => {
+                Ok(GrantScope::Remembered(Box::new(SettingsAddition::new(host, proposal)?)))
+            }
+            Self::Saved(Some(_)) if proposal.tool == Tool::CommandAllow => {
+                let message = "the approval of a command is saved to settings.yml, and to no bottle file";
+                Err(CliError::usage(message).about("--scope").hint("write `--scope save`"))
+            }
             Self::Saved(name) => {
                 let routes = proposal::parse(text)
                     .map_err(|error| CliError::state(error.to_string()).about(&proposal.id))?;
@@ -86,6 +96,8 @@ pub(super) enum GrantScope {
     Run,
     /// The routes are also saved. Contains the change of the manifest that the user saw.
     Saved(Box<Addition>),
+    /// The approval of a command is also saved. Contains the change of the settings that the user saw.
+    Remembered(Box<SettingsAddition>),
 }
 
 impl GrantScope {
@@ -94,7 +106,7 @@ impl GrantScope {
         match self {
             Self::Once => Scope::Once,
             Self::Run => Scope::Run,
-            Self::Saved(_) => Scope::Saved,
+            Self::Saved(_) | Self::Remembered(_) => Scope::Saved,
         }
     }
 }
@@ -124,12 +136,75 @@ pub(in crate::cli) enum SaveError {
     /// The manifest was changed after it was shown to the user.
     #[error("it changed meanwhile")]
     Changed,
+    /// The layout of the settings does not allow inserted lines.
+    #[error("its `commands.allow` is not written one entry per line")]
+    Settings,
     /// Another program created the new manifest first.
     #[error("it was created meanwhile")]
     Created,
     /// The manifest cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// Approvals of commands to add to the user's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) struct SettingsAddition {
+    pub(in crate::cli) path: PathBuf,
+    /// The entries of `commands.allow`.
+    pub(in crate::cli) entries: Vec<String>,
+    /// The current text of the settings.
+    before: String,
+    /// The new text, if entries can be added.
+    after: Option<String>,
+}
+
+impl SettingsAddition {
+    /// Prepares the change. Writes no file.
+    ///
+    /// # Errors
+    /// Returns an error if the settings cannot be read, or the proposal contains no command.
+    fn new(host: &Host, proposal: &Proposal) -> Result<Self, CliError> {
+        let path = host.home.join("settings.yml");
+        let before = text_of_settings(&path)?;
+        let approvals = approvals_of(proposal)
+            .ok_or_else(|| CliError::state("the proposal contains no command").about(&proposal.id))?;
+        let entries = approvals.iter().map(|approval| entry(approval.rule.id(), &approval.prefix)).collect();
+        let after = with_approvals(&before, &approvals);
+        Ok(Self { path, entries, before, after })
+    }
+
+    /// Writes the new text as the user saw it.
+    ///
+    /// # Errors
+    /// Returns an error if the settings changed after the entries were shown, or cannot be written.
+    pub(super) fn write(&self) -> Result<(), SaveError> {
+        let text = self.after.as_ref().ok_or(SaveError::Settings)?;
+        if text_of_settings(&self.path).map_err(SaveError::Unreadable)? != self.before {
+            return Err(SaveError::Changed);
+        }
+        Ok(files::replace(&self.path, |file| file.write_all(text.as_bytes()))?)
+    }
+}
+
+/// The text of the settings; empty if there are none.
+fn text_of_settings(path: &Path) -> Result<String, CliError> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        text => text.map_err(|error| CliError::cannot(format_args!("read {}", path.display()), error)),
+    }
+}
+
+/// What the report of a proposal of [`Tool::CommandAllow`] asks for.
+fn approvals_of(proposal: &Proposal) -> Option<Vec<Approval>> {
+    let report: serde_json::Value = serde_json::from_str(&proposal.proposed_file).ok()?;
+    let approval = |finding: &serde_json::Value| {
+        let rule = Rule::named(finding["rule"].as_str()?).filter(|rule| !rule.is_floor())?;
+        let words = finding["command"].as_array()?.iter().map(|word| word.as_str().map(str::to_owned));
+        let prefix = words.collect::<Option<Vec<String>>>().filter(|prefix| !prefix.is_empty())?;
+        Some(Approval { rule, prefix })
+    };
+    report["findings"].as_array()?.iter().map(approval).collect()
 }
 
 impl Addition {

@@ -183,6 +183,8 @@ impl Lines {
                 };
                 self.plain(&words, style);
             }
+            // The screen offers no scope that saves the approval of a command.
+            Ok(GrantScope::Remembered(_)) => {}
             Err(why) => self.plain(why, bad),
         }
     }
