@@ -71,6 +71,7 @@ impl From<TooLittleSpace> for io::Error {
 }
 
 /// Says that a disk is full, and how much space there was, if that is known.
+#[cfg(target_os = "linux")]
 #[must_use]
 pub(crate) fn full(error: &io::Error) -> String {
     match error.get_ref().and_then(|cause| cause.downcast_ref::<TooLittleSpace>()) {
@@ -83,6 +84,7 @@ pub(crate) fn full(error: &io::Error) -> String {
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_names_the_space_if_it_is_known() {
         assert_eq!(full(&rustix::io::Errno::NOSPC.into()), "the disk is full");

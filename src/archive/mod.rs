@@ -12,7 +12,9 @@ mod receive;
 mod send;
 mod unpack;
 
-pub(crate) use disk_budget::{DiskBudget, full};
+pub(crate) use disk_budget::DiskBudget;
+#[cfg(target_os = "linux")]
+pub(crate) use disk_budget::full;
 pub(crate) use pack::{append, append_all};
 pub(crate) use receive::{ReceiveError, receive};
 pub(crate) use send::{SendError, send, stream};
