@@ -17,7 +17,7 @@ use bottle_contract::names::Slug;
 
 use super::client;
 use super::clients::{Shared, send_end};
-use super::protocol::{KeeperEvent, KeeperRequest};
+use super::protocol::{Inherited, KeeperEvent, KeeperRequest};
 use crate::host::Host;
 
 /// The role of the process on its command line.
@@ -67,7 +67,13 @@ async fn watch(host: &Host, slug: &Slug) {
         if let Ok(mut stream) = keeper.open(&KeeperRequest::Watch).await {
             while let Ok(event) = stream.receive().await {
                 match event {
-                    KeeperEvent::Watched(secrets) => inherited = Some(*secrets),
+                    // A keeper that a command started knows less than the one before it.
+                    KeeperEvent::Watched(secrets)
+                        if inherited.is_none() || *secrets != Inherited::default() =>
+                    {
+                        inherited = Some(*secrets);
+                    }
+                    KeeperEvent::Watched(_) => {}
                     // The bottle ended, or another process watches this keeper.
                     _ => return,
                 }
