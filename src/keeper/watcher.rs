@@ -111,9 +111,12 @@ pub(super) async fn serve(request: Request, shared: &Shared) {
     }
     let _ = stream.message(&KeeperEvent::Watched(Box::new(shared.inherited.clone()))).await;
     tracing::info!("a watcher is connected");
+    // A keeper that ends does not wait for its watcher, as it does for clients.
+    shared.connected.send_modify(|connected| *connected -= 1);
     tokio::select! {
         () = send_end(&stream, shared) => {}
         () = stream.closed() => {}
     }
+    shared.connected.send_modify(|connected| *connected += 1);
     shared.watched.send_replace(false);
 }
