@@ -57,7 +57,7 @@ pub(super) struct Shared {
     pub(super) ended: watch::Sender<Option<Ended>>,
     /// What the next keeper gets if this one dies.
     pub(super) inherited: Inherited,
-    /// Whether the bottle runs on without its first client.
+    /// Whether the bottle runs on without its first client. False again when it begins to end.
     pub(super) detached: watch::Sender<bool>,
     /// Whether a watcher is connected.
     pub(super) watched: watch::Sender<bool>,
@@ -443,7 +443,7 @@ async fn send_notices(stream: Stream, shared: &Shared) {
 }
 
 /// Waits until the bottle has ended, and sends how.
-pub(super) async fn send_end(stream: &Stream, shared: &Shared) {
+async fn send_end(stream: &Stream, shared: &Shared) {
     let mut ended = shared.ended.subscribe();
     let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
     if let Some(ended) = ended {

@@ -171,6 +171,7 @@ impl Owned<'_> {
         end.attached = shared.attached.borrow().ever;
         // From here on sidecars end because the bottle ends, so the user needs no warning.
         watcher.abort();
+        shared.detached.send_replace(false);
         tasks.events.abort();
         // Pending questions stay in the queue and are marked as stale.
         tasks.questions.abort();

@@ -54,8 +54,8 @@ pub enum KeeperRequest {
     /// Streams denials and warnings until the bottle ends ([`KeeperEvent::Ended`]).
     Notices,
     /// Watches the keeper of a detached bottle, to start a new one when this one dies. Answered with
-    /// [`KeeperEvent::Watched`], and with [`KeeperEvent::Ended`] when the bottle has ended; or with `Refused` if another
-    /// process watches.
+    /// [`KeeperEvent::Watched`], and with [`KeeperEvent::Done`] when the bottle begins to end; or with `Refused` if
+    /// another process watches.
     Watch,
     /// Asks whether a snapshot pauses the bottle at present, so that requests for the guest wait. Answered with a
     /// [`KeeperEvent::Notice`] that says so, or with [`KeeperEvent::Done`].

@@ -16,7 +16,7 @@ use bottle_channel::Request;
 use bottle_contract::names::Slug;
 
 use super::client;
-use super::clients::{Shared, send_end};
+use super::clients::{Shared, send_last};
 use super::protocol::{Inherited, KeeperEvent, KeeperRequest};
 use crate::host::Host;
 
@@ -74,7 +74,7 @@ async fn watch(host: &Host, slug: &Slug) {
                         inherited = Some(*secrets);
                     }
                     KeeperEvent::Watched(_) => {}
-                    // The bottle ended, or another process watches this keeper.
+                    // The bottle ends, or another process watches this keeper.
                     _ => return,
                 }
             }
@@ -102,21 +102,20 @@ pub(super) async fn keep(host: Host, slug: Slug, adopted: bool, shared: Arc<Shar
     }
 }
 
-/// Answers a watcher when the bottle ends. Refuses a second watcher.
+/// Answers a watcher when the bottle begins to end: a bottle that ends is not adopted. Refuses a second watcher.
 pub(super) async fn serve(request: Request, shared: &Shared) {
     let stream = request.accept();
     if !shared.watched.send_if_modified(|watched| !std::mem::replace(watched, true)) {
         let answer = KeeperEvent::Refused("another process watches this keeper".to_owned());
-        return super::clients::send_last(&stream, &answer).await;
+        return send_last(&stream, &answer).await;
     }
     let _ = stream.message(&KeeperEvent::Watched(Box::new(shared.inherited.clone()))).await;
     tracing::info!("a watcher is connected");
-    // A keeper that ends does not wait for its watcher, as it does for clients.
-    shared.connected.send_modify(|connected| *connected -= 1);
+    let mut detached = shared.detached.subscribe();
     tokio::select! {
-        () = send_end(&stream, shared) => {}
+        _ = detached.wait_for(|detached| !*detached) => {}
         () = stream.closed() => {}
     }
-    shared.connected.send_modify(|connected| *connected += 1);
+    send_last(&stream, &KeeperEvent::Done).await;
     shared.watched.send_replace(false);
 }
