@@ -456,6 +456,7 @@ fn wrong_usage_is_refused() -> Result<()> {
             &["mcp", "--http"],
             &["mcp", "--http", "--token-file", "absent.yml"],
             &["mcp", "--http", "--token-file", "bad.yml"],
+            &["mcp", "token", "a b"],
             &["mcp", "--scope", "{a"],
             &["mcp", "--port", "1"],
             &["mcp", "install", "claude", "--dry-run", "--scope", "all"],

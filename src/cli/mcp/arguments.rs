@@ -188,6 +188,11 @@ impl Arguments {
         self.0.get(name).and_then(Value::as_str)
     }
 
+    /// The text of a required argument.
+    pub(super) fn required(&self, name: &str) -> &str {
+        self.text(name).unwrap_or_default()
+    }
+
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.0.get(name).and_then(Value::as_u64)
     }

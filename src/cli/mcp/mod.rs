@@ -81,9 +81,13 @@ impl Mcp {
         match (self.command, self.token_file) {
             (Some(McpCommand::Install(install)), _) => install.run(host, output),
             (Some(McpCommand::Token { name }), _) => {
+                tokens::check_name(&name).map_err(|why| CliError::usage(why).about(&name))?;
                 let (token, entry) = tokens::make(&name);
                 let text = format!("token: {token}\n\nEntry for the token file:\n{entry}");
                 output.json_or(&McpToken { token, entry }, || output.print(&text))?;
+                output.note(
+                    "bottle does not store the token; `bottle mcp --http --token-file FILE` accepts it",
+                );
                 Ok(exit::DONE)
             }
             (None, Some(file)) => serve_http(host, output, self.port, tokens::read(&file)?),

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
@@ -155,10 +153,9 @@ impl Server {
         let printed = self.print(&part.call(slug.as_str()), context).await?;
         Ok(match printed {
             Printed::Text(text) | Printed::Notes(text) => ResourceContents::text(text, uri),
-            Printed::Document(document) => match (document["text"].as_str(), document["base64"].as_str()) {
-                (Some(text), _) => ResourceContents::text(text, uri),
-                (None, Some(bytes)) => ResourceContents::blob(bytes, uri),
-                (None, None) => ResourceContents::blob(STANDARD.encode(document.to_string()), uri),
+            Printed::Document(document) => match document["base64"].as_str() {
+                Some(bytes) => ResourceContents::blob(bytes, uri),
+                None => ResourceContents::text(document["text"].as_str().unwrap_or_default(), uri),
             },
         })
     }

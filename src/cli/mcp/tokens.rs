@@ -74,10 +74,7 @@ fn parse(text: &str) -> Result<Vec<Granted>, String> {
 
 impl Entry {
     fn granted(self) -> Result<Granted, String> {
-        if self.name.is_empty() || !self.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        {
-            return Err("a name consists of letters, digits and `-`".to_owned());
-        }
+        check_name(&self.name)?;
         let mut digest = [0; 32];
         hex::decode_to_slice(&self.sha256, &mut digest)
             .map_err(|_| "`sha256` must be the 64 hexadecimal digits of the token's SHA-256".to_owned())?;
@@ -92,6 +89,15 @@ impl Entry {
         };
         Ok(Granted { digest, scope })
     }
+}
+
+/// Checks the name of a token.
+///
+/// # Errors
+/// Returns a fragment that says what a name is.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if is_name { Ok(()) } else { Err("a name consists of letters, digits and `-`".to_owned()) }
 }
 
 /// The SHA-256 of a token.

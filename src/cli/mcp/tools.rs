@@ -177,7 +177,7 @@ pub(super) const ALL: &[Tool] = &[
                 .value("--timeout", Some(timeout))
                 .value("--until", given.text("until"))
                 .value("--from", from)
-                .then([bottle, given.text("process").unwrap_or_default()])
+                .then([bottle, given.required("process")])
                 .seconds(timeout.saturating_add(15))
         },
     },
@@ -193,12 +193,12 @@ pub(super) const ALL: &[Tool] = &[
             optional("eof", Kind::Flag, "Then close the input; in a terminal, type Ctrl-D."),
         ],
         call: |given, bottle| {
-            let text = given.text("text").unwrap_or_default();
+            let text = given.required("text");
             let adds_break = given.text("text").is_some() && given.flag_or("newline", true);
             let input = if adds_break { format!("{text}\n") } else { text.to_owned() };
             let call = Call::of(&["process", "write"])
                 .flag("--eof", given.flag("eof"))
-                .then([bottle, given.text("process").unwrap_or_default()])
+                .then([bottle, given.required("process")])
                 .input(Some(&input));
             Call { checked: Checked::Input, ..call }
         },
@@ -210,8 +210,8 @@ pub(super) const ALL: &[Tool] = &[
                 as with Ctrl-C. To end a process for sure, call process_kill.",
         fields: &[BOTTLE, PROCESS, required("signal", Kind::Name, "The signal: INT, SIGINT or 2.")],
         call: |given, bottle| {
-            let process = given.text("process").unwrap_or_default();
-            Call::of(&["process", "signal"]).then([bottle, process, given.text("signal").unwrap_or_default()])
+            let process = given.required("process");
+            Call::of(&["process", "signal"]).then([bottle, process, given.required("signal")])
         },
     },
     Tool {
@@ -227,7 +227,7 @@ pub(super) const ALL: &[Tool] = &[
             let time = given.number("time").unwrap_or(3);
             Call::of(&["process", "kill"])
                 .value("--time", Some(time))
-                .then([bottle, given.text("process").unwrap_or_default()])
+                .then([bottle, given.required("process")])
                 .seconds(time + 60)
         },
     },
@@ -269,7 +269,7 @@ pub(super) const ALL: &[Tool] = &[
             ENV,
         ],
         call: |given, bottle| {
-            let name = given.text("name").unwrap_or_default();
+            let name = given.required("name");
             let call = Call::of(&["service", "start", bottle])
                 .seconds(given.number("start_period").unwrap_or(30) + 60);
             // A name that begins with a dash is refused, because the words after `--` are the command.
@@ -286,9 +286,7 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Changes,
         about: "Stops a service.",
         fields: &[BOTTLE, required("name", Kind::Name, "The name of the service.")],
-        call: |given, bottle| {
-            Call::of(&["service", "stop"]).then([bottle, given.text("name").unwrap_or_default()])
-        },
+        call: |given, bottle| Call::of(&["service", "stop"]).then([bottle, given.required("name")]),
     },
     Tool {
         name: "service_logs",
@@ -332,9 +330,7 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Reads,
         about: "Describes one file or folder of a bottle's workspace.",
         fields: &[BOTTLE, PATH],
-        call: |given, bottle| {
-            Call::of(&["fs", "stat"]).then([bottle, given.text("path").unwrap_or_default()])
-        },
+        call: |given, bottle| Call::of(&["fs", "stat"]).then([bottle, given.required("path")]),
     },
     Tool {
         name: "file_read",
@@ -350,7 +346,7 @@ pub(super) const ALL: &[Tool] = &[
             Call::of(&["fs", "read"])
                 .value("--offset", given.number("offset"))
                 .value("--max", given.number("max"))
-                .then([bottle, given.text("path").unwrap_or_default()])
+                .then([bottle, given.required("path")])
         },
     },
     Tool {
@@ -366,7 +362,7 @@ pub(super) const ALL: &[Tool] = &[
         call: |given, bottle| {
             Call::of(&["fs", "write"])
                 .flag("--new", given.flag("new"))
-                .then([bottle, given.text("path").unwrap_or_default()])
+                .then([bottle, given.required("path")])
                 .input(given.text("content"))
         },
     },
@@ -386,7 +382,7 @@ pub(super) const ALL: &[Tool] = &[
                 .value("--search", given.text("search"))
                 .value("--replace", given.text("replace"))
                 .flag("--all", given.flag("all"))
-                .then([bottle, given.text("path").unwrap_or_default()])
+                .then([bottle, given.required("path")])
         },
     },
     Tool {
@@ -414,7 +410,7 @@ pub(super) const ALL: &[Tool] = &[
         call: |given, bottle| {
             Call::of(&["fs", "rm"])
                 .flag("--recursive", given.flag("recursive"))
-                .then([bottle, given.text("path").unwrap_or_default()])
+                .then([bottle, given.required("path")])
         },
     },
     Tool {
@@ -434,7 +430,7 @@ pub(super) const ALL: &[Tool] = &[
                 .values("--exclude", given.texts("exclude"))
                 .value("--after", given.text("after"))
                 .value("--limit", given.number("limit"))
-                .then([bottle, given.text("pattern").unwrap_or_default()])
+                .then([bottle, given.required("pattern")])
                 .then(given.text("path"))
         },
     },
@@ -459,7 +455,7 @@ pub(super) const ALL: &[Tool] = &[
                 .values("--include", given.texts("include"))
                 .values("--exclude", given.texts("exclude"))
                 .value("--limit", given.number("limit"))
-                .then([bottle, given.text("pattern").unwrap_or_default()])
+                .then([bottle, given.required("pattern")])
                 .then(given.text("path"))
         },
     },
@@ -494,7 +490,7 @@ pub(super) const ALL: &[Tool] = &[
                 .value("--label", given.text("label"))
                 .values("--bottle", given.texts("bottles"))
                 .flag("--cwd", given.flag("copy_cwd"))
-                .word(given.text("agent").unwrap_or_default())
+                .word(given.required("agent"))
         },
     },
     Tool {
