@@ -117,9 +117,13 @@ pub(crate) async fn permit(
     };
     match waits.filter(|_| is_supervised(host, slug)) {
         Some(seconds) => approval(host, slug, &line, &findings, Duration::from_secs(seconds)).await,
-        None => Err(refused("the command", "must be approved", &findings)
-            .about("--checked")
-            .hint(APPROVE_IN_SETTINGS)),
+        None => {
+            let hint = match ask {
+                Ask::Never => format!("`--ask` asks you; or {APPROVE_IN_SETTINGS}"),
+                Ask::Waits | Ask::WaitsForACall => APPROVE_IN_SETTINGS.to_owned(),
+            };
+            Err(refused("the command", "must be approved", &findings).about("--checked").hint(hint))
+        }
     }
 }
 
@@ -163,10 +167,15 @@ async fn approval(
             .map(|finding| json!({"rule": finding.rule.id(), "command": finding.command, "why": finding.why}))
             .collect::<Vec<_>>(),
     });
-    let why = "A program outside of the bottle wants to run this command. An approval holds for these commands, with any \
-               further arguments, until the bottle ends; with the scope `once` for this command only";
+    // The first line is what lists show.
+    let first =
+        findings.first().map(|finding| format!("{} {}", finding.shown(), finding.why)).unwrap_or_default();
+    let why = format!(
+        "{first}\nA program outside of the bottle wants to run this command. An approval holds for these commands, with \
+         any further arguments, until the bottle ends; with the scope `once` for this command only"
+    );
     let request = KeeperRequest::Permit {
-        question: Box::new(question(Tool::CommandAllow, format!("{report:#}"), why.to_owned(), wait)),
+        question: Box::new(question(Tool::CommandAllow, format!("{report:#}"), why, wait)),
         approves: approves.collect(),
     };
     let channel = connect(host, slug).await?;

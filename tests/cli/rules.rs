@@ -70,6 +70,8 @@ fn asked(home: &TestHome, script: &str, answer: &[&str]) -> Result<Outcome> {
             let pending = run(home, &["supervise", "list", "--json"])?.expect_code(0).json()?;
             if let Some(id) = pending[0]["id"].as_str() {
                 ensure!(pending[0]["tool"] == "command-allow", "{pending}");
+                let listed = run(home, &["supervise", "list"])?.expect_code(0);
+                ensure!(listed.stdout.contains(" runs "), "the list says what runs: {}", listed.stdout);
                 break id.to_owned();
             }
             ensure!(!asking.is_finished() && Instant::now() < end, "nothing is asked");

@@ -81,7 +81,11 @@ impl Mcp {
         match (self.command, self.token_file) {
             (Some(McpCommand::Install(install)), _) => install.run(host, output),
             (Some(McpCommand::Token { name }), _) => {
-                tokens::check_name(&name).map_err(|why| CliError::usage(why).about(&name))?;
+                tokens::check_name(&name).map_err(|why| {
+                    CliError::usage(format!("{name:?} is no name: {why}"))
+                        .about(&name)
+                        .hint("for example `bottle mcp token ci`")
+                })?;
                 let (token, entry) = tokens::make(&name);
                 let text = format!("token: {token}\n\nEntry for the token file:\n{entry}");
                 output.json_or(&McpToken { token, entry }, || output.print(&text))?;
