@@ -217,6 +217,8 @@ impl Import {
             label: self.label.clone(),
             workspace: Workspace::Empty,
             detached: true,
+            // The agent's command may need a task, which only `bottle resume` has. The preflight shows the placeholder.
+            task: Some("{task}".to_owned()),
             resumed: true,
             log_keep: settings.log_keep,
             limits: settings.limits,

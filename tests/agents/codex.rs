@@ -35,6 +35,7 @@ pub(crate) fn over_a_websocket(codex: &Agent) -> Result<Scene> {
     .concat();
     let setting = Setting {
         command: &command,
+        image: None,
         env: &[("OWN_KEY", "a-placeholder")],
         host: OWN_HOST,
         method: "GET",

@@ -1,8 +1,14 @@
 //! Tests mini-swe-agent, which uses the Chat Completions format without streams. It takes certificates only
 //! from the variable `REQUESTS_CA_BUNDLE`.
 
-use anyhow::Result;
-use bottle_test_support::agents;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use bottle_test_support::agents::{self, Agent};
+use bottle_test_support::engine::docker;
+use bottle_test_support::small_root;
 
 use super::scene::{Scene, Setting, agent, without_proxies};
 
@@ -35,7 +41,39 @@ fn setting() -> Setting<'static> {
         path: "/api/v1/chat/completions",
         auth: "scheme: Bearer",
         proxied: true,
+        image: None,
     }
+}
+
+/// The folder of the Python packages of mini-swe-agent in an image.
+const PACKAGES: &str = "/opt/mini";
+const IN_IMAGE: [&str; 3] = ["python3", "-c", "from minisweagent.run.mini import app; app()"];
+
+/// Runs `with` with the setting of mini-swe-agent in this image of the engine, which [`build_image`] built.
+pub(crate) fn with_setting_in<T>(image: &str, with: impl FnOnce(&Setting<'_>) -> T) -> T {
+    let command: Vec<&str> = IN_IMAGE.iter().chain(&COMMAND[1..]).copied().collect();
+    // Python would add its compiled modules to the image's files.
+    let env = [&ENV[..], &[("PYTHONPATH", PACKAGES), ("PYTHONDONTWRITEBYTECODE", "1")]].concat();
+    with(&Setting { command: &command, env: &env, image: Some(image), ..setting() })
+}
+
+/// Builds an image of the engine from programs of this machine and the installed agent.
+pub(crate) fn build_image(mini: &Agent, image: &str, room: &Path) -> Result<()> {
+    let root = room.join("root");
+    small_root::make(&root)?;
+    let library = mini.program.ancestors().nth(2).context("the agent has no folder")?.join("lib");
+    let version = fs::read_dir(&library)?.next().context("the agent has no packages")??;
+    let packages = version.path().join("site-packages");
+    small_root::add_python_packages(&root, &packages, Path::new(PACKAGES))?;
+    let archive = room.join("root.tar").display().to_string();
+    let tar = Command::new("tar")
+        .args(["-cf", &archive, "--owner=0", "--group=0", "-C"])
+        .arg(&root)
+        .arg(".")
+        .status()?;
+    ensure!(tar.success(), "tar failed");
+    docker(&["import", &archive, image]).context("the engine does not import the image")?;
+    Ok(())
 }
 
 #[test]

@@ -2,9 +2,11 @@
 //! conversation arrive.
 
 use anyhow::{Result, ensure};
+use bottle_test_support::agents;
+use bottle_test_support::engine::docker;
 
-use super::claude;
-use super::scene::{Scene, engine};
+use super::scene::{Place, Scene, agent, engine};
+use super::{claude, mini};
 
 /// Makes files whose facts an archive could lose.
 const ODD_FILES: &str = "mkdir -p /workspace/odd && cd /workspace/odd && echo a > 'a name
@@ -35,6 +37,15 @@ fn listing(scene: &Scene) -> Result<Vec<String>> {
 
 /// Exports the bottle `task`, removes it, and imports it on another backend. Returns the listing of its files there.
 fn move_to(scene: &Scene, backend: &str) -> Result<Vec<String>> {
+    send_to(scene, backend)?;
+    scene.bottle(&["resume", "task", "--detach", "--yes"])?;
+    // Without a task, the headless agent ends at once. The bottle is preserved, so its files can be listed.
+    scene.wait("the preserved bottle", || Ok(scene.bottle(&["list"])?.stdout.contains("preserved")))?;
+    listing(scene)
+}
+
+/// Exports the bottle `task`, removes it, and imports it on another backend.
+fn send_to(scene: &Scene, backend: &str) -> Result<()> {
     let archive = scene.home.outside(&format!("to-{backend}.tar"));
     let archive = archive.display().to_string();
     scene.bottle(&["export", "task", "-o", &archive])?;
@@ -43,10 +54,7 @@ fn move_to(scene: &Scene, backend: &str) -> Result<Vec<String>> {
     }
     scene.bottle(&["discard", "task", "--yes"])?;
     scene.bottle(&["import", &archive, "--backend", backend, "--label", "task", "--yes"])?;
-    scene.bottle(&["resume", "task", "--detach", "--yes"])?;
-    // Without a task, the headless agent ends at once. The bottle is preserved, so its files can be listed.
-    scene.wait("the preserved bottle", || Ok(scene.bottle(&["list"])?.stdout.contains("preserved")))?;
-    listing(scene)
+    Ok(())
 }
 
 #[test]
@@ -73,6 +81,66 @@ fn claude_moves_from_docker_to_linux_and_back() -> Result<()> {
     let third = scene.go_on("And the third.")?;
     assert!(third.stdout.contains("The scripted task is done."), "{}", third.stdout);
     scene.assert_key_not_on_disk();
+    Ok(())
+}
+
+/// mini-swe-agent stops in the middle of its task, moves, and does the task there.
+#[test]
+#[ignore = "takes a minute; `.ci/run apple` runs it"]
+fn mini_moves_from_docker_to_linux_and_back() -> Result<()> {
+    let test = "mini moves between backends";
+    let Some(Place::Docker(machine)) = engine(test)? else { return Ok(()) };
+    let Some(installed) = agent(test, agents::mini())? else { return Ok(()) };
+    let room = tempfile::tempdir()?;
+    let image = format!("bottle-test-mini:{}", std::process::id());
+    mini::build_image(&installed, &image, room.path())?;
+    let moved = mini::with_setting_in(&image, |setting| {
+        let scene = Scene::of_setting(machine, "docker", "mini", setting)?;
+        moves_in_the_middle(&scene)
+    });
+    let removed = docker(&["rmi", "--force", &image]);
+    moved?;
+    ensure!(removed.is_some(), "the engine does not remove {image}");
+    Ok(())
+}
+
+fn moves_in_the_middle(scene: &Scene) -> Result<()> {
+    scene.home.write("project/hold", "")?;
+    let start = [
+        "start",
+        "mini",
+        "--backend",
+        "docker",
+        "--yes",
+        "--detach",
+        "--label",
+        "task",
+        "--cwd",
+        "-p",
+        "Do it.",
+    ];
+    scene.bottle(&start)?;
+    // The command of the second step is running, and waits for the file `hold` to be removed.
+    scene.wait_for_calls(2)?;
+    scene.bottle(&["exec", "task", "--", "sh", "-c", ODD_FILES])?;
+    let at_first = listing(scene)?;
+    for (moves, backend) in [(1, "linux"), (2, "docker")] {
+        scene.bottle(&["stop", "task"])?;
+        send_to(scene, backend)?;
+        scene.bottle(&["resume", "task", "--detach", "--yes", "-p", "Go on."])?;
+        scene.wait_for_calls(2 + 2 * moves)?;
+        let there = listing(scene)?;
+        match backend {
+            "docker" => assert_same(&at_first, &there),
+            _ => assert_same(&without_modes_and_owners(&at_first), &without_modes_and_owners(&there)),
+        }
+    }
+    scene.bottle(&["exec", "task", "--", "rm", "hold"])?;
+    scene.wait_for_end()?;
+    assert_eq!(scene.llm.steps_served(), [0, 1, 0, 1, 0, 1, 2, 3]);
+    scene.assert_key_not_on_disk();
+    scene.bottle(&["discard", "task", "--yes"])?;
+    assert_eq!(scene.on_the_engine(), [] as [String; 0]);
     Ok(())
 }
 

@@ -43,6 +43,7 @@ fn plays(test: &str, format: &Format, proxied: bool) -> Result<()> {
     let Some(pi) = agent(test, agents::pi())? else { return Ok(()) };
     let setting = Setting {
         command: &["pi", "-p", "--provider", format.provider, "--model", format.model, "{task}"],
+        image: None,
         env: &[
             ("ANTHROPIC_API_KEY", "a-placeholder"),
             ("OPENAI_API_KEY", "a-placeholder"),

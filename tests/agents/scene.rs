@@ -87,10 +87,24 @@ impl Scene {
     /// Creates a home with an agent and a bottle that are both called `name`. The bottle has the command and
     /// the variables in `setting`, and one route to the model.
     pub(crate) fn new(agent: &Agent, name: &str, setting: &Setting<'_>) -> Result<Self> {
+        let mut scene = Self::of_setting(Ipv4Addr::LOCALHOST.into(), "linux", name, setting)?;
+        scene.home.env("PATH", search_path(agent));
+        Ok(scene)
+    }
+
+    /// Like [`Self::new`], on a backend whose bottles reach the fake model at `address`. The agent is in the image of
+    /// the setting.
+    pub(crate) fn of_setting(
+        address: IpAddr,
+        backend: &'static str,
+        name: &str,
+        setting: &Setting<'_>,
+    ) -> Result<Self> {
         let llm = FakeLlm::start(Options {
             script: Script::new(&[WRITE, READ, SEARCH]),
             hosts: vec![setting.host.to_owned()],
             websockets: true,
+            address,
             ..Options::default()
         })?;
         let mut home = TestHome::new()?;
@@ -98,8 +112,8 @@ impl Scene {
         llm.write_ca(&ca)?;
         home.agent(name, &format!("---\nbottle: {name}\n---\nDo what the task says.\n"))?;
         home.bottle(name, &setting.manifest(&llm, &ca))?;
-        home.env("PATH", search_path(agent)).env("LLM_KEY", llm.key());
-        Ok(Self { home, llm, backend: "linux" })
+        home.env("LLM_KEY", llm.key());
+        Ok(Self { home, llm, backend })
     }
 
     /// Creates a home with the agent and the bottle of a template, a prompt and a skill. The template's route
@@ -368,6 +382,8 @@ impl Template<'_> {
 pub(crate) struct Setting<'a> {
     /// The command line of the agent.
     pub(crate) command: &'a [&'a str],
+    /// The image that contains the agent. Without one, the agent is a program of this machine.
+    pub(crate) image: Option<&'a str>,
     /// The environment variables in the bottle.
     pub(crate) env: &'a [(&'a str, &'a str)],
     /// The host of the model API.
@@ -394,11 +410,12 @@ impl Setting<'_> {
             .collect();
         let Self { host, method, path, auth, .. } = self;
         let command = Value::from(self.command);
-        let port = llm.address().port();
+        let image = self.image.map(|image| format!("  image: {image}\n")).unwrap_or_default();
+        let address = llm.address();
         let ca = Value::from(ca.display().to_string());
         format!(
-            "---\nenv:\n{env}agent_provider:\n  template: command\n  command: {command}\negress:\n  \
-             ca_bundle: {ca}\n  routes:\n    - host: {host}\n      connect_to: \"127.0.0.1:{port}\"\n      \
+            "---\nenv:\n{env}agent_provider:\n  template: command\n  command: {command}\n{image}egress:\n  \
+             ca_bundle: {ca}\n  routes:\n    - host: {host}\n      connect_to: \"{address}\"\n      \
              auth: {{{auth}, token_ref: LLM_KEY}}\n      matches:\n        \
              - {{methods: [{method}], paths: [{{type: exact, value: {path}}}]}}\n---\n"
         )

@@ -71,6 +71,29 @@ fn a_bottle_is_exported_and_imported() -> Result<()> {
     Ok(())
 }
 
+/// An import starts no agent, so it needs no task.
+#[test]
+fn a_bottle_whose_command_needs_a_task_is_imported() -> Result<()> {
+    let mut home = home()?;
+    home.agent("ask", "---\nbottle: ask\n---\n")?;
+    home.bottle(
+        "ask",
+        "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '{task}']}\n---\n",
+    )?;
+    let start = ["start", "ask", "--detach", "--label", "one", "-p", "60", "-q"];
+    let _ = run(&home, &start)?.expect_code(0);
+    snapshot!(outputs(
+        &home,
+        &[
+            &["export", "one", "-o", "one.bottle"],
+            &["import", "one.bottle", "--label", "two", "--yes"],
+            &["resume", "two", "-q"],
+            &["resume", "two", "-p", "0", "-q"],
+        ],
+    )?);
+    Ok(())
+}
+
 #[test]
 fn another_home_shows_who_signed_and_decides_itself() -> Result<()> {
     let from = running("one")?;

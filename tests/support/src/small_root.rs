@@ -146,6 +146,29 @@ pub fn make(root: &Path) -> io::Result<()> {
     python_library(root)
 }
 
+/// Adds Python packages of this machine at the path `inside` of the root, with the libraries of their compiled modules.
+///
+/// # Errors
+/// Returns an error if a file cannot be copied.
+pub fn add_python_packages(root: &Path, packages: &Path, inside: &Path) -> io::Result<()> {
+    let inside = root.join(inside.strip_prefix("/").unwrap_or(inside));
+    copy(packages, &inside)?;
+    libraries_of(compiled_below(&inside)?, root)
+}
+
+fn compiled_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.append(&mut compiled_below(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "so") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
 /// Returns the libraries that the dynamic loader finds for these programs.
 pub(crate) fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &Path) -> io::Result<()> {
     let listed = Command::new("ldd").args(programs).output()?;
