@@ -172,6 +172,19 @@ pub trait Lifecycle: Send + Sync {
     /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
+    /// Makes the git objects in the folder `objects` of this machine visible in a new bottle, read-only and as they are
+    /// now, in the folder [`bottle_contract::names::GIT_OBJECTS_DIR`]. Later changes to `objects` have no effect there,
+    /// and no program in the bottle can change a file in `objects`. The objects are part of the bottle's snapshots.
+    /// Called after [`Lifecycle::start_guest`]. Returns false on a backend that cannot do this; the caller then copies
+    /// the objects into the bottle.
+    ///
+    /// # Errors
+    /// [`BackendError`] when an object cannot be shared.
+    async fn share_objects(&self, launch: &Launch<'_>, objects: &Path) -> Result<bool, BackendError> {
+        let _ = (launch, objects);
+        Ok(false)
+    }
+
     /// Starts pid 1 on the files of a bottle that ended and was preserved, without network, proxy and sidecars, and
     /// with the same restrictions and limits as [`Lifecycle::start_guest`]. With [`Access::Read`], no program in it can
     /// change the bottle's files on a backend that isolates bottles. With [`Access::Write`], its changes are part of

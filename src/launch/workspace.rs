@@ -1,10 +1,13 @@
 //! Copies the initial workspace and the plan's files into a bottle, as tar streams to pid 1.
 //!
 //! The copy works the same on every backend, because only the guest writes the files. The guest alone sets file
-//! ownership and keeps the extracted paths inside the target folder.
+//! ownership and keeps the extracted paths inside the target folder. Only the objects of a git repository are shared
+//! instead, on a backend that can ([`crate::backend::Lifecycle::share_objects`]).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names;
@@ -52,16 +55,8 @@ pub(super) async fn fill(
     guest: &Channel,
     pending: Option<PendingReadyTime>,
 ) -> Result<(), LaunchError> {
-    let plan = &context.order.plan;
     if let Some(everything) = copied(context) {
-        let request = GuestRequest::CopyIn(CopyIn { path: names::WORKSPACE.to_owned() });
-        let mut stream = open(guest, &request).await?;
-        let folder = plan.identity.cwd.clone();
-        let progress = context.progress.clone();
-        let archive = move |out: &mut dyn Write| {
-            archive_folder(&folder, everything, &mut CountingWriter { out, bytes: 0, progress: &progress })
-        };
-        send(&mut stream, archive).await?;
+        copy_folder(context, guest, &context.order.plan.identity.cwd, everything).await?;
     }
     if context.order.has_ready_time() {
         // The ready time that the earlier launch recorded still applies.
@@ -84,18 +79,60 @@ pub(super) async fn fill(
         .map_err(LaunchError::host("write the bottle's record"))
 }
 
+/// Copies a folder into the workspace. The objects of its git repository come last, so that they include every object
+/// that a copied reference names.
+async fn copy_folder(
+    context: &LaunchContext<'_>,
+    guest: &Channel,
+    folder: &Path,
+    everything: bool,
+) -> Result<(), LaunchError> {
+    let transfer = Transfer { guest, progress: &context.progress, bytes: Arc::default() };
+    let (from, objects) = (folder.to_owned(), shareable_objects(folder));
+    let copied_with = if objects.is_some() { Objects::Separate } else { Objects::Included };
+    transfer.run(move |out| archive_folder(&from, everything, copied_with, out)).await?;
+    let Some(objects) = objects else { return Ok(()) };
+    if context.backend.share_objects(&context.launch(), &objects).await? {
+        return transfer.run(|out| archive_alternate(out)).await;
+    }
+    let from = folder.to_owned();
+    transfer.run(move |out| archive_objects(&from, out)).await
+}
+
+/// Sends archives of the workspace's files to pid 1, and reports the bytes of all of them as progress.
+struct Transfer<'a> {
+    guest: &'a Channel,
+    progress: &'a ProgressSink,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Transfer<'_> {
+    async fn run(
+        &self,
+        archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), LaunchError> {
+        let request = GuestRequest::CopyIn(CopyIn { path: names::WORKSPACE.to_owned() });
+        let mut stream = open(self.guest, &request).await?;
+        let (progress, bytes) = (self.progress.clone(), self.bytes.clone());
+        let counted = move |out: &mut dyn Write| {
+            archive(&mut CountingWriter { out, bytes: &bytes, progress: &progress })
+        };
+        send(&mut stream, counted).await
+    }
+}
+
 /// Counts the bytes written and reports them as progress.
 struct CountingWriter<'a> {
     out: &'a mut dyn Write,
-    bytes: u64,
+    bytes: &'a AtomicU64,
     progress: &'a ProgressSink,
 }
 
 impl Write for CountingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
-        self.bytes += written as u64;
-        self.progress.report(Copied { files: 0, bytes: self.bytes });
+        let bytes = self.bytes.fetch_add(written as u64, Ordering::Relaxed) + written as u64;
+        self.progress.report(Copied { files: 0, bytes });
         Ok(written)
     }
 
@@ -120,23 +157,79 @@ pub(super) fn planned_files_archive(
     }
 }
 
+/// Whether a walk includes the objects of the folder's git repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Objects {
+    /// It includes them.
+    Included,
+    /// They are transferred separately.
+    Separate,
+}
+
+/// The folder of a git repository, relative to its working tree.
+const GIT_DIR: &str = ".git";
+
+/// The folder of a git repository's objects, relative to its working tree.
+const OBJECTS: &str = ".git/objects";
+
 /// Walks the files of `folder` that `--cwd` copies. If `everything` is false, skips the files that the `.gitignore`
-/// files in it exclude. The folder itself comes first.
-pub(crate) fn workspace_files(folder: &Path, everything: bool) -> ignore::Walk {
-    ignore::WalkBuilder::new(folder)
+/// files in it exclude. The folder itself comes first, and its git repository last, which no `.gitignore` affects.
+pub(crate) fn workspace_files(
+    folder: &Path,
+    everything: bool,
+    objects: Objects,
+) -> impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + use<> {
+    let mut files = walk(folder);
+    let git_dir = folder.join(GIT_DIR);
+    let excluded = git_dir.clone();
+    files
         .standard_filters(!everything)
         .hidden(false)
         .ignore(false)
         .git_global(false)
         .require_git(false)
-        .build()
+        .filter_entry(move |entry| entry.path() != excluded);
+    let mut git_files = walk(&git_dir);
+    let separate = (objects == Objects::Separate).then(|| folder.join(OBJECTS));
+    git_files.filter_entry(move |entry| Some(entry.path()) != separate.as_deref());
+    let git_files = git_dir.symlink_metadata().is_ok().then(|| git_files.build());
+    files.build().chain(git_files.into_iter().flatten())
+}
+
+/// Walks all files of a folder.
+fn walk(folder: &Path) -> ignore::WalkBuilder {
+    let mut walk = ignore::WalkBuilder::new(folder);
+    walk.standard_filters(false);
+    walk
+}
+
+/// The objects of the git repository in `folder`, if they can be apart from its other files. `None` without a
+/// repository of its own, and if the repository borrows objects from another one.
+fn shareable_objects(folder: &Path) -> Option<PathBuf> {
+    let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    let objects = folder.join(OBJECTS);
+    let own = is_folder(&folder.join(GIT_DIR)) && is_folder(&objects);
+    (own && objects.join("info/alternates").symlink_metadata().is_err()).then_some(objects)
 }
 
 /// Archives `folder`. If `everything` is false, skips the files that the `.gitignore` files in it exclude.
-fn archive_folder(folder: &Path, everything: bool, out: &mut dyn Write) -> io::Result<()> {
+fn archive_folder(folder: &Path, everything: bool, objects: Objects, out: &mut dyn Write) -> io::Result<()> {
+    archive_files(folder, workspace_files(folder, everything, objects), out)
+}
+
+/// Archives the objects of the git repository in `folder`.
+fn archive_objects(folder: &Path, out: &mut dyn Write) -> io::Result<()> {
+    archive_files(folder, walk(&folder.join(OBJECTS)).build(), out)
+}
+
+fn archive_files(
+    folder: &Path,
+    files: impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);
-    for entry in workspace_files(folder, everything) {
+    for entry in files {
         let entry = entry.map_err(io::Error::other)?;
         let Ok(inside) = entry.path().strip_prefix(folder) else { continue };
         if inside.as_os_str().is_empty() {
@@ -144,6 +237,25 @@ fn archive_folder(folder: &Path, everything: bool, out: &mut dyn Write) -> io::R
         }
         append(&mut archive, entry.path(), inside)?;
     }
+    archive.finish()
+}
+
+/// Archives the folder of a repository's own objects, which names the shared objects as an alternate
+/// (gitrepository-layout(5)).
+fn archive_alternate(out: &mut dyn Write) -> io::Result<()> {
+    let mut archive = tar::Builder::new(out);
+    for folder in ["", "info", "pack"] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_mode(0o755);
+        header.set_size(0);
+        archive.append_data(&mut header, Path::new(OBJECTS).join(folder), io::empty())?;
+    }
+    let alternate = format!("{}\n", names::GIT_OBJECTS_DIR);
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_size(alternate.len() as u64);
+    archive.append_data(&mut header, Path::new(OBJECTS).join("info/alternates"), alternate.as_bytes())?;
     archive.finish()
 }
 
@@ -197,10 +309,61 @@ mod tests {
         write("src/main.rs", "fn main() {}");
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).expect("link");
         let mut some = Vec::new();
-        archive_folder(folder.path(), false, &mut some).expect("archive");
+        archive_folder(folder.path(), false, Objects::Included, &mut some).expect("archive");
         assert_eq!(names_in(&some), [".git", ".git/HEAD", ".gitignore", "link", "src", "src/main.rs"]);
         let mut all = Vec::new();
-        archive_folder(folder.path(), true, &mut all).expect("archive");
+        archive_folder(folder.path(), true, Objects::Included, &mut all).expect("archive");
         assert!(names_in(&all).contains(&"target/huge".to_owned()));
+    }
+
+    #[test]
+    fn no_ignore_file_affects_the_repository_itself() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+            std::fs::write(path, text).expect("write");
+        };
+        write(".gitignore", "dist\n*.pack\n");
+        write(".git/refs/heads/dist", "0");
+        write(".git/objects/pack/a.pack", "0");
+        write("sub/.git/config", "");
+        write("sub/dist", "0");
+        let archived = |objects| {
+            let mut bytes = Vec::new();
+            archive_folder(folder.path(), false, objects, &mut bytes).expect("archive");
+            names_in(&bytes)
+        };
+        let [all, apart] = [Objects::Included, Objects::Separate].map(archived);
+        assert!(all.contains(&".git/objects/pack/a.pack".to_owned()), "{all:?}");
+        let expected = [
+            ".git",
+            ".git/refs",
+            ".git/refs/heads",
+            ".git/refs/heads/dist",
+            ".gitignore",
+            "sub",
+            "sub/.git",
+            "sub/.git/config",
+        ];
+        assert_eq!(apart, expected);
+        let mut objects = Vec::new();
+        archive_objects(folder.path(), &mut objects).expect("archive");
+        assert_eq!(names_in(&objects), [".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"]);
+    }
+
+    #[test]
+    fn objects_that_depend_on_another_repository_are_copied_with_the_rest() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = |path: &str| folder.path().join(path);
+        assert_eq!(shareable_objects(folder.path()), None, "no repository");
+        std::fs::create_dir_all(path(".git/objects/info")).expect("folder");
+        assert_eq!(shareable_objects(folder.path()), Some(path(".git/objects")));
+        std::fs::write(path(".git/objects/info/alternates"), "/other\n").expect("write");
+        assert_eq!(shareable_objects(folder.path()), None);
+        std::fs::rename(path(".git"), path("elsewhere")).expect("moved");
+        std::os::unix::fs::symlink(path("elsewhere"), path(".git")).expect("link");
+        std::fs::remove_file(path("elsewhere/objects/info/alternates")).expect("removed");
+        assert_eq!(shareable_objects(folder.path()), None, "a link is copied as a link");
     }
 }

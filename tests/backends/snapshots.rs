@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bottle::backend::{BackendErrorKind, Copied, NewSnapshot, Origin, ProgressSink, Snapshot};
-use bottle_contract::names::{AGENT_USER, CA_FILE, WORKSPACE};
+use bottle::plan::Workspace;
+use bottle_contract::names::{AGENT_USER, CA_FILE, GIT_OBJECTS_DIR, WORKSPACE};
 
 use crate::fixture::{Fixture, every_backend, read, run, write};
 
@@ -246,5 +247,39 @@ async fn hides_snapshots_of_other_homes_and_refuses_invalid_names() {
         assert_eq!(fixture.backend.snapshots().await.expect("listed"), std::slice::from_ref(&snapshot));
         fixture.backend.remove_snapshot(&snapshot).await.expect("removed");
         bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_git_objects_stay_as_they_were_and_are_part_of_a_snapshot() {
+    for fixture in every_freezing_backend().await {
+        let objects = fixture.host.user_home.join("objects");
+        let pack = format!("pack/pack-{}.pack", "0a".repeat(20));
+        std::fs::create_dir_all(objects.join("pack")).expect("folder");
+        std::fs::write(objects.join(&pack), "objects").expect("a pack");
+        let mut bottle = fixture.planned("shared");
+        bottle.plan.workspace = Workspace::Copy;
+        bottle.prepared = fixture.prepared().await.expect("prepared");
+        bottle.begin().await;
+        let shared = fixture.backend.share_objects(&bottle.launch(), &objects).await.expect("shared");
+        assert_eq!(shared, fixture.name() == "linux", "{}", fixture.name());
+        if !shared {
+            bottle.remove().await;
+            continue;
+        }
+        std::fs::remove_file(objects.join(&pack)).expect("removed");
+        std::fs::write(objects.join(pack.replace("0a", "0b")), "later").expect("a new pack");
+        let show =
+            format!("cat {GIT_OBJECTS_DIR}/pack/*; chmod 666 {GIT_OBJECTS_DIR}/{pack} || echo refused");
+        let seen = bottle.shell(&show).await;
+        assert!(seen.contains("objects") && !seen.contains("later") && seen.contains("refused"), "{seen}");
+        let snapshot = bottle.freeze(None).await;
+        bottle.remove().await;
+        let again = fixture.bottle_from("again", Origin::Snapshot(snapshot.clone())).await;
+        let seen = again.shell(&show).await;
+        assert!(seen.contains("objects") && !seen.contains("later") && seen.contains("refused"), "{seen}");
+        again.remove().await;
+        fixture.backend.remove_snapshot(&snapshot).await.expect("removed");
+        assert_eq!(bottle.found().await, [], "{}", fixture.name());
     }
 }

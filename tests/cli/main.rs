@@ -31,6 +31,7 @@
 //! - `services`: programs that must be ready before the agent starts
 //! - `fs`: files of a workspace
 //! - `pulling`: `pull` and `diff`
+//! - `shared_objects`: copied repositories that share their objects with the user's
 //! - `committing`: the author of an agent's commits
 //! - `kept`: commands on the files of ended bottles
 //! - `newcomer`: a user's first session, as they see it
@@ -107,6 +108,7 @@ mod screens;
 mod secrets;
 mod services;
 mod settings;
+mod shared_objects;
 mod state;
 mod streams;
 mod supervising;

@@ -1,5 +1,8 @@
 //! The restrictions of each mount, as the kernel reports them.
 
+use bottle::plan::Workspace;
+use bottle_contract::names::GIT_OBJECTS_DIR;
+
 use crate::fixture::{every_isolating_backend, run};
 
 /// The mounts that a bottle may write: its own folders, its tmpfs mounts, and the virtual file systems `/proc` and
@@ -19,7 +22,11 @@ async fn every_mount_has_its_restrictions() {
             // A container engine sets its own mount flags. Other tests check their effect.
             continue;
         }
-        let bottle = fixture.bottle("mounts").await;
+        let mut bottle = fixture.planned("mounts");
+        // The git objects of a copied directory are a mount too.
+        bottle.plan.workspace = Workspace::Copy;
+        bottle.prepared = fixture.prepared().await.expect("prepared");
+        bottle.begin().await;
         let channel = bottle.provisioned().await;
         let (mounts, _) = run(&channel, &["cat", "/proc/self/mounts"]).await.expect("ran");
         let mounts: Vec<[&str; 3]> = mounts
@@ -28,6 +35,7 @@ async fn every_mount_has_its_restrictions() {
             .collect();
         let system = if fixture.is_in_image() { "/" } else { "/usr" };
         assert!(mounts.iter().any(|[folder, ..]| *folder == system), "the control: {mounts:?}");
+        assert!(mounts.iter().any(|[folder, ..]| *folder == GIT_OBJECTS_DIR), "the objects: {mounts:?}");
         for [folder, kind, options] in mounts {
             let has = |option| options.split(',').any(|one| one == option);
             assert!(has("nosuid"), "set-id programs work at {folder}");

@@ -83,6 +83,9 @@ pub const PROMPT_FILE: &str = "/run/bottle/prompt.md";
 pub const TASK_FILE: &str = "/run/bottle/task.md";
 /// The agent's working directory.
 pub const WORKSPACE: &str = "/workspace";
+/// The folder inside a bottle with the git objects that the copied repository shares with the host's repository. It is
+/// read-only, and the copied repository names it as an alternate.
+pub const GIT_OBJECTS_DIR: &str = "/git-objects";
 /// The agent's user name if the image sets none.
 pub const AGENT_USER: &str = "agent";
 /// The user id of [`AGENT_USER`] inside a bottle.

@@ -75,7 +75,7 @@ use super::{
 use crate::causes;
 use crate::host::Host;
 use crate::host::settings::Settings;
-use crate::plan::{ImageSource, Plan, Renewal, Resources};
+use crate::plan::{ImageSource, Plan, Renewal, Resources, Workspace};
 
 pub(crate) use self::root::is_system;
 
@@ -148,6 +148,7 @@ impl LinuxBackend {
         let own = OwnFolders {
             home: image.is_none().then(|| layers.home()),
             workspace: layers.workspace(),
+            objects: Some(layers.git_objects()).filter(|objects| objects.is_dir()),
             // A bottle that is only opened has no proxy.
             proxy: access.is_none().then(|| self.scope.runtime_folder(slug).proxy()),
             read_only: access == Some(Access::Read),
@@ -390,7 +391,13 @@ impl Lifecycle for LinuxBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         let on_image = matches!(launch.plan.image, ImageSource::Path(_) | ImageSource::Imported(_));
         let kind = if on_image { Kind::Upper } else { Kind::Home };
-        self.scope.make_folders(launch, kind, self.outside_id(&launch.plan.identity.slug, Who::Agent)?)
+        self.scope.make_folders(launch, kind, self.outside_id(&launch.plan.identity.slug, Who::Agent)?)?;
+        if *launch.origin == Origin::New && launch.plan.workspace != Workspace::Empty {
+            // The sandbox mounts the folder before the workspace is copied. The objects are shared afterwards, so that
+            // they include every object that a copied reference names.
+            self.scope.make_objects_folder(launch)?;
+        }
+        Ok(())
     }
 
     async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
@@ -431,6 +438,10 @@ impl Lifecycle for LinuxBackend {
         let Sandbox { prepared, limits } = sandbox;
         let bottle = BottleSandbox { slug, state, ledger, limits, prepared, access: Some(access) };
         self.start(&bottle, image.as_ref()).await
+    }
+
+    async fn share_objects(&self, launch: &Launch<'_>, objects: &Path) -> Result<bool, BackendError> {
+        self.scope.share_objects(launch, objects).await
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {

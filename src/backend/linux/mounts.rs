@@ -20,6 +20,9 @@ use crate::backend::memory;
 /// Read-only, without devices, with programs.
 pub(super) const READ_ONLY: Forbid = Forbid { writes: true, devices: true, programs: false };
 
+/// Read-only, without devices and programs.
+pub(super) const DATA: Forbid = Forbid { writes: true, devices: true, programs: true };
+
 /// Writable, without devices, with programs.
 pub(super) const WRITABLE: Forbid = Forbid { writes: false, devices: true, programs: false };
 

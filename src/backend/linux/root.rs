@@ -9,6 +9,7 @@
 //!   /run/bottle       this program, the proxy's sockets
 //!   /home/agent       a folder of the bottle
 //!   /workspace        a folder of the bottle
+//!   /git-objects      the objects that a copied repository shares with the host's, read-only
 //!   /usr/local /opt   folders of the bottle; /usr/local is over the host's ([`super::prefix`])
 //!   exposed paths     at the same path as on the host, read-only
 //! ```
@@ -115,7 +116,8 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
     let Some(own) = &sources.own else { return Ok(()) };
     let home = own.home.iter().map(|tree| (home.as_str(), tree));
     let proxy = own.proxy.iter().map(|tree| (names::LISTENER_DIR, tree));
-    for (path, tree) in home.chain([(names::WORKSPACE, &own.workspace)]).chain(proxy) {
+    let objects = own.objects.iter().map(|tree| (names::GIT_OBJECTS_DIR, tree));
+    for (path, tree) in home.chain([(names::WORKSPACE, &own.workspace)]).chain(objects).chain(proxy) {
         let path = Path::new(path);
         tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
     }

@@ -12,7 +12,7 @@ use rustix::fs::symlinkat;
 use rustix::io::Errno;
 
 use super::image::files::Files;
-use super::mounts::{READ_ONLY, Tree, WRITABLE, file, folder, split};
+use super::mounts::{DATA, READ_ONLY, Tree, WRITABLE, file, folder, split};
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
 use crate::backend::local::failure::Step;
@@ -36,6 +36,8 @@ pub(super) struct Own {
     pub(super) home: Option<Tree>,
     /// The mount of the workspace.
     pub(super) workspace: Tree,
+    /// The objects that the bottle's repository shares with the host's, if there are any.
+    pub(super) objects: Option<Tree>,
     /// The folder of the proxy's sockets, if there is a proxy.
     pub(super) proxy: Option<Tree>,
 }
@@ -108,6 +110,11 @@ impl Sources {
                     .transpose()?,
                 workspace: Tree::clone_host(&own.workspace, if own.read_only { READ_ONLY } else { WRITABLE })
                     .step_at("mount the workspace", &own.workspace)?,
+                objects: own
+                    .objects
+                    .as_deref()
+                    .map(|objects| Tree::clone_host(objects, DATA).step_at("mount the git objects", objects))
+                    .transpose()?,
                 // The folder is mounted read-only: connecting to a socket needs no write access, and no program can
                 // remove a socket.
                 proxy: own

@@ -72,6 +72,9 @@ pub(crate) struct OwnFolders {
     pub(crate) home: Option<PathBuf>,
     /// The folder of the workspace.
     pub(crate) workspace: PathBuf,
+    /// The objects that the bottle's repository shares with the host's. `None` if there are none.
+    #[serde(default)]
+    pub(crate) objects: Option<PathBuf>,
     /// The folder of the proxy's sockets. `None` if the sandbox has no proxy.
     pub(crate) proxy: Option<PathBuf>,
     /// Whether the bottle's files are read-only, including those of an image.

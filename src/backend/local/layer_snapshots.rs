@@ -9,7 +9,7 @@
 //! A restore writes to `.thaw-<layers>/` in the bottle's state folder, and exchanges that folder with the layers when
 //! it is complete. After a crash, [`leftovers`] lists the folders whose names begin with a dot, and they are removed
 //! like other resources. Snapshots of a bottle share unchanged files by hard links. Stored files are never written to,
-//! and the layers never share files with them.
+//! and the layers never share files with them, except read-only git objects ([`git_objects`]).
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -26,8 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use super::copy::stamps::{self, Stamps};
 use super::copy::{Copier, Outcome};
+use super::git_objects::OBJECTS;
 use super::layers::Kind;
-use super::{Scope, layers};
+use super::{Scope, git_objects, layers};
 use crate::archive;
 use crate::backend::runtime_folder;
 use crate::backend::{BackendError, Frozen, NewSnapshot, ProgressSink, Snapshot};
@@ -278,7 +279,18 @@ fn fill(
     for tree in live.kind().ok_or(io::ErrorKind::NotFound)?.trees() {
         copier.tree(&from, &to, previous.as_ref(), tree)?;
     }
-    Ok(copier.finish())
+    let mut outcome = copier.finish();
+    outcome.size += share_objects(live.folder(), new)?;
+    Ok(outcome)
+}
+
+/// Shares the git objects of layers with other layers. Returns their size in bytes.
+fn share_objects(from: &Path, to: &Path) -> io::Result<u64> {
+    let objects = from.join(OBJECTS);
+    if !objects.is_dir() {
+        return Ok(0);
+    }
+    git_objects::share(&objects, &to.join(OBJECTS))
 }
 
 /// Whether writes may leave the time stamps unchanged. A tmpfs does not record writes through a memory mapping.
@@ -313,6 +325,7 @@ fn restore(
             new.set_image(&image)?;
         }
         new.make(kind, owner)?;
+        share_objects(&stored, &thawed)?;
         Ok(copier.finish())
     });
     let outcome = filled.inspect_err(|_| drop(layers::remove_tree(&thawed)))?;

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::git_objects::OBJECTS;
 use super::nofollow;
 use crate::host::files;
 
@@ -94,6 +95,12 @@ impl Layers {
     /// The agent's working directory.
     pub(crate) fn workspace(&self) -> PathBuf {
         self.0.join(WORKSPACE)
+    }
+
+    /// The objects that the copied repository shares with the host's repository. The folder exists only if the launch
+    /// copied a directory.
+    pub(crate) fn git_objects(&self) -> PathBuf {
+        self.0.join(OBJECTS)
     }
 
     /// The file that [`super::copy::stamps`] writes. It is outside the layers, so the agent cannot change it.

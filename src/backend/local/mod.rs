@@ -4,6 +4,7 @@
 //! ```text
 //!   labels           argv of every role: `bottle __guest <home> <slug>`; `enumerate` searches for them
 //!   layers           the bottle's writable folders
+//!   git_objects      shares the objects of a git repository with a bottle
 //!   layer_snapshots  snapshots of the layers and their restore ([`copy`] copies a hostile tree while it changes)
 //!   layer_tar        writes stored layers as a layer of an image · image_tree: unpacks the layers of an image
 //!   portable         exports snapshots as images, and imports them
@@ -20,6 +21,7 @@ pub mod bundle;
 pub(crate) mod cgroups;
 mod copy;
 pub(crate) mod failure;
+pub(crate) mod git_objects;
 pub(crate) mod image_tree;
 pub(crate) mod inventory;
 pub(crate) mod labels;

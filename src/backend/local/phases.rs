@@ -6,8 +6,9 @@ use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
 use super::inventory::{self, text};
+use super::layer_snapshots::explain;
 use super::layers::{Kind, Layers};
-use super::{Scope, roles};
+use super::{Scope, git_objects, roles};
 use crate::backend::runtime_folder::RUNTIME_FOLDER;
 use crate::backend::unix_connect;
 use crate::backend::{
@@ -61,6 +62,27 @@ impl Scope {
                 self.restore_snapshot(launch.state, snapshot, owner, progress).await
             }
         }
+    }
+
+    /// Creates the empty folder of the objects that [`Scope::share_objects`] shares.
+    pub(crate) fn make_objects_folder(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
+        let folder = self.layers_in(launch.state).git_objects();
+        git_objects::make_folder(&folder).map_err(|error| cannot_make(&folder, error))
+    }
+
+    /// Implements [`crate::backend::Lifecycle::share_objects`].
+    pub(crate) async fn share_objects(
+        &self,
+        launch: &Launch<'_>,
+        objects: &Path,
+    ) -> Result<bool, BackendError> {
+        let (objects, folder) = (objects.to_owned(), self.layers_in(launch.state).git_objects());
+        self.run_blocking(move |_| {
+            let failed = || format!("cannot share the git objects in {}", objects.display());
+            git_objects::share(&objects, &folder).map_err(|error| explain(failed(), error))
+        })
+        .await?;
+        Ok(true)
     }
 
     /// Connects to pid 1.

@@ -6,6 +6,7 @@
 //!   upper             two: the base image; changes and workspace   upper, workspace (the base image is stored)
 //!   copy              one: everything                              -
 //! ```
+//! Git objects that the layers share are ordinary files of the image, so that it is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,12 +15,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::{AGENT_UID, AGENT_USER, Slug, WORKSPACE as WORKSPACE_INSIDE};
+use bottle_contract::names::{AGENT_UID, AGENT_USER, GIT_OBJECTS_DIR, Slug, WORKSPACE as WORKSPACE_INSIDE};
 
 use rustix::fs::{Mode, OFlags};
 
 use super::Scope;
 use super::copy::Copier;
+use super::git_objects::{self, OBJECTS};
 use super::image_tree::Tree;
 use super::layer_snapshots::{add, explain, open_folder, stored};
 use super::layer_tar::{LayerTar, Ownership};
@@ -244,6 +246,7 @@ fn write_layers(
             let mut tar = LayerTar::new(out, &owners, &[]);
             tar.tree(&folder, HOME, Path::new(scope.home_inside), false)?;
             tar.tree(&folder, WORKSPACE, workspace, false)?;
+            objects_tree(&mut tar, &folder)?;
             tar.finish()
         })?,
         Kind::Upper => {
@@ -279,10 +282,26 @@ fn own_layer(
     overlay: bool,
 ) -> io::Result<()> {
     let owners = |path: &Path| base.owner_of_change(path);
-    let mut tar = LayerTar::new(out, &owners, &OF_ONE_LAUNCH);
+    let shares_objects = has_objects(folder);
+    let skipped = [&OF_ONE_LAUNCH[..], if shares_objects { &[OBJECTS] } else { &[] }].concat();
+    let mut tar = LayerTar::new(out, &owners, &skipped);
     tar.tree(folder, tree, Path::new(""), overlay)?;
     tar.tree(folder, WORKSPACE, Path::new(WORKSPACE), false)?;
+    objects_tree(&mut tar, folder)?;
     tar.finish()
+}
+
+/// Whether a stored or unpacked tree contains shared git objects.
+fn has_objects(folder: &OwnedFd) -> bool {
+    openat_folder(folder, OBJECTS).is_ok()
+}
+
+/// Adds the shared git objects of a stored or unpacked tree, if there are any.
+fn objects_tree(tar: &mut LayerTar<'_>, folder: &OwnedFd) -> io::Result<()> {
+    if !has_objects(folder) {
+        return Ok(());
+    }
+    tar.tree(folder, OBJECTS, Path::new(GIT_OBJECTS_DIR.trim_start_matches('/')), false)
 }
 
 /// Unpacks an image into the folder of a new snapshot. Returns the size of the files in bytes. With `home`, the agent's
@@ -299,6 +318,10 @@ fn unpack_home(new: &Path, layout: &Path, home_inside: &Path, home: Option<&str>
     }
     place(&unpacked, home_inside, &new.join(target))?;
     place(&unpacked, Path::new(WORKSPACE_INSIDE.trim_start_matches('/')), &new.join(WORKSPACE))?;
+    let objects = unpacked.join(GIT_OBJECTS_DIR.trim_start_matches('/'));
+    if objects.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        git_objects::share(&objects, &new.join(OBJECTS)).map_err(BadImage::Disk)?;
+    }
     remove_tree(&unpacked).map_err(BadImage::Disk)?;
     Ok(bytes)
 }
@@ -378,6 +401,7 @@ impl Unpacked {
         let parent = openat_folder(&unpacked, parent)?;
         tar.tree(&parent, name, Path::new(home.trim_start_matches('/')), false)?;
         tar.tree(&unpacked, WORKSPACE, Path::new(WORKSPACE), false)?;
+        objects_tree(&mut tar, &unpacked)?;
         tar.finish()
     }
 }

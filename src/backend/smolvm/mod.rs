@@ -227,6 +227,7 @@ impl SmolvmBackend {
             own: Some(OwnFolders {
                 home: None,
                 workspace: Path::new(inside::LAYERS).join(Layers::WORKSPACE),
+                objects: None,
                 // A bottle that is only opened has no proxy.
                 proxy: access.is_none().then(|| inside::PROXY.into()),
                 read_only: access == Some(Access::Read),

@@ -15,7 +15,7 @@ use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
-use crate::launch::workspace_files;
+use crate::launch::{Objects, workspace_files};
 use crate::plan::{GitField, GitFieldSource, GitIdentity, Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 use crate::secrets::describe;
@@ -200,7 +200,7 @@ fn commits_as(plan: &Plan) -> Vec<String> {
 /// for a large directory.
 fn copied_size(folder: &Path, everything: bool) -> String {
     let (mut files, mut bytes, mut more) = (0_usize, 0_u64, "");
-    for entry in workspace_files(folder, everything).flatten() {
+    for entry in workspace_files(folder, everything, Objects::Included).flatten() {
         let Ok(metadata) = entry.metadata() else { continue };
         if !metadata.is_file() {
             continue;

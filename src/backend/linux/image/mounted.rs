@@ -7,6 +7,7 @@
 //!   /etc              the image's folder, with a few files of this launch
 //!   /run/bottle       this program, the proxy's sockets
 //!   /workspace        a folder of the bottle
+//!   /git-objects      the objects that a copied repository shares with the host's, read-only
 //! ```
 //! No file of the host's system is visible. The agent controls the files that it changed, so each path is opened
 //! without following links. If a path cannot be created because another file is in its place, the start fails.

@@ -1,0 +1,334 @@
+//! Shares the objects of a git repository with a bottle and with its snapshots.
+//!
+//! A bottle's folder [`OBJECTS`] contains the objects of the copied repository as they were at the start. The sandbox
+//! mounts it read-only, at a place outside the agent's files, and the bottle's repository names it as an alternate.
+//! Each file is a reflink if the file system supports it, otherwise a hard link, otherwise a copy:
+//!
+//! - No process in the bottle can write to a file, because the mount is read-only.
+//! - No code here changes a file's content, mode, owner or times, because a hard link would pass the change on to the
+//!   user's repository.
+//! - The host's `git gc` removes its own names of the files; the names here stay.
+//!
+//! Git never changes a file of these kinds, and replaces an index with a rename. All other files, such as the temporary
+//! files of a running git, are left out.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, ioctl_ficlone, linkat, mkdirat, openat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::copy::about;
+use super::layers;
+
+/// The folder name of the shared objects among a bottle's layers.
+pub(crate) const OBJECTS: &str = "git-objects";
+
+/// How often the packs are read again because git replaced one meanwhile. After that, sharing fails.
+const TRIES: usize = 10;
+
+/// The maximum number of files; sharing more fails. `git gc` packs loose objects long before.
+const MAX_FILES: usize = 5_000_000;
+
+/// Shares the objects in the folder `from` with the folder `to`, which is created if it is missing. Returns the total
+/// size of the files in bytes. If this fails, `to` is removed.
+///
+/// # Errors
+/// When a file cannot be shared, or git replaces packs again and again. The error names the path.
+pub(crate) fn share(from: &Path, to: &Path) -> io::Result<u64> {
+    let shared = share_folders(from, to);
+    if shared.is_err() {
+        let _ = layers::remove_tree(to);
+    }
+    shared
+}
+
+fn share_folders(from: &Path, to: &Path) -> io::Result<u64> {
+    make_folder(to)?;
+    let (from, to) = (open(from)?, open(to)?);
+    let mut sharing = Sharing { clones: true, links: true, files_left: MAX_FILES, bytes: 0 };
+    // An object that git moves into a pack meanwhile has its pack before it loses its loose file, so the packs are
+    // shared last. Every commit of a graph existed when the graph was written, so the graphs are shared first.
+    if let Some((from, to)) = sharing.inner(&from, &to, c"info")? {
+        sharing.files(&from, &to, &|name| name == b"commit-graph")?;
+        if let Some((from, to)) = sharing.inner(&from, &to, c"commit-graphs")? {
+            sharing.files(&from, &to, &is_graph)?;
+        }
+    }
+    for name in names_in(&from)?.iter().filter(|name| is_hex(name.to_bytes(), &[2])) {
+        if let Some((from, to)) = sharing.inner(&from, &to, name)? {
+            sharing.files(&from, &to, &|name| is_hex(name, &[38, 62]))?;
+        }
+    }
+    if let Some((from, to)) = sharing.inner(&from, &to, c"pack")? {
+        sharing.packs(&from, &to)?;
+    }
+    Ok(sharing.bytes)
+}
+
+/// Creates the folder of the shared objects. Every user of the bottle can read it. An existing folder stays.
+///
+/// # Errors
+/// When it cannot be created.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o755).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+struct Sharing {
+    /// Whether the file system can clone files, as far as is known.
+    clones: bool,
+    /// Whether the files can be linked, as far as is known.
+    links: bool,
+    files_left: usize,
+    bytes: u64,
+}
+
+impl Sharing {
+    /// Opens the folder `name` in `from`, and creates it in `to`. `None` if it does not exist or is no folder.
+    fn inner(&self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
+        let from = match openat(from, name, FOLDER, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            opened => opened.map_err(|error| named(name, error.into()))?,
+        };
+        match mkdirat(to, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(named(name, error.into())),
+        }
+        Ok(Some((from, openat(to, name, FOLDER, Mode::empty())?)))
+    }
+
+    /// Shares the packs until a round shared every pack that existed when it began and when it ended.
+    fn packs(&mut self, from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
+        for _ in 0..TRIES {
+            let before = names_in(from)?;
+            let complete = self.files(from, to, &is_pack)?;
+            if complete && names_in(from)? == before {
+                return Ok(());
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "git replaces the packs again and again"))
+    }
+
+    /// Shares the files whose names `wanted` accepts. Returns false if one of them was removed meanwhile.
+    fn files(&mut self, from: &OwnedFd, to: &OwnedFd, wanted: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
+        let mut complete = true;
+        for name in names_in(from)?.iter().filter(|name| wanted(name.to_bytes())) {
+            self.files_left = self.files_left.checked_sub(1).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::QuotaExceeded, format!("more than {MAX_FILES} git objects"))
+            })?;
+            match self.file(from.as_fd(), to.as_fd(), name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => complete = false,
+                shared => shared.map_err(|error| named(name, error))?,
+            }
+        }
+        Ok(complete)
+    }
+
+    fn file(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+        let stat = statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || is_same(to, name, &stat) {
+            return Ok(());
+        }
+        // An index of packs that an earlier round shared, and that git has replaced since.
+        match unlinkat(to, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if self.try_clone(from, to, name)? || self.try_link(from, to, name, &stat) {
+            self.bytes += u64::try_from(stat.st_size).unwrap_or(0);
+            return Ok(());
+        }
+        let mut source = open_file(from, name)?;
+        let mut copy = create_file(to, name)?;
+        self.bytes += io::copy(&mut source, &mut copy)?;
+        Ok(())
+    }
+
+    fn try_clone(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
+        if !self.clones {
+            return Ok(false);
+        }
+        let source = open_file(from, name)?;
+        let cloned = ioctl_ficlone(&create_file(to, name)?, &source).is_ok();
+        if !cloned {
+            self.clones = false;
+            unlinkat(to, name, AtFlags::empty())?;
+        }
+        Ok(cloned)
+    }
+
+    /// Links the file if the bottle's user can read it. Fails across file systems, and for files of other users that
+    /// this user may not link.
+    fn try_link(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> bool {
+        if !self.links || !is_readable(stat) {
+            return false;
+        }
+        match linkat(from, name, to, name, AtFlags::empty()) {
+            Ok(()) => true,
+            // Only this file has too many links.
+            Err(Errno::MLINK) => false,
+            Err(_) => {
+                self.links = false;
+                false
+            }
+        }
+    }
+}
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+fn open(folder: &Path) -> io::Result<OwnedFd> {
+    rustix::fs::open(folder, FOLDER, Mode::empty()).map_err(|error| about(folder, &error.into()))
+}
+
+fn open_file(at: BorrowedFd<'_>, name: &CStr) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(File::from(openat(at, name, flags, Mode::empty())?))
+}
+
+fn create_file(at: BorrowedFd<'_>, name: &CStr) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(openat(at, name, flags, Mode::RUSR)?);
+    // The mode does not depend on the user's mask.
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o444))?;
+    Ok(file)
+}
+
+/// Whether `to` already contains a link to this file.
+fn is_same(to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> bool {
+    statat(to, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|found| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino))
+}
+
+/// Whether the bottle's user can read the file: the user who starts the bottle, or an unprivileged one if that is root.
+fn is_readable(stat: &Stat) -> bool {
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    let own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_uid != 0;
+    mode.contains(if own { Mode::RUSR } else { Mode::ROTH })
+}
+
+/// The names in a folder, sorted.
+fn names_in(folder: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        names.push(entry?.file_name().to_owned());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn is_hex(name: &[u8], lengths: &[usize]) -> bool {
+    lengths.contains(&name.len()) && name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Whether git writes a file of this name in `objects/info/commit-graphs`.
+fn is_graph(name: &[u8]) -> bool {
+    let graph = name.strip_prefix(b"graph-").and_then(|rest| rest.strip_suffix(b".graph"));
+    name == b"commit-graph-chain" || graph.is_some_and(|hash| is_hex(hash, &[40, 64]))
+}
+
+/// Whether git writes a file of this name in `objects/pack`: a pack, or an index of packs.
+fn is_pack(name: &[u8]) -> bool {
+    if name == b"multi-pack-index" {
+        return true;
+    }
+    let pack = [&b"pack-"[..], b"multi-pack-index-"].iter().find_map(|prefix| name.strip_prefix(*prefix));
+    let mut parts = pack.unwrap_or_default().split(|byte| *byte == b'.');
+    let (hash, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let kinds: [&[u8]; 7] = [b"pack", b"idx", b"rev", b"bitmap", b"keep", b"promisor", b"mtimes"];
+    is_hex(hash, &[40, 64]) && kinds.contains(&kind) && parts.next().is_none()
+}
+
+fn named(name: &CStr, error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::NotFound {
+        return error;
+    }
+    about(Path::new(OsStr::from_bytes(name.to_bytes())), &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    #[test]
+    fn shares_complete_files_of_git_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (from, to) = (folder.path().join("objects"), folder.path().join("shared"));
+        let wanted = [
+            format!("ab/{}", &HASH[2..]),
+            format!("pack/pack-{HASH}.pack"),
+            format!("pack/pack-{HASH}.idx"),
+            "pack/multi-pack-index".to_owned(),
+            "info/commit-graph".to_owned(),
+            format!("info/commit-graphs/graph-{HASH}.graph"),
+        ];
+        let unwanted = [
+            "ab/tmp_obj_x1".to_owned(),
+            format!("abc/{}", &HASH[2..]),
+            "pack/tmp_pack_x1".to_owned(),
+            format!("pack/pack-{HASH}.pack.lock"),
+            format!("pack/pack-{HASH}"),
+            "info/alternates".to_owned(),
+            "info/commit-graphs/commit-graph-chain.lock".to_owned(),
+        ];
+        for path in wanted.iter().chain(&unwanted) {
+            let path = from.join(path);
+            fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+            fs::write(&path, "content").expect("file");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("mode");
+        }
+        symlink("/etc/passwd", from.join("pack/multi-pack-index-x")).expect("link");
+        symlink("/etc", from.join("cd")).expect("link");
+        symlink("/etc/passwd", from.join(format!("ab/{}", "0".repeat(38)))).expect("link");
+        let secret = from.join(format!("ab/{}", "1".repeat(38)));
+        fs::write(&secret, "private").expect("file");
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o400)).expect("mode");
+        let bytes = share(&from, &to).expect("shared");
+        assert_eq!(bytes, 7 * (wanted.len() as u64 + 1));
+        for path in &wanted {
+            assert_eq!(fs::read_to_string(to.join(path)).expect("shared"), "content", "{path}");
+        }
+        for path in &unwanted {
+            assert!(!to.join(path).exists(), "{path}");
+        }
+        assert!(!to.join("cd").exists() && fs::symlink_metadata(to.join("pack/multi-pack-index-x")).is_err());
+        assert_eq!(fs::read_dir(to.join("ab")).expect("folder").count(), 2, "no link");
+        let mode = fs::metadata(&secret).expect("there").mode() & 0o7777;
+        assert_eq!(mode, 0o400, "the user's file keeps its mode");
+        layers::remove_tree(&to).expect("removed");
+        assert_eq!(fs::read_to_string(from.join(&wanted[1])).expect("stays"), "content");
+    }
+
+    #[test]
+    fn shared_objects_survive_their_removal_and_a_replaced_index() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (from, to) = (folder.path().join("objects"), folder.path().join("shared"));
+        fs::create_dir_all(from.join("pack")).expect("folder");
+        let pack = format!("pack/pack-{HASH}.pack");
+        for path in [pack.as_str(), "pack/multi-pack-index"] {
+            fs::write(from.join(path), "old").expect("file");
+        }
+        share(&from, &to).expect("shared");
+        fs::remove_file(from.join(&pack)).expect("removed");
+        fs::write(from.join("new"), "new").expect("file");
+        fs::rename(from.join("new"), from.join("pack/multi-pack-index")).expect("replaced");
+        share(&from, &to).expect("shared again");
+        assert_eq!(fs::read_to_string(to.join(&pack)).expect("there"), "old");
+        assert_eq!(fs::read_to_string(to.join("pack/multi-pack-index")).expect("there"), "new");
+    }
+}

@@ -1,0 +1,138 @@
+//! Tests that a copied repository shares its objects with the user's, and depends on nothing of it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::{Result, ensure};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::skip;
+
+use crate::home::{home, run};
+
+const LINUX: &str =
+    "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
+
+/// Runs a shell script in a bottle.
+fn inside(home: &TestHome, slug: &str, script: &str) -> Result<String> {
+    Ok(run(home, &["exec", slug, "--", "/bin/sh", "-ec", script])?.expect_code(0).stdout)
+}
+
+/// Returns a home with a bottle `one` that has a copy of a repository with the branches `main` and `side`. If the
+/// backend is not available, reports that the test is skipped and returns none.
+fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
+    let mut home = home()?;
+    home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
+    if !home.runs(test, "linux")? {
+        return Ok(None);
+    }
+    if home.git(&["--version"]).is_err() {
+        skip::aloud(test, &"there is no git here");
+        return Ok(None);
+    }
+    // An ignore file does not apply to the files of the repository itself.
+    home.write("project/.gitignore", "side\n*.pack\n")?;
+    home.write("project/code", "one\n")?;
+    for arguments in [
+        &["init", "-q", "-b", "main"][..],
+        &["add", "-A"],
+        &["commit", "-qm", "begin"],
+        &["repack", "-qad"],
+        &["checkout", "-qb", "side"],
+        &["commit", "-q", "--allow-empty", "-m", "aside"],
+        &["checkout", "-q", "main"],
+    ] {
+        home.git(arguments)?;
+    }
+    let _ = run(&home, &["start", "work", "--cwd", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    Ok(Some(home))
+}
+
+/// Checks that the repository in the bottle is complete, with both branches.
+fn check(home: &TestHome, slug: &str) -> Result<()> {
+    let whole = "git fsck --full --strict; git log -1 --format=%s main; git log -1 --format=%s side";
+    let shown = inside(home, slug, whole)?;
+    ensure!(shown == "begin\naside\n", "{slug}: {shown}");
+    Ok(())
+}
+
+#[test]
+fn shared_objects_survive_the_users_repository() -> Result<()> {
+    let Some(home) = with_a_copy("shared_objects_survive_the_users_repository")? else { return Ok(()) };
+    check(&home, "one")?;
+    ensure!(inside(&home, "one", "cat .git/objects/info/alternates")? == "/git-objects\n");
+    ensure!(inside(&home, "one", "find .git/objects -type f | wc -l")?.trim() == "1", "no object is copied");
+    // The user removes a branch and every object that nothing uses any more.
+    home.git(&["branch", "-qD", "side"])?;
+    home.git(&["reflog", "expire", "--expire=now", "--all"])?;
+    home.git(&["gc", "-q", "--prune=now"])?;
+    ensure!(
+        home.git(&["for-each-ref", "--format=%(refname)"])? == "refs/heads/main\n",
+        "no reference is added"
+    );
+    check(&home, "one")?;
+    // The bottle goes on with the objects, and its commits can be pulled.
+    let commit =
+        "echo two >>code; git -c user.name=A -c user.email=a@example.com commit -qam more; git gc -q";
+    inside(&home, "one", commit)?;
+    let _ = run(&home, &["pull", "one", "-q"])?.expect_code(0);
+    ensure!(home.git(&["show", "bottle/one:code"])? == "one\ntwo\n");
+    inside(&home, "one", "git reset -q --hard HEAD~1")?;
+    // A fork and a snapshot are whole when both the repository and the bottle are gone.
+    let _ = run(&home, &["fork", "one", "--label", "two", "-y", "-q"])?.expect_code(0);
+    let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    fs::remove_dir_all(home.project().join(".git"))?;
+    let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
+    check(&home, "one")?;
+    check(&home, "two")?;
+    Ok(())
+}
+
+#[test]
+fn an_archive_contains_the_shared_objects() -> Result<()> {
+    let Some(home) = with_a_copy("an_archive_contains_the_shared_objects")? else { return Ok(()) };
+    // The kept files of an ended bottle have the objects too.
+    inside(&home, "one", "echo two >>code; git -c user.name=A -c user.email=a@example.com commit -qam more")?;
+    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    let _ = run(&home, &["pull", "one", "-q"])?.expect_code(0);
+    ensure!(home.git(&["show", "bottle/one:code"])? == "one\ntwo\n");
+    inside(&home, "one", "git reset -q --hard HEAD~1")?;
+    let _ = run(&home, &["export", "one", "-o", "one.bottle", "-q"])?.expect_code(0);
+    let _ = run(&home, &["import", "one.bottle", "--label", "two", "--yes", "-q"])?.expect_code(0);
+    let _ = run(&home, &["discard", "one", "--yes", "-q"])?;
+    fs::remove_dir_all(home.project().join(".git"))?;
+    let _ = run(&home, &["resume", "two", "--detach", "-y", "-q"])?.expect_code(0);
+    check(&home, "two")?;
+    Ok(())
+}
+
+#[test]
+fn a_bottle_changes_no_object_of_the_user() -> Result<()> {
+    let Some(home) = with_a_copy("a_bottle_changes_no_object_of_the_user")? else { return Ok(()) };
+    let objects = home.project().join(".git/objects");
+    let facts = || -> Result<Vec<(u64, u32, u32, i64)>> {
+        let mut found = Vec::new();
+        for folder in fs::read_dir(&objects)? {
+            for file in fs::read_dir(folder?.path())? {
+                let file = file?.metadata()?;
+                found.push((file.ino(), file.mode(), file.uid(), file.mtime_nsec()));
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    };
+    let before = facts()?;
+    let attack = "denied() { if \"$@\" 2>/dev/null; then echo \"worked: $*\"; exit 9; fi; }; \
+        for file in $(find /git-objects -type f); do denied sh -c \"echo x >>$file\"; denied chmod 777 $file; \
+        denied touch $file; denied rm -f $file; denied ln $file /workspace/link; done; \
+        denied mkdir /git-objects/new; denied mv /git-objects /workspace/moved; denied umount /git-objects";
+    inside(&home, "one", attack)?;
+    let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
+    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    let _ = run(&home, &["discard", "one", "--yes", "-q"])?;
+    ensure!(facts()? == before, "{:?} {before:?}", facts()?);
+    home.git(&["fsck", "--full", "--strict"])?;
+    Ok(())
+}
