@@ -266,6 +266,16 @@ pub trait Lifecycle: Send + Sync {
     /// # Errors
     /// [`BackendError`] with all failures in its message.
     async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
+
+    /// As [`Lifecycle::remove`], except that files whose removal takes long are only moved away, so that nothing uses
+    /// the bottle's name any more. Returns the moved files as resources, which [`Lifecycle::enumerate`] lists and
+    /// [`Lifecycle::remove`] removes.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::remove`].
+    async fn move_away(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
+        self.remove(resources).await.map(|()| Vec::new())
+    }
 }
 
 /// The snapshots of bottles.

@@ -1,5 +1,6 @@
 //! The owner task of a running bottle. No other task changes the bottle's state.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,10 @@ const FIRST_ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the keeper waits at most before it exits, so that clients receive the event that the bottle ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the removal of a bottle's files may delay the report that the bottle ended. After that, the removal
+/// continues in the background.
+const PROMPT_REMOVAL: Duration = Duration::from_millis(200);
 
 /// The agent's default time between SIGTERM and SIGKILL, which equals that of `docker stop`.
 const GRACE: Duration = Duration::from_secs(10);
@@ -190,13 +195,22 @@ impl Owned<'_> {
             secrets,
             tokens: self.inherited.tokens,
         };
-        let ended = teardown.run(end).await;
+        let (mut ended, moved) = teardown.run(end).await;
+        let mut removal = pin!(self.backend.remove(&moved));
+        let removed = tokio::time::timeout(PROMPT_REMOVAL, &mut removal).await;
+        if let Ok(Err(error)) = &removed {
+            ended.left.push(causes::one_line(error));
+        }
         let _ = std::fs::remove_file(&socket);
         shared.ended.send_replace(Some(ended));
         // The keeper waits until connected clients have received the event that the bottle ended. A client that does
         // not read delays the keeper by at most [`CLOSE_TIMEOUT`].
         let mut connected = shared.connected.subscribe();
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, connected.wait_for(|connected| *connected == 0)).await;
+        if removed.is_err() {
+            // The bottle's name is already free. If this process is killed, a cleanup finds the rest.
+            removal.await?;
+        }
         Ok(())
     }
 

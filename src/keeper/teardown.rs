@@ -75,8 +75,9 @@ pub(super) struct Teardown<'a> {
 
 impl Teardown<'_> {
     /// Ends the bottle and reports the result. Every step that waits for the bottle's processes has a deadline; the
-    /// backend then removes the processes and resources that remain.
-    pub(super) async fn run(mut self, end: End) -> Ended {
+    /// backend then removes the processes and resources that remain. Also returns files of the bottle that were only
+    /// moved away; the caller removes them after it reported the result.
+    pub(super) async fn run(mut self, end: End) -> (Ended, Vec<Resource>) {
         let _ = self.claim.update(|record| record.status = Status::Ending);
         let since = work_since(self.backend, &self.claim).await;
         if end.exit.is_none() {
@@ -106,7 +107,7 @@ impl Teardown<'_> {
         let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs };
         // Revoking runs in parallel with the removal, so that a forge that does not respond does not delay the removal.
         let revoking = deploy_keys::revoke(self.host, &self.claim, &self.tokens);
-        let (mut left, keys) = tokio::join!(self.remove_resources(keep), revoking);
+        let ((mut left, moved), keys) = tokio::join!(self.remove_resources(keep), revoking);
         left.extend(keys);
         // The task ends after the bundle ended and all received records are written.
         if tokio::time::timeout(STEP_TIMEOUT, &mut self.records_task).await.is_err() {
@@ -123,7 +124,7 @@ impl Teardown<'_> {
         let audit = Trail::of(&self.host.home, &slug).stored_head();
         let kept = if keep { self.backend.kept_workspace(&slug) } else { None };
         let (left, preserved) = finish(self.claim, exit, keeping, left);
-        Ended {
+        let ended = Ended {
             agent: exit,
             cause: end.cause,
             overrun,
@@ -134,7 +135,8 @@ impl Teardown<'_> {
             learned: learned.map(|(learned, _)| learned.hosts.len()),
             audit,
             left,
-        }
+        };
+        (ended, moved)
     }
 
     /// Continues a bottle that something else paused, because its processes cannot end otherwise.
@@ -253,7 +255,8 @@ impl Teardown<'_> {
         found.ok().flatten()
     }
 
-    async fn remove_resources(&self, keep: bool) -> Vec<String> {
+    /// Removes the bottle's resources. Returns the failures, and the files that were only moved away.
+    async fn remove_resources(&self, keep: bool) -> (Vec<String>, Vec<Resource>) {
         if !keep {
             // The record says before the removal that nothing is preserved, so that no command mistakes the remaining
             // resources for preserved work.
@@ -262,9 +265,9 @@ impl Teardown<'_> {
         let mut resources: Vec<Resource> = self.claim.record().resources;
         resources.retain(|resource| !keep || resource.kind != LAYERS);
         resources.reverse();
-        match self.backend.remove(&resources).await {
-            Ok(()) => Vec::new(),
-            Err(error) => vec![causes::one_line(&error)],
+        match self.backend.move_away(&resources).await {
+            Ok(moved) => (Vec::new(), moved),
+            Err(error) => (vec![causes::one_line(&error)], Vec::new()),
         }
     }
 }

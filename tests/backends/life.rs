@@ -5,7 +5,7 @@ use std::time::Duration;
 use bottle::backend::{BackendErrorKind, LAYERS};
 use bottle_contract::session::guest::{AgentState, GuestEvent, GuestRequest, Process};
 
-use crate::fixture::{close, every_backend, every_isolating_backend, run};
+use crate::fixture::{close, every_backend, every_isolating_backend, read, run, write};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_runs_before_it_is_provisioned() {
@@ -169,5 +169,33 @@ async fn refuses_to_remove_foreign_resources() {
         assert_eq!(error.kind, BackendErrorKind::Failed);
         assert!(precious.is_dir(), "{}", fixture.name());
         bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_are_moved_away_free_their_name() {
+    for fixture in every_backend().await {
+        let bottle = fixture.bottle("moved").await;
+        write(&bottle.provisioned().await, "/workspace/file", b"mine").await;
+        let all: Vec<_> = bottle.found().await.into_iter().chain(bottle.ledger.all()).collect();
+        let moved = fixture.backend.move_away(&all).await.expect("moved");
+        assert_eq!(bottle.found().await, moved, "{}", fixture.name());
+        assert!(moved.iter().all(|resource| resource.kind != LAYERS), "{}: {moved:?}", fixture.name());
+        assert_eq!(moved.len(), usize::from(fixture.name() == "linux"), "{}: {moved:?}", fixture.name());
+        if let Some(folder) = moved.first() {
+            // A cleanup leaves a folder alone that another process is removing.
+            let lock = std::fs::File::open(&folder.id).expect("folder");
+            lock.lock().expect("locked");
+            assert_eq!(bottle.found().await, [], "{}", fixture.name());
+        }
+        let again = fixture.bottle("moved").await;
+        let found = read(&again.provisioned().await, "/workspace/file").await;
+        assert_eq!(found, None, "{}", fixture.name());
+        // Two removals at once both succeed.
+        let removals =
+            tokio::join!(fixture.backend.remove(&moved), async { fixture.backend.remove(&moved).await });
+        assert!(removals.0.is_ok() && removals.1.is_ok(), "{}: {removals:?}", fixture.name());
+        again.remove().await;
+        assert_eq!(again.found().await, [], "{}", fixture.name());
     }
 }

@@ -31,6 +31,7 @@
 //! - `services`: programs that must be ready before the agent starts
 //! - `fs`: files of a workspace
 //! - `pulling`: `pull` and `diff`
+//! - `removing`: the removal of an ended bottle's files
 //! - `shared_objects`: copied repositories that share their objects with the user's
 //! - `committing`: the author of an agent's commits
 //! - `kept`: commands on the files of ended bottles
@@ -100,6 +101,7 @@ mod processes;
 mod pulling;
 mod races;
 mod readme;
+mod removing;
 mod resuming;
 mod routes;
 mod rules;

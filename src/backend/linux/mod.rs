@@ -471,6 +471,10 @@ impl Lifecycle for LinuxBackend {
     async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
         self.scope.remove(resources).await
     }
+
+    async fn move_away(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
+        self.scope.move_away(resources).await
+    }
 }
 
 #[async_trait]

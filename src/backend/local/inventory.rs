@@ -72,7 +72,9 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
             }
             LEFTOVER => {
                 let own = layer_snapshots::is_leftover_of(scope, &resource.slug, path);
-                note(&mut failures, resource, if own { layers::remove_tree(path) } else { Err(foreign()) });
+                let removed =
+                    if own { layer_snapshots::remove_leftover(scope, path) } else { Err(foreign()) };
+                note(&mut failures, resource, removed);
             }
             cgroups::GROUP => {
                 let own = cgroups::is_own_group(path, &scope.group(&resource.slug));
@@ -85,6 +87,27 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
         }
     }
     BackendError::all(&failures)
+}
+
+/// Moves layers to a place where [`enumerate`] lists them as leftovers. Removes those that cannot be moved. Returns the
+/// leftovers. Continues after a failure.
+pub(crate) fn move_away(scope: &Scope, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
+    let (mut failures, mut moved) = (Vec::new(), Vec::new());
+    for resource in resources {
+        let layers = scope.layers(&resource.slug);
+        if Path::new(&resource.id) != layers.folder() {
+            note(&mut failures, resource, Err(foreign()));
+            continue;
+        }
+        match layer_snapshots::move_away(scope, &resource.slug, layers.folder()) {
+            Ok(Some(path)) => moved.push(Resource::new(&resource.slug, LEFTOVER, text(&path))),
+            Ok(None) => {}
+            // The removal works in every case, but takes longer.
+            Err(error) => tracing::debug!("cannot move {} away: {error}", resource.id),
+        }
+        note(&mut failures, resource, remove_layers(scope, resource));
+    }
+    BackendError::all(&failures).map(|()| moved)
 }
 
 fn remove_layers(scope: &Scope, resource: &Resource) -> std::io::Result<()> {

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   .new-<reference>/    a snapshot being created; renamed when it is complete and on disk
-//!   <reference>/         home/, workspace/ and snapshot.json; for a bottle with an image, upper/ with its changes
-//!                        (or root/, its copy of the image) instead of home/
-//!   .old-<reference>/    a snapshot being removed
+//!   <reference>/         home/, workspace/, git-objects/ and snapshot.json; for a bottle with an image, upper/ with
+//!                        its changes (or root/, its copy of the image) instead of home/
+//!   .old-<reference>/    a snapshot being removed, or the layers of a bottle that ended
 //! ```
 //! A restore writes to `.thaw-<layers>/` in the bottle's state folder, and exchanges that folder with the layers when
 //! it is complete. After a crash, [`leftovers`] lists the folders whose names begin with a dot, and they are removed
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use bottle_contract::names::{Name, Slug};
 use bottle_guest::file_clock;
 use jiff::Timestamp;
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with, syncfs};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags, renameat_with, syncfs};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -154,13 +154,14 @@ pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     Ok(used)
 }
 
-/// The folders that interrupted freezes, restores and removals of any bottle left.
+/// The folders that interrupted freezes, restores and removals of any bottle left. A folder that another process is
+/// removing is not one of them.
 pub(crate) fn leftovers(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     let mut found = Vec::new();
     for parent in [&scope.snapshots, &scope.state] {
         for (slug, folder) in runtime_folder::find(parent)? {
             for entry in entries(&folder)? {
-                if is_leftover(&entry) {
+                if is_leftover(&entry) && !is_being_removed(&folder.join(&entry)) {
                     found.push((slug.clone(), folder.join(entry)));
                 }
             }
@@ -169,11 +170,56 @@ pub(crate) fn leftovers(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     Ok(found)
 }
 
+/// Whether a process runs [`remove_leftover`] on this folder.
+fn is_being_removed(path: &Path) -> bool {
+    open_folder(path).is_ok_and(|folder| {
+        rustix::fs::flock(&folder, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    })
+}
+
 /// Whether [`leftovers`] can return this path for this bottle.
 pub(crate) fn is_leftover_of(scope: &Scope, slug: &Slug, path: &Path) -> bool {
     let parents = [scope.snapshots.join(slug.as_str()), scope.state.join(slug.as_str())];
     let named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_leftover);
     named && path.parent().is_some_and(|parent| parents.iter().any(|own| own == parent))
+}
+
+/// Moves the layers of a bottle to a folder that [`leftovers`] lists. Returns its path. `None` if there are no layers.
+///
+/// # Errors
+/// When the folder cannot be moved, for example to another file system.
+pub(crate) fn move_away(scope: &Scope, slug: &Slug, layers: &Path) -> io::Result<Option<PathBuf>> {
+    let own = scope.snapshots.join(slug.as_str());
+    DirBuilder::new().recursive(true).mode(0o700).create(&own)?;
+    let away = own.join(format!(".old-{}", reference_of(Timestamp::now())));
+    // The rename cannot replace another folder, because a folder of layers is not empty.
+    let moved = match fs::rename(layers, &away) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        moved => moved.map(|()| Some(away)),
+    };
+    if !matches!(moved, Ok(Some(_))) {
+        let _ = fs::remove_dir(&own);
+    }
+    moved
+}
+
+/// Removes a folder that [`leftovers`] lists. Of two removals at once, the second waits for the first.
+///
+/// # Errors
+/// When an entry cannot be removed.
+pub(crate) fn remove_leftover(scope: &Scope, path: &Path) -> io::Result<()> {
+    let folder = match open_folder(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        folder => folder?,
+    };
+    // A file system without locks removes without waiting.
+    let _ = rustix::fs::flock(&folder, FlockOperation::LockExclusive);
+    layers::remove_tree(path)?;
+    // The bottle's snapshot folder is removed after its last entry.
+    if let Some(own) = path.parent().filter(|own| own.parent() == Some(scope.snapshots.as_path())) {
+        let _ = fs::remove_dir(own);
+    }
+    Ok(())
 }
 
 fn is_leftover(name: impl AsRef<str>) -> bool {

@@ -113,6 +113,22 @@ impl Scope {
         self.run_blocking(move |scope| inventory::remove(scope, &resources)).await
     }
 
+    /// Implements [`crate::backend::Lifecycle::move_away`]: moves the layers away, and removes everything else.
+    pub(crate) async fn move_away(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
+        let (layers, rest): (Vec<Resource>, Vec<Resource>) =
+            resources.iter().cloned().partition(|resource| resource.kind == LAYERS);
+        // The processes that use the layers end first.
+        let removed = self.remove(&rest).await;
+        let moved = self.run_blocking(move |scope| inventory::move_away(scope, &layers)).await;
+        match (removed, moved) {
+            (Ok(()), moved) => moved,
+            (Err(error), Ok(_)) => Err(error),
+            (Err(first), Err(second)) => {
+                BackendError::all(&[first.one_line(), second.one_line()]).map(|()| Vec::new())
+            }
+        }
+    }
+
     /// Implements [`crate::backend::Lifecycle::holds_work`].
     pub(crate) async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
         let layers = self.layers(slug);

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 
-use rustix::fs::{SeekFrom, copy_file_range, fdatasync, fstat, ftruncate, ioctl_ficlone, seek};
+use rustix::fs::{SeekFrom, copy_file_range, fstat, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
 
 use super::stamps::Stamp;
+use super::write_back::write_back;
 
 /// The maximum number of attempts to copy a file that changes during the copy. The last attempt is accepted.
 const TRIES: usize = 3;
@@ -52,8 +53,8 @@ impl CopySupport {
         for tries in 1.. {
             if live {
                 // Writes dirty pages of memory mappings back, so that a later write through a mapping updates the
-                // change time. A file that cannot be synced has no such pages.
-                let _ = fdatasync(from);
+                // change time.
+                write_back(from);
             }
             let before = Stamp::from_stat(&fstat(from)?);
             written += self.bytes(from, to)?;

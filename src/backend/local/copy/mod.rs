@@ -11,11 +11,12 @@
 //! copied only in a tree that is an upper layer.
 //!
 //! - `content`: a file's bytes · `attributes`: its other attributes
-//! - `stamps`: detects files that are unchanged since they were stored
+//! - `stamps`: detects files that are unchanged since they were stored · `write_back`: writes dirty pages back
 
 pub(super) mod attributes;
 mod content;
 pub(crate) mod stamps;
+mod write_back;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
