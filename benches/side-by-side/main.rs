@@ -11,6 +11,7 @@ mod image;
 mod many;
 mod memory;
 mod processes;
+mod repository;
 mod sandbox;
 mod scene;
 mod start;
@@ -20,13 +21,14 @@ use anyhow::{Result, bail};
 /// The name of a benchmark, its description, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<()>);
 
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 10] = [
     ("sandbox", "the sandbox alone, against bwrap", sandbox::run),
     ("start", "bottle start to agent process", start::run),
     ("commands", "commands that a user waits for", commands::run),
     ("drive", "requests to a bottle that runs", drive::run),
     ("memory", "what one idle bottle holds", memory::run),
     ("commit", "a commit of a large home, and back", commit::run),
+    ("repository", "a bottle with a copy of a large repository, against cp -r", repository::run),
     ("image", "a bottle in an image, against one on the host's system", image::run),
     ("engine", "bottles on a container engine, against the engine alone", engine::run),
     ("many", "two hundred bottles at once", many::run),

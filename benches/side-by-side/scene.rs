@@ -65,6 +65,17 @@ impl Scene {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes", "--detach", "--label", label])
     }
 
+    /// Starts a detached bottle with a copy of [`Scene::project`].
+    pub(crate) fn start_with_copy(&self, label: &str) -> Result<Outcome> {
+        let backend = self.backend;
+        self.bottle(&["start", "bench", "--cwd", "--backend", backend, "--yes", "--detach", "--label", label])
+    }
+
+    /// The working directory of the commands.
+    pub(crate) fn project(&self) -> std::path::PathBuf {
+        self.home.project()
+    }
+
     /// Starts a bottle and waits until its agent exits.
     pub(crate) fn start(&self) -> Result<Outcome> {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes"])
