@@ -5,21 +5,22 @@
 
 use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
+use super::command_groups::MAX_WIDTH;
 use super::{
     attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit, exec,
-    export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy, probe, process, pull,
-    resume, routes, rules, service, settings, shell, snapshots, start, stop, supervise, usage,
+    export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy, probe, process,
+    pull, resume, routes, rules, service, settings, shell, snapshots, start, stop, supervise, usage,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
 #[derive(Debug, Parser)]
-#[command(name = "bottle", version, arg_required_else_help = true, after_help = AFTER_HELP)]
-#[command(max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "bottle", version, after_help = AFTER_HELP)]
+#[command(max_term_width = MAX_WIDTH, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 /// The global flags.

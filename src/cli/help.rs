@@ -1,8 +1,6 @@
 //! `bottle help`: shows all commands, the flags of one command, or a topic. Topics are pages of `docs/`.
 
-use clap::CommandFactory;
-
-use super::args::Cli;
+use super::command_groups;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
@@ -45,7 +43,7 @@ pub(crate) const TOPICS: &[Topic] = topics!(
 
 impl Help {
     pub(crate) fn run(self, output: &Output) -> Result<u8, CliError> {
-        let mut command = Cli::command();
+        let mut command = command_groups::command();
         command.build();
         match self.words.first() {
             None => output.print(&format!("{}\n{}", command.render_long_help(), topics()))?,
@@ -71,7 +69,8 @@ fn unknown(command: &clap::Command, word: &str) -> CliError {
     let known: Vec<&str> = commands.chain(TOPICS.iter().map(|topic| topic.name)).collect();
     let hint = match suggest(word, known.iter().copied()) {
         Some(near) => format!("did you mean `bottle help {near}`?"),
-        None => "`bottle help` lists commands and topics".to_owned(),
+        None => command_groups::suggestion(word)
+            .unwrap_or_else(|| "`bottle help` lists commands and topics".to_owned()),
     };
     CliError::usage(format!("no command or topic is named `{word}`")).about(word).hint(hint)
 }

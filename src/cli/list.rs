@@ -49,7 +49,8 @@ impl List {
     }
 }
 
-fn active(host: &Host, output: &Output) -> Result<(), CliError> {
+/// Returns all bottles of this home, each with the number of its pending proposals.
+pub(super) fn active_bottles(host: &Host) -> Result<Vec<ActiveBottle>, CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
     let with_proposals = |listed: Listed| {
         let pending = supervise::count_pending(&host.home, &listed.slug);
@@ -58,7 +59,11 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
         bottle.selected_engine = backend.and_then(|backend| backend.engine_address());
         bottle
     };
-    let bottles: Vec<ActiveBottle> = listed.into_iter().map(with_proposals).collect();
+    Ok(listed.into_iter().map(with_proposals).collect())
+}
+
+fn active(host: &Host, output: &Output) -> Result<(), CliError> {
+    let bottles = active_bottles(host)?;
     if bottles.is_empty() {
         output.note("no bottle is running; `bottle start AGENT` starts one");
     }
@@ -101,9 +106,9 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
     })
 }
 
-fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
+/// Describes the status of a bottle, and what needs the user's attention.
+pub(super) fn status(bottle: &ActiveBottle, output: &Output) -> String {
     let styles = output.styles();
-    let label = label_and_agent(bottle.label.as_deref(), bottle.agent.as_deref());
     let status = match (bottle.status, bottle.mode, &bottle.problem) {
         (status, _, Some(_)) if is_on_terminal(output) => styles.red(status),
         (status, _, Some(problem)) => format!("{}: {}", styles.red(status), one_line(problem)),
@@ -126,16 +131,22 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         0 => status,
         pending => format!("{status}, {}", styles.yellow(&counted(pending, "proposal"))),
     };
-    let status = match bottle.other_engine() {
+    match bottle.other_engine() {
         Some(address) => format!("{status}, {}", styles.yellow(&format!("on {}", one_line(address)))),
         None => status,
-    };
+    }
+}
+
+fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
+    let styles = output.styles();
+    let label = label_and_agent(bottle.label.as_deref(), bottle.agent.as_deref());
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
     // The supervise sidecar does not isolate the bottle, so it is shown only when it is down.
     let is_shown = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
     let services: Vec<String> =
         bottle.services.iter().filter(is_shown).map(|service| named_service(service, styles)).collect();
-    vec![backend, styles.named(bottle.color.as_deref(), &bottle.slug), label, status, services.join(", ")]
+    let slug = styles.named(bottle.color.as_deref(), &bottle.slug);
+    vec![backend, slug, label, status(bottle, output), services.join(", ")]
 }
 
 /// Formats `LABEL (AGENT)`.

@@ -12,6 +12,7 @@
 //! progress       spinner and progress lines    unsaved_work   unsaved work at the end of a session
 //! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
 //! fork_point     the snapshot that is copied            since          the values of `--since`
+//! command_groups commands by task, and suggestions      overview       what `bottle` prints without a command
 //! loopback       HTTP servers on the loopback interface
 //! git            git on the host and in a bottle
 //!
@@ -27,6 +28,7 @@ mod budget;
 mod budget_order;
 mod choice;
 mod cleanup;
+mod command_groups;
 mod commit;
 mod completions;
 mod connect;
@@ -60,6 +62,7 @@ mod loopback;
 mod man;
 mod mcp;
 mod output;
+mod overview;
 mod own_rules;
 mod page;
 mod picker;
@@ -96,7 +99,7 @@ mod usage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
@@ -121,7 +124,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return code;
     }
     terminal::restore_on_panic();
-    let cli = match Cli::try_parse_from(&arguments) {
+    let parsed = command_groups::command().try_get_matches_from(&arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, &arguments),
     };
@@ -138,7 +142,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
+fn dispatch(command: Option<Command>, output: &Output) -> Result<u8, CliError> {
     let host = || -> Result<Host, CliError> {
         let mut host = Host::of_this_process()?;
         host.read_bot_bottle_variables().into_iter().for_each(|note| output.note(note));
@@ -150,6 +154,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         terminal::restore_after_kill(&host.runtime);
         Ok(host)
     };
+    let Some(command) = command else { return overview::show(host(), output) };
     match command {
         Command::Start(start) => start.run(&host()?, output),
         Command::Attach(attach) => attach.run(&host()?, output),
@@ -209,7 +214,9 @@ fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     }
     // The arguments did not parse, so this searches the arguments before `--` for `--json`.
     let json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
-    if json {
+    if let Some(error) = command_groups::unknown_command(error, arguments) {
+        Output::for_errors(json).error(&error);
+    } else if json {
         let text = error.to_string();
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         Output::for_errors(true)

@@ -39,8 +39,27 @@ fn unknown_names_suggest_the_nearest() -> Result<()> {
             &["cp", "x:a", "y:b"],
             &["cp", "./absent", "nobody:"],
             &["nonsense"],
+            &["rm"],
+            &["run", "claude"],
+            &["-q", "kill", "demo"],
+            &["stpo"],
+            &["help", "sh"],
+            &["rm", "--json"],
         ],
     )?);
+    Ok(())
+}
+
+#[test]
+fn without_a_command_shows_the_commands_of_a_day_and_the_state() -> Result<()> {
+    let home = home()?;
+    let empty = transcripts(&home, &[&[]])?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "sleeper", "-q"])?.expect_code(0);
+    let running = transcripts(&home, &[&[], &["--json", "-q"]])?;
+    let _ = run(&home, &["stop", "sleeper", "-q"])?.expect_code(0);
+    let (overview, json) = running.split_once("$ bottle --json").expect("two commands");
+    snapshot!(format!("{empty}\n{overview}"));
+    assert!(json.contains("\"slug\": \"sleeper\""), "{json}");
     Ok(())
 }
 

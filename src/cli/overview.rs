@@ -1,0 +1,74 @@
+//! What `bottle` prints without a command: the commands of a day, and the state of the bottles.
+
+use super::error::CliError;
+use super::exit;
+use super::json_schema::ActiveBottle;
+use super::layout::hanging;
+use super::list;
+use super::output::{Output, counted};
+use crate::host::Host;
+
+/// The commands of a day.
+const COMMANDS: [(&str, &str); 5] = [
+    ("bottle start", "start an agent in a new bottle; `--cwd` copies this directory into it"),
+    ("bottle attach", "return to a running agent"),
+    ("bottle supervise", "answer the questions of agents"),
+    ("bottle pull", "fetch an agent's commits into your repository"),
+    ("bottle stop", "end a bottle; its unsaved work is kept"),
+];
+
+/// The width of the commands with indent and gap.
+const NAMES: usize = 21;
+
+/// The most bottles that are shown, so that the output fits on half a screen.
+const MAX_BOTTLES: usize = 4;
+
+const MORE: &str = "`bottle help` lists all commands by task, and topics such as `bottle help manifests`.";
+
+/// Prints the overview. With `--json`, prints what `bottle list --json` prints.
+pub(super) fn show(host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
+    let bottles = host.and_then(|host| list::active_bottles(&host))?;
+    output.json_or(&bottles, || print(&bottles, output))?;
+    Ok(exit::DONE)
+}
+
+fn print(bottles: &[ActiveBottle], output: &Output) -> Result<(), CliError> {
+    let styles = output.styles();
+    let columns = styles.columns();
+    let mut lines = vec!["Run coding agents in isolated bottles.".to_owned(), String::new()];
+    for (name, about) in COMMANDS {
+        let gap = NAMES.saturating_sub(name.len() + 2);
+        let about = hanging(about, NAMES, NAMES, columns);
+        lines.push(format!("  {}{:gap$}{about}", styles.bold(name), ""));
+    }
+    lines.push(String::new());
+    lines.extend(state(bottles, output));
+    lines.extend([String::new(), hanging(MORE, 0, 0, columns)]);
+    output.print(&lines.join("\n"))
+}
+
+/// Describes the bottles, those with questions and the running ones first.
+fn state(bottles: &[ActiveBottle], output: &Output) -> Vec<String> {
+    let mut order: Vec<&ActiveBottle> = bottles.iter().collect();
+    order.sort_by_key(|bottle| (bottle.pending == 0, bottle.status != "running"));
+    let running = order.iter().filter(|bottle| bottle.status == "running").count();
+    let kept = order.iter().filter(|bottle| bottle.status == "preserved").count();
+    let summary = match (running, kept) {
+        (0, 0) if order.is_empty() => "No bottle is running.".to_owned(),
+        (0, 0) => format!("{} need a look:", counted(order.len(), "bottle")),
+        (running, 0) => format!("{} running:", counted(running, "bottle")),
+        (0, kept) => format!("No bottle is running, {} kept:", counted(kept, "bottle")),
+        (running, kept) => format!("{} running, {kept} kept:", counted(running, "bottle")),
+    };
+    let mut lines = vec![summary];
+    lines.extend(order.iter().take(MAX_BOTTLES).map(|bottle| {
+        let styles = output.styles();
+        let label = list::label_and_agent(bottle.label.as_deref(), bottle.agent.as_deref());
+        let slug = styles.named(bottle.color.as_deref(), &bottle.slug);
+        format!("  {slug} {label}: {}", list::status(bottle, output))
+    }));
+    if let Some(more) = order.len().checked_sub(MAX_BOTTLES).filter(|more| *more > 0) {
+        lines.push(format!("  and {more} more: `bottle list`"));
+    }
+    lines
+}
