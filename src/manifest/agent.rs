@@ -2,12 +2,14 @@
 //! more access.
 
 use bottle_contract::names::Name;
+use bottle_contract::yaml::Node;
 
 use super::Spanned;
+use super::all_errors::decode_all;
 use super::error::{Fault, ManifestError};
 use super::frontmatter;
 use super::git_gate::UserLayer;
-use super::keys::decode;
+use super::keys;
 use super::one_or_many::OneOrMany;
 use super::schema::{AgentGitGateSchema, AgentSchema};
 use super::source::{Kind, Place, Source};
@@ -39,18 +41,21 @@ impl AgentManifest {
     /// Parses the text of a file. If a file has no frontmatter, its entire text is the prompt.
     ///
     /// # Errors
-    /// Returns [`ManifestError`] with the position of the first problem.
+    /// Returns [`ManifestError`] with the position of each problem.
     pub fn parse(name: Name, source: Source, text: &str) -> Result<Self, ManifestError> {
         let in_file = |fault: Fault| fault.in_file(&source);
         let split = frontmatter::split(text).map_err(|error| in_file(error.into()))?;
-        let schema = match split.yaml {
-            Some(yaml) => decode(Kind::Agent, yaml).map_err(in_file)?,
-            None => AgentSchema::default(),
+        let in_text = |faults| ManifestError::of_faults(faults, &source, text);
+        let root = keys::parse(Kind::Agent, split.yaml.unwrap_or_default());
+        let root = root.map_err(|fault| in_text(vec![fault]))?;
+        let check = |root: &Node| {
+            let schema = keys::decode(Kind::Agent, root)?;
+            if source.place == Place::Project {
+                refuse_budget(&schema)?;
+            }
+            check(schema)
         };
-        if source.place == Place::Project {
-            refuse_budget(&schema).map_err(in_file)?;
-        }
-        let Checked { bottles, skills, user, budget, cutoff } = check(schema).map_err(in_file)?;
+        let Checked { bottles, skills, user, budget, cutoff } = decode_all(root, check).map_err(in_text)?;
         Ok(Self { name, bottles, skills, user, budget, cutoff, prompt: split.body.to_owned(), source })
     }
 }

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 
 use bottle_contract::names::Name;
 use bottle_contract::session::process::ProcessName;
+use bottle_contract::yaml::Node;
 
 use super::agent::parse_name;
+use super::all_errors::decode_all;
 use super::egress::EgressLayer;
 use super::env_value::{BadEnvValue, EnvValue};
 use super::error::{Fault, ManifestError};
 use super::frontmatter;
 use super::git_gate::GitGateLayer;
-use super::keys::decode;
+use super::keys;
 use super::one_or_many::{Entries, OneOrMany};
 use super::provider::ProviderLayer;
 use super::resources::ResourcesLayer;
@@ -59,7 +61,7 @@ impl BottleLayer {
     /// error: otherwise, a forgotten `---` would give a bottle in which every setting has its default.
     ///
     /// # Errors
-    /// Returns [`ManifestError`] with the position of the first problem.
+    /// Returns [`ManifestError`] with the position of each problem.
     pub fn parse(name: Name, source: Source, text: &str) -> Result<Self, ManifestError> {
         let in_file = |fault: Fault| fault.in_file(&source);
         let split = frontmatter::split(text).map_err(|error| in_file(error.into()))?;
@@ -69,8 +71,11 @@ impl BottleLayer {
                     .hint("begin the file with a line `---`, YAML, and a line `---`"),
             )
         })?;
-        let schema = decode(Kind::Bottle, yaml).map_err(in_file)?;
-        Self::from_schema(name, source.clone(), schema).map_err(in_file)
+        let in_text = |faults| ManifestError::of_faults(faults, &source, text);
+        let root = keys::parse(Kind::Bottle, yaml).map_err(|fault| in_text(vec![fault]))?;
+        let check =
+            |root: &Node| Self::from_schema(name.clone(), source.clone(), keys::decode(Kind::Bottle, root)?);
+        decode_all(root, check).map_err(in_text)
     }
 
     fn from_schema(name: Name, source: Source, schema: BottleSchema) -> Result<Self, Fault> {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Position;
+use super::excerpt::excerpt;
 use super::frontmatter::Unclosed;
 use super::source::Source;
 use crate::host::budget::BadBudget;
@@ -21,17 +22,60 @@ pub struct ManifestError {
     pub message: String,
     /// What the user can do next.
     pub hint: Option<String>,
+    /// Boxed, because few errors have it.
+    context: Option<Box<Context>>,
+}
+
+/// The text around an error, and the other errors of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Context {
+    excerpt: Option<String>,
+    more: Vec<ManifestError>,
 }
 
 impl ManifestError {
     /// Creates an error about a whole file, without a position.
     pub(crate) fn whole(file: &Source, message: impl Into<String>) -> Self {
-        Self { file: file.to_string(), position: None, message: message.into(), hint: None }
+        Self::new(file.to_string(), None, message.into())
     }
 
     /// Creates an error at a position in a file.
     pub(crate) fn at(file: &Source, position: Position, message: impl Into<String>) -> Self {
-        Self { file: file.to_string(), position: Some(position), message: message.into(), hint: None }
+        Self::new(file.to_string(), Some(position), message.into())
+    }
+
+    /// Creates an error about manifests that are each valid, but not together.
+    pub(crate) fn in_selection(message: String) -> Self {
+        Self::new("the chosen bottles".to_owned(), None, message)
+    }
+
+    fn new(file: String, position: Option<Position>, message: String) -> Self {
+        Self { file, position, message, hint: None, context: None }
+    }
+
+    /// Creates an error from all faults of a file with this text. There must be at least one.
+    pub(super) fn of_faults(faults: Vec<Fault>, file: &Source, text: &str) -> Self {
+        let with_excerpt = |fault: Fault| {
+            let excerpt = excerpt(text, fault.at.line);
+            let context = Context { excerpt, more: Vec::new() };
+            Self { context: Some(Box::new(context)), ..fault.in_file(file) }
+        };
+        let mut errors = faults.into_iter().map(with_excerpt);
+        let mut first = errors.next().unwrap_or_else(|| Self::whole(file, "cannot be read"));
+        first.context.get_or_insert_default().more = errors.collect();
+        first
+    }
+
+    /// The line at the position, without values that could be secrets.
+    #[must_use]
+    pub fn excerpt(&self) -> Option<&str> {
+        self.context.as_ref()?.excerpt.as_deref()
+    }
+
+    /// Further errors of the same file, in its order. They have no further errors themselves.
+    #[must_use]
+    pub fn more(&self) -> &[Self] {
+        self.context.as_ref().map_or(&[], |context| &context.more)
     }
 
     /// Adds a hint.
@@ -56,10 +100,10 @@ impl ManifestError {
 impl fmt::Display for ManifestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.without_hint())?;
-        match &self.hint {
-            Some(hint) => write!(f, "\n  {hint}"),
-            None => Ok(()),
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  {hint}")?;
         }
+        self.more().iter().try_for_each(|error| write!(f, "\n{error}"))
     }
 }
 
@@ -74,12 +118,14 @@ pub(crate) struct Fault {
     pub(crate) message: String,
     /// What the user can do next.
     pub(crate) hint: Option<String>,
+    /// Whether the key at the position is unknown. The rest of the map may have further errors.
+    pub(super) is_unknown_key: bool,
 }
 
 impl Fault {
     /// Creates an error at this position.
     pub(crate) fn new(at: Position, message: impl Into<String>) -> Self {
-        Self { at, message: message.into(), hint: None }
+        Self { at, message: message.into(), hint: None, is_unknown_key: false }
     }
 
     /// Adds a hint.
@@ -91,18 +137,13 @@ impl Fault {
 
     /// Converts the fault to an error in this file.
     pub(crate) fn in_file(self, file: &Source) -> ManifestError {
-        ManifestError {
-            file: file.to_string(),
-            position: Some(self.at),
-            message: self.message,
-            hint: self.hint,
-        }
+        ManifestError { hint: self.hint, ..ManifestError::at(file, self.at, self.message) }
     }
 }
 
 impl From<BadBudget> for Fault {
     fn from(BadBudget { at, message, hint }: BadBudget) -> Self {
-        Self { at, message, hint }
+        Self { hint, ..Self::new(at, message) }
     }
 }
 

@@ -32,25 +32,32 @@ const SUBAGENT_KEYS: &[&str] = &[
 /// reserved.
 const GENERATED_ROUTE_KEYS: &[&str] = &["provider", "role"];
 
-/// Decodes the frontmatter of a manifest.
-pub(super) fn decode<T: DeserializeOwned>(kind: Kind, text: &str) -> Result<T, Fault> {
-    let fault = |error: YamlError| fault(kind, &error);
-    let mut root = yaml::parse(text).map_err(fault)?;
+/// Parses the frontmatter of a manifest, without keys that are ignored.
+pub(super) fn parse(kind: Kind, text: &str) -> Result<Node, Fault> {
+    let mut root = yaml::parse(text).map_err(|error| fault(kind, &error))?;
     if let Value::Map(entries) = &mut root.value {
         entries.retain(|(key, _)| kind == Kind::Bottle || !SUBAGENT_KEYS.contains(&key.text()));
     }
-    yaml::decode(&root).map_err(fault)
+    Ok(root)
+}
+
+/// Decodes the frontmatter of a manifest.
+pub(super) fn decode<T: DeserializeOwned>(kind: Kind, root: &Node) -> Result<T, Fault> {
+    yaml::decode(root).map_err(|error| fault(kind, &error))
 }
 
 fn fault(kind: Kind, error: &YamlError) -> Fault {
     let hint = match &error.problem {
         Problem::UnknownKey { key, accepted } => {
-            let misplaced = if error.path().is_empty() { misplaced_key(kind, key) } else { None };
+            let misplaced =
+                if error.path().is_empty() { misplaced_key(kind, key) } else { nested_key(key, accepted) };
             Some(misplaced.map_or_else(|| yaml::accepted_keys(key, &offered_keys(accepted)), str::to_owned))
         }
         _ => error.hint(),
     };
-    Fault { at: error.at.unwrap_or(Position::START), message: error.message("the frontmatter"), hint }
+    let is_unknown_key = matches!(error.problem, Problem::UnknownKey { .. });
+    let fault = Fault::new(error.at.unwrap_or(Position::START), error.message("the frontmatter"));
+    Fault { hint, is_unknown_key, ..fault }
 }
 
 /// Returns the known keys without those that a manifest must not contain.
@@ -69,6 +76,25 @@ fn misplaced_key(kind: Kind, key: &str) -> Option<&'static str> {
         (Kind::Bottle, "skills") => Some("skills belong in an agent"),
         _ => None,
     }
+}
+
+/// Returns the hint for a key that is written beside `host`, and belongs one level deeper.
+fn nested_key(key: &str, accepted: &[&str]) -> Option<&'static str> {
+    if !accepted.contains(&"host") {
+        return None;
+    }
+    Some(match key {
+        "methods" | "method" => "put it into `matches`: `matches: [{methods: [GET]}]`",
+        "paths" | "path" => "put it into `matches`: `matches: [{paths: [{value: /v1}]}]`",
+        "headers" => "put it into `matches`: `matches: [{headers: [{name: x-name, value: text}]}]`",
+        "fetch" | "git_fetch" => "put it into `git`: `git: {fetch: true}`",
+        "scheme" | "token_ref" | "token" | "header" => {
+            "put it into `auth`: `auth: {scheme: Bearer, token_ref: env:NAME}`"
+        }
+        "port" => "it is a list: `ports: [443]`",
+        "hosts" => "one route has one `host`; write one list entry for each host",
+        _ => return None,
+    })
 }
 
 /// Returns the keys of a bottle manifest. They are read from the error message for an unknown key.

@@ -5,6 +5,7 @@
 //!   frontmatter  the file → YAML and body, positions preserved
 //!   keys         YAML → the wire types of schema, strictly, with hints for unknown keys
 //!   schema       every key of both kinds
+//!   all_errors   every error of a file; `excerpt` is the line that an error is about
 //! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `git_key`, `resources` are parts
 //! append     approved routes → the text of a bottle's file
 //! write_manifest  a text → the user's file; `import` reads the home folder of bot-bottle
@@ -16,11 +17,13 @@
 //! agent with write access to the repository must not be able to give itself more access.
 
 pub mod agent;
+mod all_errors;
 pub mod append;
 pub mod bottle;
 pub mod egress;
 pub mod env_value;
 pub mod error;
+mod excerpt;
 pub mod frontmatter;
 pub mod git_gate;
 pub mod git_key;

@@ -260,7 +260,7 @@ fn lacks(name: &Name, key: &str, entry: &[Declaration<'_>]) -> ManifestError {
 fn at_last(entry: &[Declaration<'_>], message: String) -> ManifestError {
     match entry.last() {
         Some(Declaration { layer, repo }) => ManifestError::at(&layer.body.source, repo.at, message),
-        None => ManifestError { file: "the chosen bottles".to_owned(), position: None, message, hint: None },
+        None => ManifestError::in_selection(message),
     }
 }
 

@@ -49,9 +49,7 @@ impl RequestedBy {
     /// does not cause such an error.
     fn fault(&self, message: String) -> ManifestError {
         match self {
-            Self::User => {
-                ManifestError { file: "the chosen bottles".to_owned(), position: None, message, hint: None }
-            }
+            Self::User => ManifestError::in_selection(message),
             Self::File { source, at } => ManifestError::at(source, *at, message),
         }
     }

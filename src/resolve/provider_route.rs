@@ -57,8 +57,6 @@ fn unsupported(error: UnsupportedSetting) -> ManifestError {
 fn fault(origin: &Origin, at: Option<Position>, message: String) -> ManifestError {
     match origin {
         Origin::File { source, at: value, .. } => ManifestError::at(source, at.unwrap_or(*value), message),
-        Origin::Default => {
-            ManifestError { file: "the chosen bottles".to_owned(), position: None, message, hint: None }
-        }
+        Origin::Default => ManifestError::in_selection(message),
     }
 }

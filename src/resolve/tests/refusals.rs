@@ -65,6 +65,7 @@ fn refuses_unknown_names_and_no_bottle() {
       choose with `--bottle NAME`, or write `bottle: NAME` into the agent; there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `mini`, `offline`, `pi`, `probe` and `shell`
     a skill: home/agents/skilled.md:2:10: the skill `review` does not exist: neither home/skills/review nor user/.claude/skills/review
     a file that is not YAML: home/agents/broken.md:2:9: cannot parse the YAML: unclosed bracket '['
+      close the bracket, or put the text in quotes if it begins with one
     ");
 }
 

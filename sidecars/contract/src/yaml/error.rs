@@ -63,6 +63,9 @@ impl YamlError {
             Value::Bool(_) | Value::Integer(_) | Value::Float(_) if wanted == "a string" => {
                 Some("put the value in quotes")
             }
+            Value::Text(_) if wanted == "a list" => {
+                Some("write a list, also of one entry: `[one]` or `[one, two]`")
+            }
             Value::Text(text) if is_quoted(text, wanted) => Some("write the value without quotes"),
             _ => None,
         };
@@ -118,10 +121,7 @@ impl YamlError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match &self.problem {
-            // An unquoted sentence with a colon causes this error, often in a subagent's description.
-            Problem::Syntax(text) if text.contains("mapping values are not allowed") => {
-                Some("put text that contains `: ` in quotes".to_owned())
-            }
+            Problem::Syntax(text) => syntax_hint(text).map(str::to_owned),
             Problem::Type { hint, .. } => hint.clone(),
             Problem::UnknownKey { key, accepted } => Some(accepted_keys(key, accepted)),
             _ => None,
@@ -141,6 +141,23 @@ impl fmt::Display for YamlError {
 }
 
 impl std::error::Error for YamlError {}
+
+/// Returns the next step for a message of the parser.
+fn syntax_hint(text: &str) -> Option<&'static str> {
+    let of = |words: &[&str]| words.iter().any(|words| text.contains(words));
+    if of(&["tab"]) {
+        Some("replace the tab with spaces: YAML indents with spaces only")
+    } else if of(&["mapping values are not allowed"]) {
+        // An unquoted sentence with a colon causes this error, often in a subagent's description.
+        Some("put text that contains `: ` in quotes, or indent the line as far as the keys of the same map")
+    } else if of(&["block mapping", "block sequence", "block collection", "indentation"]) {
+        Some("indent the line exactly as far as the other keys or items that it belongs to")
+    } else if of(&["unclosed bracket"]) {
+        Some("close the bracket, or put the text in quotes if it begins with one")
+    } else {
+        None
+    }
+}
 
 /// Returns the hint for an unknown key: the nearest accepted key, and all accepted keys.
 #[must_use]
