@@ -117,7 +117,7 @@ impl Summary {
         self.indented("reaches", Tone::Plain, lines, indent);
         let weaker = weakening_settings(manifest).into_iter().map(|weakness| {
             let origin = from_home(&weakness.origin.to_string(), home);
-            format!("{} {} ({origin})", weakness.host, weakness.what.sentence())
+            format!("{} {} ({origin})", weakness.host, weakness.sentence())
         });
         self.row("weaker", Tone::Alarm, else_weaker.into_iter().chain(weaker).collect());
     }

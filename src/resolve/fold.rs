@@ -62,7 +62,7 @@ pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
         git_user: GitUser::default(),
         repos: repos(layers)?,
         egress: Egress {
-            log: Traced::default_of(LogLevel::Off),
+            log: Traced::default_of(LogLevel::Blocks),
             routes: provider_route.into_iter().chain(routes(layers)?).collect(),
             ca_bundle: None,
             upstream_proxy: None,

@@ -3,6 +3,9 @@
 //!
 //! Each of these settings can be justified. All of them are shown before every launch.
 
+use std::borrow::Cow;
+
+use bottle_contract::known_hosts;
 use bottle_contract::route::{Dlp, Route};
 use serde::Serialize;
 
@@ -41,12 +44,23 @@ pub enum Weakening {
     Extended,
     /// `resources.nested: true`.
     Nested,
+    /// The host looks like a typing error of a well-known registry or forge.
+    Misspelt,
+}
+
+impl WeakeningSetting {
+    /// Describes the effect as a sentence fragment that follows the host.
+    #[must_use]
+    pub fn sentence(&self) -> Cow<'static, str> {
+        match known_hosts::intended(&self.host).filter(|_| self.what == Weakening::Misspelt) {
+            Some(meant) => format!("looks like a typing error of `{meant}`: another server answers").into(),
+            None => self.what.sentence().into(),
+        }
+    }
 }
 
 impl Weakening {
-    /// Describes the effect as a sentence fragment that follows the host.
-    #[must_use]
-    pub fn sentence(self) -> &'static str {
+    fn sentence(self) -> &'static str {
         match self {
             Self::Uninspected => {
                 "is not inspected: its TLS traffic is tunnelled without matching or scanning (`inspect: false`)"
@@ -70,6 +84,7 @@ impl Weakening {
             Self::Nested => {
                 "lets the agent create namespaces and mounts, which exposes more of the kernel (`nested: true`)"
             }
+            Self::Misspelt => "looks like a typing error of a well-known host",
         }
     }
 }
@@ -130,6 +145,7 @@ fn weakenings<'a>(
         (Weakening::Uninspected, !route.value.inspect),
         (Weakening::Private, route.value.private),
         (Weakening::PassesCredentials, route.value.pass_credentials),
+        (Weakening::Misspelt, known_hosts::intended(&route.value.host.to_string()).is_some()),
     ];
     let flags = flags.into_iter().filter(|(_, set)| *set).map(|(what, _)| what);
     flags.chain(unscanned(&route.value.dlp)).map(|what| WeakeningSetting {

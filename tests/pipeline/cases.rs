@@ -51,7 +51,7 @@ fn show(resolved: &Resolved) -> String {
         writeln!(text, "agent replaces: {place:?}").expect("text");
     }
     for weakness in weakening_settings(&resolved.manifest) {
-        let sentence = weakness.what.sentence();
+        let sentence = weakness.sentence();
         writeln!(text, "weakening: {} {sentence}, at {}", weakness.host, weakness.origin).expect("text");
     }
     for warning in &resolved.warnings {

@@ -25,6 +25,19 @@ fn every_agent_resolves_with_its_default_bottle() {
     }
 }
 
+/// A denial names the shipped manifest that opens the host.
+#[test]
+fn every_known_host_is_opened_by_its_manifest() {
+    let (_empty, manifests) = shipped_only();
+    for (host, manifest) in bottle_contract::known_hosts::opened() {
+        let bottles = vec![manifest.parse().expect("name")];
+        let selection = Selection { agent: "shell".parse().expect("name"), bottles };
+        let resolved = resolve(&selection, &manifests).unwrap_or_else(|error| panic!("{error}"));
+        let routes = &resolved.manifest.egress.routes;
+        assert!(routes.iter().any(|route| route.value.host.covers(host)), "{manifest} does not open {host}");
+    }
+}
+
 #[test]
 fn every_bottle_resolves_with_the_shell_agent() {
     let (_empty, manifests) = shipped_only();

@@ -21,6 +21,7 @@
 //! usage             token counts of model responses
 //! dns               the answers of a bottle's DNS resolver
 //! suggest           suggests the nearest known word for a mistyped word
+//! known_hosts       registries and forges: the manifests that open them, and their typing errors
 //! terminal          filters agent output before it reaches the user's terminal
 //! yaml              strict, bounded YAML reader and writer with positions
 //! session           frames and messages between host, guest and bundle
@@ -34,6 +35,7 @@ pub mod canonical;
 pub mod credential;
 pub mod decide;
 pub mod dns;
+pub mod known_hosts;
 pub mod lock_out;
 pub mod names;
 pub mod proposal;

@@ -284,7 +284,7 @@ fn weaker(view: &View<'_>) -> Vec<String> {
     lines.extend(
         weakening_settings(&view.resolved.manifest)
             .into_iter()
-            .map(|weakness| format!("{} {} ({})", weakness.host, weakness.what.sentence(), weakness.origin)),
+            .map(|weakness| format!("{} {} ({})", weakness.host, weakness.sentence(), weakness.origin)),
     );
     lines
 }

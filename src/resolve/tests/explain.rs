@@ -35,7 +35,7 @@ fn explains_the_defaults_of_an_empty_bottle() {
     git-gate:
       repos: {}
     egress:
-      log: 0                           # default
+      log: 1                           # default
       routes:
         - host: api.anthropic.com      # default
           auth:
@@ -437,7 +437,7 @@ fn explains_the_route_of_each_provider() {
     insta::assert_snapshot!(shown.join("\n"), @r"
     {auth_token: KEY}
     egress:
-      log: 0                           # default
+      log: 1                           # default
       routes:
         - host: api.anthropic.com      # default
           auth:
@@ -464,7 +464,7 @@ fn explains_the_route_of_each_provider() {
 
     {template: claude, route: {matches: [{methods: [POST], paths: [{type: exact, value: /v1/messages}]}]}}
     egress:
-      log: 0                           # default
+      log: 1                           # default
       routes:
         - host: api.anthropic.com      # home/bottles/mine.md:3
           auth:
@@ -482,7 +482,7 @@ fn explains_the_route_of_each_provider() {
 
     {template: codex, route: {connect_to: 'proxy.example.com:443', dlp: {outbound_detectors: false}}}
     egress:
-      log: 0                           # default
+      log: 1                           # default
       routes:
         - host: api.openai.com         # home/bottles/mine.md:3
           auth:
@@ -504,7 +504,7 @@ fn explains_the_route_of_each_provider() {
 
     {template: codex, forward_host_credentials: true}
     egress:
-      log: 0                          # default
+      log: 1                          # default
       routes:
         - host: chatgpt.com           # home/bottles/mine.md:3
           auth:
@@ -532,7 +532,7 @@ fn explains_the_route_of_each_provider() {
 
     {template: pi, settings: {provider: openai}}
     egress:
-      log: 0                           # default
+      log: 1                           # default
       routes:
         - host: api.openai.com         # home/bottles/mine.md:3
           auth:
@@ -549,7 +549,7 @@ fn explains_the_route_of_each_provider() {
 
     {template: pi, settings: {provider: local, base_url: 'http://localhost:11434/v1', models: [small]}}
     egress:
-      log: 0                                 # default
+      log: 1                                 # default
       routes:
         - host: host                         # home/bottles/mine.md:3
           ports:
@@ -566,7 +566,7 @@ fn explains_the_route_of_each_provider() {
 
     {template: command, command: [agent]}
     egress:
-      log: 0                           # default
+      log: 1                           # default
       routes: []                       # default
     ");
 }
@@ -612,7 +612,7 @@ fn compares_values_and_the_prompt_without_origins() {
     git-gate:
       repos: {}
     egress:
-      log: 0
+      log: 1
       routes: []
     supervise: true
     backend: any

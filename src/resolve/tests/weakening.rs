@@ -9,7 +9,7 @@ fn shown(keys: &str) -> String {
     let folders = Folders::with(&[("home/agents/coder.md", ""), ("home/bottles/mine.md", &bottle)]);
     let resolved = folders.resolve("coder mine").expect(keys);
     let lines = weakening_settings(&resolved.manifest).into_iter().map(|weakness| {
-        let sentence = weakness.what.sentence();
+        let sentence = weakness.sentence();
         format!("{} {sentence}, at {}\n", weakness.host, folders.relative(&weakness.origin.to_string()))
     });
     format!("{keys}\n{}\n", lines.collect::<String>())
@@ -23,6 +23,7 @@ fn lists_each_weakening_setting_with_its_origin() {
         "resources: {nested: true}",
         "egress: {routes: [{host: a.example, inspect: false}]}",
         "egress: {routes: [{host: a.example, private: true}]}",
+        "egress: {routes: [{host: pypi.ogr}]}",
         "egress: {routes: [{host: a.example, pass_credentials: true}]}",
         "egress: {routes: [{host: a.example, dlp: {outbound_detectors: false}}]}",
         "egress: {routes: [{host: a.example, dlp: {inbound_detectors: []}}]}",
@@ -46,6 +47,9 @@ fn lists_each_weakening_setting_with_its_origin() {
 
     egress: {routes: [{host: a.example, private: true}]}
     a.example may resolve to private addresses, this machine's network included (`private: true`), at home/bottles/mine.md:2
+
+    egress: {routes: [{host: pypi.ogr}]}
+    pypi.ogr looks like a typing error of `pypi.org`: another server answers, at home/bottles/mine.md:2
 
     egress: {routes: [{host: a.example, pass_credentials: true}]}
     a.example accepts any credentials that the agent sends, an attacker's included (`pass_credentials: true`), at home/bottles/mine.md:2

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Reason;
 use super::git::Denied;
 use crate::canonical::Ambiguous;
+use crate::known_hosts;
 use crate::lock_out;
 use crate::names::{HTTP_PORT, HTTPS_PORT};
 use crate::route::Route;
@@ -190,8 +191,13 @@ impl Refusal {
             ),
             other => format!("No route of this bottle allows `{host}` on port {other}."),
         };
-        Self::new(Reason::HostNotAllowed, host, sentence)
-            .with_next_step(port == HTTPS_PORT || port == HTTP_PORT)
+        let mut refusal = Self::new(Reason::HostNotAllowed, host, sentence);
+        if let Some(manifest) = known_hosts::opened_by(host).filter(|_| port == HTTPS_PORT) {
+            let recipe =
+                format!(" The shipped bottle manifest `{manifest}` opens it (`--bottle {manifest}`).");
+            refusal.sentence.push_str(&recipe);
+        }
+        refusal.with_next_step(port == HTTPS_PORT || port == HTTP_PORT)
     }
 
     pub(super) fn port(host: &str, port: u16, route: &Route) -> Self {

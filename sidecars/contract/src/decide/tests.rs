@@ -749,3 +749,20 @@ fn denies_writes_to_a_gated_forge_that_bypass_the_gate() {
     let text = crate::route::render_routes(&table);
     assert_eq!(parse_routes(&text, Form::Runtime), Ok(table), "{text}");
 }
+
+#[test]
+fn a_denied_registry_names_the_manifest_that_opens_it() {
+    let (table, none) = (table(), HeaderMap::new());
+    let sentence = |host: &str| match decide(
+        &table,
+        &over_tls(host, "GET", "/simple", &none),
+        &loaded,
+        &Findings::none(),
+    ) {
+        Verdict::Deny(refusal) => refusal.sentence.clone(),
+        _ => panic!("{host} is not denied"),
+    };
+    let registry = sentence("pypi.org");
+    assert!(registry.contains("The shipped bottle manifest `dev` opens it (`--bottle dev`)."), "{registry}");
+    assert!(!sentence("pypi.example").contains("--bottle"));
+}

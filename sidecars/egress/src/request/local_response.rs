@@ -1,9 +1,10 @@
 //! Builds the responses that the proxy itself sends: denials, and descriptions of its routes.
 
-use bottle_contract::decide::Refusal;
+use bottle_contract::decide::{Reason, Refusal};
 use bottle_contract::route::display_value;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use hyper::ext::ReasonPhrase;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -51,7 +52,16 @@ pub(crate) fn denied(
         // RFC 9110 requires this status to name the protocol to upgrade to.
         headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
     }
+    add_reason_phrase(&mut response, refusal.reason);
     response
+}
+
+/// Puts the reason into the status line of HTTP/1.1, because pip, npm and other programs show nothing else of a
+/// response. The phrase is a fixed text: neither the agent nor a finding has a part in it.
+fn add_reason_phrase(response: &mut Response<Body>, reason: Reason) {
+    if let Ok(phrase) = ReasonPhrase::try_from(format!("bottle: {reason}")) {
+        response.extensions_mut().insert(phrase);
+    }
 }
 
 /// The header with the names of the headers and query keys that were stripped from the request.

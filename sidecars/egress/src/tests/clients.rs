@@ -49,6 +49,22 @@ async fn a_denied_slow_upload_shows_its_response_to_curl() {
     }
 }
 
+/// pip and npm show nothing of a response but its status line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_line_of_http1_has_the_reason() {
+    let proxy = ProxyFixture::open().await;
+    for (arguments, status_line) in [
+        (&["--http1.1", "https://evil.example.org/a"][..], "HTTP/1.1 403 bottle: host-not-allowed\r\n"),
+        (&["http://evil.example.org/a"], "HTTP/1.1 403 bottle: host-not-allowed\r\n"),
+        (&["--head", "--http1.1", "https://evil.example.org/a"], "HTTP/1.1 403 bottle: host-not-allowed\r\n"),
+        (&["-X", "TRACE", "--http1.1", "https://evil.example.org/a"], "HTTP/1.1 403 bottle: "),
+        (&["--http2", "https://evil.example.org/a"], "HTTP/2 403 \r\n"),
+    ] {
+        let received = proxy.curl(arguments).await.text();
+        assert!(received.contains(status_line), "{arguments:?}: {received}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_head_request_has_no_body() {
     let proxy = ProxyFixture::open().await;
