@@ -12,7 +12,7 @@ use super::exit;
 use super::json_schema;
 use super::output::Output;
 use super::progress;
-use super::select_bottle::{Question, is_running};
+use super::select_bottle::{Question, finish_all, is_running, print_results};
 use crate::backend::{Backend, Copied, ProgressSink, registry};
 use crate::host::Host;
 use crate::instance::record::Record;
@@ -27,9 +27,9 @@ use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 /// agent wrote one of them to a file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Commit {
-    /// The bottle, as `bottle list` shows it; asks when omitted
-    #[arg(add = completions::all_bottles())]
-    slug: Option<Slug>,
+    /// The bottles, as `bottle list` shows them; asks when omitted
+    #[arg(value_name = "SLUG", add = completions::all_bottles())]
+    slugs: Vec<Slug>,
     /// Name the snapshot. A named snapshot stays until `bottle snapshots rm` removes it
     #[arg(long = "as", value_name = "NAME")]
     name: Option<Name>,
@@ -37,17 +37,37 @@ pub(crate) struct Commit {
 
 impl Commit {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
-        let options = CommitOptions { name: self.name, removed_by: None };
-        let committed =
-            super::block_on(save(host, &slug, options, output)).map_err(|error| error.about(&slug))?;
-        let exports = match Store::of(host).state(&slug) {
-            Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
-                registry::by_name(host, &record.backend).is_some_and(|backend| backend.capabilities().export)
+        let slugs = BOTTLE_QUESTION.select_all(self.slugs, host, output)?;
+        let (mut documents, mut errors) = (Vec::new(), Vec::new());
+        for slug in &slugs {
+            let options = CommitOptions { name: self.name.clone(), removed_by: None };
+            let committed = super::block_on(save(host, slug, options, output));
+            match committed.map_err(|error| error.about(slug)) {
+                Ok(committed) => {
+                    let document = document(committed, exports(host, slug));
+                    if !output.json {
+                        report(&document, output)?;
+                    }
+                    documents.push(document);
+                }
+                Err(error) => errors.push(error),
             }
-            _ => false,
-        };
-        report(committed, exports, output)
+        }
+        if output.json {
+            print_results(&documents, slugs.len() == 1, output)?;
+        }
+        finish_all(errors, output)?;
+        Ok(exit::DONE)
+    }
+}
+
+/// Whether `bottle export` can move the bottle.
+fn exports(host: &Host, slug: &Slug) -> bool {
+    match Store::of(host).state(slug) {
+        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
+            registry::by_name(host, &record.backend).is_some_and(|backend| backend.capabilities().export)
+        }
+        _ => false,
     }
 }
 
@@ -151,7 +171,7 @@ async fn warn_omissions(backend: &dyn Backend, slug: &Slug, output: &Output) {
     }
 }
 
-fn report(committed: Committed, exports: bool, output: &Output) -> Result<u8, CliError> {
+fn document(committed: Committed, exports: bool) -> json_schema::Committed {
     let Committed { snapshot, notes } = committed;
     let slug = &snapshot.slug;
     let moved_by = exports.then(|| match &snapshot.name {
@@ -162,10 +182,11 @@ fn report(committed: Committed, exports: bool, output: &Output) -> Result<u8, Cl
         Some(name) => format!("bottle resume {} --snapshot {name}", snapshot.slug),
         None => format!("bottle resume {}", snapshot.slug),
     };
-    if output.json {
-        output.print_json(&json_schema::Committed { snapshot, notes, resume, moved_by })?;
-        return Ok(exit::DONE);
-    }
+    json_schema::Committed { snapshot, notes, resume, moved_by }
+}
+
+fn report(document: &json_schema::Committed, output: &Output) -> Result<(), CliError> {
+    let json_schema::Committed { snapshot, notes, resume, moved_by } = document;
     output.print(&snapshot.reference)?;
     for note in notes {
         output.warn(note);
@@ -174,7 +195,7 @@ fn report(committed: Committed, exports: bool, output: &Output) -> Result<u8, Cl
     if let Some(command) = moved_by {
         output.note(format!("`{command}` moves the bottle to another machine or backend"));
     }
-    Ok(exit::DONE)
+    Ok(())
 }
 
 fn progress_text(copied: Copied, begun: Instant) -> String {

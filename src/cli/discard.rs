@@ -10,7 +10,7 @@ use super::json_schema::Discarded;
 use super::output::Output;
 use super::progress;
 use super::resume::preserved;
-use super::select_bottle::Question;
+use super::select_bottle::{Question, finish_all, names, print_results};
 use super::terminal::{self, TerminalUser};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::host::Host;
@@ -20,9 +20,9 @@ use crate::instance::{State, Store, cleanup};
 /// Delete a preserved bottle and its workspace, but keep its snapshot
 #[derive(Debug, clap::Args)]
 pub(crate) struct Discard {
-    /// The bottle, as `bottle list` shows it; asks when omitted
-    #[arg(add = completions::preserved())]
-    slug: Option<Slug>,
+    /// The bottles, as `bottle list` shows them; asks when omitted
+    #[arg(value_name = "SLUG", add = completions::preserved())]
+    slugs: Vec<Slug>,
     /// Give the bottle up without its engine, which does not exist any more
     #[arg(long)]
     forget: bool,
@@ -40,14 +40,36 @@ const BOTTLE_QUESTION: Question = Question {
 
 impl Discard {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let slug = BOTTLE_QUESTION.select(self.slug.clone(), host, output)?;
-        let record =
-            super::block_on(discardable(host, &slug, self.forget)).map_err(|error| error.about(&slug))?;
-        let backend = backend_of(host, &record)?;
-        if !self.yes && !confirmed(&slug, output)? {
+        let slugs = BOTTLE_QUESTION.select_all(self.slugs.clone(), host, output)?;
+        // Checks every bottle before the first one is deleted.
+        for slug in &slugs {
+            let record =
+                super::block_on(discardable(host, slug, self.forget)).map_err(|error| error.about(slug))?;
+            backend_of(host, &record)?;
+        }
+        if !self.yes && !confirmed(&slugs, output)? {
             output.note("nothing was deleted");
             return Ok(exit::DONE);
         }
+        let (mut discarded, mut errors) = (Vec::new(), Vec::new());
+        for slug in &slugs {
+            match self.discard_one(slug, host, output) {
+                Ok(snapshot) => discarded.push(Discarded { slug: slug.to_string(), snapshot }),
+                Err(error) => errors.push(error),
+            }
+        }
+        if output.json {
+            print_results(&discarded, slugs.len() == 1, output)?;
+        }
+        finish_all(errors, output)?;
+        Ok(exit::DONE)
+    }
+
+    /// Deletes one bottle. Returns whether its snapshot remains.
+    fn discard_one(&self, slug: &Slug, host: &Host, output: &Output) -> Result<bool, CliError> {
+        let record =
+            super::block_on(discardable(host, slug, self.forget)).map_err(|error| error.about(slug))?;
+        let backend = backend_of(host, &record)?;
         let words = format!("deleting {slug}");
         let left = format!("parts of it remain; `bottle discard {slug}` continues");
         let discarding = async |_| {
@@ -56,7 +78,7 @@ impl Discard {
             } else {
                 cleanup::discard(host, &*backend, &record).await
             };
-            discarded.map_err(|error| incomplete(host, &slug, error))
+            discarded.map_err(|error| incomplete(host, slug, error))
         };
         let snapshot = super::block_on(progress::with_progress(&words, &left, output, discarding))?;
         let rest = if snapshot {
@@ -67,8 +89,7 @@ impl Discard {
         let done =
             if self.forget { "is forgotten; what its engine has was not removed" } else { "was deleted" };
         output.note(format!("{slug} {done}{rest}"));
-        output.json_or(&Discarded { slug: slug.to_string(), snapshot }, || Ok(()))?;
-        Ok(exit::DONE)
+        Ok(snapshot)
     }
 }
 
@@ -122,15 +143,25 @@ fn next_step(host: &Host, slug: &Slug) -> String {
     }
 }
 
-fn confirmed(slug: &Slug, output: &Output) -> Result<bool, CliError> {
+fn confirmed(slugs: &[Slug], output: &Output) -> Result<bool, CliError> {
+    let all = names(slugs);
     if !terminal::interactive() || output.json {
         return Err(CliError::usage("cannot ask whether to delete it: there is no terminal")
             .about("--yes")
-            .hint(format!(
-                "`bottle resume {slug}` starts it again; `bottle discard {slug} --yes` deletes it"
-            )));
+            .hint(hint_without_terminal(slugs)));
     }
-    let question = format!("Delete {slug} and all work in it that was not pulled or pushed?");
+    let them = if slugs.len() == 1 { "it" } else { "them" };
+    let question = format!("Delete {all} and all work in {them} that was not pulled or pushed?");
     let asked = TerminalUser::find().and_then(|mut user| user.confirm(&question));
     require_answer(asked, "nothing was deleted")
+}
+
+fn hint_without_terminal(slugs: &[Slug]) -> String {
+    match slugs {
+        [slug] => format!("`bottle resume {slug}` starts it again; `bottle discard {slug} --yes` deletes it"),
+        several => {
+            let typed: Vec<&str> = several.iter().map(Slug::as_str).collect();
+            format!("`bottle discard {} --yes` deletes them", typed.join(" "))
+        }
+    }
 }

@@ -277,6 +277,10 @@ pub(crate) struct ActiveBottle {
     pub(crate) mode: Option<&'static str>,
     pub(crate) status: &'static str,
     pub(crate) started_at: Option<Timestamp>,
+    /// The directory in which `bottle start` was run.
+    pub(crate) cwd: Option<String>,
+    /// Whether the bottle has a copy of that directory.
+    pub(crate) copied_cwd: bool,
     /// The number of this bottle's pending proposals.
     pub(crate) pending: u32,
     /// The sidecars of a running bottle.

@@ -2,12 +2,14 @@
 //! others.
 
 use clap::Subcommand;
+use jiff::Timestamp;
 
 use super::choice::manifests;
 use super::connect::unlistable;
 use super::error::CliError;
 use super::exit;
 use super::json_schema::{ActiveBottle, NamedManifest};
+use super::natural;
 use super::output::{Output, Styles, counted, one_line};
 use super::summary::from_home;
 use super::supervise;
@@ -59,7 +61,9 @@ pub(super) fn active_bottles(host: &Host) -> Result<Vec<ActiveBottle>, CliError>
         bottle.selected_engine = backend.and_then(|backend| backend.engine_address());
         bottle
     };
-    Ok(listed.into_iter().map(with_proposals).collect())
+    let mut bottles: Vec<ActiveBottle> = listed.into_iter().map(with_proposals).collect();
+    bottles.sort_by(|one, other| natural::compare(&one.slug, &other.slug));
+    Ok(bottles)
 }
 
 fn active(host: &Host, output: &Output) -> Result<(), CliError> {
@@ -67,8 +71,23 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     if bottles.is_empty() {
         output.note("no bottle is running; `bottle start AGENT` starts one");
     }
-    let heading = ["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES"];
-    output.print_list(&bottles, &heading, 1, |bottle| row(bottle, output))?;
+    let heading = ["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES", "AGE", "FOLDER"];
+    // Scripts read the columns of a pipe by their position, and take age and folder from `--json`.
+    let shown = match output.styles().columns() {
+        None => PIPED_COLUMNS,
+        Some(columns) if columns < WIDE || !bottles.iter().any(|bottle| bottle.copied_cwd) => {
+            PIPED_COLUMNS + 1
+        }
+        Some(_) => heading.len(),
+    };
+    let now = Timestamp::now();
+    let row = |bottle: &ActiveBottle| {
+        let mut row = row(bottle, output);
+        row.extend([age(bottle, now), folder(bottle, host)]);
+        row.truncate(shown);
+        row
+    };
+    output.print_list(&bottles, &heading[..shown], 1, row)?;
     if is_on_terminal(output) && !output.json {
         for bottle in &bottles {
             bottle.problem.iter().for_each(|problem| output.warn(format!("{}: {problem}", bottle.slug)));
@@ -76,6 +95,30 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     }
     Ok(())
 }
+
+/// How long ago the current launch of a bottle began, in its largest unit.
+fn age(bottle: &ActiveBottle, now: Timestamp) -> String {
+    let Some(started) = bottle.started_at else { return String::new() };
+    let seconds = now.duration_since(started).as_secs().max(0);
+    match seconds {
+        0..60 => "<1 min".to_owned(),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => counted(seconds / 86_400, "day"),
+    }
+}
+
+/// The directory of `bottle start` if the bottle has a copy of it.
+fn folder(bottle: &ActiveBottle, host: &Host) -> String {
+    let folder = bottle.cwd.as_deref().filter(|_| bottle.copied_cwd);
+    folder.map(|folder| one_line(&from_home(folder, &host.user_home))).unwrap_or_default()
+}
+
+/// The width in columns from which the folder is shown.
+const WIDE: usize = 100;
+
+/// The number of columns in a pipe.
+const PIPED_COLUMNS: usize = 5;
 
 /// Whether the output is a terminal. On a terminal, problems are listed below the table.
 fn is_on_terminal(output: &Output) -> bool {
@@ -203,6 +246,8 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         mode: Some(mode),
         status: status.unwrap_or(status_name(record.status)),
         started_at: Some(record.started_at),
+        cwd: Some(record.cwd.display().to_string()),
+        copied_cwd: record.copied_cwd,
         ..ActiveBottle::default()
     }
 }

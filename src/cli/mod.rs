@@ -13,7 +13,7 @@
 //! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
 //! fork_point     the snapshot that is copied            since          the values of `--since`
 //! command_groups commands by task, and suggestions      overview       what `bottle` prints without a command
-//! loopback       HTTP servers on the loopback interface
+//! loopback       HTTP servers on the loopback interface         natural        the order of names with numbers
 //! git            git on the host and in a bottle
 //!
 //! and one file (or folder) for each command
@@ -61,6 +61,7 @@ mod logs;
 mod loopback;
 mod man;
 mod mcp;
+mod natural;
 mod output;
 mod overview;
 mod own_rules;

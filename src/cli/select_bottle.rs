@@ -2,6 +2,7 @@
 //! chooses from a list.
 
 use bottle_contract::names::Slug;
+use serde::Serialize;
 
 use super::connect::unlistable;
 use super::error::{CliError, Kind, require_answer};
@@ -33,6 +34,28 @@ impl Question {
         named.map_or_else(|| self.ask(host, output), Ok)
     }
 
+    /// Returns the named bottles, each once, otherwise the one that the user chooses.
+    ///
+    /// # Errors
+    /// As for [`Question::select`].
+    pub(crate) fn select_all(
+        &self,
+        named: Vec<Slug>,
+        host: &Host,
+        output: &Output,
+    ) -> Result<Vec<Slug>, CliError> {
+        let mut slugs: Vec<Slug> = Vec::new();
+        for slug in named {
+            if !slugs.contains(&slug) {
+                slugs.push(slug);
+            }
+        }
+        if slugs.is_empty() {
+            slugs.push(self.ask(host, output)?);
+        }
+        Ok(slugs)
+    }
+
     fn ask(&self, host: &Host, output: &Output) -> Result<Slug, CliError> {
         let listed = Store::of(host).list().map_err(unlistable)?;
         let suits: Vec<Listed> = listed.into_iter().filter(|listed| (self.suits)(&listed.state)).collect();
@@ -48,6 +71,44 @@ impl Question {
         let described = |listed: Listed| (listed.slug.clone(), described(listed.into()));
         let items = suits.into_iter().map(described).collect();
         require_answer(picker::pick_one(self.prompt, items, output.err_styles()), "nothing was done")
+    }
+}
+
+/// Formats the names of bottles: `a`, `a and b`, or `a, b and c`.
+pub(crate) fn names(slugs: &[Slug]) -> String {
+    match slugs {
+        [] => String::new(),
+        [only] => only.to_string(),
+        [first @ .., last] => {
+            let first: Vec<&str> = first.iter().map(Slug::as_str).collect();
+            format!("{} and {last}", first.join(", "))
+        }
+    }
+}
+
+/// Ends a command on several bottles. Prints the errors except the last one, which the caller returns, so that an
+/// error of one bottle does not hide those of others.
+///
+/// # Errors
+/// The last of `errors`, with the exit code of the first.
+pub(crate) fn finish_all(errors: Vec<CliError>, output: &Output) -> Result<(), CliError> {
+    let Some(code) = errors.first().map(|error| error.exit) else { return Ok(()) };
+    let mut errors = errors;
+    let Some(last) = errors.pop() else { return Ok(()) };
+    errors.iter().for_each(|error| output.error(error));
+    Err(last.exit(code))
+}
+
+/// Prints the results of a command on several bottles as JSON: one document for one named bottle, otherwise a list.
+pub(crate) fn print_results<T: Serialize>(
+    results: &[T],
+    is_one: bool,
+    output: &Output,
+) -> Result<(), CliError> {
+    match results {
+        [only] if is_one => output.print_json(only),
+        [] if is_one => Ok(()),
+        several => output.print_json(&several),
     }
 }
 

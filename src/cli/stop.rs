@@ -12,7 +12,7 @@ use super::exit;
 use super::json_schema::Stopped;
 use super::output::Output;
 use super::progress::{self, Progress};
-use super::select_bottle::{Question, is_running};
+use super::select_bottle::{Question, finish_all, is_running, names, print_results};
 use crate::host::Host;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 
@@ -23,11 +23,12 @@ const TEARDOWN: Duration = Duration::from_secs(30);
 /// Stop a bottle: end its agent, and keep its files if it has unsaved work
 ///
 /// Unsaved work is every change in the workspace that you have neither pulled nor committed with `bottle commit`.
+/// Several bottles end at the same time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
-    /// The bottle, as `bottle list` shows it; asks when omitted
-    #[arg(add = completions::running())]
-    slug: Option<Slug>,
+    /// The bottles, as `bottle list` shows them; asks when omitted
+    #[arg(value_name = "SLUG", add = completions::running())]
+    slugs: Vec<Slug>,
     /// Kill the agent after this many seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     time: u32,
@@ -43,17 +44,42 @@ const BOTTLE_QUESTION: Question = Question {
 impl Stop {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let grace = Duration::from_secs(u64::from(self.time));
-        let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
-        let words = format!("stopping {slug}; its agent has {} s to end", self.time);
-        let left = "it is still ending; `bottle list` shows its state";
-        let stopping = async |progress: Arc<Progress>| stop(host, &slug, grace, &progress).await;
-        let ended = super::block_on(progress::with_progress(&words, left, output, stopping))?;
-        output.json_or(&Stopped::of(&slug, &ended), || {
-            super::attach::report_end(&slug, &ended, output);
-            Ok(())
-        })?;
-        if ended.left.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
+        let slugs = BOTTLE_QUESTION.select_all(self.slugs, host, output)?;
+        let words = match &slugs[..] {
+            [slug] => format!("stopping {slug}; its agent has {} s to end", self.time),
+            several => format!("stopping {}; each agent has {} s to end", names(several), self.time),
+        };
+        let left = "still ending; `bottle list` shows the state";
+        let stopping = async |progress: Arc<Progress>| {
+            let each = slugs.iter().map(async |slug| (slug, stop(host, slug, grace, &progress).await));
+            Ok(futures_util::future::join_all(each).await)
+        };
+        let results = super::block_on(progress::with_progress(&words, left, output, stopping))?;
+        report(results, output)
     }
+}
+
+/// Reports how each bottle ended. One that could not be stopped does not hide the others.
+fn report(results: Vec<(&Slug, Result<Ended, CliError>)>, output: &Output) -> Result<u8, CliError> {
+    let is_one = results.len() == 1;
+    let (mut stopped, mut errors, mut code) = (Vec::new(), Vec::new(), exit::DONE);
+    for (slug, result) in results {
+        match result {
+            Ok(ended) => {
+                if !output.json {
+                    super::attach::report_end(slug, &ended, output);
+                }
+                code = if ended.left.is_empty() { code } else { exit::FAILED };
+                stopped.push(Stopped::of(slug, &ended));
+            }
+            Err(error) => errors.push(error.about_if_unset(slug)),
+        }
+    }
+    if output.json {
+        print_results(&stopped, is_one, output)?;
+    }
+    finish_all(errors, output)?;
+    Ok(code)
 }
 
 /// Requests the stop from the keeper, and waits until the bottle has ended. If the keeper reports that the bottle ends

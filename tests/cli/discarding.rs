@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
-use crate::home::{run, snapshot, transcripts};
+use crate::home::{home, run, snapshot, transcripts};
 use crate::resuming::{committed_and_preserved, preserved};
 
 #[test]
@@ -82,5 +82,38 @@ fn discard_removes_everything_on_every_backend() -> Result<()> {
         let cleaned = run(&home, &["cleanup", "--dry-run", "--json"])?.json()?;
         assert_eq!(cleaned["removed"].as_array().map(Vec::len), Some(0), "{backend}: {cleaned}");
     }
+    Ok(())
+}
+
+#[test]
+fn several_bottles_are_stopped_and_committed_at_once() -> Result<()> {
+    let home = home()?;
+    for label in ["try-10", "try-2", "try-1"] {
+        let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
+    }
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["list"],
+            &["commit", "try-1", "try-2", "-q"],
+            &["stop", "try-1", "nobody", "try-10", "--time", "0"],
+            &["stop", "try-2", "try-2", "--time", "0", "--json"],
+            &["list"],
+        ],
+    )?);
+    Ok(())
+}
+
+/// A name that is wrong is reported before the first bottle is deleted.
+#[test]
+fn several_bottles_are_discarded_together_or_not_at_all() -> Result<()> {
+    let home = preserved("one")?;
+    let wrong = run(&home, &["discard", "one", "nobody", "--yes"])?.expect_code(2);
+    assert!(wrong.stderr.contains("there is no bottle named nobody"), "{}", wrong.stderr);
+    assert!(run(&home, &["list"])?.stdout.contains("preserved"));
+    let asked = run(&home, &["discard", "one", "one"])?.expect_code(2);
+    assert!(asked.stderr.contains("`bottle discard one --yes` deletes it"), "{}", asked.stderr);
+    let _ = run(&home, &["discard", "one", "one", "--yes"])?.expect_code(0);
+    assert_eq!(run(&home, &["list"])?.stdout, "");
     Ok(())
 }

@@ -31,7 +31,7 @@ impl Scrub {
             (r"\b(pid|process) \d+", "$1 [PID]"),
             (r#"("[a-z_]*pid": ?)\d+"#, "$1[PID]"),
             (r"\b127\.0\.0\.1:\d{4,5}\b", "127.0.0.1:[PORT]"),
-            (r"\b\d+(\.\d+)? ?(ns|µs|ms|s)\b", "[DURATION]"),
+            (r"(<|\b)\d+(\.\d+)? ?(ns|µs|ms|s|min)\b", "[DURATION]"),
         ] {
             scrub.add(expression, word)?;
         }
