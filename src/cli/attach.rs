@@ -17,6 +17,7 @@ use super::exit;
 use super::output::{Output, counted, output_failed};
 use super::select_bottle::{Question, is_running};
 use super::session::{self, Deadline, HANGUP, Outcome, Session, Signals, Style, Watch};
+use super::supervise::{Selected, show_selected};
 use super::terminal::{self, Detach};
 use super::unsaved_work;
 use crate::host::budget::Policy;
@@ -27,6 +28,9 @@ use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resum
 
 /// How long the keeper may take to confirm a detach. After that, detaching fails.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The same after the terminal was lost, when no user waits.
+const HANG_UP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long the keeper may take to answer a status request: it may have to connect to the guest again, after the
 /// container engine restarted. After that, the guest counts as dead.
@@ -95,7 +99,8 @@ pub(crate) fn on_terminal(
 ) -> Style {
     let keys = settings.detach_keys.as_ref().map_or(&[][..], |keys| keys.bytes());
     let tint = settings.terminal_tint;
-    Style::Terminal { detach: Detach::new(keys), title: Some(title), color, tint, watch_only }
+    let detach = Detach::new(keys).with_proposals();
+    Style::Terminal { detach, title: Some(title), color, tint, watch_only }
 }
 
 /// Returns the window title: the bottle's label and agent, or its slug if it has no label. Such a slug begins with
@@ -134,22 +139,56 @@ impl Client {
         } else {
             None
         };
-        let size = on_terminal.then(terminal::size);
-        let request = GuestRequest::Attach(AttachRequest { read_only, process: None, size });
-        let stream = open_guest(&self.channel, request).await?;
-        let session = Session { stream, style, pass: self.pass, title_notices: Some(watch.title_notices()) };
-        match session::run(session, &Deadline::default(), signals, output).await? {
+        let outcome = loop {
+            let size = on_terminal.then(terminal::size);
+            let request = GuestRequest::Attach(AttachRequest { read_only, process: None, size });
+            let stream = open_guest(&self.channel, request).await?;
+            let title_notices = Some(watch.title_notices());
+            let session = Session { stream, style: style.clone(), pass: self.pass, title_notices };
+            match session::run(session, &Deadline::default(), signals, output).await? {
+                Outcome::Proposals => {
+                    if let Some(lost) = self.show_proposals(&watch, output).await {
+                        break lost;
+                    }
+                }
+                outcome => break outcome,
+            }
+        };
+        match outcome {
             Outcome::Exited(exit) => {
                 if let Some(offer) = offer {
                     unsaved_work::decide(&self.host, &self.slug, &self.channel, offer, signals, output).await;
                 }
                 self.ended(watch, Some(exit), output).await
             }
-            Outcome::Detached => self.detached(watch, output).await,
+            Outcome::Detached | Outcome::Proposals => self.detached(watch, output).await,
+            // The terminal was closed, or its connection broke: the agent goes on.
+            Outcome::Interrupted(HANGUP) if on_terminal => self.hung_up().await,
             Outcome::Interrupted(number) => self.interrupted(number, watch, signals, output).await,
             Outcome::Failed(failure) => Err(super::connect::guest_failure(failure).about(&self.slug)),
             Outcome::Reset(why) => self.reset(why, watch, output).await,
+            Outcome::OutputClosed(_) if on_terminal => self.hung_up().await,
             Outcome::OutputClosed(error) => Err(output_failed(error)),
+        }
+    }
+
+    /// Shows the proposals on the full screen. If none of this bottle is pending, offers to allow the host of the last
+    /// denial. Returns the session's end if the terminal is lost meanwhile.
+    async fn show_proposals(&self, watch: &Watch, output: &Output) -> Option<Outcome> {
+        let selected = Selected { slug: self.slug.clone(), denied_host: watch.last_denied_host() };
+        let (host, screen_output) = (self.host.clone(), output.clone());
+        // The connection to the keeper goes on while the screen waits for keys.
+        let screen = move || show_selected(&host, &screen_output, selected);
+        let shown = tokio::task::spawn_blocking(screen).await;
+        match shown {
+            Ok(Err(error)) if error.exit == 128u8.saturating_add(HANGUP) => {
+                Some(Outcome::Interrupted(HANGUP))
+            }
+            Ok(Err(error)) => {
+                output.error(&error);
+                None
+            }
+            Ok(Ok(())) | Err(_) => None,
         }
     }
 
@@ -174,10 +213,9 @@ impl Client {
 
     /// Handles the detach keys. The bottle keeps running.
     async fn detached(self, watch: Watch, output: &Output) -> Result<u8, CliError> {
-        self.detach().await?;
+        self.detach(DETACH_TIMEOUT).await?;
         if terminal::is_terminal() && !output.quiet {
-            // The agent may have left the cursor in the middle of a line.
-            output.write_error_lines("");
+            output.clear_below();
         }
         for line in watch.summary_so_far() {
             output.note(line);
@@ -186,16 +224,22 @@ impl Client {
         Ok(exit::DONE)
     }
 
-    /// Asks the keeper to keep the bottle running, and waits for its confirmation. If the connection closed
-    /// first, the keeper would end the bottle.
-    async fn detach(&self) -> Result<(), CliError> {
+    /// Asks the keeper to keep the bottle running, and waits for its confirmation for at most this time. If the
+    /// connection closed first, the keeper would end the bottle.
+    async fn detach(&self, patience: Duration) -> Result<(), CliError> {
         let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(keeper_lost)?;
-        match tokio::time::timeout(DETACH_TIMEOUT, stream.receive::<KeeperEvent>()).await {
+        match tokio::time::timeout(patience, stream.receive::<KeeperEvent>()).await {
             Ok(Ok(KeeperEvent::Detached)) => Ok(()),
             Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(format!("cannot detach: {why}"))),
             Ok(Err(error)) => Err(keeper_lost(error)),
             Ok(Ok(_)) | Err(_) => Err(keeper_lost("it did not answer")),
         }
+    }
+
+    /// Handles the loss of the terminal, on which nothing can be printed any more. The bottle keeps running.
+    async fn hung_up(&self) -> Result<u8, CliError> {
+        self.detach(HANG_UP_TIMEOUT).await?;
+        Ok(128u8.saturating_add(HANGUP))
     }
 
     /// Handles a signal, which ends this client. If this client started the bottle, the bottle ends too.
@@ -206,7 +250,7 @@ impl Client {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<u8, CliError> {
-        // After SIGHUP there is no terminal to print to, and the keeper ends the bottle itself.
+        // After SIGHUP nothing reads the output, and the keeper ends the bottle itself.
         if self.owns_bottle && number != HANGUP {
             output.note(format!("signal {number}: stopping {}", self.slug));
             let stop = KeeperRequest::Stop { grace_ms: INTERRUPTED_GRACE_MS };
@@ -228,7 +272,7 @@ impl Client {
         if self.guest_answers().await {
             if self.owns_bottle {
                 // The other client now owns the session, so the bottle must not end with this client.
-                self.detach().await?;
+                self.detach(DETACH_TIMEOUT).await?;
             }
             let slug = &self.slug;
             output.note(format!(

@@ -154,7 +154,9 @@ impl End {
                 channel.flush().await;
                 Ok(Self { exit: None, timed_out: false, code: 128u8.saturating_add(number) })
             }
-            Outcome::Detached => Ok(Self { exit: None, timed_out: false, code: exit::DONE }),
+            Outcome::Detached | Outcome::Proposals => {
+                Ok(Self { exit: None, timed_out: false, code: exit::DONE })
+            }
             Outcome::Reset(why) if timed_out => {
                 output.warn(why);
                 channel.flush().await;

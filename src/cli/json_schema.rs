@@ -704,7 +704,7 @@ pub(crate) struct Question {
     /// For a finding: lines of the request or push around it, with the values redacted; untrusted text from the
     /// bottle.
     pub(crate) excerpt: Vec<String>,
-    /// With `show`: requests that the proposed routes would newly allow.
+    /// Requests that the proposed routes would newly allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gains: Option<Vec<String>>,
     /// With `show`: the scanner's last warnings in the proxy's log of this bottle, newest first; untrusted text from

@@ -170,6 +170,13 @@ impl Output {
         self.write_error_lines(&format!("{label} {}", self.stderr.hanging(text, indent)));
     }
 
+    /// Begins a new line on the terminal and erases what is below it, because an agent may have left the cursor in the
+    /// middle of a line and of its own lines.
+    pub(crate) fn clear_below(&self) {
+        let erase = if std::env::var_os("TERM").is_some_and(|term| term == "dumb") { "" } else { "\x1b[J" };
+        let _ = write_all(&mut io::stderr().lock(), &format!("\r\n{erase}"));
+    }
+
     /// Prints lines to standard error unchanged. The caller must have escaped untrusted text with [`inert`].
     /// A write error is ignored, because no other stream could report it.
     pub(crate) fn write_error_lines(&self, text: &str) {

@@ -66,7 +66,7 @@ impl Shell {
         let returns = format!("`bottle shell {} {}` returns to it", self.slug, self.name);
         match outcome {
             Outcome::Exited(exit) => Ok(exit.shell_code()),
-            Outcome::Detached => {
+            Outcome::Detached | Outcome::Proposals => {
                 // The shell may have left the cursor in the middle of a line.
                 output.write_error_lines("");
                 output.note(format!("the shell stays open; {returns}"));

@@ -122,7 +122,9 @@ fn the_title_shows_the_label_and_counts_denials() -> Result<()> {
     assert!(screen.contains("403"), "{screen}");
     // The title of the terminal is not part of the screen.
     let end = Instant::now() + Duration::from_secs(60);
-    while !String::from_utf8_lossy(&pty.raw()).contains("\x1b]0;Night shift (shell) - 1 denied\x07") {
+    while !String::from_utf8_lossy(&pty.raw())
+        .contains("\x1b]0;Night shift (shell) - denied GET https://blocked.example/: host-not-allowed\x07")
+    {
         assert!(Instant::now() < end, "{:?}", String::from_utf8_lossy(&pty.raw()));
         std::thread::sleep(Duration::from_millis(20));
     }

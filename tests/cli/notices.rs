@@ -87,7 +87,7 @@ fn denials_show_in_the_title_and_the_summary_only() -> Result<()> {
     assert_untouched(&pty.screen(), "drawn");
     pty.type_keys("x")?;
     pty.wait_for("asked")?;
-    wait_for_title(&pty, "one (drawing) - 2 denied")?;
+    wait_for_title(&pty, "one (drawing) - 2 denied, last GET https://blocked.example/two: host-not-allowed")?;
     // Waits long enough for any delayed write to the screen.
     std::thread::sleep(Duration::from_millis(500));
     assert_untouched(&pty.screen(), "asked");
@@ -114,7 +114,7 @@ fn detaching_prints_the_denials_so_far() -> Result<()> {
     };
     pty.type_keys("x")?;
     pty.wait_for("asked")?;
-    wait_for_title(&pty, "one (drawing) - 2 denied")?;
+    wait_for_title(&pty, "one (drawing) - 2 denied, last GET https://blocked.example/two: host-not-allowed")?;
     pty.type_keys("\x1dd")?;
     assert_eq!(pty.wait_exit()?, 0);
     let last = pty.last_screen()?;

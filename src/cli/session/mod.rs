@@ -35,6 +35,7 @@ pub(crate) use signals::{HANGUP, Signals, interrupted};
 use super::terminal::Detach;
 
 /// How the session uses the user's terminal or pipes.
+#[derive(Clone)]
 pub(crate) enum Style {
     /// The terminal is in raw mode. Every key is sent to the program, except the detach keys.
     Terminal {
@@ -67,6 +68,8 @@ pub(crate) enum Outcome {
     Failed(Failure),
     /// The user pressed the detach keys.
     Detached,
+    /// The user pressed the keys that show proposals.
+    Proposals,
     /// The number of a signal that interrupted this client.
     Interrupted(u8),
     /// The keeper or the guest reset the stream, with this message.

@@ -55,6 +55,8 @@ pub(crate) struct End {
     pub(crate) ended: Option<Ended>,
     refused: BTreeMap<(String, &'static str), u64>,
     more: u64,
+    /// The last denial.
+    last_refused: Option<Refused>,
     locked: Option<String>,
     text: Vec<String>,
     proposals: u64,
@@ -80,6 +82,11 @@ impl Watch {
     /// Returns the summary for a user who detaches while the bottle runs.
     pub(crate) fn summary_so_far(&self) -> Vec<String> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).summary()
+    }
+
+    /// Returns the host of the last denied request, if no proposal is pending.
+    pub(crate) fn last_denied_host(&self) -> Option<String> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).last_denied_host()
     }
 
     /// Waits until the bottle has ended, up to [`TEARDOWN_TIMEOUT`]. Returns all notices received so far.
@@ -118,7 +125,11 @@ impl End {
     fn title_notices(&self) -> TitleNotices {
         let pending = (!self.pending.is_empty()).then(|| counted(self.pending.len(), "proposal"));
         let refused = self.refused.values().sum::<u64>() + self.more;
-        let refusals = (refused > 0).then(|| format!("{refused} denied"));
+        let refusals = self.last_refused.as_ref().map(|last| {
+            // The number comes first, because the title is cut at its end.
+            let count = if refused > 1 { format!("{refused} denied, last") } else { "denied".to_owned() };
+            format!("{count} {}: {}", request_line(last), last.reason.as_str())
+        });
         let text = (!self.text.is_empty()).then(|| "proxy warning".to_owned());
         let locked = self.locked.as_ref().map(|_| "locked".to_owned());
         let text =
@@ -131,10 +142,20 @@ impl End {
         }
     }
 
+    /// Returns the host of the last denied request, if no proposal is pending. A host that is no plain name or address
+    /// is left out, because it becomes a part of a command line.
+    fn last_denied_host(&self) -> Option<String> {
+        let host = &self.last_refused.as_ref().filter(|_| self.pending.is_empty())?.host;
+        let begins = host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[');
+        let plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte));
+        (begins && plain).then(|| host.clone())
+    }
+
     fn note(&mut self, notice: Notice) {
         match notice {
             Notice::Refused(refused) => {
                 let key = (request_line(&refused), refused.reason.as_str());
+                self.last_refused = Some(refused);
                 if self.refused.len() < MAX_DISTINCT || self.refused.contains_key(&key) {
                     *self.refused.entry(key).or_default() += 1;
                 } else {
@@ -256,9 +277,38 @@ mod tests {
         assert_eq!(end.summary()[0], "demo is locked");
         let title_notices = end.title_notices();
         assert!(
-            title_notices.locked && title_notices.text == "locked, proxy warning, 1 denied",
+            title_notices.locked
+                && title_notices.text
+                    == "locked, proxy warning, denied GET https://a.example/: host-not-allowed",
             "{title_notices:?}"
         );
+    }
+
+    #[test]
+    fn the_title_shows_the_last_denial_and_counts_the_others() {
+        let mut end = End::default();
+        ["a.example", "b.example", "a.example"].map(refused).into_iter().for_each(|notice| end.note(notice));
+        let text = "3 denied, last GET https://a.example/: host-not-allowed";
+        assert_eq!(end.title_notices().text, text);
+    }
+
+    #[test]
+    fn offers_only_a_plain_host() {
+        for (host, offered) in [
+            ("a.example", true),
+            ("[2001:db8::1]", true),
+            ("-x", false),
+            ("a.example --method POST", false),
+            ("", false),
+        ] {
+            let mut end = End::default();
+            end.note(refused(host));
+            assert_eq!(end.last_denied_host().as_deref(), Some(host).filter(|_| offered), "{host:?}");
+        }
+        let mut end = End::default();
+        end.note(refused("a.example"));
+        end.note(Notice::Asked { id: Id::from_random([1; 16]), tool: Tool::EgressBlock });
+        assert_eq!(end.last_denied_host(), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::signals::{Caught, HANGUP, Signals};
 use super::{Outcome, Session, Style, TitleNotices};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
-use crate::cli::terminal::{self, Detach, RawTerminal};
+use crate::cli::terminal::{self, ClientKey, Detach, RawTerminal};
 
 /// A second Ctrl-C within this time ends the session. The first Ctrl-C is sent to the program.
 const REPEAT_WITHIN: Duration = Duration::from_secs(2);
@@ -274,12 +274,14 @@ impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
 async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
-        let (keys, left) = detach.feed(&keys);
+        let (keys, pressed) = detach.feed(&keys);
         if !keys.is_empty() && sender.data(STDIN, &keys).await.is_err() {
             break;
         }
-        if left {
-            return Outcome::Detached;
+        match pressed {
+            Some(ClientKey::Detach) => return Outcome::Detached,
+            Some(ClientKey::Proposals) => return Outcome::Proposals,
+            None => {}
         }
     }
     std::future::pending().await
@@ -289,8 +291,11 @@ async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
 async fn watch(mut detach: Detach) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
-        if keys.contains(&CTRL_C) || detach.feed(&keys).1 {
-            return Outcome::Detached;
+        match detach.feed(&keys).1 {
+            Some(ClientKey::Proposals) => return Outcome::Proposals,
+            Some(ClientKey::Detach) => return Outcome::Detached,
+            None if keys.contains(&CTRL_C) => return Outcome::Detached,
+            None => {}
         }
     }
     std::future::pending().await

@@ -38,6 +38,9 @@ const COUNTED_FILES: usize = 50_000;
 /// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
 const MOST: usize = 7;
 
+/// What happens to an agent on a terminal that is closed.
+const CLOSING: &str = "Closing the terminal detaches you, and the agent goes on; `bottle attach` returns.";
+
 /// The output of `start --dry-run --json`. A later version may add fields, but does not remove or rename any.
 #[derive(Serialize)]
 struct DryRun<'a> {
@@ -106,6 +109,9 @@ pub(crate) async fn confirm(
     }
     let styles = output.err_styles();
     output.write_error_lines(&summary(view).text(styles, Some(MOST)));
+    if view.plan.agent.terminal.is_some() && !view.plan.detached {
+        output.write_error_lines(&styles.hanging(CLOSING, 0));
+    }
     let question = format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend);
     loop {
         let asked = question.clone();

@@ -31,8 +31,8 @@ pub(super) use self::route_change::lookalike_warning;
 use self::scope::RequestedScope;
 pub(super) use self::scope::{Addition, SaveError};
 pub(super) use self::screen::{
-    InputResult, QueueView, SharedTerminal, SignalFlags, Step, TypedLine, UnsavedRoutes, enter,
-    print_unsaved, run_screen,
+    InputResult, QueueView, Selected, SharedTerminal, SignalFlags, Step, TypedLine, UnsavedRoutes, enter,
+    print_unsaved, run_screen, show_selected,
 };
 use super::completions;
 use super::error::CliError;

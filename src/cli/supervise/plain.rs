@@ -25,7 +25,12 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let now = Timestamp::now();
     let pending = all(host, output, now)?;
     if output.json {
-        return output.print_json(&pending.iter().map(Question::from).collect::<Vec<_>>());
+        let question = |pending: &Pending| {
+            let change = route_change(host, &pending.proposal, &pending.proposal.proposed_file);
+            let gains = change.and_then(Result::ok).map(|change| change.gains);
+            Question { gains, ..Question::from(pending) }
+        };
+        return output.print_json(&pending.iter().map(question).collect::<Vec<_>>());
     }
     if !pending.iter().any(|pending| pending.state == State::Waiting) {
         output.note("there are no pending proposals");
@@ -38,15 +43,55 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
             _ => styles.yellow(&state_text(pending, now)),
         };
         let reason = untrusted(&first_line(justification));
-        vec![id.short().to_owned(), bottle_slug.to_string(), tool.name().to_owned(), waits, reason]
+        let asked = asked(host, &pending.proposal);
+        let mut row = vec![id.short().to_owned(), bottle_slug.to_string(), tool.name().to_owned(), waits];
+        if styles.columns().is_some() {
+            // Both are in the last column, which wraps.
+            row.push(format!("{asked}\n{reason}"));
+        } else {
+            row.extend([reason, asked]);
+        }
+        row
     };
     let rows: Vec<Vec<String>> = pending.iter().map(row).collect();
-    let heading = &["ID", "BOTTLE", "TOOL", "STATE", "REASON"];
+    // A pipe gets no heading.
+    let heading = &["ID", "BOTTLE", "TOOL", "STATE", "REQUEST AND REASON"];
     output.print_table(&Table { heading, name: 0, rows: &rows })?;
     if !rows.is_empty() {
         output.note("`bottle supervise show ID` shows one in full");
     }
     Ok(())
+}
+
+/// Describes on one line what an approval would allow: hosts, methods and paths, or the request or push of a finding.
+fn asked(host: &Host, proposal: &Proposal) -> String {
+    match route_change(host, proposal, &proposal.proposed_file) {
+        Some(Ok(change)) if change.gains.is_empty() => "nothing new".to_owned(),
+        Some(Ok(change)) => one_line(&change.gains.join("; ")),
+        Some(Err(why)) => one_line(&format!("cannot be applied: {why}")),
+        None => untrusted(&one_line(&reported(&proposal.proposed_file))),
+    }
+}
+
+/// Describes the report of a finding in a few words. Its fields are text from the bottle.
+fn reported(report: &str) -> String {
+    let report: serde_json::Value = serde_json::from_str(report).unwrap_or_default();
+    let field = |name: &str| report.get(name).and_then(serde_json::Value::as_str).unwrap_or_default();
+    let list = |name: &str| {
+        let items = report.get(name).and_then(serde_json::Value::as_array);
+        let items: Vec<&str> = items.into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
+        items.join(", ")
+    };
+    match (field("host"), field("repository"), field("command")) {
+        ("", "", "") => report.to_string(),
+        ("", "", command) => command.to_owned(),
+        ("", repository, _) => format!("push of {} to {repository}", list("refs")),
+        (host, ..) => {
+            let request = format!("{} {host}{}", field("method"), field("path"));
+            let found = Some(field("found")).filter(|found| !found.is_empty());
+            request.trim_start().to_owned() + &found.map(|found| format!(": {found}")).unwrap_or_default()
+        }
+    }
 }
 
 /// The prefix of every line that comes from a bottle, and of no other line, so that a bottle cannot imitate the

@@ -4,7 +4,7 @@
 //! raw      raw mode and window title, restored on drop, panic and signals
 //! modes    the modes that an agent switched on and may have left on
 //! after_kill  restores a terminal after a killed command
-//! detach   the detach keys
+//! detach   the keys that detach, and those that show proposals
 //! input    standard input as a stream of chunks
 //! ask      questions on /dev/tty: y/N, and secrets without echo
 //! screen   the full screen, for pickers and `supervise`
@@ -26,7 +26,7 @@ use bottle_contract::session::guest::Size;
 
 pub(crate) use after_kill::restore_after_kill;
 pub(crate) use ask::{Decision, TerminalUser, interactive};
-pub(crate) use detach::Detach;
+pub(crate) use detach::{ClientKey, Detach};
 pub(crate) use input::chunks;
 pub(crate) use modes::Modes;
 pub(crate) use raw::{RawTerminal, restore, restore_on_panic, supports_tint, title_sequence};

@@ -36,6 +36,7 @@ const HELP: &[(&str, &str)] = &[
     ("u", "drop your edit"),
     ("o", "scope of routes: this run, one request, or saved to a file"),
     ("r", "reject with a reason; dismiss when no process waits"),
+    ("x", "mark it; `a` or `r` then decides all marked ones"),
     ("+ -", "allow or deny a bottle requests, without a proposal"),
     ("q, Ctrl-C", "quit; proposals stay pending"),
 ];
@@ -164,7 +165,11 @@ fn line(
     let left = padded(&left, WAITS - 2, styles);
     let name = padded(row.pending.proposal.bottle_slug.as_str(), wide.name, styles);
     let kind = if wide.kind > 0 { padded(row.kind(), wide.kind, styles) } else { String::new() };
-    let edited = if state.draft(row.id()).is_some() { "(edited) " } else { "" };
+    let edited = match (state.is_marked(row.id()), state.draft(row.id())) {
+        (true, _) => "(marked) ",
+        (false, Some(_)) => "(edited) ",
+        (false, None) => "",
+    };
     let taken: usize = [pointer, &left, &name, &kind, edited].into_iter().map(measure_text_width).sum();
     let weight = if here { bold() } else { Style::new() };
     Line::from(vec![

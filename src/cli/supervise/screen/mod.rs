@@ -32,6 +32,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bottle_contract::names::Slug;
+
 pub(in crate::cli) use self::line::{InputResult, TypedLine};
 pub(in crate::cli) use self::queue_view::{EditRequest, QueueView, Step};
 pub(super) use self::text::report_text;
@@ -60,8 +62,34 @@ const KEYS: [u8; 2] = [2, 3];
 
 /// Shows the screen until the user closes it. Returns false if the terminal cannot show the screen.
 pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
+    show_from(host, output, None)
+}
+
+/// What the screen shows first.
+#[derive(Debug)]
+pub(in crate::cli) struct Selected {
+    /// The bottle whose first proposal is selected.
+    pub(in crate::cli) slug: Slug,
+    /// The host that the user is offered to allow, if the bottle has no proposal.
+    pub(in crate::cli) denied_host: Option<String>,
+}
+
+/// Shows the screen with the proposals of a bottle selected, until the user closes it.
+pub(in crate::cli) fn show_selected(
+    host: &Host,
+    output: &Output,
+    selected: Selected,
+) -> Result<(), CliError> {
+    if !show_from(host, output, Some(selected))? {
+        return Err(CliError::state("the terminal cannot show the screen")
+            .hint("`bottle supervise --plain`, in another terminal, lists pending proposals"));
+    }
+    Ok(())
+}
+
+fn show_from(host: &Host, output: &Output, selected: Option<Selected>) -> Result<bool, CliError> {
     let (screen_host, styles) = (host.clone(), output.styles());
-    let ended = run_screen(move |flags| on_terminal(screen_host, styles, flags))?;
+    let ended = run_screen(move |flags| on_terminal(screen_host, styles, flags, selected))?;
     let Some(unsaved) = ended else { return Ok(false) };
     print_unsaved(unsaved, output)?;
     Ok(true)
@@ -138,8 +166,12 @@ fn on_terminal(
     host: Host,
     styles: Styles,
     flags: Arc<SignalFlags>,
+    selected: Option<Selected>,
 ) -> Result<Option<UnsavedRoutes>, CliError> {
-    let view = QueueView::open(&host, styles)?;
+    let mut view = QueueView::open(&host, styles)?;
+    if let Some(Selected { slug, denied_host }) = selected {
+        view.select_or_offer(&slug, denied_host.as_deref());
+    }
     let Some(full) = enter(&host)? else { return Ok(None) };
     let screen = Screen { view, terminal: SharedTerminal::new(host, flags) };
     screen.run(full).map(Some).map_err(|error| {

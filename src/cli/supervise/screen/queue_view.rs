@@ -4,6 +4,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use bottle_contract::names::Slug;
 use bottle_contract::proposal::ProposalError;
 use bottle_contract::queue::Id;
 use bottle_queue::{Listing, Pending, QueueWatcher};
@@ -114,7 +115,9 @@ impl QueueView {
         match effect {
             Effect::Nothing => {}
             Effect::Leave => return Step::Leave,
-            Effect::Answer { pending, decision } => self.answer(*pending, decision),
+            Effect::Answer(answers) => {
+                answers.into_iter().for_each(|(pending, decision)| self.answer(pending, decision));
+            }
             Effect::Change { change, weaken } => self.change(change, weaken),
             Effect::Edit { id, text } => return Step::Edit(EditRequest { id, text }),
         }
@@ -147,6 +150,14 @@ impl QueueView {
     /// Selects the first proposal of this bottle, if it has one.
     pub(in crate::cli) fn select_bottle(&mut self, slug: &str) {
         self.state.select_bottle(slug);
+    }
+
+    /// Selects the first proposal of this bottle. If it has none, offers to allow the host of a denied request.
+    pub(super) fn select_or_offer(&mut self, slug: &Slug, denied_host: Option<&str>) {
+        self.state.select_bottle(slug.as_str());
+        if let Some(host) = denied_host {
+            self.state.offer_to_allow(slug, host);
+        }
     }
 
     /// Returns the routes that the user has to save by hand, because they could not be saved.

@@ -1,10 +1,12 @@
 //! The state of the screen, and how keys, polls of the queue and results change it. This module does not
 //! draw, read files or wait.
 
+mod marks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use bottle_contract::names::Name;
+use bottle_contract::names::{Name, Slug};
 use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::{Id, Proposal};
 use bottle_contract::route::edit::Action;
@@ -15,6 +17,7 @@ use jiff::Timestamp;
 use super::layout::ScreenLayout;
 use super::line::{self, TypedLine};
 use super::rows::Rows;
+use crate::cli::output::one_line;
 use crate::cli::routes::{TypedChange, undo_command};
 use crate::cli::style::Styles;
 use crate::cli::supervise::answer::{AnswerOutcome, Decision, Unsaved, canonical_routes};
@@ -41,6 +44,8 @@ pub(super) struct State {
     drafts: BTreeMap<Id, Draft>,
     /// Scopes that the user chose, by proposal.
     scopes: BTreeMap<Id, RequestedScope>,
+    /// The proposals that the next answer decides together.
+    marked: BTreeSet<Id>,
     /// Answers in progress.
     in_progress: BTreeMap<Id, InProgress>,
     /// Whether a change of routes is in progress.
@@ -73,8 +78,8 @@ pub(super) enum Overlay {
     Help,
     /// The input line for the reason of an answer.
     Reason {
-        /// The proposal to answer.
-        id: Id,
+        /// The proposals to answer.
+        ids: Vec<Id>,
         /// Whether the answer approves; otherwise it rejects.
         yes: bool,
         line: TypedLine,
@@ -151,11 +156,8 @@ struct InProgress {
 pub(super) enum Effect {
     Nothing,
     Leave,
-    /// Carry out this answer, and pass the result to [`State::answered`].
-    Answer {
-        pending: Box<Pending>,
-        decision: Decision,
-    },
+    /// Carry out these answers, and pass each result to [`State::answered`].
+    Answer(Vec<(Pending, Decision)>),
     /// Change routes, and pass the result to [`State::routes_changed`].
     Change {
         change: TypedChange,
@@ -331,6 +333,7 @@ impl State {
         }
         self.drafts.retain(|id, _| there.contains(id) || self.in_progress.contains_key(id));
         self.scopes.retain(|id, _| there.contains(id) || self.in_progress.contains_key(id));
+        self.keep_marks(&there);
         self.layout.forget();
     }
 
@@ -341,7 +344,7 @@ impl State {
 
     /// Handles the disappearance of the proposal that the user was looking at.
     fn selected_removed(&mut self, id: &Id, name: &str) {
-        let asked = matches!(&self.overlay, Some(Overlay::Reason { id: of, .. }) if of == id);
+        let asked = matches!(&self.overlay, Some(Overlay::Reason { ids, .. }) if ids[..] == [id.clone()]);
         if asked {
             self.overlay = None;
         }
@@ -366,7 +369,11 @@ impl State {
                     Some(_) => (Tone::Bad, "; the routes are printed when you quit"),
                     None => (Tone::Good, ""),
                 };
-                self.set_message(tone, format!("{name} {words}{printed}{separator}{}", effects.join("; ")));
+                let words = format!("{name} {words}{printed}{separator}{}", effects.join("; "));
+                // With several answers, a success does not hide the failure of another one.
+                if self.message.as_ref().is_none_or(|shown| shown.tone != Tone::Bad) || tone == Tone::Bad {
+                    self.set_message(tone, words);
+                }
                 self.unsaved.extend(unsaved);
                 if self.rows.current().is_some_and(|row| row.id() == id) {
                     self.view = View::List;
@@ -449,7 +456,7 @@ impl State {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match self.overlay.take() {
             Some(Overlay::Help) => return Effect::Nothing,
-            Some(Overlay::Reason { id, yes, line }) => return self.type_reason(id, yes, line, key, now),
+            Some(Overlay::Reason { ids, yes, line }) => return self.type_reason(ids, yes, line, key, now),
             Some(Overlay::Routes { action, line }) => return self.type_routes(action, line, key),
             Some(Overlay::Weaken { change, revision }) => {
                 if matches!(key.code, KeyCode::Char('y')) && !control {
@@ -471,9 +478,10 @@ impl State {
                 self.overlay = Some(Overlay::Help);
                 Effect::Nothing
             }
-            KeyCode::Char('a') => self.approve(now),
+            KeyCode::Char('a') => self.approve_marked(now).unwrap_or_else(|| self.approve(now)),
             KeyCode::Char('m') => self.modify(now),
-            KeyCode::Char('r') => self.reject(now),
+            KeyCode::Char('r') => self.reject_marked().unwrap_or_else(|| self.reject(now)),
+            KeyCode::Char('x') => self.mark(now),
             KeyCode::Char('o') => self.choose_scope(),
             KeyCode::Char('u') => self.drop_draft(),
             KeyCode::Char('+') => self.ask_for_routes(Action::Allow),
@@ -589,7 +597,7 @@ impl State {
             return self.answer(pending, decision, "approving", now);
         }
         if pending.proposal.tool.reports() {
-            self.overlay = Some(Overlay::Reason { id, yes: true, line: TypedLine::default() });
+            self.overlay = Some(Overlay::Reason { ids: vec![id], yes: true, line: TypedLine::default() });
             return Effect::Nothing;
         }
         let draft = self.drafts.get(&id).map(|draft| draft.checked.clone());
@@ -632,7 +640,7 @@ impl State {
             return self.answer(pending, decision, "dismissing", now);
         }
         let id = pending.proposal.id;
-        self.overlay = Some(Overlay::Reason { id, yes: false, line: TypedLine::default() });
+        self.overlay = Some(Overlay::Reason { ids: vec![id], yes: false, line: TypedLine::default() });
         Effect::Nothing
     }
 
@@ -713,39 +721,6 @@ impl State {
         self.set_message(Tone::Plain, "your edit is dropped: this is the proposal")
     }
 
-    fn type_reason(
-        &mut self,
-        id: Id,
-        yes: bool,
-        mut line: TypedLine,
-        key: KeyEvent,
-        now: Timestamp,
-    ) -> Effect {
-        match line.press(key) {
-            line::InputResult::Cancelled => Effect::Nothing,
-            line::InputResult::Done if !line.text().trim().is_empty() => {
-                let reason = line.text().trim().to_owned();
-                let Some(pending) = self.rows.get(&id).map(|row| row.pending.clone()) else {
-                    return Effect::Nothing;
-                };
-                if yes {
-                    let decision =
-                        Decision::Approve { reason: Some(reason), routes: None, grant: GrantScope::Run };
-                    self.answer(pending, decision, "approving", now)
-                } else {
-                    self.answer(pending, Decision::Reject { reason }, "rejecting", now)
-                }
-            }
-            outcome => {
-                self.overlay = Some(Overlay::Reason { id, yes, line });
-                if outcome == line::InputResult::Done {
-                    self.set_message(Tone::Plain, "give a reason; Esc cancels");
-                }
-                Effect::Nothing
-            }
-        }
-    }
-
     /// Opens the input line for a change of routes, which begins with the bottle of the selected proposal.
     fn ask_for_routes(&mut self, action: Action) -> Effect {
         if self.changing {
@@ -760,6 +735,19 @@ impl State {
             Tone::Plain,
             "type BOTTLE HOST[/PATH], and flags such as `--method GET`; Esc cancels",
         )
+    }
+
+    /// Opens the input line with an `allow` of this host, unless the bottle has a proposal. The user confirms it with
+    /// Enter.
+    pub(super) fn offer_to_allow(&mut self, slug: &Slug, host: &str) {
+        if self.rows.all().iter().any(|row| row.pending.proposal.bottle_slug == *slug) {
+            return;
+        }
+        let mut line = TypedLine::default();
+        line.paste(&format!("{slug} {host}"));
+        self.overlay = Some(Overlay::Routes { action: Action::Allow, line });
+        let words = format!("the proxy denied a request to {}; Enter allows it, Esc cancels", one_line(host));
+        self.set_message(Tone::Plain, words);
     }
 
     fn type_routes(&mut self, action: Action, mut line: TypedLine, key: KeyEvent) -> Effect {
@@ -786,7 +774,7 @@ impl State {
 
     fn answer(&mut self, pending: Pending, decision: Decision, what: &'static str, now: Timestamp) -> Effect {
         self.in_progress.insert(pending.proposal.id.clone(), InProgress { since: now, what });
-        Effect::Answer { pending: Box::new(pending), decision }
+        Effect::Answer(vec![(pending, decision)])
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of the screen without a terminal: keys, events and drawing.
 
+mod marking;
+
 use bottle_contract::queue::{Id, Proposal, Tool};
 use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::session::bundle::Routes;
@@ -165,20 +167,23 @@ fn cursor(state: &State) -> Option<Id> {
     state.rows().current().map(|row| row.id().clone())
 }
 
+/// Returns a short form of an answer.
+fn given_answer((pending, decision): &(Pending, Decision)) -> String {
+    let number = &pending.proposal.id.as_str()[..2];
+    match decision {
+        Decision::Approve { reason, routes, grant } => {
+            let edited = if routes.is_some() { " edited" } else { "" };
+            let once = if *grant == GrantScope::Once { " once" } else { "" };
+            format!("yes{edited}{once} to {number}: {}", reason.as_deref().unwrap_or("-"))
+        }
+        Decision::Reject { reason } => format!("no to {number}: {reason}"),
+    }
+}
+
 /// Returns a short form of the effect.
 fn given(effect: &Effect) -> String {
     match effect {
-        Effect::Answer { pending, decision } => {
-            let number = &pending.proposal.id.as_str()[..2];
-            match decision {
-                Decision::Approve { reason, routes, grant } => {
-                    let edited = if routes.is_some() { " edited" } else { "" };
-                    let once = if *grant == GrantScope::Once { " once" } else { "" };
-                    format!("yes{edited}{once} to {number}: {}", reason.as_deref().unwrap_or("-"))
-                }
-                Decision::Reject { reason } => format!("no to {number}: {reason}"),
-            }
-        }
+        Effect::Answer(answers) => answers.iter().map(given_answer).collect::<Vec<_>>().join(", "),
         Effect::Nothing => "nothing".to_owned(),
         Effect::Leave => "leave".to_owned(),
         Effect::Change { change, weaken } => {
@@ -526,9 +531,8 @@ fn shows_an_edit_before_approval_and_never_loses_it() {
     state.edited(&of, &again, back("# mine\n[{host: nodejs.org, matches: [{methods: [GET]}]}]\n"));
     assert!(message(&state).starts_with("this is your edit: `a` approves it"), "{}", message(&state));
     show(&mut state, USUAL);
-    let Effect::Answer { decision: Decision::Approve { routes, .. }, .. } = press(&mut state, "a") else {
-        panic!("an answer")
-    };
+    let Effect::Answer(answers) = press(&mut state, "a") else { panic!("an answer") };
+    let [(_, Decision::Approve { routes, .. })] = &answers[..] else { panic!("one approval") };
     assert_eq!(
         routes.as_deref(),
         Some("routes:\n- host: nodejs.org\n  matches:\n  - methods:\n    - GET\n"),
@@ -574,7 +578,7 @@ proptest! {
                 22 => { state.edited(&id(which), "x", Edited { text: Some("- host: a.example\n".into()), failed: None }); Effect::Nothing }
                 _ => { state.paste("text"); Effect::Nothing }
             };
-            if let Effect::Answer { pending, .. } = &effect {
+            for (pending, _) in if let Effect::Answer(answers) = &effect { &answers[..] } else { &[] } {
                 prop_assert!(!in_progress.contains(&pending.proposal.id), "answered twice");
                 in_progress.push(pending.proposal.id.clone());
             }
