@@ -8,7 +8,7 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 use super::command_groups::MAX_WIDTH;
 use super::{
     attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit, exec,
-    export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy, probe, process,
+    export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy, probe, process, prune,
     pull, resume, routes, rules, service, settings, shell, snapshots, start, stop, supervise, usage,
 };
 
@@ -95,6 +95,7 @@ pub(crate) enum Command {
     Probe(probe::Probe),
     Doctor(doctor::Doctor),
     Cleanup(cleanup::Cleanup),
+    Prune(prune::Prune),
     Completions(completions::Completions),
     Man(man::Man),
     Help(help::Help),

@@ -21,7 +21,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Keep and continue", &["resume", "commit", "snapshots", "fork", "export", "import"]),
     ("Decide what a bottle may reach", &["allow", "deny", "learn", "policy", "rules", "audit", "probe"]),
     ("Tokens and budgets", &["usage", "budget", "dashboard"]),
-    ("Clean up", &["discard", "cleanup"]),
+    ("Clean up", &["discard", "cleanup", "prune"]),
     ("Set up", &["init", "edit", "info", "settings", "doctor", "mcp", "completions", "man", "help"]),
 ];
 
@@ -45,7 +45,7 @@ const MEANINGS: &[(&[&str], &str)] = &[
         &["rm", "remove", "delete", "destroy"],
         "`bottle discard` deletes a bottle that has ended, and `bottle stop` ends a running one",
     ),
-    (&["gc", "clean", "clear", "prune"], "`bottle cleanup` removes what bottles left behind"),
+    (&["gc", "clean", "clear"], "`bottle cleanup` removes what bottles left behind"),
     (&["connect", "join", "return", "watch"], "`bottle attach` connects the terminal to a running agent"),
     (&["continue", "restart", "restore", "unpause"], "`bottle resume` starts a preserved bottle again"),
     (&["save", "checkpoint", "freeze"], "`bottle commit` saves a snapshot of a bottle"),

@@ -460,6 +460,34 @@ pub(crate) struct CleanupReport {
     pub(crate) errors: Vec<String>,
 }
 
+/// The output of `bottle prune --json`. With `--dry-run`, the lists contain what would be removed.
+#[derive(Debug, Serialize)]
+pub(crate) struct PruneReport {
+    /// Whether nothing was removed, because of `--dry-run`.
+    pub(crate) dry_run: bool,
+    /// Old records of bottles that do not exist any more.
+    pub(crate) records: Vec<PrunedRecord>,
+    /// Images, volumes and other resources that no bottle uses.
+    pub(crate) unused: Vec<Unused>,
+    /// Slugs of bottles whose records stay, because the bottles run or are kept.
+    pub(crate) existing: Vec<String>,
+    /// What could not be inspected or removed. A failure does not prevent the other removals.
+    pub(crate) errors: Vec<String>,
+}
+
+/// A record that `prune` removed.
+#[derive(Debug, Serialize)]
+pub(crate) struct PrunedRecord {
+    /// `conversations`, `proposal`, `audit-log` or `crash-log`.
+    pub(crate) kind: &'static str,
+    /// The bottle that it belonged to. `None` for a crash log.
+    pub(crate) slug: Option<String>,
+    /// Its file or folder.
+    pub(crate) path: String,
+    /// The disk space that its removal frees.
+    pub(crate) bytes: u64,
+}
+
 /// A bottle without a keeper that `cleanup` removed or preserved.
 #[derive(Debug, Serialize)]
 pub(crate) struct Leftover {

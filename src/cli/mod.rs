@@ -74,6 +74,7 @@ mod probe_inside;
 mod process;
 mod program_args;
 mod progress;
+mod prune;
 mod pull;
 mod resume;
 mod routes;
@@ -195,6 +196,7 @@ fn dispatch(command: Option<Command>, output: &Output) -> Result<u8, CliError> {
         Command::Man(man) => man.run(&host()?, output),
         Command::Help(help) => help.run(output),
         Command::Cleanup(cleanup) => cleanup.run(&host()?, output),
+        Command::Prune(prune) => prune.run(&host()?, output),
         Command::Usage(usage) => usage.run(&host()?, output),
         Command::Budget(budget) => budget.run(&host()?, output),
         Command::Mcp(mcp) => mcp.run(&host()?, output),

@@ -91,7 +91,9 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("import.known_keys", "exporters whose names `bottle import` shows", |s| {
         listed(s.known_keys.keys().cloned())
     }),
-    ("keep_days", "days to keep usage records", |s| s.keep_days.to_string()),
+    ("keep_days", "days to keep usage records, and other records until `bottle prune`", |s| {
+        s.keep_days.to_string()
+    }),
     ("logs.keep", "size of the access log kept per bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
     }),

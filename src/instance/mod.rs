@@ -24,6 +24,7 @@ pub mod committed;
 pub mod deploy_keys;
 pub mod engines;
 pub mod proxy_log;
+pub mod prune;
 pub mod record;
 pub mod routes;
 pub(crate) mod scratch;

@@ -98,6 +98,7 @@ mod other_engines;
 mod own_rules;
 mod picking;
 mod processes;
+mod pruning;
 mod pulling;
 mod races;
 mod readme;

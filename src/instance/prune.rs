@@ -1,0 +1,193 @@
+//! Finds and removes old records of bottles that do not exist any more.
+//!
+//! Records outlive their bottles: conversations, answered proposals, audit logs and crash logs. Pruning removes those that
+//! are older than a given time. It leaves everything of a bottle that has a folder in `state`, because `resume`,
+//! `audit show` and `supervise` need it.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bottle_contract::names::Slug;
+use jiff::Timestamp;
+
+use super::Store;
+use crate::host::Host;
+
+/// The deepest folder whose size is counted. Conversations are less deep.
+const MAX_DEPTH: usize = 64;
+
+/// The kind of an old record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The copied conversations of one launch: a folder in `transcripts/<slug>`.
+    Conversations,
+    /// An answered proposal, or its answer: a file in `queue/<slug>/processed`.
+    Proposal,
+    /// The audit log of a bottle, or the hash of its last line: a file in `audit` or `audit/heads`.
+    AuditLog,
+    /// A log of the screen's crash: a file in `crashes`.
+    CrashLog,
+}
+
+/// An old record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldRecord {
+    /// Its kind.
+    pub kind: Kind,
+    /// The bottle that it belongs to. `None` for a crash log.
+    pub slug: Option<Slug>,
+    /// Its file or folder.
+    pub path: PathBuf,
+    /// The disk space that its removal frees, in bytes.
+    pub bytes: u64,
+}
+
+/// The result of [`find`].
+#[derive(Debug, Default)]
+pub struct Prunable {
+    /// The old records, by kind.
+    pub records: Vec<OldRecord>,
+    /// The bottles whose old records stay, because the bottles exist.
+    pub existing: Vec<Slug>,
+    /// What could not be inspected.
+    pub errors: Vec<String>,
+}
+
+/// Finds the records that were last changed before `cutoff`. Changes nothing.
+#[must_use]
+pub fn find(host: &Host, cutoff: Timestamp) -> Prunable {
+    let mut search = Search { store: Store::of(host), cutoff, found: Prunable::default() };
+    for slug in search.slugs(&host.home.join("transcripts")) {
+        search.add_all(Kind::Conversations, &slug, &host.home.join("transcripts").join(slug.as_str()));
+    }
+    for slug in search.slugs(&host.home.join("queue")) {
+        let folder = host.home.join("queue").join(slug.as_str()).join("processed");
+        search.add_all(Kind::Proposal, &slug, &folder);
+    }
+    search.audit_logs(&host.home.join("audit"));
+    for path in search.entries(&host.home.join("crashes")) {
+        search.add(Kind::CrashLog, None, path);
+    }
+    search.found.records.sort_by(|one, other| (one.kind, &one.path).cmp(&(other.kind, &other.path)));
+    search.found
+}
+
+/// Removes a record, unless its bottle exists by now.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove(host: &Host, record: &OldRecord) -> io::Result<()> {
+    if record.slug.as_ref().is_some_and(|slug| Store::of(host).state(slug).is_some()) {
+        return Ok(());
+    }
+    let removed = match record.kind {
+        Kind::Conversations => fs::remove_dir_all(&record.path),
+        _ => fs::remove_file(&record.path),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // The folder of the slug stays if it contains newer records.
+    if let Some(folder) = record.path.parent().filter(|_| record.kind == Kind::Conversations) {
+        let _ = fs::remove_dir(folder);
+    }
+    Ok(())
+}
+
+struct Search {
+    store: Store,
+    cutoff: Timestamp,
+    found: Prunable,
+}
+
+impl Search {
+    /// Returns the entries of a folder. A folder that does not exist has none; a symlink is not followed.
+    fn entries(&mut self, folder: &Path) -> Vec<PathBuf> {
+        let listed = match fs::symlink_metadata(folder) {
+            Ok(found) if found.is_dir() => fs::read_dir(folder),
+            Ok(_) => Err(io::Error::other("not a folder")),
+            Err(error) => Err(error),
+        };
+        match listed {
+            Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                self.found.errors.push(format!("{}: {error}", folder.display()));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Returns the slugs that have a folder here and no bottle.
+    fn slugs(&mut self, folder: &Path) -> Vec<Slug> {
+        let slugs = self.entries(folder).into_iter().filter_map(|path| name(&path)?.parse().ok());
+        slugs.collect::<Vec<Slug>>().into_iter().filter(|slug| !self.exists(slug)).collect()
+    }
+
+    /// Whether the bottle exists. Notes it, for the report.
+    fn exists(&mut self, slug: &Slug) -> bool {
+        let exists = self.store.state(slug).is_some();
+        if exists && !self.found.existing.contains(slug) {
+            self.found.existing.push(slug.clone());
+        }
+        exists
+    }
+
+    fn add_all(&mut self, kind: Kind, slug: &Slug, folder: &Path) {
+        for path in self.entries(folder) {
+            self.add(kind, Some(slug.clone()), path);
+        }
+    }
+
+    fn audit_logs(&mut self, folder: &Path) {
+        for path in self.entries(folder) {
+            let slug =
+                name(&path).and_then(|name| name.strip_suffix(".jsonl")).and_then(|slug| slug.parse().ok());
+            let Some(slug) = slug.filter(|slug| !self.exists(slug)) else { continue };
+            // The hash of the last line goes with the log, because `audit verify` reports one without the other.
+            if self.add(Kind::AuditLog, Some(slug.clone()), path) {
+                let head = folder.join("heads").join(slug.as_str());
+                if let Ok(found) = fs::symlink_metadata(&head) {
+                    let bytes = size(&head, &found, 0);
+                    self.found.records.push(OldRecord {
+                        kind: Kind::AuditLog,
+                        slug: Some(slug),
+                        path: head,
+                        bytes,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Adds a record if it is old, and is a file or folder as its kind says. Returns whether it was added.
+    fn add(&mut self, kind: Kind, slug: Option<Slug>, path: PathBuf) -> bool {
+        let Ok(found) = fs::symlink_metadata(&path) else { return false };
+        let changed = found.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+        let is_old = changed.is_some_and(|changed| changed < self.cutoff);
+        let suits = if kind == Kind::Conversations { found.is_dir() } else { found.is_file() };
+        if is_old && suits {
+            let bytes = size(&path, &found, 0);
+            self.found.records.push(OldRecord { kind, slug, path, bytes });
+        }
+        is_old && suits
+    }
+}
+
+fn name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+/// The disk space of a file or folder. Symlinks are not followed.
+fn size(path: &Path, found: &Metadata, depth: usize) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let own = found.blocks().saturating_mul(512);
+    if !found.is_dir() || depth == MAX_DEPTH {
+        return own;
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
+    let sizes = entries.filter_map(|entry| Some(size(&entry.path(), &entry.metadata().ok()?, depth + 1)));
+    sizes.fold(own, u64::saturating_add)
+}
