@@ -215,8 +215,8 @@ fn a_keeper_killed_at_random_moments_of_a_commit() {
         assert!(whole >= 1, "round {round}");
     }
     done(&home, &["stop", "one", "--time", "0"]);
-    clean_up(&home);
-    assert_eq!(snapshots_of(&home, "linux").len(), 1);
+    // The keeper may still remove the files of the bottle.
+    only_the_snapshot_is_left(&home, "linux", "after the stop");
     assert!(["first", "second"].contains(&read_back(&home, "unchosen moments").as_str()));
     only_the_snapshot_is_left(&home, "linux", "after unchosen moments");
 }
