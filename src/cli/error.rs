@@ -52,6 +52,9 @@ pub(crate) enum Kind {
     NoSuchBottle,
     /// The bottle exists, but the command cannot work on a bottle in this state.
     State,
+    /// The bottle has no commits to pull. In JSON, this is a kind of [`Kind::State`].
+    #[serde(rename = "state")]
+    NothingCommitted,
     /// The backend is missing or refused.
     Backend,
     /// Isolation was not proven.
@@ -75,7 +78,7 @@ impl CliError {
             Kind::Backend => exit::BACKEND,
             Kind::Isolation => exit::ISOLATION,
             Kind::Interrupted => exit::INTERRUPTED,
-            Kind::State | Kind::Program | Kind::Failed => exit::FAILED,
+            Kind::State | Kind::NothingCommitted | Kind::Program | Kind::Failed => exit::FAILED,
             Kind::OutputClosed => exit::OUTPUT_CLOSED,
         };
         Self { kind, subject: None, message: message.into(), causes: Vec::new(), hint: None, exit }

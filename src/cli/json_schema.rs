@@ -650,9 +650,14 @@ pub(crate) struct Pulled {
     /// The branch's previous commit; absent when the branch is new.
     pub(crate) before: Option<String>,
     pub(crate) after: String,
+    /// The commit of earlier uncommitted work that the branch no longer has; absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replaced: Option<String>,
     /// The number of fetched commits that are not reachable from `HEAD`.
     pub(crate) commits: u64,
-    /// The number of uncommitted files in the bottle.
+    /// The number of uncommitted files that the last commit of the branch contains, with `--uncommitted`.
+    pub(crate) taken: usize,
+    /// The number of uncommitted files in the bottle that were not pulled.
     pub(crate) uncommitted: usize,
     /// The number of branches in the bottle with commits that this repository does not have.
     pub(crate) elsewhere: usize,

@@ -14,7 +14,7 @@ use crate::forge::{Keys, Named};
 use crate::host::budget::{Declared, Policy};
 use crate::host::{Host, PARENT, clock};
 use crate::manifest::provider::Template;
-use crate::plan::{ImageSource, Plan, SecretSource};
+use crate::plan::{GitIdentity, ImageSource, Plan, SecretSource};
 
 /// The schema version that this program writes. It reads older versions and refuses newer ones.
 pub const SCHEMA: u32 = 1;
@@ -57,6 +57,9 @@ pub struct Record {
     /// Whether the copy included files that `.gitignore` excludes.
     #[serde(default)]
     pub copied_all: bool,
+    /// The author of the agent's commits. Absent in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<GitIdentity>,
     /// The bottle from whose files this one was made.
     #[serde(default)]
     pub forked_from: Option<Slug>,
@@ -235,6 +238,7 @@ impl Record {
             cwd: identity.cwd,
             copied_cwd: false,
             copied_all: false,
+            author: Some(plan.git_identity.clone()),
             forked_from: None,
             parent: host.env.get(OsStr::new(PARENT)).and_then(|parent| parent.to_str()).map(str::to_owned),
             image: None,

@@ -630,6 +630,7 @@ mod tests {
             forked_from: None,
             image: None,
             copied_all: false,
+            author: None,
             backend: "fake".to_owned(),
             engine: None,
             mode: Mode::Attached,

@@ -145,21 +145,7 @@ fn pulls_unsaved_work_at_the_end_and_leaves_nothing() -> Result<()> {
     pty.type_keys(&format!("echo two >>code; {GIT} commit -qam more; echo three >>code; exit\r"))?;
     pty.wait_for("[keep/pull/discard]")?;
     pty.type_keys("pull\r")?;
-    // A pull does not include the uncommitted files, so the question is asked again.
-    pty.wait_until("the question again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
-    assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
-    pty.type_keys("keep\r")?;
-    pty.wait_for("`bottle resume one` starts it again")?;
-    assert_eq!(pty.wait_exit()?, 0);
-    assert_eq!(kept_on_the_engine(&home), is_preserved(&home));
-
-    let mut pty = on_terminal(&home, &["resume", "one", "--yes"])?;
-    pty.type_keys("there\r")?;
-    pty.wait_for("heard there.")?;
-    pty.type_keys("leave\r")?;
-    pty.type_keys(&format!("{GIT} commit -qam rest; exit\r"))?;
-    pty.wait_for("[keep/pull/discard]")?;
-    pty.type_keys("pull\r")?;
+    // This pull takes the uncommitted files too.
     assert_eq!(pty.wait_exit()?, 0);
     assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\nthree\n");
     assert_eq!(left_on_the_engine(&home), [] as [String; 0], "{}", pty.screen());

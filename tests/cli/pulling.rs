@@ -116,6 +116,98 @@ fn pulls_commits_and_reports_uncommitted_files() -> Result<()> {
     Ok(())
 }
 
+/// The uncommitted work is one commit on the branch. A later pull replaces it, and the bottle's repository does not
+/// change.
+#[test]
+fn pulls_uncommitted_work_as_one_commit() -> Result<()> {
+    let Some(home) = with_a_copy("pulls_uncommitted_work_as_one_commit")? else { return Ok(()) };
+    let pull = ["pull", "one", "--uncommitted"];
+    let mut text = transcripts(&home, &[&pull])?;
+    inside(
+        &home,
+        "echo two >>code; git commit -qam more; echo three >>code; echo new >file; ln -s code link; \
+         printf 'built/\n' >.gitignore; mkdir built; touch built/x; git add file; git status --short >/tmp/before",
+    )?;
+    text += &transcripts(&home, &[&pull, &pull])?;
+    assert_eq!(
+        inside(&home, "git status --short | diff /tmp/before -; git log --format=%s")?,
+        "more\nbegin\n"
+    );
+    assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\nthree\n");
+    assert_eq!(
+        home.git(&["log", "--format=%an %s", "bottle/one"])?,
+        "work Uncommitted work of one\nAgent more\nAnn begin\n"
+    );
+    let paths = home.git(&["ls-tree", "-r", "--name-only", "bottle/one"])?;
+    assert_eq!(paths, ".gitignore\ncode\nfile\nlink\n");
+    // A later pull replaces the commit, with other uncommitted work or without any.
+    inside(&home, "git add -A; git commit -qm rest; echo four >>code")?;
+    text += &transcripts(&home, &[&pull])?;
+    inside(&home, "git checkout -q code")?;
+    text += &transcripts(&home, &[&["pull", "one"]])?;
+    assert_eq!(home.git(&["log", "--format=%s", "bottle/one"])?, "rest\nmore\nbegin\n");
+    // A commit that the user amended is the user's.
+    inside(&home, "echo five >>code")?;
+    let _ = run(&home, &pull)?.expect_code(0);
+    home.git(&["checkout", "-q", "bottle/one"])?;
+    home.git(&["commit", "-q", "--amend", "-m", "mine"])?;
+    home.git(&["checkout", "-q", "main"])?;
+    inside(&home, "echo six >>code")?;
+    text += &transcripts(&home, &[&pull, &["stop", "one", "--time", "0"], &pull])?;
+    home.git(&["branch", "-q", "-D", "bottle/one"])?;
+    // From the files of a bottle that ended.
+    text += &transcripts(&home, &[&pull, &["pull", "one", "--uncommitted", "--json"]])?;
+    // The ids depend on the time.
+    let mut parts = text.split("this replaces ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    snapshot!(parts.fold(first, |text, part| format!("{text}this replaces [ID]{}", &part[12..])));
+    Ok(())
+}
+
+/// Without commits, the files are a commit on the user's last commit.
+#[test]
+fn pulls_the_files_of_a_workspace_without_commits() -> Result<()> {
+    let Some(home) = with_a_copy("pulls_the_files_of_a_workspace_without_commits")? else { return Ok(()) };
+    inside(&home, "rm -rf .git; echo two >>code")?;
+    let pull = ["pull", "one", "--uncommitted"];
+    let mut text = transcripts(&home, &[&pull])?;
+    assert_eq!(home.git(&["log", "--format=%s", "bottle/one"])?, "Uncommitted work of one\nbegin\n");
+    inside(&home, "git init -q")?;
+    text += &transcripts(&home, &[&pull])?;
+    // A bottle that started with an empty workspace.
+    let _ = run(&home, &["start", "work", "--detach", "--label", "empty", "-q"])?.expect_code(0);
+    let _ = run(&home, &["exec", "empty", "--", "/bin/sh", "-c", "mkdir a; echo new >a/b"])?.expect_code(0);
+    text += &transcripts(&home, &[&["pull", "empty"], &["pull", "empty", "--uncommitted"]])?;
+    assert_eq!(home.git(&["log", "--format=%an %s", "bottle/empty"])?, "work Uncommitted work of empty\n");
+    assert_eq!(home.git(&["show", "bottle/empty:a/b"])?, "new\n");
+    text += &transcripts(
+        &home,
+        &[&["stop", "empty", "--time", "0"], &["stop", "one", "--time", "0"], &["list"]],
+    )?;
+    snapshot!(text);
+    Ok(())
+}
+
+/// On a terminal, a pull that leaves uncommitted work behind asks whether to take it too.
+#[test]
+fn offers_to_take_uncommitted_work() -> Result<()> {
+    let Some(home) = with_a_copy("offers_to_take_uncommitted_work")? else { return Ok(()) };
+    inside(&home, "echo two >>code")?;
+    for (key, text) in [("n\r", "one\n"), ("y\r", "one\ntwo\n")] {
+        let mut pty = home.on_terminal(&["pull", "one"], 24, 80)?;
+        pty.wait_for("Take the uncommitted work too, as one commit on bottle/one? [y/N]")?;
+        pty.type_keys(key)?;
+        assert_eq!(pty.wait_exit()?, 0, "{}", pty.screen());
+        assert_eq!(home.git(&["show", "bottle/one:code"])?, text);
+    }
+    inside(&home, "rm -rf .git")?;
+    let mut pty = home.on_terminal(&["pull", "one"], 24, 80)?;
+    pty.wait_for("Take the files of its workspace, as one commit on bottle/one? [y/N]")?;
+    pty.type_keys("\r")?;
+    assert_eq!(pty.wait_exit()?, 1, "{}", pty.screen());
+    Ok(())
+}
+
 #[test]
 fn never_loses_the_users_commits() -> Result<()> {
     let Some(home) = with_a_copy("never_loses_the_users_commits")? else { return Ok(()) };

@@ -46,7 +46,7 @@ pub(super) async fn show(slug: &Slug, other: &Slug, host: &Host, output: &Output
     } else {
         output.print(&colorize(&text, output.styles()))?;
     }
-    left_out.iter().for_each(|left_out| warn_left_out(left_out, output));
+    left_out.iter().for_each(|left_out| warn_left_out(left_out, "compared", output));
     if diff.cut && !output.json {
         output.warn("the diff is truncated; `bottle cp` copies the files out");
     }

@@ -58,7 +58,7 @@ impl Diff {
         let (text, aside) = (String::from_utf8_lossy(&diff.bytes), String::from_utf8_lossy(&committed.bytes));
         let cut = diff.cut || committed.cut;
         if output.json {
-            warn_left_out(&left_out, output);
+            warn_left_out(&left_out, "compared", output);
             output.print_json(&json_schema::Difference {
                 slug: self.slug.to_string(),
                 other: None,
@@ -80,7 +80,7 @@ impl Diff {
             );
             output.print(&colorize(&aside, output.styles()))?;
         }
-        warn_left_out(&left_out, output);
+        warn_left_out(&left_out, "compared", output);
         if cut {
             output.warn("the diff is truncated; `bottle pull` fetches all commits");
         }
@@ -117,20 +117,18 @@ impl Diff {
             }
             Err(error) => return Err(error),
         };
-        let base = scratch.base(head.as_ref(), tip.as_ref(), record.copied_cwd).await?;
+        let base =
+            scratch.base(head.as_ref(), tip.as_ref(), own.as_ref().filter(|_| record.copied_cwd)).await?;
         if base.is_own && base.commit != head {
-            let commit = base.commit.as_ref().map_or("", ObjectId::as_str);
-            output.note(format!(
-                "compared with {}, the last commit shared with your repository",
-                &commit[..commit.len().min(12)]
-            ));
+            let commit = base.commit.as_ref().map_or("", ObjectId::short);
+            output.note(format!("compared with {commit}, the last commit shared with your repository"));
         }
         scratch.compare(channel, &self.slug, own.as_ref(), base, tip.as_ref()).await
     }
 }
 
-/// Warns about files that were not compared, because an agent can cause files to be left out.
-fn warn_left_out(left_out: &LeftOut, output: &Output) {
+/// Warns about files that were not compared or pulled, because an agent can cause files to be left out.
+pub(in crate::cli) fn warn_left_out(left_out: &LeftOut, verb: &str, output: &Output) {
     let name = |path: &PathBuf| one_line(&path.display().to_string());
     let files = |count: u64| counted(count, "file");
     let mut ignored: Vec<String> =
@@ -143,10 +141,10 @@ fn warn_left_out(left_out: &LeftOut, output: &Output) {
             .warn(format!("left out by ignore rules that exist only in the bottle: {}", ignored.join(", ")));
     }
     for (path, why) in &left_out.places {
-        output.warn(format!("{} was not compared: {why}", name(path)));
+        output.warn(format!("{} was not {verb}: {why}", name(path)));
     }
     if left_out.more > 0 {
-        output.warn(format!("{} more paths were not compared", left_out.more));
+        output.warn(format!("{} more paths were not {verb}", left_out.more));
     }
 }
 

@@ -9,7 +9,7 @@ use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, GuestReques
 use super::ObjectId;
 use super::host::is_no_repository;
 use crate::cli::connect::{keeper_lost, open_guest};
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 
 /// The time limit for one git command in the bottle. A command that takes longer is an error.
@@ -57,21 +57,33 @@ impl<'a> BottleGit<'a> {
     /// # Errors
     /// Returns an error if git is missing in the bottle, or the workspace is not a git repository.
     pub(crate) async fn workspace(self) -> Result<Workspace<'a>, CliError> {
+        let slug = self.slug;
+        self.find_workspace().await?.ok_or_else(|| {
+            nothing_committed(slug, format!("the workspace of {slug} is not a git repository"))
+        })
+    }
+
+    /// Finds the repository in the workspace; none if the workspace is not a git repository.
+    ///
+    /// # Errors
+    /// Returns an error if git is missing in the bottle, or fails.
+    pub(crate) async fn find_workspace(self) -> Result<Option<Workspace<'a>>, CliError> {
         let found = self.git(&["rev-parse", "--git-dir"]).await?;
         if found.code == exit::NOT_FOUND {
             return Err(self.no_git());
         }
+        if found.code != 0 && is_no_repository(&found.stderr) {
+            return Ok(None);
+        }
         if found.code != 0 {
-            let message = if is_no_repository(&found.stderr) {
-                format!("the workspace of {} is not a git repository", self.slug)
-            } else {
-                format!("git in {} failed: {}", self.slug, String::from_utf8_lossy(&found.stderr).trim())
-            };
-            return Err(CliError::state(message).about(self.slug).hint(copy_out_hint(self.slug)));
+            let stderr = String::from_utf8_lossy(&found.stderr);
+            return Err(CliError::state(format!("git in {} failed: {}", self.slug, stderr.trim()))
+                .about(self.slug)
+                .hint(copy_out_hint(self.slug)));
         }
         let head = self.git(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).await?;
         let head = if head.code == 0 { ObjectId::parse(&head.text()) } else { None };
-        Ok(Workspace { inside: self, head })
+        Ok(Some(Workspace { inside: self, head }))
     }
 
     async fn git(&self, arguments: &[&str]) -> Result<GitOutput, CliError> {
@@ -128,6 +140,13 @@ impl<'a> BottleGit<'a> {
             .about(self.slug)
             .hint(copy_out_hint(self.slug))
     }
+}
+
+/// The error if a bottle has no commits to pull.
+pub(crate) fn nothing_committed(slug: &Slug, message: String) -> CliError {
+    CliError::new(Kind::NothingCommitted, message)
+        .about(slug)
+        .hint(format!("`bottle pull {slug} --uncommitted` takes its files as one commit"))
 }
 
 /// The hint that a workspace can be copied out if git cannot export it.

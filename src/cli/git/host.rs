@@ -31,6 +31,18 @@ const CONFIGURATION: [&str; 12] = [
     "gc.auto=0",
 ];
 
+/// The arguments of each fetch.
+const FETCH: [&str; 8] = [
+    "fetch",
+    "--no-progress",
+    "--no-tags",
+    "--no-recurse-submodules",
+    "--no-write-fetch-head",
+    "--no-auto-maintenance",
+    "--refmap=",
+    "--upload-pack=git-upload-pack",
+];
+
 /// The user's environment variables that git and the transport need.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR"];
 
@@ -68,6 +80,8 @@ pub(crate) struct Fetched {
     pub(crate) branch: String,
     /// The commit that the branch pointed to before the fetch.
     pub(crate) before: Option<ObjectId>,
+    /// The commit of earlier uncommitted work that the fetch removed from the branch.
+    pub(crate) replaced: Option<ObjectId>,
     /// The commit that the branch points to after the fetch.
     pub(crate) after: ObjectId,
     /// The number of commits that are not reachable from the repository's `HEAD`.
@@ -106,6 +120,17 @@ impl<'a> Repository<'a> {
         std::path::absolute(place).map_err(|error| CliError::failed(error.to_string()))
     }
 
+    /// Returns the path of the folder in the repository, which ends with a slash; empty for the root of its files.
+    ///
+    /// # Errors
+    /// Returns an error if git fails, or the path is not UTF-8.
+    pub(super) async fn prefix(&self) -> Result<String, CliError> {
+        let found = self.git(&["rev-parse", "--show-prefix"]).await?;
+        let prefix = String::from_utf8(found.stdout.clone()).ok().filter(|_| found.status.success());
+        let prefix = prefix.ok_or_else(|| self.unusable(&found))?;
+        Ok(prefix.strip_suffix('\n').unwrap_or(&prefix).to_owned())
+    }
+
     fn unusable(&self, output: &Output) -> CliError {
         CliError::failed(format!("git cannot use {}: {}", self.folder.display(), stderr_tail(output)))
     }
@@ -121,26 +146,60 @@ impl<'a> Repository<'a> {
         Ok(known.status.success())
     }
 
-    /// Fetches the bottle's `HEAD`, or one of its branches, into the branch `bottle/<slug>`. Updates no other
-    /// branch, and does not overwrite commits that the bottle does not have.
+    /// Fetches a commit from the reference `source` of the local repository `from` into the branch `bottle/<slug>`.
+    /// Updates no other branch. Replaces an earlier commit of uncommitted work, and no other commits that `from` does
+    /// not have.
     ///
     /// # Errors
     /// Returns an error if the fetch fails. The error has a hint.
-    pub(crate) async fn fetch(&self, slug: &Slug, branch: Option<&str>) -> Result<Fetched, CliError> {
-        let source = match branch {
-            None => "HEAD".to_owned(),
-            Some(branch) => self.branch_reference(branch).await?,
-        };
+    pub(super) async fn take(
+        &self,
+        slug: &Slug,
+        from: &Repository<'_>,
+        source: &str,
+    ) -> Result<Fetched, CliError> {
         let target = format!("refs/heads/bottle/{slug}");
         let before = self.resolve(&target).await?;
-        self.fetch_as(slug, &source, &target).await?.map_err(|error| error.explained(slug, branch))?;
+        let replaced = match &before {
+            Some(before) if self.is_replaced(before, from, source).await? => Some(before.clone()),
+            _ => None,
+        };
+        let force = if replaced.is_some() { "+" } else { "" };
+        let mut command = self.command();
+        command.args(["-c", "protocol.file.allow=always"]);
+        command.args(FETCH).arg(&from.folder).arg(format!("{force}{source}:{target}"));
+        let fetched = run(command).await?;
+        if !fetched.status.success() {
+            return Err(FetchError::new(stderr_tail(&fetched)).explained(slug, None));
+        }
         let after = self.resolve(&target).await?;
         let after = after.ok_or_else(|| {
             CliError::failed(format!("cannot find bottle/{slug} after the fetch"))
                 .hint("another process removed it; pull again")
         })?;
         let commits = self.count(&after).await?;
-        Ok(Fetched { branch: format!("bottle/{slug}"), before, after, commits })
+        Ok(Fetched { branch: format!("bottle/{slug}"), before, replaced, after, commits })
+    }
+
+    /// Whether a fetch replaces this commit of the branch, because it is a commit of earlier uncommitted work on a
+    /// commit that `source` contains.
+    async fn is_replaced(
+        &self,
+        before: &ObjectId,
+        from: &Repository<'_>,
+        source: &str,
+    ) -> Result<bool, CliError> {
+        if !self.is_replaceable(before).await? || from.is_ancestor(before, source).await? {
+            return Ok(false);
+        }
+        match self.parent(before).await? {
+            Some(parent) => from.is_ancestor(&parent, source).await,
+            None => Ok(true),
+        }
+    }
+
+    async fn is_ancestor(&self, commit: &ObjectId, of: &str) -> Result<bool, CliError> {
+        Ok(self.git(&["merge-base", "--is-ancestor", commit.as_str(), of]).await?.status.success())
     }
 
     /// Fetches one reference of the bottle's repository into a reference of this one.
@@ -156,15 +215,7 @@ impl<'a> Repository<'a> {
         let mut command = self.command();
         command.env("GIT_SSH_COMMAND", self.transport()?).env("GIT_SSH_VARIANT", "simple");
         command.env(pipe::SLUG, slug.as_str()).env("BOTTLE_HOME", &self.host.home);
-        command.args([
-            "fetch",
-            "--no-progress",
-            "--no-tags",
-            "--no-recurse-submodules",
-            "--no-write-fetch-head",
-        ]);
-        command.args(["--no-auto-maintenance", "--refmap=", "--upload-pack=git-upload-pack"]);
-        command.args(["ssh://bottle/workspace", &format!("{source}:{target}")]);
+        command.args(FETCH).args(["ssh://bottle/workspace", &format!("{source}:{target}")]);
         let fetched = run(command).await?;
         Ok(if fetched.status.success() { Ok(()) } else { Err(FetchError::new(stderr_tail(&fetched))) })
     }
@@ -176,7 +227,7 @@ impl<'a> Repository<'a> {
         Ok(format!("{program} __git-pipe"))
     }
 
-    async fn branch_reference(&self, branch: &str) -> Result<String, CliError> {
+    pub(super) async fn branch_reference(&self, branch: &str) -> Result<String, CliError> {
         let name = format!("refs/heads/{branch}");
         let good = self.git(&["check-ref-format", &name]).await?.status.success();
         // A colon would make the name a refspec, and a star would make it a pattern.
@@ -235,7 +286,7 @@ impl<'a> Repository<'a> {
     }
 }
 
-async fn run(mut command: Command) -> Result<Output, CliError> {
+pub(super) async fn run(mut command: Command) -> Result<Output, CliError> {
     command.stdin(Stdio::null());
     let mut command = tokio::process::Command::from(command);
     // Git is killed when this process ends, so that an interrupted fetch does not appear to be complete.
@@ -278,7 +329,7 @@ impl FetchError {
     }
 
     /// Creates the error for a user who pulls this branch, or `HEAD`.
-    fn explained(self, slug: &Slug, branch: Option<&str>) -> CliError {
+    pub(super) fn explained(self, slug: &Slug, branch: Option<&str>) -> CliError {
         match (self.cause, branch) {
             (FetchCause::NoSuchReference, Some(branch)) => {
                 CliError::state(format!("there is no branch {branch:?} in the bottle"))

@@ -15,6 +15,7 @@
 //! - `scratch`: a temporary repository in which a bottle's history and workspace are compared with the user's
 //!   commit
 //! - `workspace`: imports the files of a workspace into the temporary repository
+//! - `uncommitted`: commits the uncommitted work of a bottle
 //! - `ignored`: decides which of these files a diff leaves out
 
 mod bottle_git;
@@ -23,13 +24,15 @@ mod identity;
 mod ignored;
 mod pipe;
 mod scratch;
+mod uncommitted;
 mod workspace;
 
-pub(crate) use bottle_git::{BottleGit, copy_out_hint};
+pub(crate) use bottle_git::{BottleGit, copy_out_hint, nothing_committed};
 pub(crate) use host::{Fetched, Repository};
 pub(crate) use identity::identity;
 pub(crate) use pipe::run as pipe;
 pub(crate) use scratch::{Compared, Scratch, Text};
+pub(crate) use uncommitted::{Author, Uncommitted};
 pub(crate) use workspace::LeftOut;
 
 /// The id of a commit or tree, in SHA-1 or SHA-256. Ids are the only part of one git's output that is passed
@@ -47,6 +50,11 @@ impl ObjectId {
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The first characters, for messages.
+    pub(crate) fn short(&self) -> &str {
+        &self.0[..self.0.len().min(12)]
     }
 }
 

@@ -38,7 +38,7 @@ const ATTRIBUTES: &str =
 
 /// The references for the bottle's history and for the files of its workspace.
 const HISTORY: &str = "refs/bottle/history";
-const FILES: &str = "refs/bottle/workspace";
+pub(super) const FILES: &str = "refs/bottle/workspace";
 
 /// The same for the first one of two bottles that are compared with each other.
 const FIRST_HISTORY: &str = "refs/bottle/first-history";
@@ -63,7 +63,7 @@ const MAX_PATH_BYTES: usize = 64 << 10;
 
 /// A temporary bare repository; see the diagram at the top of this file.
 pub(crate) struct Scratch<'a> {
-    repository: Repository<'a>,
+    pub(super) repository: Repository<'a>,
     /// Shared with the thread that imports files, which may still write when this value is dropped.
     folder: Arc<TempDir>,
 }
@@ -73,8 +73,22 @@ pub(crate) struct Scratch<'a> {
 pub(crate) struct Base {
     /// The commit; none stands for an empty tree.
     pub(crate) commit: Option<ObjectId>,
+    /// The tree that is compared with the workspace: that of the commit, or a folder of it.
+    pub(super) tree: ObjectId,
     /// Whether it is a commit of the user's repository.
     pub(crate) is_own: bool,
+}
+
+/// The trees from which an import knows files and ignore rules.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    /// Trees or commits whose files are not ignored. A file that cannot be imported has the version of the first one
+    /// that contains it.
+    pub(super) trees: [Option<&'a ObjectId>; 2],
+    /// The one of them that is the user's, and whose ignore rules apply.
+    pub(super) rules: Option<&'a ObjectId>,
+    /// The user's repository, whose exclude file applies together with these rules.
+    pub(super) own: Option<&'a Repository<'a>>,
 }
 
 /// The result of comparing a workspace with its base.
@@ -141,6 +155,18 @@ impl<'a> Scratch<'a> {
         self.fetch_as(slug, HISTORY).await
     }
 
+    /// Fetches a branch of the bottle.
+    ///
+    /// # Errors
+    /// Returns an error if the branch's name is invalid, the bottle has no such branch, or the fetch fails.
+    pub(crate) async fn fetch_branch(&self, slug: &Slug, branch: &str) -> Result<ObjectId, CliError> {
+        let source = self.repository.branch_reference(branch).await?;
+        let fetched = self.repository.fetch_as(slug, &source, HISTORY).await?;
+        fetched.map_err(|error| error.explained(slug, Some(branch)))?;
+        let commit = self.repository.resolve(HISTORY).await?;
+        commit.ok_or_else(|| CliError::state(format!("the branch {branch:?} of {slug} is not a commit")))
+    }
+
     async fn fetch_as(&self, slug: &Slug, reference: &str) -> Result<Option<ObjectId>, CliError> {
         match self.repository.fetch_as(slug, "HEAD", reference).await? {
             Ok(()) => self.repository.resolve(reference).await,
@@ -159,20 +185,42 @@ impl<'a> Scratch<'a> {
         &self,
         head: Option<&ObjectId>,
         tip: Option<&ObjectId>,
-        copied: bool,
+        copied: Option<&Repository<'_>>,
     ) -> Result<Base, CliError> {
-        let own = |commit: &ObjectId| Base { commit: Some(commit.clone()), is_own: true };
         if let (Some(head), Some(tip)) = (head, tip) {
             let found = self.repository.git(&["merge-base", head.as_str(), tip.as_str()]).await?;
-            let found = ObjectId::parse(&String::from_utf8_lossy(&found.stdout));
-            if let Some(commit) = found {
-                return Ok(own(&commit));
+            if let Some(commit) = ObjectId::parse(&String::from_utf8_lossy(&found.stdout)) {
+                return Ok(Base { tree: commit.clone(), commit: Some(commit), is_own: true });
             }
         }
-        Ok(match head.filter(|_| copied) {
-            Some(head) => own(head),
-            None => Base { commit: tip.cloned(), is_own: false },
-        })
+        let (Some(head), Some(own)) = (head, copied) else {
+            return Ok(Base { commit: tip.cloned(), tree: self.tree_of(tip).await?, is_own: false });
+        };
+        // Without a repository of its own, the workspace is a copy of the folder.
+        let folder = own.prefix().await?;
+        let tree = match folder.as_str() {
+            "" => head.clone(),
+            folder => match self.tree_at(head, folder).await? {
+                Some(tree) => tree,
+                None => self.tree_of(None).await?,
+            },
+        };
+        Ok(Base { commit: Some(head.clone()), tree, is_own: true })
+    }
+
+    /// Returns the tree of a folder in a commit; none if the commit has no such folder.
+    async fn tree_at(&self, commit: &ObjectId, folder: &str) -> Result<Option<ObjectId>, CliError> {
+        let mut name = format!("{}:{}", commit.as_str(), folder.trim_end_matches('/'));
+        // The second step refuses a file.
+        for _ in 0..2 {
+            let arguments = ["rev-parse", "--quiet", "--verify", "--end-of-options", &name];
+            let found = self.repository.git(&arguments).await?;
+            match ObjectId::parse(&String::from_utf8_lossy(&found.stdout)) {
+                Some(id) if found.status.success() => name = format!("{}^{{tree}}", id.as_str()),
+                _ => return Ok(None),
+            }
+        }
+        Ok(ObjectId::parse(name.trim_end_matches("^{tree}")))
     }
 
     /// Imports the workspace's files, and compares them with the base.
@@ -187,11 +235,13 @@ impl<'a> Scratch<'a> {
         base: Base,
         tip: Option<&ObjectId>,
     ) -> Result<Compared, CliError> {
-        let left_out = self.import((channel, slug), FILES, own, &base, tip).await?;
-        let from = self.tree_of(base.commit.as_ref()).await?;
-        let diff = self.diff(&from, FILES, &[]).await?;
+        let rules = Some(&base.tree).filter(|_| base.is_own);
+        let known = Known { trees: [Some(&base.tree), tip], rules, own };
+        let left_out = self.import((channel, slug), FILES, known).await?;
+        let from = base.tree.as_str();
+        let diff = self.diff(from, FILES, &[]).await?;
         let committed = match tip {
-            Some(tip) => self.committed(&from, tip).await?,
+            Some(tip) => self.committed(from, tip).await?,
             None => Text::default(),
         };
         Ok(Compared { base, diff, committed, left_out })
@@ -208,13 +258,13 @@ impl<'a> Scratch<'a> {
         own: Option<&Repository<'_>>,
         head: Option<&ObjectId>,
     ) -> Result<(Text, [LeftOut; 2]), CliError> {
-        let base = Base { commit: head.cloned(), is_own: true };
+        let known = |tip| Known { trees: [head, tip], rules: head, own };
         let [first, second] = bottles;
         // A bottle without a git repository is compared by its files.
         let tip = self.fetch_as(first.1, FIRST_HISTORY).await.ok().flatten();
-        let left_out_of_first = self.import(first, FIRST_FILES, own, &base, tip.as_ref()).await?;
+        let left_out_of_first = self.import(first, FIRST_FILES, known(tip.as_ref())).await?;
         let tip = self.fetch(second.1).await.ok().flatten();
-        let left_out_of_second = self.import(second, FILES, own, &base, tip.as_ref()).await?;
+        let left_out_of_second = self.import(second, FILES, known(tip.as_ref())).await?;
         let prefixes = [format!("--src-prefix={}/", first.1), format!("--dst-prefix={}/", second.1)];
         let options = prefixes.each_ref().map(String::as_str);
         let diff = self.diff_with(&options, FIRST_FILES, FILES, &[]).await?;
@@ -222,24 +272,20 @@ impl<'a> Scratch<'a> {
     }
 
     /// Imports the workspace of a bottle as a commit, and points `reference` at it.
-    async fn import(
+    pub(super) async fn import(
         &self,
         (channel, slug): (&Channel, &Slug),
         reference: &'static str,
-        own: Option<&Repository<'_>>,
-        base: &Base,
-        tip: Option<&ObjectId>,
+        known: Known<'_>,
     ) -> Result<LeftOut, CliError> {
         let mut ignored = Ignored::default();
         let mut tracked = HashMap::new();
-        if let Some(commit) = &base.commit {
-            tracked = self.listed(commit).await?;
-            if base.is_own {
-                self.rules(&tracked, own, &mut ignored).await?;
+        for tree in known.trees.into_iter().flatten() {
+            let listed = self.listed(tree).await?;
+            if known.rules == Some(tree) {
+                self.rules(&listed, known.own, &mut ignored).await?;
             }
-        }
-        if let Some(tip) = tip {
-            for (path, entry) in self.listed(tip).await? {
+            for (path, entry) in listed {
                 tracked.entry(path).or_insert(entry);
             }
         }
@@ -284,9 +330,9 @@ impl<'a> Scratch<'a> {
         Ok(())
     }
 
-    /// Returns all files of a commit.
-    async fn listed(&self, commit: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
-        let arguments = ["ls-tree", "-r", "-z", "--full-tree", commit.as_str()];
+    /// Returns all files of a tree or commit.
+    async fn listed(&self, tree: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
+        let arguments = ["ls-tree", "-r", "-z", "--full-tree", tree.as_str()];
         let listed = bounded(&self.repository, &arguments, MAX_LISTING).await?;
         if listed.cut {
             return Err(CliError::failed("cannot compare: a commit has too many files"));
@@ -318,24 +364,8 @@ impl<'a> Scratch<'a> {
         self.diff(from, tip.as_str(), &paths).await
     }
 
-    /// Counts the files of the workspace that were changed or added since the commit `tip`.
-    ///
-    /// # Errors
-    /// Returns an error if the import or git fails.
-    pub(crate) async fn uncommitted(
-        &self,
-        channel: &Channel,
-        slug: &Slug,
-        tip: Option<&ObjectId>,
-    ) -> Result<usize, CliError> {
-        let base = Base { commit: tip.cloned(), is_own: false };
-        self.import((channel, slug), FILES, None, &base, None).await?;
-        let from = self.tree_of(tip).await?;
-        Ok(self.changed(&from, FILES).await?.len())
-    }
-
     /// Returns the paths that differ, sorted.
-    async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, CliError> {
+    pub(super) async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, CliError> {
         let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
         let listed = bounded(&self.repository, &arguments, MAX_OUTPUT).await?;
         let paths = listed.bytes.split(|byte| *byte == 0).filter(|path| !path.is_empty());
@@ -364,17 +394,18 @@ impl<'a> Scratch<'a> {
         bounded(&self.repository, &arguments, MAX_OUTPUT).await
     }
 
-    /// Returns the id of a commit's tree; without a commit, the id of the empty tree.
-    async fn tree_of(&self, commit: Option<&ObjectId>) -> Result<String, CliError> {
+    /// Returns the commit; without one, the id of the empty tree.
+    pub(super) async fn tree_of(&self, commit: Option<&ObjectId>) -> Result<ObjectId, CliError> {
         if let Some(commit) = commit {
-            return Ok(commit.as_str().to_owned());
+            return Ok(commit.clone());
         }
         let written = bounded(&self.repository, &["hash-object", "-t", "tree", "-w", "--stdin"], 100).await?;
-        Ok(String::from_utf8_lossy(&written.bytes).trim().to_owned())
+        ObjectId::parse(&String::from_utf8_lossy(&written.bytes))
+            .ok_or_else(|| CliError::failed("git cannot create an empty tree"))
     }
 }
 
-async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), CliError> {
+pub(super) async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), CliError> {
     let done = repository.git(arguments).await?;
     if done.status.success() {
         return Ok(());
@@ -383,7 +414,11 @@ async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), C
 }
 
 /// Returns at most `most` bytes of a git command's output.
-async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -> Result<Text, CliError> {
+pub(super) async fn bounded(
+    repository: &Repository<'_>,
+    arguments: &[&str],
+    most: usize,
+) -> Result<Text, CliError> {
     let mut command = repository.command();
     // A replace reference of the user would make git show other content than the object has.
     command.env("GIT_NO_REPLACE_OBJECTS", "1").args(arguments);

@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use bottle_guest::archive::{Member, Members, What};
 
+use super::ObjectId;
 use super::ignored::{FILE_NAME, Ignored, MAX_FILE as MAX_IGNORE_FILE};
 
 /// The maximum size of a compared file in bytes, because git keeps a whole file in memory. A larger file is
@@ -188,6 +189,24 @@ impl Importer {
     }
 }
 
+/// Makes a commit that has the files of `parent`, except that the folder `prefix` has the content of `tree`. Points
+/// `reference` at it. `prefix` may be the root.
+///
+/// # Errors
+/// Returns an error if git fails.
+pub(super) fn commit_folder(
+    git: Command,
+    reference: &str,
+    parent: &ObjectId,
+    (prefix, tree): (&str, &ObjectId),
+) -> io::Result<()> {
+    let mut import = FastImport::start(git, reference)?;
+    writeln!(import.input()?, "from {}", parent.as_str())?;
+    let entry = ("040000".to_owned(), tree.as_str().to_owned());
+    import.link(prefix.trim_end_matches('/').as_bytes(), &entry)?;
+    import.end()
+}
+
 /// A running `git fast-import` process. Dropping the value before the end kills the process.
 struct FastImport {
     child: Child,
@@ -201,7 +220,7 @@ impl FastImport {
         let mut child = git.spawn()?;
         let mut input = child.stdin.take().map(BufWriter::new);
         if let Some(input) = &mut input {
-            write!(input, "commit {reference}\ncommitter bottle <> 0 +0000\ndata 0\n\n")?;
+            write!(input, "commit {reference}\ncommitter bottle <> 0 +0000\ndata 0\n")?;
         }
         Ok(Self { child, input })
     }

@@ -552,9 +552,16 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Changes,
         about: "Fetches the commits of a bottle into the git repository of this server's working directory, as a \
                 branch of its own.",
-        fields: &[BOTTLE, optional("branch", Kind::Name, "Fetch this branch instead of the bottle's HEAD.")],
+        fields: &[
+            BOTTLE,
+            optional("branch", Kind::Name, "Fetch this branch instead of the bottle's HEAD."),
+            optional("uncommitted", Kind::Flag, "Also take uncommitted files, as one commit on the branch."),
+        ],
         call: |given, bottle| {
-            Call::of(&["pull", bottle]).value("--branch", given.text("branch")).seconds(LONG)
+            Call::of(&["pull", bottle])
+                .value("--branch", given.text("branch"))
+                .flag("--uncommitted", given.flag("uncommitted"))
+                .seconds(LONG)
         },
     },
     Tool {
