@@ -7,9 +7,9 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
 use super::command_groups::MAX_WIDTH;
 use super::{
-    attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit, exec,
-    export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy, probe, process, prune,
-    pull, resume, routes, rules, service, settings, shell, snapshots, start, stop, supervise, usage,
+    apply, attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit,
+    exec, export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy, probe, process,
+    prune, pull, resume, routes, rules, service, settings, shell, snapshots, start, stop, supervise, usage,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -62,6 +62,7 @@ pub(crate) enum Command {
     Stop(stop::Stop),
     Pull(pull::Pull),
     Diff(diff::Diff),
+    Apply(apply::Apply),
     Resume(resume::Resume),
     Commit(commit::Commit),
     Snapshots(snapshots::Snapshots),

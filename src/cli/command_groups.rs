@@ -16,7 +16,7 @@ use super::{output, terminal};
 /// The tasks, and the commands of each. The help prints them in this order.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Every day", &["start", "list", "attach", "supervise", "stop"]),
-    ("Get the work", &["diff", "pull", "cp", "fs"]),
+    ("Get the work", &["diff", "apply", "pull", "cp", "fs"]),
     ("Work beside the agent", &["exec", "shell", "process", "ps", "service", "logs"]),
     ("Keep and continue", &["resume", "commit", "snapshots", "fork", "export", "import"]),
     ("Decide what a bottle may reach", &["allow", "deny", "learn", "policy", "rules", "audit", "probe"]),

@@ -672,13 +672,42 @@ pub(crate) struct Difference {
     pub(crate) other: Option<String>,
     /// The base commit of the comparison; absent when there is none.
     pub(crate) base: Option<String>,
-    /// A unified diff from the base to the workspace, or from the workspace to the other bottle's one.
+    /// A patch from the base to the workspace, or from the workspace to the other bottle's one. With `--stat` or
+    /// `--name-only`, the text that these flags show.
     pub(crate) diff: String,
     /// A unified diff from the base to the bottle's last commit, limited to files that differ between this
     /// commit and the workspace.
     pub(crate) committed: String,
     /// Whether the diff was truncated.
     pub(crate) cut: bool,
+}
+
+/// The output of `bottle apply --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Applied {
+    pub(crate) slug: String,
+    /// The directory whose files change.
+    pub(crate) folder: String,
+    /// Whether the files were changed.
+    pub(crate) applied: bool,
+    /// The paths of the files that change, relative to the directory.
+    pub(crate) changed: Vec<String>,
+    /// Those of them that both sides changed, without a conflict.
+    pub(crate) merged: Vec<String>,
+    /// The number of changed files of the bottle that the directory already has.
+    pub(crate) already: usize,
+    pub(crate) conflicts: Vec<Conflict>,
+    /// Changed files that programs on this machine run or obey by themselves.
+    pub(crate) used_by_tools: Vec<String>,
+}
+
+/// A file that `bottle apply` cannot merge.
+#[derive(Debug, Serialize)]
+pub(crate) struct Conflict {
+    pub(crate) path: String,
+    pub(crate) cause: &'static str,
+    /// Whether the file now has conflict markers. Otherwise it is unchanged.
+    pub(crate) markers: bool,
 }
 
 /// An element of the array that `bottle list snapshots --json` prints.

@@ -21,6 +21,7 @@
 //! The code of a command runs in three steps: merge flags, settings and manifests into one value, act on it,
 //! print the result.
 
+mod apply;
 mod args;
 mod attach;
 mod audit;
@@ -172,6 +173,7 @@ fn dispatch(command: Option<Command>, output: &Output) -> Result<u8, CliError> {
         Command::Discard(discard) => discard.run(&host()?, output),
         Command::Pull(pull) => pull.run(&host()?, output),
         Command::Diff(diff) => diff.run(&host()?, output),
+        Command::Apply(apply) => apply.run(&host()?, output),
         Command::Resume(resume) => resume.run(&host()?, output),
         Command::Commit(commit) => commit.run(&host()?, output),
         Command::Fork(fork) => fork.run(&host()?, output),

@@ -55,6 +55,7 @@
 //! - `waiting`: progress of long operations, and what remains after Ctrl-C
 //! - `writing`: manifests that the user writes or edits, and settings
 
+mod applying;
 mod asking;
 mod bot_bottle;
 mod budgets;

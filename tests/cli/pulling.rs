@@ -10,7 +10,7 @@ const LINUX: &str =
     "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
 
 /// Runs a shell script in the bottle `one`.
-fn inside(home: &TestHome, script: &str) -> Result<String> {
+pub(crate) fn inside(home: &TestHome, script: &str) -> Result<String> {
     let script = format!(
         "git() {{ command git -c user.name=Agent -c user.email=agent@example.com -c init.defaultBranch=main \"$@\"; }}; {script}"
     );
@@ -19,7 +19,7 @@ fn inside(home: &TestHome, script: &str) -> Result<String> {
 
 /// Returns a home with a bottle `one` that has a copy of the user's project, which is a repository with one
 /// commit. If the backend is not available, reports that the test is skipped and returns none.
-fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
+pub(crate) fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
     if !home.runs(test, "linux")? {
@@ -430,7 +430,7 @@ fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
     inside(&home, "echo evil >>code; git commit -qam more; git show HEAD~1:code >code")?;
     let diff = run(&home, &["diff", "one"])?.expect_code(0);
     assert!(
-        diff.stdout.contains("+evil") && diff.stderr.contains("`bottle pull` fetches"),
+        diff.stderr.contains("+evil") && diff.stderr.contains("`bottle pull` fetches"),
         "{}",
         diff.transcript()
     );
@@ -448,10 +448,33 @@ fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
     for words in words {
         assert!(diff.stderr.contains(words), "{words}: {}", diff.transcript());
     }
-    assert!(diff.stdout.contains("+x\\r") && diff.stdout.contains("b/sub/file"), "{}", diff.transcript());
+    assert!(diff.stdout.contains("+x\r\n") && diff.stdout.contains("b/sub/file"), "{}", diff.transcript());
     assert!(!diff.stderr.contains("`bottle pull` fetches"), "{}", diff.transcript());
     let none = std::fs::read_dir(temporary.path())?.next().is_none();
     assert!(none, "the folder of the comparison is gone");
+    Ok(())
+}
+
+/// Standard output that is no terminal gets a patch that `git apply` takes.
+#[test]
+fn a_diff_is_a_patch() -> Result<()> {
+    let Some(home) = with_a_copy("a_diff_is_a_patch")? else { return Ok(()) };
+    inside(
+        &home,
+        "git mv code 'named anew'; printf 'a\\0b' >binary; chmod +x binary; printf end >'no newline'; \
+         ln -s binary link; \
+         mkdir out; touch out/x; echo out >.gitignore; git commit -qm 'moved'; echo '\x1b[31mred' >>'named anew'",
+    )?;
+    let mut text = transcripts(&home, &[&["diff", "one", "--stat"], &["diff", "one", "--name-only"]])?;
+    text += &transcripts(&home, &[&["diff", "one", "--stat", "--name-only"]])?;
+    let patch = run(&home, &["diff", "one"])?.expect_code(0).stdout;
+    let file = home.write("patch", &patch)?;
+    home.git(&["apply", file.to_str().expect("UTF-8")])?;
+    home.git(&["add", "-A"])?;
+    text += &home.git(&["ls-files", "-s"])?;
+    snapshot!(text);
+    let red = std::fs::read_to_string(home.project().join("named anew"))?;
+    assert_eq!(red, "one\n\u{1b}[31mred\n");
     Ok(())
 }
 

@@ -3,12 +3,12 @@
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 
-use super::{colorize, warn_left_out};
+use super::{print, text_of, warn_left_out};
 use crate::backend::Access;
 use crate::cli::connect::connect_or_open_files;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::git::{LeftOut, Repository, Scratch, Text};
+use crate::cli::git::{Content, Form, LeftOut, Repository, Scratch};
 use crate::cli::json_schema;
 use crate::cli::output::Output;
 use crate::cli::progress;
@@ -20,7 +20,13 @@ use crate::instance::record::Record;
 ///
 /// # Errors
 /// [`CliError`] about one of the bottles, or if git fails.
-pub(super) async fn show(slug: &Slug, other: &Slug, host: &Host, output: &Output) -> Result<u8, CliError> {
+pub(super) async fn show(
+    slug: &Slug,
+    other: &Slug,
+    form: Form,
+    host: &Host,
+    output: &Output,
+) -> Result<u8, CliError> {
     if slug == other {
         return Err(CliError::usage("cannot compare a bottle with itself")
             .about(slug)
@@ -28,26 +34,25 @@ pub(super) async fn show(slug: &Slug, other: &Slug, host: &Host, output: &Output
     }
     let (record, channel) = open(slug, host).await?;
     let (_, other_channel) = open(other, host).await?;
-    let comparing = async |_| compare(host, &record, [(&channel, slug), (&other_channel, other)]).await;
+    let comparing = async |_| compare(host, &record, [(&channel, slug), (&other_channel, other)], form).await;
     let (diff, left_out) =
         progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
-    let text = String::from_utf8_lossy(&diff.bytes);
+    let mut cut = false;
     if output.json {
+        let (diff, cut) = text_of(diff);
         output.print_json(&json_schema::Difference {
             slug: slug.to_string(),
             other: Some(other.to_string()),
             base: None,
-            diff: text.into_owned(),
+            diff,
             committed: String::new(),
-            cut: diff.cut,
+            cut,
         })?;
-    } else if text.is_empty() {
-        output.note("the workspaces are equal");
     } else {
-        output.print(&colorize(&text, output.styles()))?;
+        cut = print(diff, "the workspaces are equal", output)?;
     }
     left_out.iter().for_each(|left_out| warn_left_out(left_out, "compared", output));
-    if diff.cut && !output.json {
+    if cut {
         output.warn("the diff is truncated; `bottle cp` copies the files out");
     }
     Ok(exit::DONE)
@@ -65,7 +70,8 @@ async fn compare(
     host: &Host,
     record: &Record,
     bottles: [(&Channel, &Slug); 2],
-) -> Result<(Text, [LeftOut; 2]), CliError> {
+    form: Form,
+) -> Result<(Content, [LeftOut; 2]), CliError> {
     let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
     let own = Repository::containing(host, folder).await.ok().flatten();
     let head = match &own {
@@ -73,5 +79,5 @@ async fn compare(
         None => None,
     };
     let scratch = Scratch::create(host, own.as_ref(), head.as_ref()).await?;
-    scratch.compare_two(bottles, own.as_ref(), head.as_ref()).await
+    scratch.compare_two(bottles, own.as_ref(), head.as_ref(), form).await
 }

@@ -3,6 +3,7 @@
 //! Git runs without user or system configuration (which could redirect the fetch), without prompts and hooks,
 //! and with a single transport, [`super::pipe()`].
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -129,6 +130,41 @@ impl<'a> Repository<'a> {
         let prefix = String::from_utf8(found.stdout.clone()).ok().filter(|_| found.status.success());
         let prefix = prefix.ok_or_else(|| self.unusable(&found))?;
         Ok(prefix.strip_suffix('\n').unwrap_or(&prefix).to_owned())
+    }
+
+    /// Returns the root of the repository's files.
+    ///
+    /// # Errors
+    /// Returns an error if git fails, for example in a bare repository.
+    pub(crate) async fn top(&self) -> Result<PathBuf, CliError> {
+        let found = self.git(&["rev-parse", "--show-toplevel"]).await?;
+        let path = found.stdout.strip_suffix(b"\n").filter(|path| found.status.success() && !path.is_empty());
+        path.map(|path| OsStr::from_bytes(path).into()).ok_or_else(|| self.unusable(&found))
+    }
+
+    /// Whether the repository is a partial clone, which lacks objects.
+    ///
+    /// # Errors
+    /// Returns an error if git is not installed.
+    pub(super) async fn is_partial(&self) -> Result<bool, CliError> {
+        let names = self
+            .git(&["config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$"])
+            .await?;
+        Ok(names.status.success())
+    }
+
+    /// Returns the paths of tracked files that a sparse checkout leaves out of the working tree.
+    ///
+    /// # Errors
+    /// Returns an error if git is not installed.
+    pub(super) async fn left_out_by_sparse_checkout(&self) -> Result<HashSet<Vec<u8>>, CliError> {
+        let enabled = self.git(&["config", "--type=bool", "core.sparseCheckout"]).await?;
+        if enabled.stdout != b"true\n" {
+            return Ok(HashSet::new());
+        }
+        let listed = self.git(&["ls-files", "-t", "-z", "--full-name", ":/"]).await?;
+        let paths = listed.stdout.split(|byte| *byte == 0).filter_map(|line| line.strip_prefix(b"S "));
+        Ok(paths.map(<[u8]>::to_vec).collect())
     }
 
     fn unusable(&self, output: &Output) -> CliError {

@@ -82,6 +82,8 @@ impl Rules {
 pub(super) struct Ignored {
     /// Rules of the user's commit and of the user's repository.
     pub(super) own: Rules,
+    /// The path of the workspace in the user's repository; empty for the root of its files.
+    pub(super) prefix: PathBuf,
     /// Rules of the bottle's workspace.
     pub(super) inside: Rules,
     left_out: BTreeMap<PathBuf, u64>,
@@ -92,7 +94,8 @@ impl Ignored {
     /// Whether to leave out a file that is in no commit. Records the file if only the workspace's rules match
     /// it.
     pub(super) fn excludes(&mut self, file: &Path) -> bool {
-        if self.own.topmost(file).is_some() {
+        // An ignored workspace, such as a build folder in which the user started, has files that are not ignored.
+        if self.own.topmost(&self.prefix.join(file)).is_some_and(|top| !self.prefix.starts_with(top)) {
             return true;
         }
         let Some(topmost) = self.inside.topmost(file) else { return false };

@@ -15,24 +15,38 @@
 //! - `scratch`: a temporary repository in which a bottle's history and workspace are compared with the user's
 //!   commit
 //! - `workspace`: imports the files of a workspace into the temporary repository
+//! - `work`: opens a bottle's work for a comparison
+//! - `merge`, `folder`: merge a bottle's work with the files of a folder
+//! - `applied`: records which files `bottle apply` last applied
+//! - `tool_files`: files that programs on the host run or read by themselves
 //! - `uncommitted`: commits the uncommitted work of a bottle
 //! - `ignored`: decides which of these files a diff leaves out
 
+mod applied;
 mod bottle_git;
+mod folder;
 mod host;
 mod identity;
 mod ignored;
+mod merge;
+#[cfg(test)]
+mod patch_tests;
 mod pipe;
 mod scratch;
+mod tool_files;
 mod uncommitted;
+mod work;
 mod workspace;
 
 pub(crate) use bottle_git::{BottleGit, copy_out_hint, nothing_committed};
 pub(crate) use host::{Fetched, Repository};
 pub(crate) use identity::identity;
+pub(crate) use merge::{Conflict, Merge};
 pub(crate) use pipe::run as pipe;
-pub(crate) use scratch::{Compared, Scratch, Text};
+pub(crate) use scratch::{Compared, Content, Form, Scratch, Text};
+pub(crate) use tool_files::tool_files;
 pub(crate) use uncommitted::{Author, Uncommitted};
+pub(crate) use work::Work;
 pub(crate) use workspace::LeftOut;
 
 /// The id of a commit or tree, in SHA-1 or SHA-256. Ids are the only part of one git's output that is passed

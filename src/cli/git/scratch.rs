@@ -8,8 +8,8 @@
 //! The bottle cannot influence the comparison: its configuration is not copied, its attributes are
 //! overridden, and its index and replace references are not used. Dropping the value deletes the repository.
 
-use std::collections::HashMap;
-use std::fs;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::Stdio;
@@ -40,9 +40,16 @@ const ATTRIBUTES: &str =
 const HISTORY: &str = "refs/bottle/history";
 pub(super) const FILES: &str = "refs/bottle/workspace";
 
+/// The reference for the base with the files of the workspace in one of its folders.
+const WHOLE: &str = "refs/bottle/whole";
+
 /// The same for the first one of two bottles that are compared with each other.
 const FIRST_HISTORY: &str = "refs/bottle/first-history";
 const FIRST_FILES: &str = "refs/bottle/first-workspace";
+
+/// The name of the remote repository that has the objects which a partial clone lacks. It has no address, so that git
+/// does not fetch them.
+const PROMISOR: &str = "partial";
 
 /// The time limit for one git command or import, because the agent controls the amount of data. A step that
 /// takes longer is an error.
@@ -75,8 +82,17 @@ pub(crate) struct Base {
     pub(crate) commit: Option<ObjectId>,
     /// The tree that is compared with the workspace: that of the commit, or a folder of it.
     pub(super) tree: ObjectId,
+    /// The path of this folder, which ends with a slash; empty for the whole tree.
+    pub(super) prefix: String,
     /// Whether it is a commit of the user's repository.
     pub(crate) is_own: bool,
+}
+
+impl Base {
+    /// The commit whose ignore rules apply, if it is the user's, and the path of the workspace in it.
+    pub(super) fn rules(&self) -> Option<(&ObjectId, &str)> {
+        self.commit.as_ref().filter(|_| self.is_own).map(|commit| (commit, self.prefix.as_str()))
+    }
 }
 
 /// The trees from which an import knows files and ignore rules.
@@ -85,17 +101,49 @@ pub(super) struct Known<'a> {
     /// Trees or commits whose files are not ignored. A file that cannot be imported has the version of the first one
     /// that contains it.
     pub(super) trees: [Option<&'a ObjectId>; 2],
-    /// The one of them that is the user's, and whose ignore rules apply.
-    pub(super) rules: Option<&'a ObjectId>,
+    /// A commit of the user, whose ignore rules apply, and the path of the workspace in it.
+    pub(super) rules: Option<(&'a ObjectId, &'a str)>,
     /// The user's repository, whose exclude file applies together with these rules.
     pub(super) own: Option<&'a Repository<'a>>,
 }
 
+/// The form of a comparison's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A unified diff for reading, of limited length.
+    Text,
+    /// A complete patch, which `git apply` takes.
+    Patch,
+    /// A complete patch of limited length.
+    BoundedPatch,
+    /// The number of changed lines of each file.
+    Stat,
+    /// The paths of the changed files.
+    NameOnly,
+}
+
+impl Form {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Text => &[],
+            Self::Patch | Self::BoundedPatch => &["--binary", "--full-index"],
+            Self::Stat => &["--stat"],
+            Self::NameOnly => &["--name-only"],
+        }
+    }
+}
+
+/// The result of a comparison.
+pub(crate) enum Content {
+    Text(Text),
+    /// A complete patch, for [`Form::Patch`].
+    File(File),
+}
+
 /// The result of comparing a workspace with its base.
 pub(crate) struct Compared {
-    pub(crate) base: Base,
-    /// A unified diff from the base to the workspace.
-    pub(crate) diff: Text,
+    /// The changes from the base to the workspace.
+    pub(crate) diff: Content,
     /// A unified diff from the base to the bottle's last commit, limited to files that differ between this
     /// commit and the workspace.
     pub(crate) committed: Text,
@@ -137,6 +185,16 @@ impl<'a> Scratch<'a> {
             let objects = own.git_path("objects").await?;
             let path = folder.path().join("objects/info/alternates");
             fs::write(path, quoted(objects.as_os_str().as_encoded_bytes())).map_err(unmade)?;
+            if own.is_partial().await? {
+                // Otherwise git would look for the objects that the user's clone does not have.
+                for (key, value) in [
+                    ("core.repositoryFormatVersion", "1"),
+                    ("extensions.partialClone", PROMISOR),
+                    (&format!("remote.{PROMISOR}.promisor"), "true"),
+                ] {
+                    expect(&repository, &["config", key, value]).await?;
+                }
+            }
             // Copies the file that lists the boundary of a shallow clone. Without it, git would look for the
             // missing parent commits.
             match fs::copy(own.git_path("shallow").await?, folder.path().join("shallow")) {
@@ -190,22 +248,24 @@ impl<'a> Scratch<'a> {
         if let (Some(head), Some(tip)) = (head, tip) {
             let found = self.repository.git(&["merge-base", head.as_str(), tip.as_str()]).await?;
             if let Some(commit) = ObjectId::parse(&String::from_utf8_lossy(&found.stdout)) {
-                return Ok(Base { tree: commit.clone(), commit: Some(commit), is_own: true });
+                let (tree, prefix) = (commit.clone(), String::new());
+                return Ok(Base { commit: Some(commit), tree, prefix, is_own: true });
             }
         }
         let (Some(head), Some(own)) = (head, copied) else {
-            return Ok(Base { commit: tip.cloned(), tree: self.tree_of(tip).await?, is_own: false });
+            let tree = self.tree_of(tip).await?;
+            return Ok(Base { commit: tip.cloned(), tree, prefix: String::new(), is_own: false });
         };
         // Without a repository of its own, the workspace is a copy of the folder.
-        let folder = own.prefix().await?;
-        let tree = match folder.as_str() {
+        let prefix = own.prefix().await?;
+        let tree = match prefix.as_str() {
             "" => head.clone(),
             folder => match self.tree_at(head, folder).await? {
                 Some(tree) => tree,
                 None => self.tree_of(None).await?,
             },
         };
-        Ok(Base { commit: Some(head.clone()), tree, is_own: true })
+        Ok(Base { commit: Some(head.clone()), tree, prefix, is_own: true })
     }
 
     /// Returns the tree of a folder in a commit; none if the commit has no such folder.
@@ -229,22 +289,41 @@ impl<'a> Scratch<'a> {
     /// Returns an error if the import or git fails.
     pub(crate) async fn compare(
         &self,
-        channel: &Channel,
-        slug: &Slug,
+        (channel, slug): (&Channel, &Slug),
         own: Option<&Repository<'_>>,
-        base: Base,
+        base: &Base,
         tip: Option<&ObjectId>,
+        form: Form,
     ) -> Result<Compared, CliError> {
-        let rules = Some(&base.tree).filter(|_| base.is_own);
-        let known = Known { trees: [Some(&base.tree), tip], rules, own };
-        let left_out = self.import((channel, slug), FILES, known).await?;
+        let left_out = self.import_beside((channel, slug), own, base, tip).await?;
         let from = base.tree.as_str();
-        let diff = self.diff(from, FILES, &[]).await?;
         let committed = match tip {
             Some(tip) => self.committed(from, tip).await?,
             None => Text::default(),
         };
-        Ok(Compared { base, diff, committed, left_out })
+        let prefixes = ["--src-prefix=a/", "--dst-prefix=b/"];
+        let diff = match &base.commit {
+            // The paths are those in the user's repository.
+            Some(commit) if !base.prefix.is_empty() => {
+                let tree = self.tree_of_reference(FILES).await?;
+                workspace::commit_folder(self.repository.command(), WHOLE, commit, (&base.prefix, &tree))
+                    .map_err(|error| CliError::cannot("compare the folder", error))?;
+                self.content(form, prefixes, commit.as_str(), WHOLE).await?
+            }
+            _ => self.content(form, prefixes, from, FILES).await?,
+        };
+        Ok(Compared { diff, committed, left_out })
+    }
+
+    /// Imports the workspace. The ignore rules of the base apply, if it is a commit of the user.
+    pub(super) async fn import_beside(
+        &self,
+        bottle: (&Channel, &Slug),
+        own: Option<&Repository<'_>>,
+        base: &Base,
+        tip: Option<&ObjectId>,
+    ) -> Result<LeftOut, CliError> {
+        self.import(bottle, FILES, Known { trees: [Some(&base.tree), tip], rules: base.rules(), own }).await
     }
 
     /// Imports the workspaces of two bottles, and compares the first one with the second one. Files that the user's
@@ -257,8 +336,9 @@ impl<'a> Scratch<'a> {
         bottles: [(&Channel, &Slug); 2],
         own: Option<&Repository<'_>>,
         head: Option<&ObjectId>,
-    ) -> Result<(Text, [LeftOut; 2]), CliError> {
-        let known = |tip| Known { trees: [head, tip], rules: head, own };
+        form: Form,
+    ) -> Result<(Content, [LeftOut; 2]), CliError> {
+        let known = |tip| Known { trees: [head, tip], rules: head.map(|head| (head, "")), own };
         let [first, second] = bottles;
         // A bottle without a git repository is compared by its files.
         let tip = self.fetch_as(first.1, FIRST_HISTORY).await.ok().flatten();
@@ -266,8 +346,8 @@ impl<'a> Scratch<'a> {
         let tip = self.fetch(second.1).await.ok().flatten();
         let left_out_of_second = self.import(second, FILES, known(tip.as_ref())).await?;
         let prefixes = [format!("--src-prefix={}/", first.1), format!("--dst-prefix={}/", second.1)];
-        let options = prefixes.each_ref().map(String::as_str);
-        let diff = self.diff_with(&options, FIRST_FILES, FILES, &[]).await?;
+        let prefixes = prefixes.each_ref().map(String::as_str);
+        let diff = self.content(form, prefixes, FIRST_FILES, FILES).await?;
         Ok((diff, [left_out_of_first, left_out_of_second]))
     }
 
@@ -279,23 +359,27 @@ impl<'a> Scratch<'a> {
         known: Known<'_>,
     ) -> Result<LeftOut, CliError> {
         let mut ignored = Ignored::default();
+        if let Some((commit, prefix)) = known.rules {
+            ignored.prefix = prefix.into();
+            self.rules(&self.listed(commit).await?, known.own, &mut ignored).await?;
+        }
         let mut tracked = HashMap::new();
         for tree in known.trees.into_iter().flatten() {
-            let listed = self.listed(tree).await?;
-            if known.rules == Some(tree) {
-                self.rules(&listed, known.own, &mut ignored).await?;
-            }
-            for (path, entry) in listed {
+            for (path, entry) in self.listed(tree).await? {
                 tracked.entry(path).or_insert(entry);
             }
         }
+        let sparse = match known.own {
+            Some(own) => own.left_out_by_sparse_checkout().await?,
+            None => HashSet::new(),
+        };
         let request = CopyOut { path: WORKSPACE.to_owned() };
         let stream = open_guest(channel, GuestRequest::CopyOut(request)).await?;
         let (git, folder) = (self.repository.command(), Arc::clone(&self.folder));
         let take = move |archive: &mut dyn Read| {
             // The folder is deleted when the last reference to it is dropped.
             let _folder = folder;
-            workspace::import(git, reference, Baseline { tracked, ignored }, archive)
+            workspace::import(git, reference, Baseline { tracked, sparse, ignored }, archive)
         };
         let unread = |error| CliError::cannot("read the workspace", error);
         archive::receive(stream, take).await.map_err(|error| receive_failed(error, slug, unread))
@@ -331,7 +415,7 @@ impl<'a> Scratch<'a> {
     }
 
     /// Returns all files of a tree or commit.
-    async fn listed(&self, tree: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
+    pub(super) async fn listed(&self, tree: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
         let arguments = ["ls-tree", "-r", "-z", "--full-tree", tree.as_str()];
         let listed = bounded(&self.repository, &arguments, MAX_LISTING).await?;
         if listed.cut {
@@ -374,6 +458,26 @@ impl<'a> Scratch<'a> {
         Ok(paths)
     }
 
+    /// Compares two trees.
+    pub(super) async fn content(
+        &self,
+        form: Form,
+        prefixes: [&str; 2],
+        from: &str,
+        to: &str,
+    ) -> Result<Content, CliError> {
+        let mut options = form.options().to_vec();
+        options.extend(prefixes);
+        if form != Form::Patch {
+            return self.diff_with(&options, from, to, &[]).await.map(Content::Text);
+        }
+        let path = self.folder.path().join("patch");
+        let to_file = format!("--output={}", path.display());
+        options.push(&to_file);
+        self.diff_with(&options, from, to, &[]).await?;
+        File::open(path).map(Content::File).map_err(|error| CliError::cannot("read the patch", error))
+    }
+
     async fn diff(&self, from: &str, to: &str, paths: &[String]) -> Result<Text, CliError> {
         // The prefixes do not depend on the user's git configuration.
         self.diff_with(&["--src-prefix=a/", "--dst-prefix=b/"], from, to, paths).await
@@ -392,6 +496,14 @@ impl<'a> Scratch<'a> {
         arguments.extend(["--ignore-submodules=none", from, to, "--"]);
         arguments.extend(paths.iter().map(String::as_str));
         bounded(&self.repository, &arguments, MAX_OUTPUT).await
+    }
+
+    /// Returns the id of the tree of a commit.
+    pub(super) async fn tree_of_reference(&self, name: &str) -> Result<ObjectId, CliError> {
+        let name = format!("{name}^{{tree}}");
+        let found = self.repository.git(&["rev-parse", "--verify", "--end-of-options", &name]).await?;
+        ObjectId::parse(&String::from_utf8_lossy(&found.stdout))
+            .ok_or_else(|| CliError::failed(format!("git cannot find {name}: {}", stderr_tail(&found))))
     }
 
     /// Returns the commit; without one, the id of the empty tree.
@@ -461,20 +573,14 @@ async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<
 
 #[cfg(test)]
 mod tests {
+    use super::super::patch_tests::host;
     use super::*;
 
     /// The workspace contains the committed lines, but inside a comment.
     #[tokio::test]
     async fn diffs_a_commit_that_the_workspace_disguises() {
         let home = tempfile::tempdir().expect("folder");
-        let host = Host {
-            env: std::env::vars_os().collect(),
-            cwd: home.path().to_owned(),
-            home: home.path().join(".bottle"),
-            user_home: home.path().to_owned(),
-            runtime: home.path().join("run"),
-            program: "/bin/bottle".into(),
-        };
+        let host = host(home.path());
         let scratch = Scratch::create(&host, None, None).await.expect("a repository");
         for (name, text) in [
             ("refs/heads/base", "start\n"),

@@ -14,8 +14,8 @@ use crate::cli::error::CliError;
 /// The reference of the scratch repository for a commit that the user's repository fetches.
 const PULLED: &str = "refs/bottle/pulled";
 
-/// The committer of a commit of uncommitted work. The next pull replaces such a commit. After the user amends it, it has
-/// another committer, and counts as the user's.
+/// The committer of a commit of uncommitted work. The next pull replaces such a commit. After the user amends it,
+/// it has another committer, and counts as the user's.
 const COMMITTER: (&str, &str) = ("bottle", "uncommitted@bottle.invalid");
 
 /// The author of a commit.
@@ -33,8 +33,8 @@ pub(crate) struct Uncommitted {
 }
 
 impl Scratch<'_> {
-    /// Imports the workspace, and counts its uncommitted files. Their content is compared on the host, because the agent
-    /// controls the git in the bottle, which could hide changes that would be lost with the bottle.
+    /// Imports the workspace, and counts its uncommitted files. Their content is compared on the host, because the
+    /// agent controls the git in the bottle, which could hide changes that would be lost with the bottle.
     ///
     /// # Errors
     /// Returns an error if the import or git fails.
@@ -46,8 +46,7 @@ impl Scratch<'_> {
         base: &Base,
         tip: Option<&ObjectId>,
     ) -> Result<Uncommitted, CliError> {
-        let rules = Some(&base.tree).filter(|_| base.is_own);
-        let known = Known { trees: [tip, Some(&base.tree)], rules, own: Some(own) };
+        let known = Known { trees: [tip, Some(&base.tree)], rules: base.rules(), own: Some(own) };
         let left_out = self.import((channel, slug), FILES, known).await?;
         let from = tip.unwrap_or(&base.tree);
         Ok(Uncommitted { files: self.changed(from.as_str(), FILES).await?.len(), left_out })
@@ -67,8 +66,9 @@ impl Scratch<'_> {
         own.take(slug, &self.repository, PULLED).await
     }
 
-    /// Commits the imported workspace on top of the bottle's last commit `tip`. Without one, on top of the base, if this
-    /// is a commit of the user. If the branch `bottle/<slug>` of the user's repository already is this commit, returns it.
+    /// Commits the imported workspace on top of the bottle's last commit `tip`. Without one, on top of the base, if
+    /// this is a commit of the user. If the branch `bottle/<slug>` of the user's repository already is this commit,
+    /// returns it.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -81,18 +81,17 @@ impl Scratch<'_> {
         author: &Author,
     ) -> Result<ObjectId, CliError> {
         let parent = tip.or_else(|| base.commit.as_ref().filter(|_| base.is_own));
-        let mut tree = self.id(&format!("{FILES}^{{tree}}")).await?;
+        let mut tree = self.tree_of_reference(FILES).await?;
         if tip.is_none()
             && let Some(parent) = parent
         {
-            let prefix = own.prefix().await?;
-            workspace::commit_folder(self.repository.command(), PULLED, parent, (&prefix, &tree))
+            workspace::commit_folder(self.repository.command(), PULLED, parent, (&base.prefix, &tree))
                 .map_err(|error| CliError::cannot("commit the files", error))?;
-            tree = self.id(&format!("{PULLED}^{{tree}}")).await?;
+            tree = self.tree_of_reference(PULLED).await?;
         }
         if let Some(before) = own.resolve(&format!("refs/heads/bottle/{slug}")).await?
             && self.repository.is_replaceable(&before).await?
-            && self.id(&format!("{}^{{tree}}", before.as_str())).await? == tree
+            && self.tree_of_reference(before.as_str()).await? == tree
             && self.repository.parent(&before).await?.as_ref() == parent
         {
             return Ok(before);
@@ -106,10 +105,6 @@ impl Scratch<'_> {
             command.args(["-p", parent.as_str()]);
         }
         id_of(&run(command).await?)
-    }
-
-    async fn id(&self, name: &str) -> Result<ObjectId, CliError> {
-        id_of(&self.repository.git(&["rev-parse", "--verify", "--end-of-options", name]).await?)
     }
 }
 

@@ -17,7 +17,7 @@ use super::ignored::{FILE_NAME, Ignored, MAX_FILE as MAX_IGNORE_FILE};
 
 /// The maximum size of a compared file in bytes, because git keeps a whole file in memory. A larger file is
 /// listed as not compared.
-const MAX_FILE: u64 = 64 << 20;
+pub(super) const MAX_FILE: u64 = 64 << 20;
 
 /// The maximum total size of all compared files, in bytes. A file that exceeds it is listed as not compared.
 const MAX_TOTAL: u64 = 4 << 30;
@@ -35,6 +35,9 @@ pub(super) type Entry = (String, String);
 pub(super) struct Baseline {
     /// The files of the known commits, by path.
     pub(super) tracked: HashMap<Vec<u8>, Entry>,
+    /// The files of these commits that the user's sparse checkout leaves out. A workspace without them has not deleted
+    /// them.
+    pub(super) sparse: HashSet<Vec<u8>>,
     pub(super) ignored: Ignored,
 }
 
@@ -71,7 +74,7 @@ pub(super) fn import(
     while let Some(mut member) = members.next()? {
         importer.member(&mut member, &mut import)?;
     }
-    for path in &importer.submodules {
+    for path in importer.submodules.iter().chain(&importer.baseline.sparse) {
         importer.baseline.tracked.get(path).map_or(Ok(()), |entry| import.link(path, entry))?;
     }
     import.end()?;
@@ -102,6 +105,7 @@ impl Importer {
             return Ok(());
         }
         let bytes = path.as_os_str().as_bytes();
+        self.baseline.sparse.remove(bytes);
         if bytes.contains(&0) {
             self.leave_out(&path, "its name is invalid");
             return Ok(());
@@ -208,13 +212,13 @@ pub(super) fn commit_folder(
 }
 
 /// A running `git fast-import` process. Dropping the value before the end kills the process.
-struct FastImport {
+pub(super) struct FastImport {
     child: Child,
     input: Option<BufWriter<std::process::ChildStdin>>,
 }
 
 impl FastImport {
-    fn start(mut git: Command, reference: &str) -> io::Result<Self> {
+    pub(super) fn start(mut git: Command, reference: &str) -> io::Result<Self> {
         git.args(["-c", "core.compression=1", "fast-import", "--quiet", "--done"]);
         git.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = git.spawn()?;
@@ -229,7 +233,13 @@ impl FastImport {
         self.input.as_mut().ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    fn file(&mut self, path: &[u8], mode: &str, size: u64, content: &mut impl Read) -> io::Result<()> {
+    pub(super) fn file(
+        &mut self,
+        path: &[u8],
+        mode: &str,
+        size: u64,
+        content: &mut impl Read,
+    ) -> io::Result<()> {
         let input = self.input()?;
         write!(input, "M {mode} inline ")?;
         input.write_all(&quoted(path))?;
@@ -241,14 +251,14 @@ impl FastImport {
     }
 
     /// Adds a path with the mode and object id that it has in a commit.
-    fn link(&mut self, path: &[u8], (mode, object): &Entry) -> io::Result<()> {
+    pub(super) fn link(&mut self, path: &[u8], (mode, object): &Entry) -> io::Result<()> {
         let input = self.input()?;
         write!(input, "M {mode} {object} ")?;
         input.write_all(&quoted(path))?;
         input.write_all(b"\n")
     }
 
-    fn end(mut self) -> io::Result<()> {
+    pub(super) fn end(mut self) -> io::Result<()> {
         let ended = self.input().and_then(|input| {
             input.write_all(b"done\n")?;
             input.flush()
@@ -310,7 +320,8 @@ mod tests {
             builder.append_data(&mut header, name, content).expect("append");
         }
         let archive = builder.into_inner().expect("archive");
-        let baseline = Baseline { tracked: HashMap::new(), ignored: Ignored::default() };
+        let baseline =
+            Baseline { tracked: HashMap::new(), sparse: HashSet::new(), ignored: Ignored::default() };
         let (submodules, named) = (HashSet::new(), HashSet::new());
         let bytes = MAX_TOTAL - 45;
         let mut importer = Importer { baseline, submodules, left_out: LeftOut::default(), named, bytes };

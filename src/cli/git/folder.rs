@@ -1,0 +1,176 @@
+//! Reads the files of a folder on the host into a temporary repository, and checks where paths of a bottle lead.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::workspace::{FastImport, MAX_FILE};
+
+/// The characters that HFS+ ignores in names.
+const IGNORED: [RangeInclusive<char>; 4] =
+    ['\u{200c}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{206a}'..='\u{206f}', '\u{feff}'..='\u{feff}'];
+
+/// What is at a path of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A file or link, which was imported; or nothing.
+    Imported,
+    /// Something that no file may replace. The text is the reason.
+    Blocked(&'static str),
+}
+
+/// Imports the file or link at this path of the folder, if there is one. Follows no links. `deleted` are the files that
+/// the merge may delete.
+///
+/// # Errors
+/// Returns an error if a file cannot be read, or git fails.
+pub(super) fn import_file(
+    folder: &Path,
+    path: &[u8],
+    deleted: &BTreeSet<Vec<u8>>,
+    import: &mut FastImport,
+) -> io::Result<Found> {
+    let place = path_of(path.to_vec());
+    for parent in place.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
+        match existing(&folder.join(parent))? {
+            Some(metadata) if metadata.is_dir() => break,
+            Some(_) if !deleted.contains(parent.as_os_str().as_bytes()) => {
+                return Ok(Found::Blocked("one of its folders is a file or a link here"));
+            }
+            _ => {}
+        }
+    }
+    let full = folder.join(&place);
+    let Some(metadata) = existing(&full)? else { return Ok(Found::Imported) };
+    if metadata.is_symlink() {
+        let target = fs::read_link(&full)?;
+        let target = target.as_os_str().as_bytes();
+        import.file(path, "120000", target.len() as u64, &mut { target })?;
+    } else if metadata.is_dir() {
+        if !has_only(folder, &full, deleted)? {
+            return Ok(Found::Blocked("a folder has this name here"));
+        }
+    } else if !metadata.is_file() {
+        return Ok(Found::Blocked("it is not a file here"));
+    } else if metadata.len() > MAX_FILE {
+        return Ok(Found::Blocked("it is too large here"));
+    } else {
+        let mode = if metadata.permissions().mode() & 0o100 == 0 { "100644" } else { "100755" };
+        let mut content = Vec::new();
+        File::open(&full)?.take(MAX_FILE + 1).read_to_end(&mut content)?;
+        import.file(path, mode, content.len() as u64, &mut content.as_slice())?;
+    }
+    Ok(Found::Imported)
+}
+
+/// The metadata of a path, without following a link; none if it does not exist.
+fn existing(path: &Path) -> io::Result<Option<Metadata>> {
+    match path.symlink_metadata() {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether all files below `below`, a folder in `folder`, are among these.
+fn has_only(folder: &Path, below: &Path, files: &BTreeSet<Vec<u8>>) -> io::Result<bool> {
+    for entry in fs::read_dir(below)? {
+        let entry = entry?;
+        let path = entry.path();
+        let is_known = if entry.file_type()?.is_dir() {
+            has_only(folder, &path, files)?
+        } else {
+            path.strip_prefix(folder).is_ok_and(|path| files.contains(path.as_os_str().as_bytes()))
+        };
+        if !is_known {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a relative path stays in its folder, and is not in a git directory.
+pub(super) fn is_inside(path: &Path) -> bool {
+    let allowed = |component| matches!(component, Component::Normal(name) if !is_git(name));
+    !path.as_os_str().is_empty() && path.components().all(allowed)
+}
+
+/// Whether a file system may treat this name as `.git`. HFS+ ignores some characters, and NTFS ends a name at a colon,
+/// and ignores spaces and dots at its end.
+fn is_git(name: &OsStr) -> bool {
+    let name = name.to_string_lossy().to_lowercase();
+    let is_ignored = |c: char| IGNORED.iter().any(|range| range.contains(&c));
+    let seen: String = name.chars().filter(|c| !is_ignored(*c)).collect();
+    let seen = seen.split(':').next().unwrap_or_default().trim_end_matches([' ', '.']);
+    matches!(seen, ".git" | "git~1")
+}
+
+/// Whether the target of a link at this relative path stays in the folder, and outside of its git directory.
+pub(super) fn leads_inside(path: &Path, target: &Path) -> bool {
+    let mut depth = path.components().count().saturating_sub(1);
+    for component in target.components() {
+        match component {
+            Component::Normal(name) if !is_git(name) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// The path of these bytes.
+pub(super) fn path_of(bytes: Vec<u8>) -> PathBuf {
+    std::ffi::OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_paths_that_lead_outside() {
+        for path in ["a", "a/b", ".github/x", ".gitignore", "git", "...", "a/.gitmodules"] {
+            assert!(is_inside(Path::new(path)), "{path}");
+        }
+        for path in [
+            "",
+            "/a",
+            "../a",
+            "a/../b",
+            ".git",
+            "a/.git/hooks/x",
+            ".GIT/x",
+            "git~1/x",
+            ".git./x",
+            ".g\u{200c}it/x",
+            ".git::$DATA",
+        ] {
+            assert!(!is_inside(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn refuses_links_that_lead_outside() {
+        for (path, target) in [("a", "b"), ("a/b", "../c"), ("a/b/c", "../../d"), ("a", "./b/../c")] {
+            assert!(leads_inside(Path::new(path), Path::new(target)), "{path} -> {target}");
+        }
+        for (path, target) in [
+            ("a", "/etc/passwd"),
+            ("a", "../b"),
+            ("a/b", "../../c"),
+            ("a", "b/../../c"),
+            ("a", ".git/config"),
+            ("a", ".."),
+        ] {
+            assert!(!leads_inside(Path::new(path), Path::new(target)), "{path} -> {target}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Opens a bottle's work for a comparison with the user's repository.
+
+use std::path::Path;
+
+use bottle_channel::Channel;
+use bottle_contract::names::Slug;
+
+use super::scratch::{Base, Scratch};
+use super::{BottleGit, LeftOut, Merge, ObjectId, Repository};
+use crate::cli::error::CliError;
+use crate::cli::output::{Output, inert};
+use crate::host::Host;
+use crate::instance::record::Record;
+
+/// A bottle's history beside the user's repository, in a temporary repository.
+pub(crate) struct Work<'a> {
+    /// The user's repository: the one that the workspace was copied from, otherwise the one that contains the working
+    /// directory.
+    pub(crate) own: Option<Repository<'a>>,
+    /// The user's last commit.
+    pub(crate) head: Option<ObjectId>,
+    /// The bottle's last commit.
+    pub(crate) tip: Option<ObjectId>,
+    pub(crate) scratch: Scratch<'a>,
+    pub(crate) base: Base,
+    /// The tree of the files that `bottle apply` last applied.
+    pub(super) applied: Option<ObjectId>,
+}
+
+impl<'a> Work<'a> {
+    /// Fetches the bottle's history. Warns if it cannot be fetched, and the files can be compared without it.
+    ///
+    /// # Errors
+    /// Returns an error if git fails.
+    pub(crate) async fn open(
+        host: &'a Host,
+        record: &Record,
+        channel: &Channel,
+        output: &Output,
+    ) -> Result<Self, CliError> {
+        let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
+        // Without a repository on the host, the base is the bottle's last commit.
+        let own = Repository::containing(host, folder).await.ok().flatten();
+        let head = match &own {
+            Some(own) => own.head().await?,
+            None => None,
+        };
+        let workspace = BottleGit { channel, slug: &record.slug }.workspace().await;
+        let like = head.clone().or_else(|| workspace.as_ref().ok()?.head.clone());
+        let scratch = Scratch::create(host, own.as_ref(), like.as_ref()).await?;
+        let fetched = match workspace {
+            Ok(_) => scratch.fetch(&record.slug).await,
+            Err(error) => Err(error),
+        };
+        let tip = match fetched {
+            Ok(tip) => tip,
+            // The workspace's files can be compared with the user's `HEAD` even without the bottle's history.
+            Err(error) if record.copied_cwd && head.is_some() => {
+                output.warn(format!("the bottle's history is ignored: {}", inert(&error.message)));
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let copied = own.as_ref().filter(|_| record.copied_cwd);
+        let base = scratch.base(head.as_ref(), tip.as_ref(), copied).await?;
+        Ok(Self { own, head, tip, scratch, base, applied: None })
+    }
+
+    /// Replaces a base that is not the user's by an empty one, because the user has nothing of the bottle's commits.
+    ///
+    /// # Errors
+    /// Returns an error if git fails.
+    pub(crate) async fn use_own_base(&mut self) -> Result<(), CliError> {
+        if !self.base.is_own {
+            self.base.commit = None;
+            self.base.tree = self.scratch.tree_of(None).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the paths of the comparison begin at the root of the user's repository.
+    pub(crate) fn is_of_whole_repository(&self) -> bool {
+        self.base.is_own && self.base.prefix.is_empty()
+    }
+
+    /// Imports the workspace's files.
+    ///
+    /// # Errors
+    /// Returns an error if the import or git fails.
+    pub(crate) async fn import(&self, bottle: (&Channel, &Slug)) -> Result<LeftOut, CliError> {
+        self.scratch.import_beside(bottle, self.own.as_ref(), &self.base, self.tip.as_ref()).await
+    }
+
+    /// Merges the imported workspace with the files of `folder`, as [`Scratch::merge`] does.
+    ///
+    /// # Errors
+    /// As [`Scratch::merge`].
+    pub(crate) async fn merge(&self, folder: &Path, markers: bool) -> Result<Merge, CliError> {
+        self.scratch.merge(&self.base, self.applied.as_ref(), folder, markers).await
+    }
+}
