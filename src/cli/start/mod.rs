@@ -7,6 +7,7 @@
 //! No resource is created, and no secret is read, before the user agrees.
 
 pub(super) mod backend;
+mod copied;
 pub(super) mod launch;
 mod pick;
 pub(super) mod preflight;
@@ -183,6 +184,9 @@ impl Start {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<PreflightResult, CliError> {
+        if self.cwd.is_some() {
+            copied::require_no_home(host)?;
+        }
         let mut plan = self.plan(host, settings, resolved)?;
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;

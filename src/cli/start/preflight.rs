@@ -6,16 +6,15 @@ use std::io;
 use std::path::Path;
 
 use bottle_contract::route::render_routes;
-use indicatif::HumanBytes;
 use serde::Serialize;
 
+use super::copied::Copied;
 use crate::backend::{Backend, Exposed, Preview};
 use crate::cli::error::{CliError, require_answer};
 use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
-use crate::launch::{Objects, workspace_files};
 use crate::plan::{GitField, GitFieldSource, GitIdentity, Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 use crate::secrets::describe;
@@ -31,9 +30,6 @@ pub(crate) struct View<'a> {
     /// The existing files that the bottle starts with, as a noun phrase. `None` for a new workspace.
     pub(crate) files: Option<String>,
 }
-
-/// The maximum number of files of the working directory that are counted.
-const COUNTED_FILES: usize = 50_000;
 
 /// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
 const MOST: usize = 7;
@@ -153,7 +149,9 @@ fn summary(view: &View<'_>) -> Summary {
     let home = view.home;
     let mut summary = Summary::new(view.resolved, home);
     summary.row("runs", Tone::Plain, started_as(view.plan));
-    summary.row("workspace", Tone::Plain, vec![works_in(view)]);
+    let copied = copied(view);
+    summary.row("workspace", Tone::Plain, vec![works_in(view, copied.as_ref())]);
+    summary.row("copies", Tone::Notice, copied.map(|copied| copied.warnings()).unwrap_or_default());
     summary.row("commits", Tone::Plain, commits_as(view.plan));
     summary.inside(&view.resolved.manifest);
     summary.reach(&view.resolved.manifest, home, unisolated(view));
@@ -169,21 +167,17 @@ fn summary(view: &View<'_>) -> Summary {
     summary
 }
 
-fn works_in(view: &View<'_>) -> String {
+fn works_in(view: &View<'_>, copied: Option<&Copied>) -> String {
     let View { plan, home, .. } = view;
     if let Some(files) = &view.files {
         return files.clone();
     }
-    let here = || from_home(&plan.identity.cwd.display().to_string(), home);
-    let copy = |files: &str, everything| {
-        let size = copied_size(&plan.identity.cwd, everything);
-        format!("a copy of {} {files}: {size}", here())
+    let Some(copied) = copied else {
+        return "an empty folder; `--cwd` copies this directory in".to_owned();
     };
-    match plan.workspace {
-        Workspace::Empty => "an empty folder; `--cwd` copies this directory in".to_owned(),
-        Workspace::Copy => copy("without ignored files", false),
-        Workspace::CopyAll => copy("with all files", true),
-    }
+    let here = from_home(&plan.identity.cwd.display().to_string(), home);
+    let files = if plan.workspace == Workspace::CopyAll { "with all files" } else { "without ignored files" };
+    format!("a copy of {here} {files}: {}", copied.size())
 }
 
 /// The author of the commits in a copy of the user's directory, and which part of it is only a default.
@@ -202,24 +196,14 @@ fn commits_as(plan: &Plan) -> Vec<String> {
     vec![format!("as {} <{}>{default}", name.value, email.value)]
 }
 
-/// Describes how much `--cwd` copies. Counts at most [`COUNTED_FILES`] files, so that the question does not wait
-/// for a large directory.
-fn copied_size(folder: &Path, everything: bool) -> String {
-    let (mut files, mut bytes, mut more) = (0_usize, 0_u64, "");
-    for entry in workspace_files(folder, everything, Objects::Included).flatten() {
-        let Ok(metadata) = entry.metadata() else { continue };
-        if !metadata.is_file() {
-            continue;
-        }
-        if files == COUNTED_FILES {
-            more = "more than ";
-            break;
-        }
-        files += 1;
-        bytes = bytes.saturating_add(metadata.len());
+/// What `--cwd` copies; none if the bottle starts with other files.
+fn copied(view: &View<'_>) -> Option<Copied> {
+    let folder = &view.plan.identity.cwd;
+    match (&view.files, view.plan.workspace) {
+        (Some(_), _) | (_, Workspace::Empty) => None,
+        (_, Workspace::Copy) => Some(Copied::of(folder, false)),
+        (_, Workspace::CopyAll) => Some(Copied::of(folder, true)),
     }
-    let plural = if files == 1 { "" } else { "s" };
-    format!("{more}{files} file{plural}, {more}{}", HumanBytes(bytes))
 }
 
 fn page(view: &View<'_>, styles: Styles) -> String {
@@ -234,7 +218,9 @@ fn page(view: &View<'_>, styles: Styles) -> String {
     };
     section(&styles.bold("command"), started_as(view.plan));
     section(&styles.bold("author of its commits"), commits_as(view.plan));
-    section(&styles.bold("workspace"), vec![works_in(view)]);
+    let copied = copied(view);
+    section(&styles.bold("workspace"), vec![works_in(view, copied.as_ref())]);
+    section(&styles.yellow("copies"), copied.map(|copied| copied.warnings()).unwrap_or_default());
     section(&styles.bold("secrets"), secrets(view.plan));
     section(&styles.bold("host paths it can read"), exposed(view.preview));
     section(&styles.bold("built or pulled before the start"), view.preview.makes.clone());
@@ -254,6 +240,7 @@ pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     lines.extend(view.preview.limits.iter().cloned());
     lines.extend(weaker(view).into_iter().map(|line| format!("weaker than usual: {line}")));
     lines.extend(view.resolved.warnings.iter().cloned());
+    lines.extend(copied(view).map(|copied| copied.warnings()).unwrap_or_default());
     lines
 }
 

@@ -1,0 +1,208 @@
+//! Describes what `--cwd` copies into a bottle: how much, and which private files. Refuses the home directory.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use indicatif::HumanBytes;
+
+use crate::cli::error::CliError;
+use crate::cli::output::{counted, one_line};
+use crate::host::Host;
+use crate::launch::{Objects, workspace_files};
+
+/// The maximum number of files that are counted.
+const COUNTED_FILES: usize = 50_000;
+
+/// The maximum number of private files that are named. Further ones are only counted.
+const MAX_NAMED: usize = 6;
+
+/// An estimate of how much of a directory is copied per second, for a usual disk.
+const BYTES_PER_SECOND: u64 = 200 << 20;
+const FILES_PER_SECOND: u64 = 10_000;
+
+/// Copies that probably take less time are not announced.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// Names of folders that contain keys or credentials.
+const PRIVATE_FOLDERS: [&str; 7] =
+    [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store"];
+
+/// Names of files that contain keys or credentials.
+const PRIVATE_FILES: [&str; 13] = [
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+    ".netrc",
+    ".pgpass",
+    ".git-credentials",
+    ".pypirc",
+    ".env",
+    ".vault-token",
+    "credentials.json",
+    "kubeconfig",
+    "terraform.tfstate",
+];
+
+/// Extensions of files that contain keys.
+const PRIVATE_EXTENSIONS: [&str; 7] = ["pem", "key", "p12", "pfx", "jks", "kdbx", "keystore"];
+
+/// What a copy of a directory contains.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Copied {
+    files: usize,
+    bytes: u64,
+    /// Whether the directory has more than [`COUNTED_FILES`] files.
+    more: bool,
+    /// The first private files and folders, relative to the directory.
+    private: Vec<PathBuf>,
+    private_count: usize,
+    /// Whether the directory has no `.gitignore`, and is copied without ignored files.
+    without_ignore_file: bool,
+}
+
+impl Copied {
+    /// Walks the files that are copied. Stops after [`COUNTED_FILES`], so that the question does not wait for a large
+    /// directory.
+    pub(super) fn of(folder: &Path, everything: bool) -> Self {
+        let mut copied = Self {
+            without_ignore_file: !everything
+                && !folder.ancestors().any(|folder| folder.join(".gitignore").exists()),
+            ..Self::default()
+        };
+        for entry in workspace_files(folder, everything, Objects::Included).flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if !metadata.is_file() {
+                continue;
+            }
+            if copied.files == COUNTED_FILES {
+                copied.more = true;
+                break;
+            }
+            copied.files += 1;
+            copied.bytes = copied.bytes.saturating_add(metadata.len());
+            if let Ok(inside) = entry.path().strip_prefix(folder) {
+                copied.note_private(inside);
+            }
+        }
+        copied
+    }
+
+    fn note_private(&mut self, file: &Path) {
+        let Some(private) = private_part(file) else { return };
+        if self.private.iter().any(|known| known == private) {
+            return;
+        }
+        self.private_count += 1;
+        if self.private.len() < MAX_NAMED {
+            self.private.push(private.to_owned());
+        }
+    }
+
+    /// The number of files, their size, and how long the copy takes, if that is long.
+    pub(super) fn size(&self) -> String {
+        let more = if self.more { "more than " } else { "" };
+        let size = format!("{more}{}, {more}{}", counted(self.files, "file"), HumanBytes(self.bytes));
+        let seconds = self.bytes / BYTES_PER_SECOND + self.files as u64 / FILES_PER_SECOND;
+        if Duration::from_secs(seconds) < SHORT {
+            return size;
+        }
+        format!("{size}; the copy takes about {more}{seconds} s")
+    }
+
+    /// What the user should know before the copy.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.private_count > 0 {
+            let names = self.private.iter().map(|path| one_line(&path.display().to_string()));
+            let mut names: Vec<String> = names.collect();
+            if self.private_count > names.len() {
+                names.push(format!("{} more", self.private_count - names.len()));
+            }
+            lines.push(format!("--cwd copies private files: {}", names.join(", ")));
+        }
+        if self.without_ignore_file {
+            lines.push("--cwd copies all files: there is no .gitignore here".to_owned());
+        }
+        lines
+    }
+}
+
+/// The file itself, or the folder in its path, if it usually contains keys or credentials.
+fn private_part(file: &Path) -> Option<&Path> {
+    let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().to_lowercase());
+    let folder = file
+        .ancestors()
+        .skip(1)
+        .filter(|folder| name_of(folder).is_some_and(|name| PRIVATE_FOLDERS.contains(&name.as_str())))
+        .last();
+    if folder.is_some() {
+        return folder;
+    }
+    let name = name_of(file)?;
+    let is_template = [".example", ".sample", ".template", ".dist"].iter().any(|end| name.ends_with(end));
+    let extension = Path::new(&name).extension().and_then(|extension| extension.to_str());
+    let is_private = PRIVATE_FILES.contains(&name.as_str())
+        || (name.starts_with(".env.") && !is_template)
+        || extension.is_some_and(|extension| PRIVATE_EXTENSIONS.contains(&extension));
+    is_private.then_some(file)
+}
+
+/// Refuses to copy the home directory, or a directory that contains it.
+///
+/// # Errors
+/// [`CliError`] of kind usage.
+pub(super) fn require_no_home(host: &Host) -> Result<(), CliError> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (cwd, home) = (real(&host.cwd), real(&host.user_home));
+    if !home.starts_with(&cwd) {
+        return Ok(());
+    }
+    let what = if cwd == home { "it is" } else { "it contains" };
+    Err(CliError::usage(format!("cannot copy {}: {what} your home directory", host.cwd.display()))
+        .about("--cwd")
+        .hint("start in the directory of a project, or without `--cwd` and use `bottle cp`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_private_files_and_folders() {
+        for (file, private) in [
+            ("a/.ssh/config", Some("a/.ssh")),
+            (".aws/x/y", Some(".aws")),
+            ("keys/ID_RSA", Some("keys/ID_RSA")),
+            ("server.pem", Some("server.pem")),
+            (".env", Some(".env")),
+            (".env.local", Some(".env.local")),
+            (".env.example", None),
+            ("id_rsa.pub", None),
+            ("src/key", None),
+            ("src/keyboard.rs", None),
+        ] {
+            assert_eq!(private_part(Path::new(file)), private.map(Path::new), "{file}");
+        }
+    }
+
+    #[test]
+    fn describes_a_copy() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join(".env"), "x").expect("written");
+        let copied = Copied::of(folder.path(), false);
+        assert_eq!(copied.size(), "1 file, 1 B");
+        assert_eq!(
+            copied.warnings(),
+            ["--cwd copies private files: .env", "--cwd copies all files: there is no .gitignore here"]
+        );
+        assert_eq!(Copied::of(folder.path(), true).warnings(), ["--cwd copies private files: .env"]);
+        let large =
+            Copied { files: 50_000, bytes: 2 << 30, more: true, private_count: 9, ..Copied::default() };
+        assert_eq!(
+            large.size(),
+            "more than 50000 files, more than 2.00 GiB; the copy takes about more than 15 s"
+        );
+        assert_eq!(large.warnings(), ["--cwd copies private files: 9 more"]);
+    }
+}
