@@ -17,6 +17,7 @@ mod context;
 mod conversation;
 mod environment;
 mod error;
+mod git_dir;
 mod guest;
 pub mod isolation;
 mod kept;

@@ -16,6 +16,7 @@ use bottle_contract::session::guest::{CopyIn, GuestEvent, GuestRequest};
 use super::connection::{answer, open, send};
 use super::context::LaunchContext;
 use super::error::{LaunchError, Peer};
+use super::git_dir::LinkedGitDir;
 use crate::archive;
 use crate::backend::{Copied, Origin, ProgressSink};
 use crate::host::clock;
@@ -229,13 +230,17 @@ fn archive_files(
 ) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);
+    let git_dir = LinkedGitDir::find(folder)?;
     for entry in files {
         let entry = entry.map_err(io::Error::other)?;
         let Ok(inside) = entry.path().strip_prefix(folder) else { continue };
         if inside.as_os_str().is_empty() {
             continue;
         }
-        append(&mut archive, entry.path(), inside)?;
+        match &git_dir {
+            Some(git_dir) if inside == Path::new(".git") => git_dir.append(&mut archive)?,
+            _ => append(&mut archive, entry.path(), inside)?,
+        }
     }
     archive.finish()
 }
@@ -260,7 +265,11 @@ fn archive_alternate(out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Adds one entry. Skips sockets, devices and pipes, and files that were removed in the meantime.
-fn append(archive: &mut tar::Builder<&mut dyn Write>, path: &Path, inside: &Path) -> io::Result<()> {
+pub(super) fn append(
+    archive: &mut tar::Builder<&mut dyn Write>,
+    path: &Path,
+    inside: &Path,
+) -> io::Result<()> {
     let kind = match path.symlink_metadata() {
         Ok(metadata) => metadata.file_type(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -104,6 +104,7 @@ mod pulling;
 mod races;
 mod readme;
 mod removing;
+mod repository_kinds;
 mod resuming;
 mod routes;
 mod rules;
