@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Service(service::Service),
     Logs(logs::Logs),
     Cp(cp::Cp),
-    /// List, read, write, patch, remove and search files of a workspace
+    /// List, read, write, patch, remove, search and reset files of a workspace
     #[command(subcommand)]
     Fs(fs::Fs),
     Stop(stop::Stop),

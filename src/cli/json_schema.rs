@@ -209,6 +209,26 @@ pub(crate) struct RemovedFiles {
     pub(crate) entries: u64,
 }
 
+/// The document that `bottle fs reset --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct ResetFiles {
+    pub(crate) slug: String,
+    /// The commit to which the files were put back; absent if the workspace was empty at its start.
+    pub(crate) base: Option<String>,
+    pub(crate) files: Vec<ResetFile>,
+    /// Whether the files were changed. False with `--dry-run`.
+    pub(crate) applied: bool,
+}
+
+/// A file that differs from the start.
+#[derive(Debug, Serialize)]
+pub(crate) struct ResetFile {
+    #[serde(flatten)]
+    pub(crate) path: FileEntryPath,
+    /// `remove` for a file that was created since the start, otherwise `restore`.
+    pub(crate) action: &'static str,
+}
+
 /// The document that `bottle fs import --json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct ImportedFiles {

@@ -105,6 +105,7 @@ mod races;
 mod readme;
 mod removing;
 mod repository_kinds;
+mod resetting;
 mod resuming;
 mod routes;
 mod rules;

@@ -6,7 +6,7 @@ use bottle_test_support::skip;
 
 use crate::home::{home, run, snapshot, transcripts};
 
-const LINUX: &str =
+pub(crate) const LINUX: &str =
     "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
 
 /// Runs a shell script in the bottle `one`.

@@ -1,6 +1,7 @@
 //! `bottle fs`: works on files of a workspace, in a running bottle or on the files of one that ended.
 //!
 //! - `list`: ls, stat and glob · `content`: read and write · `archive`: export and import · `patch` · `remove` · `grep`
+//! - `reset`: back to the state at the start
 
 mod archive;
 mod content;
@@ -8,6 +9,7 @@ mod grep;
 mod list;
 mod patch;
 mod remove;
+mod reset;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -47,6 +49,7 @@ pub(crate) enum Fs {
     Grep(grep::Grep),
     Export(archive::Export),
     Import(archive::Import),
+    Reset(reset::Reset),
 }
 
 impl Fs {
@@ -62,6 +65,7 @@ impl Fs {
             Self::Grep(grep) => grep.run(host, output),
             Self::Export(export) => export.run(host, output),
             Self::Import(import) => import.run(host, output),
+            Self::Reset(reset) => reset.run(host, output),
         }
     }
 }
@@ -199,6 +203,7 @@ fn hint(request: &FileRequest, slug: &Slug) -> String {
         }
         FileRequest::Replace(_) => format!("`bottle fs read {slug} PATH` shows the file"),
         FileRequest::Grep(_) => "`--fixed-strings` searches for plain text".to_owned(),
+        FileRequest::RemoveFiles { .. } => format!("`bottle fs reset {slug}` continues"),
         FileRequest::Glob(_) => format!("`bottle fs ls {slug} --recursive` lists all paths"),
         _ => format!("`bottle fs ls {slug} --recursive` lists the files of its workspace"),
     }

@@ -16,6 +16,7 @@
 //!   commit
 //! - `workspace`: imports the files of a workspace into the temporary repository
 //! - `work`: opens a bottle's work for a comparison
+//! - `changes`: lists the files that differ, and packs their content in the base
 //! - `merge`, `folder`: merge a bottle's work with the files of a folder
 //! - `applied`: records which files `bottle apply` last applied
 //! - `tool_files`: files that programs on the host run or read by themselves
@@ -24,6 +25,7 @@
 
 mod applied;
 mod bottle_git;
+mod changes;
 mod folder;
 mod host;
 mod identity;
@@ -39,6 +41,7 @@ mod work;
 mod workspace;
 
 pub(crate) use bottle_git::{BottleGit, copy_out_hint, nothing_committed};
+pub(crate) use changes::Change;
 pub(crate) use host::{Fetched, Repository};
 pub(crate) use identity::identity;
 pub(crate) use merge::{Conflict, Merge};

@@ -58,7 +58,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 /// The maximum number of bytes read from a diff, which is truncated beyond it, and from a list of all files, for
 /// which exceeding it is an error.
 const MAX_OUTPUT: usize = 16 << 20;
-const MAX_LISTING: usize = 256 << 20;
+pub(super) const MAX_LISTING: usize = 256 << 20;
 
 /// The maximum number of ignore files read from one commit. The rules of further files are not applied.
 const MAX_IGNORE_FILES: usize = 200;
@@ -71,8 +71,8 @@ const MAX_PATH_BYTES: usize = 64 << 10;
 /// A temporary bare repository; see the diagram at the top of this file.
 pub(crate) struct Scratch<'a> {
     pub(super) repository: Repository<'a>,
-    /// Shared with the thread that imports files, which may still write when this value is dropped.
-    folder: Arc<TempDir>,
+    /// Shared with the threads that import or read files, which may still run when this value is dropped.
+    pub(super) folder: Arc<TempDir>,
 }
 
 /// The base of a comparison.

@@ -414,6 +414,26 @@ pub(super) const ALL: &[Tool] = &[
         },
     },
     Tool {
+        name: "file_reset",
+        effect: Effect::Changes,
+        about: "Puts files of a bottle's workspace back to the state with which bottle_diff compares: restores what \
+                was changed or deleted, and removes what was created. Their changes are lost.",
+        fields: &[
+            BOTTLE,
+            optional("paths", Kind::Texts, "Reset only these files and folders. By default the workspace."),
+            optional("dry_run", Kind::Flag, "List the files only, and change none."),
+        ],
+        call: |given, bottle| {
+            let dry_run = given.flag("dry_run");
+            Call::of(&["fs", "reset"])
+                .flag("--dry-run", dry_run)
+                .flag("--yes", !dry_run)
+                .then([bottle])
+                .then(given.texts("paths"))
+                .seconds(LONG)
+        },
+    },
+    Tool {
         name: "file_find",
         effect: Effect::Reads,
         about: "Finds files of a bottle's workspace by a pattern such as `**/*.rs`.",

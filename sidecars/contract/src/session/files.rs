@@ -5,10 +5,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use crate::names::WORKSPACE;
 
 /// The maximum number of entries in one answer.
 pub const ENTRIES_MAX: u32 = 5000;
@@ -75,6 +77,22 @@ impl FilePath {
         &self.0
     }
 
+    /// The path relative to the workspace, without `..`, which is resolved as text. It is empty for the workspace
+    /// itself. None if the path is outside the workspace.
+    #[must_use]
+    pub fn in_workspace(&self) -> Option<PathBuf> {
+        let inside = if self.0.is_absolute() { self.0.strip_prefix(WORKSPACE).ok()? } else { &self.0 };
+        let mut found = PathBuf::new();
+        for component in inside.components() {
+            match component {
+                Component::Normal(name) => found.push(name),
+                Component::ParentDir if !found.pop() => return None,
+                Component::ParentDir | Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+            }
+        }
+        Some(found)
+    }
+
     /// The bytes of the path.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -119,6 +137,12 @@ pub enum FileRequest {
         /// Whether to remove a folder with its contents.
         recursive: bool,
     },
+    /// Removes files and symlinks, and the folders that are empty afterwards. An entry that does not exist is omitted.
+    /// Returns [`FileEvent::Removed`] with the number of files and symlinks. Stops at the first error.
+    RemoveFiles {
+        /// The files and symlinks.
+        paths: Vec<FilePath>,
+    },
     /// Sends the contents of a folder as a tar stream on `STDOUT`. Returns [`FileEvent::Exported`].
     Export {
         /// The folder.
@@ -151,6 +175,7 @@ impl FileRequest {
             | Self::Patch { .. }
             | Self::Replace(_)
             | Self::Remove { .. }
+            | Self::RemoveFiles { .. }
             | Self::Import { .. } => true,
         }
     }
@@ -412,6 +437,22 @@ mod tests {
             let path = FilePath::from(OsStr::from_bytes(bytes));
             let json = serde_json::to_string(&path).expect("encoded");
             assert_eq!(serde_json::from_str::<FilePath>(&json).expect("decoded").as_bytes(), bytes, "{json}");
+        }
+    }
+
+    #[test]
+    fn paths_lead_into_the_workspace_or_nowhere() {
+        for (path, inside) in [
+            ("a/./b", Some("a/b")),
+            ("", Some("")),
+            ("/workspace", Some("")),
+            ("/workspace/a/../b", Some("b")),
+            ("a/../..", None),
+            ("/workspaces/a", None),
+            ("/etc/passwd", None),
+            ("/workspace/../etc", None),
+        ] {
+            assert_eq!(FilePath::from(path).in_workspace().as_deref(), inside.map(Path::new), "{path}");
         }
     }
 

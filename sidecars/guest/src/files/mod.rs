@@ -115,6 +115,7 @@ fn carry_out(
         FileRequest::Patch { check } => patch::unified(&workspace, input, check, bounds),
         FileRequest::Replace(replace) => patch::replace(&workspace, &replace, bounds),
         FileRequest::Remove { path, recursive } => remove::remove(&workspace, &path, recursive, bounds),
+        FileRequest::RemoveFiles { paths } => remove::remove_files(&workspace, &paths, bounds),
         FileRequest::Export { path } => archive::export(&workspace, &path, output),
         FileRequest::Import { path } => archive::import(&workspace, &path, input),
         FileRequest::Glob(glob) => list::glob(&workspace, &glob, bounds).map(FileEvent::Entries),

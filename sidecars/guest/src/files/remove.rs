@@ -45,11 +45,49 @@ pub(super) fn remove(
     Ok(FileEvent::Removed { entries: entries + 1 })
 }
 
+/// Removes files and symlinks, and the folders that are empty afterwards.
+pub(super) fn remove_files(workspace: &Workspace, paths: &[FilePath], bounds: &Bounds) -> Outcome<FileEvent> {
+    let mut entries = 0;
+    for path in paths {
+        let removed = bounds.check().and_then(|()| remove_file(workspace, &Place::new(path)?));
+        entries += u64::from(removed.map_err(|failure| partly(entries, failure))?);
+    }
+    Ok(FileEvent::Removed { entries })
+}
+
+/// Removes a file or a symlink, and the folders above it that are empty afterwards. Returns whether it existed.
+fn remove_file(workspace: &Workspace, place: &Place) -> Outcome<bool> {
+    let removed = || {
+        let parent = match workspace.parent(place) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            parent => parent?,
+        };
+        match unlinkat(&parent.folder, &parent.name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    };
+    let removed = removed().map_err(|error: io::Error| cannot("remove", place.as_path(), &error))?;
+    for folder in place.above() {
+        // A folder that is not empty stays, with those above it.
+        let emptied = workspace
+            .parent(&folder)
+            .and_then(|parent| Ok(unlinkat(&parent.folder, &parent.name, AtFlags::REMOVEDIR)?));
+        if emptied.is_err() {
+            break;
+        }
+    }
+    Ok(removed)
+}
+
+/// The failure of a request that has removed some entries.
+fn partly(entries: u64, failure: Failure) -> Failure {
+    other(format!("{}; {entries} entries were removed", failure.message))
+}
+
 /// Removes the contents of a folder. What was removed before an error stays removed.
 fn empty(folder: &OwnedFd, path: &Path, depth: usize, bounds: &Bounds, entries: &mut u64) -> Outcome<()> {
-    let partly = |entries: u64, failure: Failure| {
-        other(format!("{}; {entries} entries were removed", failure.message))
-    };
     if depth == MAX_DEPTH {
         let deep = io::Error::other(format!("it is more than {MAX_DEPTH} folders deep"));
         return Err(partly(*entries, cannot("remove", path, &deep)));

@@ -81,6 +81,7 @@ impl Bottle {
             FileRequest::Patch { check } => patch::unified(&workspace, input, check, bounds),
             FileRequest::Replace(request) => patch::replace(&workspace, &request, bounds),
             FileRequest::Remove { path, recursive } => remove::remove(&workspace, &path, recursive, bounds),
+            FileRequest::RemoveFiles { paths } => remove::remove_files(&workspace, &paths, bounds),
             FileRequest::Export { path } => archive::export(&workspace, &path, std::io::sink()),
             FileRequest::Import { path } => archive::import(&workspace, &path, input),
             FileRequest::Glob(request) => list::glob(&workspace, &request, bounds).map(FileEvent::Entries),
@@ -392,6 +393,30 @@ fn folders_are_removed_only_on_request() {
     assert!(remove(false).expect_err("a folder").contains("--recursive"));
     assert_eq!(remove(true), Ok(FileEvent::Removed { entries: 1506 }));
     assert!(remove(true).expect_err("gone").contains("does not exist"));
+    bottle.secret_is_safe();
+}
+
+#[test]
+fn files_are_removed_with_the_folders_that_they_leave_empty() {
+    let bottle = Bottle::new();
+    for path in ["a/b/c/one", "a/two", "a/b/three", "kept/four", "five"] {
+        bottle.put(path, "x");
+    }
+    bottle.link("../outside", "kept/link");
+    bottle.link("../outside", "folder-link");
+    let remove = |paths: &[&str]| {
+        bottle.run(FileRequest::RemoveFiles { paths: paths.iter().map(FilePath::from).collect() })
+    };
+    assert_eq!(remove(&["a/b/c/one", "kept/link", "absent/x"]), Ok(FileEvent::Removed { entries: 2 }));
+    assert_eq!(bottle.names("a/b"), ["three"], "`c` is empty, and `b` is not");
+    assert_eq!(remove(&["a/two", "a/b/three", "five"]), Ok(FileEvent::Removed { entries: 3 }));
+    assert!(!bottle.path("a").exists() && bottle.path("kept/four").exists());
+    let failure = remove(&["kept/four", "folder-link/secret"]).expect_err("a link leads outside");
+    assert!(failure.ends_with("1 entries were removed"), "{failure}");
+    assert_eq!(remove(&["../outside/secret"]).expect_err("it is outside").split(':').count(), 2);
+    bottle.put("folder/file", "x");
+    assert!(remove(&["folder"]).expect_err("a folder").contains("it is a folder"));
+    assert_eq!(bottle.names("folder"), ["file"]);
     bottle.secret_is_safe();
 }
 

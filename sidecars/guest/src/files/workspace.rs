@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use bottle_contract::names::WORKSPACE;
 use bottle_contract::session::files::{FileInfo, FileKind, FilePath};
@@ -36,18 +36,7 @@ impl Place {
     /// Checks a path of a request. `..` is resolved as text.
     pub(super) fn new(path: &FilePath) -> Outcome<Self> {
         let outside = || refused(path.as_path(), format!("it is outside the workspace, {WORKSPACE}"));
-        let inside = match path.as_path() {
-            absolute if absolute.is_absolute() => absolute.strip_prefix(WORKSPACE).map_err(|_| outside())?,
-            relative => relative,
-        };
-        let mut found = PathBuf::new();
-        for component in inside.components() {
-            match component {
-                Component::Normal(name) => found.push(name),
-                Component::ParentDir if !found.pop() => return Err(outside()),
-                Component::ParentDir | Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-            }
-        }
+        let found = path.in_workspace().ok_or_else(outside)?;
         if found.components().count() > MAX_DEPTH {
             return Err(refused(path.as_path(), format!("it is more than {MAX_DEPTH} folders deep")));
         }
@@ -57,6 +46,12 @@ impl Place {
     /// The path.
     pub(super) fn as_path(&self) -> &Path {
         &self.0
+    }
+
+    /// The folders above the entry, the next one first, without the workspace.
+    pub(super) fn above(&self) -> impl Iterator<Item = Self> {
+        let folders = self.0.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        folders.map(|folder| Self(folder.to_owned()))
     }
 
     /// The path for an answer.
