@@ -146,3 +146,29 @@ fn the_most_detailed_log_shows_spans_and_no_secret() -> Result<()> {
     }
     Ok(())
 }
+
+/// Each launch writes the files anew, and a snapshot does not contain them.
+#[test]
+fn secrets_are_files_that_only_the_agent_reads() -> Result<()> {
+    let mut home = home()?;
+    let bottle = "---\nbackend: linux\nenv: {TOKEN: $EXAMPLE_TOKEN, PLAIN: text}\n\
+                  agent_provider: {template: command, command: [sleep, '600']}\n---\n";
+    home.bottle("work", bottle)?.agent("work", "---\nbottle: work\n---\n")?;
+    if !home.runs("secrets_are_files_that_only_the_agent_reads", "linux")? {
+        return Ok(());
+    }
+    let script = "cd /run/bottle/secrets; stat -c '%a %F %n' . *; stat -f -c %T .; wc -c <TOKEN; \
+                  test \"$(cat TOKEN)\" = \"$TOKEN\"; echo kept >/workspace/note";
+    for (command, value) in [("start", "hunter2-hunter2"), ("resume", "hunter3")] {
+        home.env("EXAMPLE_TOKEN", value);
+        let name = if command == "start" { &["work", "--label", "one"][..] } else { &["one", "-y"] };
+        let _ = run(&home, &[&[command, "--detach", "-q"], name].concat())?.expect_code(0);
+        let shown = run(&home, &["exec", "one", "--", "sh", "-ec", script])?.expect_code(0).stdout;
+        let expected = format!("700 directory .\n600 regular file TOKEN\ntmpfs\n{}\n", value.len());
+        assert_eq!(shown, expected, "{command}");
+        let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+        let kept = run(&home, &["exec", "one", "--", "ls", "/run/bottle/secrets"])?;
+        assert!(kept.stderr.contains("No such file"), "{}{}", kept.stdout, kept.stderr);
+    }
+    Ok(())
+}

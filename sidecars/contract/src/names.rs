@@ -59,6 +59,9 @@ pub const PROXY_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
 /// The folder inside a bottle for the files of one launch. The folder is a tmpfs and never part of a
 /// snapshot.
 pub const RUN_DIR: &str = "/run/bottle";
+
+/// The folder of the bottle's secrets as files.
+pub const SECRETS_DIR: &str = "/run/bottle/secrets";
 /// The folder of the listener sockets inside a bottle. Each socket is named after its port.
 pub const LISTENER_DIR: &str = "/run/bottle/proxy";
 /// The path of the `bottle` program inside a bottle. The program runs there in the guest role.

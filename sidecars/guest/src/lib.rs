@@ -27,7 +27,7 @@
 //!   that outlive the client that started them, and their use of the machine
 //! - `services`: programs that must be ready before the agent starts, and that are started again when they end
 //! - `host`: successive connections of the host, and one task for each request
-//! - `rooted`, `provision`, `copy`, `archive`: files · `files`: the files of the workspace, for clients ·
+//! - `rooted`, `provision`, `secret_files`, `copy`, `archive`: files · `files`: the files of the workspace, for clients ·
 //!   [`changed_files`]: changes in the workspace, based on [`file_clock`]
 //! - `watch`: limits on memory and disk that the backend cannot enforce
 //! - `forward`: connections to the proxy; [`bottle_resolver`]: DNS · `probe`: the isolation probe
@@ -84,6 +84,8 @@ mod provision;
 mod redaction;
 #[cfg(target_os = "linux")]
 mod rooted;
+#[cfg(target_os = "linux")]
+mod secret_files;
 #[cfg(target_os = "linux")]
 mod services;
 #[cfg(target_os = "linux")]

@@ -1,11 +1,12 @@
 //! Provisions the bottle before its first process starts. Stores the environment variables in memory, and
-//! writes files.
+//! writes files, with the secrets among them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+use bottle_contract::names::SECRETS_DIR;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{FailureKind, Provision, ProvisionedFile};
 use rustix::fs::{Mode, OFlags, fchmod};
@@ -14,6 +15,7 @@ use crate::failure::{Outcome, bad_state, failed, other};
 use crate::guest::{Guest, relative_to_root};
 use crate::program::is_variable;
 use crate::rooted::{make_folder, open_beneath};
+use crate::secret_files;
 
 /// Provisions the bottle; fails if it is already provisioned. If provisioning fails, the bottle starts no
 /// process.
@@ -33,6 +35,9 @@ pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
             failed(FailureKind::BadPath, format!("cannot write {:?}: {error}", file.path))
         })?;
     }
+    let secrets = environment.iter().filter(|(name, _)| request.secret.contains(*name));
+    secret_files::replace(&guest.facts.root, secrets.map(|(name, value)| (name.as_str(), value)))
+        .map_err(|error| failed(FailureKind::BadPath, format!("cannot write {SECRETS_DIR:?}: {error}")))?;
     guest.set_environment(environment, &request.secret)
 }
 

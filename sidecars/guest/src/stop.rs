@@ -1,5 +1,5 @@
 //! Stops a bottle: sends SIGTERM to the agent, and SIGKILL after a while, then stops the services, and at last kills all
-//! processes.
+//! processes, and removes the files of secrets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::guest::Guest;
-use crate::services;
+use crate::{secret_files, services};
 
 /// The time between SIGTERM and SIGKILL if pid 1 itself receives SIGTERM. This is the grace period of
 /// container engines, less some time for teardown.
@@ -31,6 +31,9 @@ pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     }
     services::stop_all(guest).await;
     guest.children.kill_all().await;
+    if let Err(error) = secret_files::remove(&guest.facts.root) {
+        tracing::warn!(%error, "the files of secrets stay until the bottle's tmpfs is gone");
+    }
     if guest.agent.process().is_some() {
         // Waits until the attached client has received the last output and the exit status, unless it is too
         // slow.
