@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
         Some("__keeper") => in_background(|host| bottle::keeper::run(host, &registry::all(host))),
         Some(watcher::ROLE) => in_background(watch),
+        Some(bottle::cli::REAPER) => in_background(bottle::cli::reap),
         Some("__git-pipe") => bottle::cli::git_pipe(),
         _ => bottle::cli::run(std::env::args_os()),
     }

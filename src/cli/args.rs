@@ -8,8 +8,9 @@ use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 use super::command_groups::MAX_WIDTH;
 use super::{
     apply, attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit,
-    exec, export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy, probe, process,
-    prune, pull, resume, routes, rules, service, settings, shell, snapshots, start, stop, supervise, usage,
+    environment, exec, export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy,
+    probe, process, prune, pull, resume, routes, rules, service, settings, shell, snapshots, start, stop,
+    supervise, usage,
 };
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
@@ -54,6 +55,9 @@ pub(crate) enum Command {
     /// List, start and stop services: programs that run beside the agent and are checked for readiness
     #[command(subcommand)]
     Service(service::Service),
+    /// Run commands in bottles of tasks, each of which is made once and stopped when it is idle
+    #[command(subcommand)]
+    Env(environment::Environment),
     Logs(logs::Logs),
     Cp(cp::Cp),
     /// List, read, write, patch, remove, search and reset files of a workspace

@@ -17,7 +17,7 @@ use super::{output, terminal};
 const GROUPS: &[(&str, &[&str])] = &[
     ("Every day", &["start", "list", "attach", "supervise", "stop"]),
     ("Get the work", &["diff", "apply", "pull", "cp", "fs"]),
-    ("Work beside the agent", &["exec", "shell", "process", "ps", "service", "logs"]),
+    ("Work beside the agent", &["exec", "shell", "process", "ps", "service", "env", "logs"]),
     ("Keep and continue", &["resume", "commit", "snapshots", "fork", "export", "import"]),
     ("Decide what a bottle may reach", &["allow", "deny", "learn", "policy", "rules", "audit", "probe"]),
     ("Tokens and budgets", &["usage", "budget", "dashboard"]),

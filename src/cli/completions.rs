@@ -17,6 +17,7 @@ use super::error::CliError;
 use super::exit;
 use super::output::Output;
 use crate::host::Host;
+use crate::instance::environments::Environments;
 use crate::instance::{State, Store};
 use crate::manifest::Kind;
 
@@ -102,6 +103,17 @@ pub(crate) fn preserved() -> ArgValueCandidates {
 /// Completes slugs of all bottles.
 pub(crate) fn all_bottles() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(|_| true))
+}
+
+/// Completes ids of tasks that have a bottle.
+pub(crate) fn tasks() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let Ok(host) = Host::of_this_process() else { return Vec::new() };
+        let all = Environments::of(&host).and_then(|environments| environments.list()).unwrap_or_default();
+        all.into_iter()
+            .map(|found| CompletionCandidate::new(found.task).help(Some(found.slug.to_string().into())))
+            .collect()
+    })
 }
 
 /// Completes ids of pending proposals.

@@ -36,6 +36,13 @@ pub(crate) struct Exec {
     /// The bottle, as `bottle list` shows it
     #[arg(add = completions::with_files())]
     slug: Slug,
+    #[command(flatten)]
+    command: Command,
+}
+
+/// A command, and how it runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Command {
     /// Allocate a terminal
     #[arg(short, long)]
     tty: bool,
@@ -60,10 +67,16 @@ pub(crate) struct Exec {
 
 impl Exec {
     pub(crate) fn run(self, host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
-        host.and_then(|host| self.run_with_host(&host, output)).map_err(CliError::beside_a_program)
+        host.and_then(|host| self.command.run(&self.slug, &host, output)).map_err(CliError::beside_a_program)
     }
+}
 
-    fn run_with_host(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+impl Command {
+    /// Runs the command in a bottle. Returns its exit code.
+    ///
+    /// # Errors
+    /// Returns an error if bottle or the bottle failed.
+    pub(crate) fn run(self, slug: &Slug, host: &Host, output: &Output) -> Result<u8, CliError> {
         if self.tty && !terminal::is_terminal() {
             return Err(CliError::usage("cannot allocate a terminal: standard input or output is not one")
                 .about("--tty")
@@ -78,19 +91,18 @@ impl Exec {
         }
         let pass = Settings::load(host)?.terminal_pass;
         super::block_on(async {
-            let slug = self.slug.clone();
-            self.session(host, pass, output).await.map_err(|error| error.about(slug))
+            self.session(slug, host, pass, output).await.map_err(|error| error.about(slug))
         })
     }
 
-    async fn session(self, host: &Host, pass: Pass, output: &Output) -> Result<u8, CliError> {
+    async fn session(self, slug: &Slug, host: &Host, pass: Pass, output: &Output) -> Result<u8, CliError> {
         let process = Process {
             terminal: self.tty.then(terminal::size),
             stdin: self.interactive || self.tty,
             merged: self.merge,
-            ..self.program.process(host, &self.slug, self.command).await?
+            ..self.program.process(host, slug, self.command).await?
         };
-        let channel = connect_or_open_files(host, &self.slug, Access::Write).await?;
+        let channel = connect_or_open_files(host, slug, Access::Write).await?;
         report_delay(&channel, output).await;
         let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
         let deadline = Deadline::after(self.timeout);

@@ -550,6 +550,27 @@ pub(crate) struct Discarded {
     pub(crate) snapshot: bool,
 }
 
+/// An element of the array that `bottle env ls --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct ListedEnvironment {
+    pub(crate) task: String,
+    pub(crate) slug: String,
+    /// `running`, `preserved`, or `gone` if the bottle does not exist any more.
+    pub(crate) state: &'static str,
+    /// Whether a command of `bottle env run` runs in it.
+    pub(crate) in_use: bool,
+    pub(crate) created_at: Timestamp,
+    /// When a command last began or ended.
+    pub(crate) last_used: Timestamp,
+}
+
+/// An element of the array that `bottle env rm --json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct RemovedEnvironment {
+    pub(crate) task: String,
+    pub(crate) slug: String,
+}
+
 /// The output of `bottle stop --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Stopped {

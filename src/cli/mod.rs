@@ -40,6 +40,7 @@ mod discard;
 mod doctor;
 mod edit;
 mod editor;
+mod environment;
 mod error;
 mod exec;
 mod exit;
@@ -115,6 +116,15 @@ pub fn git_pipe() -> ExitCode {
     git::pipe()
 }
 
+/// The role of [`reap`] on the command line of its process.
+pub const REAPER: &str = environment::ROLE;
+
+/// Runs the process that stops idle bottles of `bottle env`.
+#[must_use]
+pub fn reap(host: &Host) -> ExitCode {
+    environment::reap(host)
+}
+
 use self::args::{Cli, Command};
 use self::error::CliError;
 use self::output::Output;
@@ -164,6 +174,7 @@ fn dispatch(command: Option<Command>, output: &Output) -> Result<u8, CliError> {
         Command::Exec(exec) => exec.run(host(), output),
         Command::Shell(shell) => shell.run(&host()?, output),
         Command::Process(process) => process.run(host(), output),
+        Command::Env(environment) => environment.run(host(), output),
         Command::Service(service) => service.run(&host()?, output),
         Command::Ps(ps) => ps.run(&host()?, output),
         Command::Logs(logs) => logs.run(&host()?, output),

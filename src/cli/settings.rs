@@ -67,6 +67,14 @@ const SETTINGS: &[(&str, &str, Value)] = &[
         s.detach_keys.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
     }),
     ("cutoff", "what happens when a budget is spent", |s| s.cutoff.to_string()),
+    ("environments", "how `bottle env` makes the bottles of tasks", |s| {
+        let agent = s.environments.all.agent.as_ref().map(|agent| format!("agent {agent}"));
+        let tasks = s.environments.tasks.keys().map(|task| format!("own choices for {task}"));
+        listed(agent.into_iter().chain(tasks))
+    }),
+    ("environments.idle", "when a bottle of a task is stopped", |s| {
+        s.environments.idle.map_or_else(|| "never".to_owned(), |idle| format!("{}s", idle.as_secs()))
+    }),
     ("docker.transport", "how containers reach their proxy", |s| {
         s.docker.transport.unwrap_or(DockerTransport::Socket).word().to_owned()
     }),

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod command_settings;
 pub mod disk;
 pub mod docker_settings;
+pub mod environment_settings;
 pub mod files;
 pub mod known_hosts;
 pub(crate) mod plain_file;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bottle_command_policy::Approval;
 use bottle_contract::session::bundle::{Limits, ModelRules};
@@ -21,6 +22,7 @@ use super::Host;
 use super::budget::{self, BadBudget, Declared, Limit, Policy, Scope};
 use super::command_settings::{self, CommandSettings};
 use super::docker_settings::{self, DockerSettings};
+use super::environment_settings::{self, EnvironmentSettings};
 use crate::host::byte_size::ByteSize;
 
 /// The user's settings, with defaults applied.
@@ -59,6 +61,8 @@ pub struct Settings {
     pub docker: DockerSettings,
     /// `commands`: the policy for commands that programs run in bottles.
     pub commands: CommandSettings,
+    /// `environments`: how `bottle env` makes the bottles of tasks.
+    pub environments: EnvironmentSettings,
     /// `budget`: the limits on the tokens that all bottles of this home use together.
     pub budget: Vec<Declared>,
     /// `cutoff`: what happens when a budget is spent.
@@ -121,6 +125,7 @@ impl Default for Settings {
             known_keys: BTreeMap::new(),
             docker: DockerSettings::default(),
             commands: CommandSettings::default(),
+            environments: EnvironmentSettings::default(),
             budget: Vec::new(),
             cutoff: Policy::default(),
             pause_seconds: PAUSE_SECONDS,
@@ -252,6 +257,7 @@ struct Written {
     logs: Logs,
     docker: docker_settings::Written,
     commands: command_settings::Written,
+    environments: environment_settings::Written,
     supervise: Supervise,
     egress: Egress,
     gate: Gate,
@@ -370,8 +376,8 @@ struct Supervise {
     notify: Option<Spanned<CommandLine>>,
 }
 
-/// `pause_timeout`: a duration, or the number 0.
-struct Pause(String);
+/// A duration, or the number 0.
+pub(super) struct Pause(String);
 
 impl<'de> Deserialize<'de> for Pause {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -533,10 +539,22 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         known_keys: known_keys(written.import.known_keys)?,
         docker,
         commands: written.commands.settle()?,
+        environments: environments(written.environments)?,
         budget,
         cutoff: cutoff.transpose()?.unwrap_or_default(),
         pause_seconds,
     })
+}
+
+fn environments(mut written: environment_settings::Written) -> Result<EnvironmentSettings, Problem> {
+    let idle = match written.idle.take() {
+        None => EnvironmentSettings::default().idle,
+        Some(Spanned { value: Pause(text), at }) if text != "0" => {
+            Some(Duration::from_secs(seconds(&Spanned::new(text, at), "environments.idle", WAIT_MAX)?))
+        }
+        Some(_) => None,
+    };
+    written.settle(idle)
 }
 
 fn home_budget(written: Spanned<budget::Written>) -> Result<Vec<Declared>, Problem> {
@@ -619,6 +637,7 @@ mod tests {
     use crate::host::budget::Window;
     use crate::host::command_settings::Allowed;
     use crate::host::docker_settings::DockerTransport;
+    use crate::host::environment_settings::Choices;
 
     #[test]
     fn approvals_are_added_and_the_rest_stays() {
@@ -674,7 +693,8 @@ mod tests {
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
              commands: {mode: Teen, allow: [{rule: command, prefix: [cargo, test]}]}\n\
              budget: {claude: 5, ceiling: {codex: {day: 7}}}\ncutoff: freeze\npause_timeout: 90s\n\
-             import: {known_keys: {alice: 'ed25519:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a'}}\n",
+             import: {known_keys: {alice: 'ed25519:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a'}}\n\
+             environments: {agent: nap, idle: 90s, tasks: {'a-*': {bottles: [dev], backend: linux, cwd: /x}}}\n",
         );
         assert_eq!(
             settings,
@@ -707,6 +727,20 @@ mod tests {
                         origin: "settings.yml:13".to_owned(),
                     }],
                 },
+                environments: EnvironmentSettings {
+                    idle: Some(Duration::from_secs(90)),
+                    all: Choices { agent: Some("nap".parse().expect("name")), ..Choices::default() },
+                    tasks: [(
+                        "a-*".to_owned(),
+                        Choices {
+                            agent: None,
+                            bottles: Some(vec!["dev".parse().expect("name")]),
+                            backend: Some("linux".to_owned()),
+                            cwd: Some("/x".into()),
+                        },
+                    )]
+                    .into(),
+                },
                 budget: [("host", "claude", Window::Total, 5), ("ceiling", "codex", Window::Day, 7)]
                     .map(|(scope, key, window, tokens)| Declared {
                         scope: Scope::parse(scope).expect("scope"),
@@ -720,6 +754,7 @@ mod tests {
         );
         let older = parse("shutdown: kill\npause_timeout: 0\n").expect("settings");
         assert_eq!((older.cutoff, older.pause_seconds), (Policy::Kill, 0));
+        assert_eq!(parse("environments: {idle: 0}\n").expect("settings").environments.idle, None);
         assert_eq!(parse("detach_keys: none\n").expect("settings").detach_keys, None);
     }
 
@@ -791,6 +826,12 @@ mod tests {
             "commands: {allow: [{rule: cargo, prefix: [cargo]}]}\n",
             "commands: {allow: [{rule: command, prefix: []}]}\n",
             "commands: {allow: [{rule: command}]}\n",
+            "environments: {idle: soon}\n",
+            "environments: {idle: 25h}\n",
+            "environments: {cwd: src}\n",
+            "environments: {agent: 'No Name'}\n",
+            "environments: {tasks: {a: {cwd: ~/src}}}\n",
+            "environments: {tasks: {a: {image: x}}}\n",
             "budget: 5\n",
             "budget: {claude: {run: 5}}\n",
             "budget: {claude: 0}\n",

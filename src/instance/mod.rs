@@ -23,6 +23,7 @@ pub mod cleanup;
 pub mod committed;
 pub mod deploy_keys;
 pub mod engines;
+pub mod environments;
 pub mod proxy_log;
 pub mod prune;
 pub mod record;

@@ -358,9 +358,16 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
 
 /// The command line and the environment of an internal process of a bottle.
 pub(super) fn role(host: &Host, role: &str, slug: &Slug) -> Command {
+    let mut command = background(host, role);
+    command.arg(slug.as_str());
+    command
+}
+
+/// The command line and the environment of an internal process of a home.
+pub(crate) fn background(host: &Host, role: &str) -> Command {
     let mut command = Command::new(&host.program);
     command
-        .args([role, &host.home_hash(), slug.as_str()])
+        .args([role, &host.home_hash()])
         .env_clear()
         .env("BOTTLE_HOME", &host.home)
         .stdin(Stdio::null())

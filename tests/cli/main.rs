@@ -72,6 +72,7 @@ mod docker;
 mod endings;
 mod engine_kinds;
 mod engines;
+mod environments;
 mod executing;
 mod exit_codes;
 mod forge_tools;
