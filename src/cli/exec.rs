@@ -57,6 +57,9 @@ pub(crate) struct Command {
     /// Write standard error into standard output, in the order of the command
     #[arg(long, conflicts_with = "tty")]
     merge: bool,
+    /// Replace the values of the bottle's secret variables with `[REDACTED]` in the output
+    #[arg(long, conflicts_with = "tty")]
+    redact: bool,
     /// With `--json`: keep so many bytes of each output, half of them from its end
     #[arg(long, value_name = "BYTES", default_value_t = 50_000)]
     max_output: usize,
@@ -100,6 +103,7 @@ impl Command {
             terminal: self.tty.then(terminal::size),
             stdin: self.interactive || self.tty,
             merged: self.merge,
+            redact: self.redact,
             ..self.program.process(host, slug, self.command).await?
         };
         let channel = connect_or_open_files(host, slug, Access::Write).await?;

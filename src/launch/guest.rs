@@ -109,6 +109,7 @@ pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) ->
         cwd: None,
         terminal: agent.terminal,
         merged: false,
+        redact: false,
         stdin: agent.stdin,
         user: None,
         awaited: !context.order.plan.detached,

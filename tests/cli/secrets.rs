@@ -166,6 +166,12 @@ fn secrets_are_files_that_only_the_agent_reads() -> Result<()> {
         let shown = run(&home, &["exec", "one", "--", "sh", "-ec", script])?.expect_code(0).stdout;
         let expected = format!("700 directory .\n600 regular file TOKEN\ntmpfs\n{}\n", value.len());
         assert_eq!(shown, expected, "{command}");
+        // The value arrives in parts. One with less than eight characters is not replaced.
+        let script = "printf hunt; sleep 0.2; echo \"${TOKEN#hunt}-b\"; echo \"$TOKEN\" >&2";
+        let redacted = run(&home, &["exec", "--redact", "one", "--", "sh", "-c", script])?.expect_code(0);
+        let replaced = if value.len() < 8 { value } else { "[REDACTED]" };
+        assert_eq!(redacted.stdout, format!("{replaced}-b\n"));
+        assert_eq!(redacted.stderr, format!("{replaced}\n"));
         let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
         let kept = run(&home, &["exec", "one", "--", "ls", "/run/bottle/secrets"])?;
         assert!(kept.stderr.contains("No such file"), "{}{}", kept.stdout, kept.stderr);

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal};
 use crate::guest::Guest;
 use crate::host::answer;
 use crate::process::{Input, Output, READ, Running, Terminal};
+use crate::redaction::{Redaction, StreamRedaction};
 
 /// The time between SIGHUP and SIGKILL for a process whose client has disconnected.
 const HANGUP_GRACE: Duration = Duration::from_secs(2);
@@ -22,11 +23,12 @@ pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
         Ok(running) => running,
         Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
     };
+    let redaction = request.redact.then(|| guest.redaction());
     let (sender, receiver) = stream.split();
     let receiving = tokio::spawn(receive(guest.clone(), receiver, pid, input, terminal));
     let served = async {
         let mut sent = sender.message(&started(pid)).await.is_ok();
-        sent &= send_all(&sender, outputs).await;
+        sent &= send_all(&sender, outputs, redaction).await;
         let ended = exit.ended().await;
         if sent && sender.message(&GuestEvent::Exited(ended)).await.is_ok() {
             // Ending the stream fails if the client has disconnected.
@@ -60,31 +62,55 @@ async fn hang_up_after(sender: &StreamSender, guest: &Guest, pid: Pid) {
 }
 
 /// Sends all output of the process to the client. Returns whether the client received all of it.
-async fn send_all(sender: &StreamSender, outputs: Vec<Output>) -> bool {
+async fn send_all(sender: &StreamSender, outputs: Vec<Output>, redaction: Option<&Redaction>) -> bool {
     let mut outputs = outputs.into_iter();
     // A terminal has one output stream, and pipes have two.
     match (outputs.next(), outputs.next()) {
         (Some(one), Some(two)) => {
-            let (one, two) = tokio::join!(send_output(sender, one), send_output(sender, two));
+            let send = |output| send_output(sender, output, redaction.map(Redaction::stream));
+            let (one, two) = tokio::join!(send(one), send(two));
             one && two
         }
-        (Some(one), None) => send_output(sender, one).await,
+        (Some(one), None) => send_output(sender, one, redaction.map(Redaction::stream)).await,
         _ => true,
     }
 }
 
-/// Sends one output stream to the client. Reading continues after the client disconnects. Otherwise, a
+/// Sends one output stream to the client, with `redaction` without secret values. Reading continues after the client disconnects. Otherwise, a
 /// process that cleans up after SIGHUP would be killed by SIGPIPE.
-async fn send_output(sender: &StreamSender, mut output: Output) -> bool {
+async fn send_output(
+    sender: &StreamSender,
+    mut output: Output,
+    mut redaction: Option<StreamRedaction<'_>>,
+) -> bool {
     let mut buffer = vec![0; READ];
     let mut received = true;
     loop {
         let read = output.read(&mut buffer).await;
-        match buffer.get(..read) {
-            Some(bytes) if read > 0 => received = received && sender.data(output.fd, bytes).await.is_ok(),
-            _ => return received,
+        let bytes = buffer.get(..read).unwrap_or_default();
+        received = received
+            && match &mut redaction {
+                None => bytes.is_empty() || sender.data(output.fd, bytes).await.is_ok(),
+                Some(redaction) => {
+                    let sent = if bytes.is_empty() { redaction.finish() } else { redaction.push(bytes) };
+                    send_bytes(sender, output.fd, sent).await
+                }
+            };
+        if bytes.is_empty() {
+            return received;
         }
     }
+}
+
+/// Sends bytes in data frames of the usual size. Returns whether the client received them.
+async fn send_bytes(sender: &StreamSender, fd: u8, mut bytes: Bytes) -> bool {
+    while !bytes.is_empty() {
+        let part = bytes.split_to(bytes.len().min(READ));
+        if sender.data_bytes(fd, part).await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Handles the input, the terminal sizes and the signals of the client. The end of the client's stream closes

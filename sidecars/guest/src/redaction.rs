@@ -3,12 +3,17 @@
 //! Positions count the bytes that a process wrote, so a client may read a secret in two parts. Each part is searched with
 //! the bytes around it. A value that has not arrived completely, or whose beginning is not kept any more, is replaced if
 //! eight bytes of it are there. Attached terminals are not changed.
+//!
+//! - `stream`: output that is sent as it arrives, and not kept
+
+mod stream;
 
 use std::ops::Range;
 
 use bottle_contract::secret::Secret;
 use bytes::Bytes;
 
+pub(crate) use self::stream::StreamRedaction;
 use crate::output::OutputLog;
 
 /// The text in place of a value.
@@ -51,10 +56,9 @@ impl Redaction {
 
     /// The positions of values in a window that begins at `from`, in order and without overlaps.
     fn spans(&self, from: u64, window: &[u8]) -> Vec<Range<u64>> {
-        let mut spans: Vec<Range<usize>> = Vec::new();
+        let mut spans = self.whole(window);
         for value in &self.values {
             let value = value.expose().as_bytes();
-            spans.extend(all_places(window, value).map(|at| at..at + value.len()));
             // The longest part of the value with which the window ends or begins.
             let parts = (SHORTEST..value.len()).rev();
             let last =
@@ -65,17 +69,32 @@ impl Redaction {
                 .find(|&length| window.starts_with(value.get(value.len() - length..).unwrap_or_default()));
             spans.extend(first.map(|length| 0..length));
         }
-        spans.sort_unstable_by_key(|span| span.start);
-        let mut merged: Vec<Range<u64>> = Vec::new();
-        for span in spans {
-            let span = from + span.start as u64..from + span.end as u64;
-            match merged.last_mut() {
-                Some(last) if span.start < last.end => last.end = last.end.max(span.end),
-                _ => merged.push(span),
-            }
-        }
-        merged
+        merged(from, spans)
     }
+
+    /// The places of whole values, in any order.
+    fn whole(&self, window: &[u8]) -> Vec<Range<usize>> {
+        let mut spans = Vec::new();
+        for value in &self.values {
+            let value = value.expose().as_bytes();
+            spans.extend(all_places(window, value).map(|at| at..at + value.len()));
+        }
+        spans
+    }
+}
+
+/// Sorts spans of a window that begins at `from`, and joins those that overlap. Returns their positions.
+fn merged(from: u64, mut spans: Vec<Range<usize>>) -> Vec<Range<u64>> {
+    spans.sort_unstable_by_key(|span| span.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for span in spans {
+        let span = from + span.start as u64..from + span.end as u64;
+        match merged.last_mut() {
+            Some(last) if span.start < last.end => last.end = last.end.max(span.end),
+            _ => merged.push(span),
+        }
+    }
+    merged
 }
 
 /// All places of a value, also those that overlap. Which ones overlap must not depend on where a window begins.

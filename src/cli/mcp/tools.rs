@@ -95,7 +95,7 @@ pub(super) const ALL: &[Tool] = &[
         ],
         call: |given, bottle| {
             let timeout = given.number("timeout").unwrap_or(TIMEOUT);
-            program(Call::of(&["exec", bottle]), given)
+            program(Call::of(&["exec", bottle, "--redact"]), given)
                 .value("--timeout", Some(timeout))
                 .flag("--merge", given.flag("merge"))
                 .flag("--interactive", given.text("stdin").is_some())

@@ -164,6 +164,9 @@ pub struct Process {
     /// Whether a process with pipes writes standard error into the same pipe as standard output, which keeps the order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merged: bool,
+    /// Whether the values of the bottle's secret variables are replaced in what an `Exec` process writes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redact: bool,
     /// The user inside the bottle, by name or number. If absent, the agent's user.
     #[serde(default)]
     pub user: Option<String>,
