@@ -105,7 +105,7 @@ impl Reset {
         let record = record(host, &self.slug).await?;
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
         let work = Work::open(host, &record, &channel, output).await?;
-        if record.copied_cwd && work.base.commit.is_none() {
+        if record.copied_cwd && work.lacks_folder().await? {
             let slug = &self.slug;
             return Err(CliError::state(format!(
                 "cannot reset {slug}: {} is in no commit, so its files at the start are unknown",

@@ -78,6 +78,15 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// Whether the user has no commit with the files of the copied folder, so that their state at the start is unknown.
+    ///
+    /// # Errors
+    /// Returns an error if git fails.
+    pub(crate) async fn lacks_folder(&self) -> Result<bool, CliError> {
+        let Base { commit, tree, prefix, .. } = &self.base;
+        Ok(commit.is_none() || (!prefix.is_empty() && *tree == self.scratch.tree_of(None).await?))
+    }
+
     /// Whether the paths of the comparison begin at the root of the user's repository.
     pub(crate) fn is_of_whole_repository(&self) -> bool {
         self.base.is_own && self.base.prefix.is_empty()
