@@ -31,11 +31,14 @@ const HIDDEN: &str = "…";
 /// The longest line that is shown, in characters.
 const MAX_CHARS: usize = 120;
 
-/// Returns a line (counted from 1) of the text as it may be shown. None if the text has no such line.
+/// Returns a line (counted from 1) of the text as it may be shown. None if the text has no such line, or nothing of it may
+/// be shown.
 pub(super) fn excerpt(text: &str, line: u64) -> Option<String> {
     let index = usize::try_from(line).ok()?.checked_sub(1)?;
     let written = text.strip_prefix('\u{feff}').unwrap_or(text).lines().nth(index)?;
-    Some(shown(written).chars().take(MAX_CHARS).collect())
+    let shown = shown(written);
+    let hides_all = shown.trim_start_matches([' ', '→', '-']) == HIDDEN;
+    (!hides_all).then(|| shown.chars().take(MAX_CHARS).collect())
 }
 
 /// Hides the value of a line, unless its key is one of [`SHOWN`].
@@ -81,6 +84,7 @@ mod tests {
             assert_eq!(shown(line), expected, "{line:?}");
         }
         assert_eq!(excerpt("---\nenv:\n", 2).as_deref(), Some("env:"));
+        assert_eq!(excerpt("---\n- hunter2\n", 2), None);
         assert_eq!(excerpt("---\n", 9), None);
         assert_eq!(excerpt("---\n", 0), None);
     }
