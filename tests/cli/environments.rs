@@ -102,8 +102,8 @@ fn runs_lists_and_removes() -> Result<()> {
 
 #[test]
 fn an_idle_bottle_is_stopped_and_one_with_work_is_not() -> Result<()> {
-    let home = with_settings("environments: {agent: nap, idle: 2s}\n")?;
-    for task in ["idle", "busy"] {
+    let home = with_settings("environments: {agent: nap, idle: 0}\n")?;
+    for task in ["busy", "idle"] {
         let _ = run(&home, &["env", "run", task, "-q", "--", "true"])?.expect_code(0);
     }
     let listed = run(&home, &["env", "ls", "--json"])?.expect_code(0).json()?;
@@ -111,6 +111,9 @@ fn an_idle_bottle_is_stopped_and_one_with_work_is_not() -> Result<()> {
     let idle = listed[1]["slug"].as_str().context("a slug")?.to_owned();
     let _ = home.program(["fs", "write", &idle, "note", "-q"])?.input("kept\n").run()?.expect_code(0);
     let _ = run(&home, &["process", "start", &busy, "-q", "--", "sleep", "600"])?.expect_code(0);
+    // From now on, bottles are stopped. The bottle with work has it already.
+    home.write("home/.bottle/settings.yml", "environments: {agent: nap, idle: 2s}\n")?;
+    let _ = run(&home, &["env", "run", "later", "-q", "--", "true"])?.expect_code(0);
     let state = |at: usize| -> Result<Value> {
         Ok(run(&home, &["env", "ls", "--json"])?.expect_code(0).json()?[at]["state"].clone())
     };
