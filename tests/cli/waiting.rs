@@ -163,7 +163,7 @@ fn a_stop_continues_after_ctrl_c() -> Result<()> {
         let mut pty = home.on_terminal(&["stop", "one", "--time", "0"], rows, columns)?;
         interrupt(&mut pty, "stopping one; its agent")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_cleared_with(&pty, "its agent", "it is still ending; `bottle list` shows its state")?;
+        assert_cleared_with(&pty, "its agent", "still ending; `bottle list` shows the state")?;
         let listed = run(&home, &["list"])?.stdout;
         assert!(listed.contains("\tending"), "{listed}");
         kill_process(keeper(&home)?, Signal::KILL)?;

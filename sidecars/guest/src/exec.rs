@@ -76,8 +76,8 @@ async fn send_all(sender: &StreamSender, outputs: Vec<Output>, redaction: Option
     }
 }
 
-/// Sends one output stream to the client, with `redaction` without secret values. Reading continues after the client disconnects. Otherwise, a
-/// process that cleans up after SIGHUP would be killed by SIGPIPE.
+/// Sends one output stream to the client, with `redaction` without secret values. Reading continues after the client
+/// disconnects. Otherwise, a process that cleans up after SIGHUP would be killed by SIGPIPE.
 async fn send_output(
     sender: &StreamSender,
     mut output: Output,

@@ -575,7 +575,11 @@ pub(super) const ALL: &[Tool] = &[
         fields: &[
             BOTTLE,
             optional("branch", Kind::Name, "Fetch this branch instead of the bottle's HEAD."),
-            optional("uncommitted", Kind::Flag, "Also take uncommitted files, as one commit on the branch."),
+            optional(
+                "uncommitted",
+                Kind::Flag,
+                "Also take uncommitted files, as one commit. Not with `branch`.",
+            ),
         ],
         call: |given, bottle| {
             Call::of(&["pull", bottle])
@@ -658,7 +662,7 @@ mod tests {
         };
         let fields = tool.fields.iter().filter(|field| field.required || !only_required);
         // These exclude each other.
-        let fields = fields.filter(|field| !["tcp", "file", "check"].contains(&field.name));
+        let fields = fields.filter(|field| !["tcp", "file", "check", "branch"].contains(&field.name));
         Value::Object(fields.map(|field| (field.name.to_owned(), value(field))).collect())
     }
 

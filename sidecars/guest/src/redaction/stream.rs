@@ -4,20 +4,20 @@ use bytes::Bytes;
 
 use super::{Redaction, SHORTEST, merged, replace};
 
-/// The maximum number of bytes that are held back because they may become a value.
-const HELD_MAX: usize = 64 * 1024;
+/// The maximum number of bytes that wait because they may become a value.
+const PENDING_MAX: usize = 64 * 1024;
 
-/// One stream of output. What can be the beginning of a value is held back until more output arrives.
+/// One stream of output. What can be the beginning of a value waits until more output arrives.
 #[derive(Debug)]
 pub(crate) struct StreamRedaction<'r> {
     redaction: &'r Redaction,
-    held: Vec<u8>,
+    pending: Vec<u8>,
 }
 
 impl Redaction {
     /// Begins a stream.
     pub(crate) fn stream(&self) -> StreamRedaction<'_> {
-        StreamRedaction { redaction: self, held: Vec::new() }
+        StreamRedaction { redaction: self, pending: Vec::new() }
     }
 
     /// The length of the longest end of these bytes with which a value begins.
@@ -36,31 +36,31 @@ impl StreamRedaction<'_> {
         if self.redaction.values.is_empty() {
             return Bytes::copy_from_slice(bytes);
         }
-        self.held.extend_from_slice(bytes);
-        let spans = merged(0, self.redaction.whole(&self.held));
-        let mut cut = self.held.len() - self.redaction.begun(&self.held);
+        self.pending.extend_from_slice(bytes);
+        let spans = merged(0, self.redaction.whole(&self.pending));
+        let mut cut = self.pending.len() - self.redaction.begun(&self.pending);
         // Another value may begin in the end of this one.
         let at = cut as u64;
         if let Some(divided) = spans.iter().find(|span| span.start < at && at < span.end) {
             cut = usize::try_from(divided.start).unwrap_or(0);
         }
-        if self.held.len() - cut > HELD_MAX {
+        if self.pending.len() - cut > PENDING_MAX {
             return self.finish();
         }
-        let rest = self.held.split_off(cut);
-        let sent = std::mem::replace(&mut self.held, rest);
+        let rest = self.pending.split_off(cut);
+        let sent = std::mem::replace(&mut self.pending, rest);
         replace(0, sent.into(), &spans)
     }
 
-    /// Returns what was held back. A part of a value is replaced if it is as long as the shortest value.
+    /// Returns what waits. A part of a value is replaced if it is as long as the shortest value.
     pub(crate) fn finish(&mut self) -> Bytes {
-        let held = std::mem::take(&mut self.held);
-        let mut spans = self.redaction.whole(&held);
-        let begun = self.redaction.begun(&held);
+        let pending = std::mem::take(&mut self.pending);
+        let mut spans = self.redaction.whole(&pending);
+        let begun = self.redaction.begun(&pending);
         if begun >= SHORTEST {
-            spans.push(held.len() - begun..held.len());
+            spans.push(pending.len() - begun..pending.len());
         }
-        replace(0, held.into(), &merged(0, spans))
+        replace(0, pending.into(), &merged(0, spans))
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_beginning_of_a_value_is_held_back() {
+    fn only_the_beginning_of_a_value_waits() {
         let redaction = redaction();
         let mut stream = redaction.stream();
         assert_eq!(stream.push(b"password: "), "password: ");
@@ -121,7 +121,7 @@ mod tests {
         let endless = Redaction::new([Secret::new("a".repeat(9))].iter());
         let mut stream = endless.stream();
         let sent: usize = (0..200).map(|_| stream.push(&[b'a'; 1024]).len()).sum();
-        assert!(sent < 100 && stream.held.len() <= HELD_MAX, "{sent}");
+        assert!(sent < 100 && stream.pending.len() <= PENDING_MAX, "{sent}");
     }
 
     proptest! {
