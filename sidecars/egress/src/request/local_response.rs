@@ -56,7 +56,7 @@ pub(crate) fn denied(
     response
 }
 
-/// Puts the reason into the status line of HTTP/1.1, because pip, npm and other programs show nothing else of a
+/// Puts the reason into the status line of HTTP/1.1, because npm, pip and other programs show nothing else of a
 /// response. The phrase is a fixed text: neither the agent nor a finding has a part in it.
 fn add_reason_phrase(response: &mut Response<Body>, reason: Reason) {
     if let Ok(phrase) = ReasonPhrase::try_from(format!("bottle: {reason}")) {
