@@ -113,13 +113,17 @@ fn is_git(name: &OsStr) -> bool {
 }
 
 /// Whether the target of a link at this relative path stays in the folder, and outside of its git directory.
+///
+/// `..` is allowed only at the beginning of a target: behind a name, it leads out of the folder if the name is another
+/// link.
 pub(super) fn leads_inside(path: &Path, target: &Path) -> bool {
-    let mut depth = path.components().count().saturating_sub(1);
+    let mut above = path.components().count().saturating_sub(1);
+    let mut has_name = false;
     for component in target.components() {
         match component {
-            Component::Normal(name) if !is_git(name) => depth += 1,
+            Component::Normal(name) if !is_git(name) => has_name = true,
             Component::CurDir => {}
-            Component::ParentDir if depth > 0 => depth -= 1,
+            Component::ParentDir if above > 0 && !has_name => above -= 1,
             _ => return false,
         }
     }
@@ -159,7 +163,7 @@ mod tests {
 
     #[test]
     fn refuses_links_that_lead_outside() {
-        for (path, target) in [("a", "b"), ("a/b", "../c"), ("a/b/c", "../../d"), ("a", "./b/../c")] {
+        for (path, target) in [("a", "b"), ("a/b", "../c"), ("a/b/c", "../../d"), ("a", "./b/c")] {
             assert!(leads_inside(Path::new(path), Path::new(target)), "{path} -> {target}");
         }
         for (path, target) in [
@@ -167,6 +171,8 @@ mod tests {
             ("a", "../b"),
             ("a/b", "../../c"),
             ("a", "b/../../c"),
+            // `b/link` can be a link to `..`.
+            ("a", "b/link/../c"),
             ("a", ".git/config"),
             ("a", ".."),
         ] {
