@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::file_lock::FileLock;
 use crate::host::Host;
 use crate::host::files::{create_private_folder, replace};
 
@@ -52,11 +53,6 @@ pub struct Environment {
     /// When a command last began or ended in it.
     pub last_used: Timestamp,
 }
-
-/// A lock, which is released when it is dropped.
-#[derive(Debug)]
-#[must_use]
-pub struct Lock(#[allow(dead_code, reason = "the file holds the lock")] File);
 
 /// Why the id of a task cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +101,7 @@ impl Environments {
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
-    pub fn use_it(&self, slug: &Slug) -> io::Result<Lock> {
+    pub fn use_it(&self, slug: &Slug) -> io::Result<FileLock> {
         waited(self.lock(&format!("{slug}.use"), |file| file.lock_shared().map(|()| true)))
     }
 
@@ -113,7 +109,7 @@ impl Environments {
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
-    pub fn keep_unused(&self, slug: &Slug) -> io::Result<Option<Lock>> {
+    pub fn keep_unused(&self, slug: &Slug) -> io::Result<Option<FileLock>> {
         self.lock(&format!("{slug}.use"), try_lock)
     }
 
@@ -121,7 +117,7 @@ impl Environments {
     ///
     /// # Errors
     /// Fails if a lock file cannot be used.
-    pub fn make(&self, slug: &Slug) -> io::Result<Lock> {
+    pub fn make(&self, slug: &Slug) -> io::Result<FileLock> {
         waited(self.lock(&format!("{slug}.make"), |file| file.lock().map(|()| true)))
     }
 
@@ -129,7 +125,7 @@ impl Environments {
     ///
     /// # Errors
     /// Fails if a lock file cannot be used.
-    pub fn start_slot(&self) -> io::Result<Lock> {
+    pub fn start_slot(&self) -> io::Result<FileLock> {
         for slot in 0..STARTS {
             if let Some(lock) = self.lock(&format!("start-{slot}"), try_lock)? {
                 return Ok(lock);
@@ -143,7 +139,7 @@ impl Environments {
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
-    pub fn reap(&self) -> io::Result<Option<Lock>> {
+    pub fn reap(&self) -> io::Result<Option<FileLock>> {
         self.lock("reaper", try_lock)
     }
 
@@ -186,7 +182,7 @@ impl Environments {
     ///
     /// # Errors
     /// Fails if a file cannot be removed.
-    pub fn forget(&self, slug: &Slug, _unused: &Lock) -> io::Result<()> {
+    pub fn forget(&self, slug: &Slug, _unused: &FileLock) -> io::Result<()> {
         let files = ["json", "make", "use"].map(|extension| self.0.join(format!("{slug}.{extension}")));
         files.iter().try_for_each(|path| match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -199,7 +195,7 @@ impl Environments {
     }
 
     /// Takes a lock. `None` if `take` returns false.
-    fn lock(&self, name: &str, take: impl Fn(&File) -> io::Result<bool>) -> io::Result<Option<Lock>> {
+    fn lock(&self, name: &str, take: impl Fn(&File) -> io::Result<bool>) -> io::Result<Option<FileLock>> {
         let path = self.0.join(name);
         loop {
             let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
@@ -211,14 +207,14 @@ impl Environments {
                 file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
             });
             if stays {
-                return Ok(Some(Lock(file)));
+                return Ok(Some(FileLock::of_locked(file)));
             }
         }
     }
 }
 
 /// Returns the lock of a call that waits for it.
-fn waited(lock: io::Result<Option<Lock>>) -> io::Result<Lock> {
+fn waited(lock: io::Result<Option<FileLock>>) -> io::Result<FileLock> {
     lock?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
 }
 

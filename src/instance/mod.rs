@@ -24,6 +24,7 @@ pub mod committed;
 pub mod deploy_keys;
 pub mod engines;
 pub mod environments;
+pub mod file_lock;
 pub mod proxy_log;
 pub mod prune;
 pub mod record;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{NamedTempFile, TempDir};
 
+use super::file_lock::FileLock;
+
 /// The file in the folder that contains the path of the file outside of it.
 const OUTSIDE: &str = "file-outside";
 
@@ -22,12 +24,12 @@ const PREFIX: &str = ".bottle-unfinished-";
 #[derive(Debug)]
 pub(crate) struct Scratch {
     folder: TempDir,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Scratch {
     /// A folder with its lock.
-    pub(super) fn new(folder: TempDir, lock: File) -> Self {
+    pub(super) fn new(folder: TempDir, lock: FileLock) -> Self {
         Self { folder, _lock: lock }
     }
 
@@ -67,7 +69,7 @@ mod tests {
 
     fn scratch(home: &Path) -> Scratch {
         let folder = tempfile::tempdir_in(home).expect("folder");
-        let lock = File::create(folder.path().join("lock")).expect("lock");
+        let lock = FileLock::of_locked(File::create(folder.path().join("lock")).expect("lock"));
         Scratch::new(folder, lock)
     }
 

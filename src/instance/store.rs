@@ -12,6 +12,7 @@ use bottle_contract::names::Slug;
 use rustix::io::Errno;
 
 use super::committed::{self, CommittedList};
+use super::file_lock::FileLock;
 use super::record::{Record, SCHEMA, Status};
 use super::scratch::{self, Scratch};
 use super::usage::{self, Labels};
@@ -257,7 +258,7 @@ impl Store {
             return Err(ClaimError::Taken { slug: slug.clone(), by });
         }
         let record = read_record(&folder).map_err(|error| io(io::Error::other(causes::one_line(&error))))?;
-        Ok(Claim { folder, lock, new: false, record: Mutex::new(record) })
+        Ok(Claim { folder, lock: FileLock::of_locked(lock), new: false, record: Mutex::new(record) })
     }
 
     /// Whether a process holds the bottle's lock.
@@ -306,7 +307,7 @@ impl Store {
     }
 
     /// Creates a temporary folder and locks it.
-    fn staging(&self) -> io::Result<(tempfile::TempDir, File)> {
+    fn staging(&self) -> io::Result<(tempfile::TempDir, FileLock)> {
         let folder = tempfile::Builder::new()
             .prefix(STAGING_PREFIX)
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
@@ -314,7 +315,7 @@ impl Store {
         let lock = open_lock(folder.path())?;
         // A reader may hold the lock of the new folder while it checks the folder. No other process can hold it.
         lock.lock()?;
-        Ok((folder, lock))
+        Ok((folder, FileLock::of_locked(lock)))
     }
 
     /// The names of the bottles' folders, and of temporary folders.
@@ -359,7 +360,7 @@ impl Store {
 #[derive(Debug)]
 pub struct Claim {
     folder: PathBuf,
-    lock: File,
+    lock: FileLock,
     /// Whether the bottle is new. False if it is resumed or adopted.
     new: bool,
     record: Mutex<Record>,
@@ -532,8 +533,13 @@ fn vanished() -> State {
 }
 
 fn lock_is_held(folder: &Path) -> bool {
-    File::open(folder.join("lock"))
-        .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    File::open(folder.join("lock")).is_ok_and(|lock| match lock.try_lock_shared() {
+        Ok(()) => {
+            drop(FileLock::of_locked(lock));
+            false
+        }
+        Err(error) => matches!(error, TryLockError::WouldBlock),
+    })
 }
 
 /// Locks the file exclusively. Retries for a moment, because readers hold the lock briefly. Returns false if another
