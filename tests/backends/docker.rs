@@ -755,6 +755,6 @@ async fn an_agent_works_in_root_owned_volumes_of_its_image() {
                   stat -c %a /tmp && touch /data/x 2>/dev/null || echo refused";
     let (said, _) = run(&channel, &["sh", "-c", script]).await.expect("ran");
     assert_eq!(said, "agent\nagent\nroot\n1777\nrefused\n");
-    drop(bottle);
+    bottle.remove().await;
     let _ = engine::docker(&["rmi", "--force", &id]);
 }
