@@ -17,9 +17,9 @@ pub(crate) fn inside(home: &TestHome, script: &str) -> Result<String> {
     Ok(run(home, &["exec", "one", "--", "/bin/sh", "-ec", &script])?.expect_code(0).stdout)
 }
 
-/// Returns a home with a bottle `one` that has a copy of the user's project, which is a repository with one
-/// commit. If the backend is not available, reports that the test is skipped and returns none.
-pub(crate) fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
+/// Returns a home with the agent `work`. If the backend or git is not available, reports that the test is skipped and
+/// returns none.
+pub(crate) fn with_git(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
     if !home.runs(test, "linux")? {
@@ -29,6 +29,13 @@ pub(crate) fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
         skip::aloud(test, &"there is no git here");
         return Ok(None);
     }
+    Ok(Some(home))
+}
+
+/// Returns a home with a bottle `one` that has a copy of the user's project, which is a repository with one commit. As
+/// [`with_git`].
+pub(crate) fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
+    let Some(home) = with_git(test)? else { return Ok(None) };
     home.write("project/code", "one\n")?;
     for arguments in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
         home.git(arguments)?;

@@ -5,12 +5,9 @@ use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
-use bottle_test_support::skip;
 
-use crate::home::{home, run};
-
-const LINUX: &str =
-    "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
+use crate::home::run;
+use crate::pulling::with_git;
 
 /// Runs a shell script in a bottle.
 fn inside(home: &TestHome, slug: &str, script: &str) -> Result<String> {
@@ -20,15 +17,7 @@ fn inside(home: &TestHome, slug: &str, script: &str) -> Result<String> {
 /// Returns a home with a bottle `one` that has a copy of a repository with the branches `main` and `side`. If the
 /// backend is not available, reports that the test is skipped and returns none.
 fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
-    let mut home = home()?;
-    home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
-    if !home.runs(test, "linux")? {
-        return Ok(None);
-    }
-    if home.git(&["--version"]).is_err() {
-        skip::aloud(test, &"there is no git here");
-        return Ok(None);
-    }
+    let Some(home) = with_git(test)? else { return Ok(None) };
     // An ignore file does not apply to the files of the repository itself.
     home.write("project/.gitignore", "side\n*.pack\n")?;
     home.write("project/code", "one\n")?;

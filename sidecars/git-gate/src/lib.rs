@@ -67,3 +67,4 @@ mod upstream_credentials;
 mod wants;
 
 pub use daemon::{FORWARD_SECONDS, GateConfig, NAME, run};
+pub use names::{is_secret_file, normalized};

@@ -79,7 +79,8 @@ const LOOK_ALIKES: &[(char, char)] = &[
 /// Normalizes a name as file systems and readers may interpret it. The result is in lower case, without
 /// invisible characters, and with look-alike letters replaced. It lacks the trailing dots, spaces and stream
 /// name that Windows drops.
-pub(crate) fn normalized(name: &[u8]) -> String {
+#[must_use]
+pub fn normalized(name: &[u8]) -> String {
     let mut made = String::with_capacity(name.len());
     for letter in String::from_utf8_lossy(name).nfkc().flat_map(char::to_lowercase) {
         if is_invisible(letter) {
@@ -99,6 +100,12 @@ pub(crate) fn normalized(name: &[u8]) -> String {
 fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Whether the file `name` in `folder` usually contains secrets.
+#[must_use]
+pub fn is_secret_file(folder: &[u8], name: &[u8]) -> bool {
+    rule(folder, name).is_some()
 }
 
 /// The id of the rule that matches the file `name` in `folder`; `None` if the file needs no report.

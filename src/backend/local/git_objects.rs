@@ -12,7 +12,7 @@
 //! Git never changes a file of these kinds, and replaces an index with a rename. All other files, such as the temporary
 //! files of a running git, are left out.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, OsStr};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,11 +21,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, ioctl_ficlone, linkat, mkdirat, openat, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, Stat, ioctl_ficlone, linkat, mkdirat, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::copy::about;
+use super::layer_tar::names_in;
 use super::layers;
 
 /// The folder name of the shared objects among a bottle's layers.
@@ -215,16 +216,6 @@ fn is_readable(stat: &Stat) -> bool {
     let mode = Mode::from_raw_mode(stat.st_mode);
     let own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_uid != 0;
     mode.contains(if own { Mode::RUSR } else { Mode::ROTH })
-}
-
-/// The names in a folder, sorted.
-fn names_in(folder: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(folder)? {
-        names.push(entry?.file_name().to_owned());
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 fn is_hex(name: &[u8], lengths: &[usize]) -> bool {

@@ -231,7 +231,8 @@ fn records(stat: &Stat, attributes: &[(CString, Vec<u8>)]) -> Vec<(String, Vec<u
     records
 }
 
-fn names_in(folder: &OwnedFd) -> io::Result<Vec<CString>> {
+/// The names in a folder, sorted.
+pub(super) fn names_in(folder: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         let name = entry?.file_name().to_owned();

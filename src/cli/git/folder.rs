@@ -4,16 +4,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::workspace::{FastImport, MAX_FILE};
-
-/// The characters that HFS+ ignores in names.
-const IGNORED: [RangeInclusive<char>; 4] =
-    ['\u{200c}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{206a}'..='\u{206f}', '\u{feff}'..='\u{feff}'];
 
 /// What is at a path of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,14 +97,9 @@ pub(super) fn is_inside(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path.components().all(allowed)
 }
 
-/// Whether a file system may treat this name as `.git`. HFS+ ignores some characters, and NTFS ends a name at a colon,
-/// and ignores spaces and dots at its end.
+/// Whether a file system may treat this name as `.git`.
 fn is_git(name: &OsStr) -> bool {
-    let name = name.to_string_lossy().to_lowercase();
-    let is_ignored = |c: char| IGNORED.iter().any(|range| range.contains(&c));
-    let seen: String = name.chars().filter(|c| !is_ignored(*c)).collect();
-    let seen = seen.split(':').next().unwrap_or_default().trim_end_matches([' ', '.']);
-    matches!(seen, ".git" | "git~1")
+    matches!(bottle_git_gate::normalized(name.as_bytes()).as_str(), ".git" | "git~1")
 }
 
 /// Whether the target of a link at this relative path stays in the folder, and outside of its git directory.

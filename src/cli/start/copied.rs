@@ -1,5 +1,6 @@
 //! Describes what `--cwd` copies into a bottle: how much, and which private files. Refuses the home directory.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,25 +28,9 @@ const SHORT: Duration = Duration::from_secs(2);
 const PRIVATE_FOLDERS: [&str; 7] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store"];
 
-/// Names of files that contain keys or credentials.
-const PRIVATE_FILES: [&str; 13] = [
-    "id_rsa",
-    "id_dsa",
-    "id_ecdsa",
-    "id_ed25519",
-    ".netrc",
-    ".pgpass",
-    ".git-credentials",
-    ".pypirc",
-    ".env",
-    ".vault-token",
-    "credentials.json",
-    "kubeconfig",
-    "terraform.tfstate",
-];
-
-/// Extensions of files that contain keys.
-const PRIVATE_EXTENSIONS: [&str; 7] = ["pem", "key", "p12", "pfx", "jks", "kdbx", "keystore"];
+/// Names and suffixes of files that contain keys or credentials, besides those that the git gate reports.
+const PRIVATE_FILES: [&str; 2] = [".vault-token", "credentials.json"];
+const PRIVATE_SUFFIXES: [&str; 2] = [".pem", ".key"];
 
 /// What a copy of a directory contains.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -140,11 +125,10 @@ fn private_part(file: &Path) -> Option<&Path> {
         return folder;
     }
     let name = name_of(file)?;
-    let is_template = [".example", ".sample", ".template", ".dist"].iter().any(|end| name.ends_with(end));
-    let extension = Path::new(&name).extension().and_then(|extension| extension.to_str());
-    let is_private = PRIVATE_FILES.contains(&name.as_str())
-        || (name.starts_with(".env.") && !is_template)
-        || extension.is_some_and(|extension| PRIVATE_EXTENSIONS.contains(&extension));
+    let parent = file.parent().and_then(Path::file_name).unwrap_or_default();
+    let is_private = bottle_git_gate::is_secret_file(parent.as_bytes(), name.as_bytes())
+        || PRIVATE_FILES.contains(&name.as_str())
+        || PRIVATE_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
     is_private.then_some(file)
 }
 
