@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! names             slugs, host names, ports and paths inside a bottle
+//! secret_files      names of files that usually contain secrets
 //! secret            a string whose value is never printed
 //! route             the requests allowed to one host: parser, renderer, look-up table
 //! canonical         canonical form of host, path and query, for decisions and forwarding
@@ -42,6 +43,7 @@ pub mod proposal;
 pub mod queue;
 pub mod route;
 pub mod secret;
+pub mod secret_files;
 pub mod session;
 pub mod suggest;
 pub mod terminal;

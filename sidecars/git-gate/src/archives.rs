@@ -3,12 +3,12 @@
 //!
 //! A push is refused if the archives in one of its blobs exceed a limit of this module.
 
+use bottle_contract::secret_files::is_secret_file;
 use bottle_scan::archive_finder::{ArchiveFinder, Content, GZIP, Visitor, ZIP};
 use bottle_scan::{Finding, Scanner, Severity, Stream};
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::findings::MOST_FINDINGS;
-use crate::names;
 
 /// The magic numbers of the archives that are unpacked.
 const FORMATS: &[&[u8]] = &[GZIP, ZIP];
@@ -233,7 +233,7 @@ impl<'s> Level<'_, 's> {
     /// Scans the name of a zip entry, and checks it against the rules for file names.
     fn check_entry_name(&mut self, name: &[u8]) {
         let (folder, base) = split(name);
-        if names::rule(folder, base).is_some() && self.found.file.is_none() {
+        if is_secret_file(folder, base) && self.found.file.is_none() {
             self.found.file = Some(String::from_utf8_lossy(name).into_owned());
         }
         let report = self.scanner.scan(name);

@@ -32,7 +32,6 @@
 //! blob_scan             the views of a blob that are scanned, and the lines of findings
 //! tree_index            the paths and commits of new objects
 //! archives              the contents of gzip and zip files
-//! names                 names of files that usually contain secrets
 //! excerpt               the line of a finding, without secrets, for the user
 //! findings              the findings of a push, without duplicates
 //! agent_messages        messages for the agent
@@ -48,7 +47,6 @@ mod git;
 mod http;
 mod ls_refs;
 mod mirror;
-mod names;
 mod new_objects;
 mod private_root;
 mod push;
@@ -67,4 +65,3 @@ mod upstream_credentials;
 mod wants;
 
 pub use daemon::{FORWARD_SECONDS, GateConfig, NAME, run};
-pub use names::{is_secret_file, normalized};

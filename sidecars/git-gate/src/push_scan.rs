@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use bottle_contract::secret_files::{is_secret_file, is_secret_folder};
 use bottle_scan::{Finding, Report, Scanner, Severity};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
@@ -20,7 +21,6 @@ use crate::blob_scan::{LineFinding, Lines, Views};
 use crate::excerpt::excerpt;
 use crate::findings::{Found, Location, MOST_FINDINGS, PushFindings};
 use crate::git::{Git, GitError, ReservedFds};
-use crate::names;
 use crate::new_objects::{Kind, MOST_OBJECTS};
 use crate::refs::Update;
 use crate::tree_index::{Id, TreeIndex, entries, id_from_bytes, id_from_hex};
@@ -253,9 +253,9 @@ impl Reader<'_> {
             let child = id_from_bytes(child);
             // The rules for names apply to every type of entry (file, symlink, submodule), even if the
             // upstream already has the content.
-            if is_folder && names::is_secret_folder(name) {
+            if is_folder && is_secret_folder(name) {
                 index.secret_folders.entry((name.into(), child)).or_insert(own);
-            } else if !is_folder && names::rule(b"", name).is_some() {
+            } else if !is_folder && is_secret_file(b"", name) {
                 index.secret_files.entry((Box::default(), name.into(), child)).or_insert(own);
             }
             if index.secret_folders.len() + index.secret_files.len() > MOST_NAMED {
@@ -322,7 +322,7 @@ impl Reader<'_> {
         let mut files = std::mem::take(&mut index.secret_files);
         for ((folder, tree), parent) in std::mem::take(&mut index.secret_folders) {
             for (id, path) in self.list_tree(&hex::encode(&tree[..index.width]), &[]).await? {
-                if names::rule(&folder, &path).is_some() && names::rule(b"", &path).is_none() {
+                if is_secret_file(&folder, &path) && !is_secret_file(b"", &path) {
                     files.entry((folder.clone(), path.into(), id)).or_insert(parent);
                 }
             }

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use bottle_contract::secret_files::normalized;
 use bottle_contract::session::gate::GateRefs;
 
-use crate::names::normalized;
 use crate::upstream::{Upstream, is_id};
 
 /// The maximum number of ref updates in one push. A push with more is refused.

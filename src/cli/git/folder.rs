@@ -8,6 +8,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use bottle_contract::secret_files::normalized;
+
 use super::workspace::{FastImport, MAX_FILE};
 
 /// What is at a path of a folder.
@@ -99,7 +101,7 @@ pub(super) fn is_inside(path: &Path) -> bool {
 
 /// Whether a file system may treat this name as `.git`.
 fn is_git(name: &OsStr) -> bool {
-    matches!(bottle_git_gate::normalized(name.as_bytes()).as_str(), ".git" | "git~1")
+    matches!(normalized(name.as_bytes()).as_str(), ".git" | "git~1")
 }
 
 /// Whether the target of a link at this relative path stays in the folder, and outside of its git directory.

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bottle_contract::secret_files::is_secret_file;
 use indicatif::HumanBytes;
 
 use crate::cli::error::CliError;
@@ -126,7 +127,7 @@ fn private_part(file: &Path) -> Option<&Path> {
     }
     let name = name_of(file)?;
     let parent = file.parent().and_then(Path::file_name).unwrap_or_default();
-    let is_private = bottle_git_gate::is_secret_file(parent.as_bytes(), name.as_bytes())
+    let is_private = is_secret_file(parent.as_bytes(), name.as_bytes())
         || PRIVATE_FILES.contains(&name.as_str())
         || PRIVATE_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
     is_private.then_some(file)

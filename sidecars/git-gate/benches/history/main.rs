@@ -38,7 +38,6 @@ gate_modules!(
     findings = "../../src/findings.rs",
     new_objects = "../../src/new_objects.rs",
     git = "../../src/git.rs",
-    names = "../../src/names.rs",
     push_scan = "../../src/push_scan.rs",
     refs = "../../src/refs.rs",
     upstream = "../../src/upstream.rs",

@@ -102,36 +102,31 @@ fn is_invisible(letter: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether the file `name` in `folder` usually contains secrets.
+/// Whether the file `name` in `folder` usually contains secrets. `folder` is the name of the folder alone.
 #[must_use]
 pub fn is_secret_file(folder: &[u8], name: &[u8]) -> bool {
-    rule(folder, name).is_some()
-}
-
-/// The id of the rule that matches the file `name` in `folder`; `None` if the file needs no report.
-pub(crate) fn rule(folder: &[u8], name: &[u8]) -> Option<&'static str> {
     // On Windows, a name that contains `\` is a path.
     let mut parts = name.rsplit(|byte| *byte == b'\\');
     let name = normalized(parts.next().unwrap_or_default());
     let folder = normalized(parts.next().unwrap_or(folder));
     let name = name.as_str();
-    if WHOLE.contains(&name) || SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
-        return Some("secret-file");
-    }
-    if IN_FOLDERS.contains(&(folder.as_str(), name)) {
-        return Some("secret-file");
-    }
-    // Matches `.env.production`, `.env-old` and `.env~`, but not `.environment`.
-    let rest = name.strip_prefix(".env")?;
-    let mut words = rest.split(['.', '-', '_', '~']);
-    if rest.is_empty() || !words.next()?.is_empty() {
-        return None;
-    }
-    (!words.any(|word| EXAMPLES.contains(&word))).then_some("secret-file")
+    WHOLE.contains(&name)
+        || SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+        || IN_FOLDERS.contains(&(folder.as_str(), name))
+        || is_environment_file(name)
 }
 
-/// Whether a rule applies only to files in a folder of this name.
-pub(crate) fn is_secret_folder(folder: &[u8]) -> bool {
+/// Whether a name is a variant of `.env` that is not an example: `.env.production`, `.env-old` and `.env~`, but not
+/// `.environment`.
+fn is_environment_file(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(".env") else { return false };
+    let mut words = rest.split(['.', '-', '_', '~']);
+    words.next() == Some("") && !words.any(|word| EXAMPLES.contains(&word))
+}
+
+/// Whether some files usually contain secrets only because their folder has this name.
+#[must_use]
+pub fn is_secret_folder(folder: &[u8]) -> bool {
     let folder = normalized(folder);
     IN_FOLDERS.iter().any(|(name, _)| *name == folder)
 }
@@ -179,7 +174,7 @@ mod tests {
             ("", "", false),
             ("", "...", false),
         ] {
-            assert_eq!(rule(folder.as_bytes(), name.as_bytes()).is_some(), found, "{folder}/{name:?}");
+            assert_eq!(is_secret_file(folder.as_bytes(), name.as_bytes()), found, "{folder}/{name:?}");
         }
         assert!(is_secret_folder(b".AWS") && !is_secret_folder(b"src"));
     }
