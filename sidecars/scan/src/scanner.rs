@@ -110,7 +110,8 @@ impl Scanner {
     }
 
     /// Searches for secrets as programs write them to files: not encoded, not split into pieces, and not with
-    /// characters that only look alike. Escapes are decoded. It is several times as fast.
+    /// characters that only look alike. Escapes are decoded in text, but not in binary data. It is several times as
+    /// fast.
     #[must_use]
     pub fn verbatim(self) -> Self {
         Self { verbatim: true, ..self }
@@ -327,8 +328,10 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     }
 
     fn window(&mut self, window: &[u8], base: u64, core: Range<usize>, is_last: bool) {
-        let plain = if self.scanner.borrow().verbatim { View::raw(window) } else { View::plain(window) };
-        let unescaped = View::unescaped(window);
+        let (plain, unescaped) = match self.scanner.borrow().verbatim {
+            true => (View::raw(window), View::unescaped_verbatim(window)),
+            false => (View::plain(window), View::unescaped(window)),
+        };
         let frame = Frame { view: &plain, base, core: core.clone(), is_last };
         self.scan_view(0, &frame);
         if matches!(plain.bytes, std::borrow::Cow::Owned(_)) {

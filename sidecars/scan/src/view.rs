@@ -39,15 +39,21 @@ impl<'t> View<'t> {
     /// A view in which escapes are decoded and look-alike characters are then replaced. `None` if the escapes
     /// hide only spaces and quotes, as in ordinary JSON.
     pub(crate) fn unescaped(text: &[u8]) -> Option<Self> {
-        Self::unescaped_if(text, false)
+        Self::unescaped_if(text, false, true)
+    }
+
+    /// Like [`unescaped`](Self::unescaped), but look-alike characters stay. `None` also if the text is binary, because
+    /// its bytes only look like escapes.
+    pub(crate) fn unescaped_verbatim(text: &[u8]) -> Option<Self> {
+        if memchr::memchr(0, text).is_some() { None } else { Self::unescaped_if(text, false, false) }
     }
 
     /// Like [`unescaped`](Self::unescaped), but also if the escapes hide only spaces and quotes.
     pub(crate) fn unescaped_all(text: &[u8]) -> Option<Self> {
-        Self::unescaped_if(text, true)
+        Self::unescaped_if(text, true, true)
     }
 
-    fn unescaped_if(text: &[u8], any: bool) -> Option<Self> {
+    fn unescaped_if(text: &[u8], any: bool, folds: bool) -> Option<Self> {
         let mut steps = Vec::new();
         let mut bytes: Option<Vec<u8>> = None;
         while steps.len() < MAX_DEPTH
@@ -57,7 +63,7 @@ impl<'t> View<'t> {
             steps.insert(0, map);
         }
         let bytes = bytes?;
-        Some(match fold(&bytes) {
+        Some(match folds.then(|| fold(&bytes)).flatten() {
             Some((folded, map)) => {
                 steps.insert(0, map);
                 Self { bytes: Cow::Owned(folded), steps }
@@ -333,6 +339,14 @@ mod tests {
             assert_eq!(view.bytes, text_bytes(seen), "{text}");
         }
         assert!(View::unescaped(br#"a \"quoted\" line\n and 100% of it & more"#).is_none());
+    }
+
+    #[test]
+    fn a_verbatim_view_decodes_escapes_of_text_only() {
+        let seen = |text: &[u8]| View::unescaped_verbatim(text).map(|view| view.bytes.into_owned());
+        assert_eq!(seen("%67hｐ".as_bytes()), Some("ghｐ".as_bytes().to_vec()));
+        assert_eq!(seen("hｐ".as_bytes()), None);
+        assert_eq!(seen(b"%67hp\0"), None);
     }
 
     #[test]
