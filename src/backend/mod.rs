@@ -252,6 +252,16 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`] when the workspace cannot be read. The caller then assumes that there are changes.
     async fn holds_work(&self, slug: &Slug, since: jiff::Timestamp) -> Result<bool, BackendError>;
 
+    /// Measures the disk space in bytes of the files that belong to this bottle alone, which may be running. Takes up
+    /// to ten seconds. `None` on a backend that cannot measure it, and if the bottle has too many files.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the files cannot be listed.
+    async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {
+        let _ = slug;
+        Ok(None)
+    }
+
     /// Returns the resource limit that this bottle exceeded, so that the kernel killed processes of it, if any.
     async fn overrun(&self, _: &Slug) -> Option<Overrun> {
         None

@@ -303,6 +303,15 @@ pub(crate) struct ActiveBottle {
     pub(crate) copied_cwd: bool,
     /// The number of this bottle's pending proposals.
     pub(crate) pending: u32,
+    /// What the agent of a running bottle does: `working`, `asking` (a proposal needs an answer) or `idle`. `None` if
+    /// that is not known.
+    pub(crate) activity: Option<&'static str>,
+    /// When the agent last wrote output, or a model last answered it.
+    pub(crate) active_at: Option<Timestamp>,
+    /// The disk space in bytes of the bottle's own files, if it was measured.
+    pub(crate) disk_bytes: Option<u64>,
+    /// When the disk space was measured.
+    pub(crate) measured_at: Option<Timestamp>,
     /// The sidecars of a running bottle.
     pub(crate) services: Vec<Service>,
     /// Why all traffic of this bottle is denied, which is then locked. `None` if it is not locked.

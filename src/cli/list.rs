@@ -1,7 +1,12 @@
 //! `bottle list`: lists bottles, manifests and snapshots. A broken entry does not prevent the listing of the
 //! others.
 
+use std::collections::BTreeMap;
+
+use bottle_contract::names::Slug;
 use clap::Subcommand;
+use futures_util::future::join_all;
+use indicatif::HumanBytes;
 use jiff::Timestamp;
 
 use super::choice::manifests;
@@ -18,6 +23,8 @@ use crate::host::Host;
 use crate::host::budget::Policy;
 use crate::instance::record::{Mode, Record, Service, Status};
 use crate::instance::{Listed, State, Store};
+use crate::keeper::client;
+use crate::keeper::protocol::Activity;
 use crate::manifest::{Kind, Place};
 
 /// The arguments of `list`; the default is to list running and preserved bottles.
@@ -51,12 +58,19 @@ impl List {
     }
 }
 
-/// Returns all bottles of this home, each with the number of its pending proposals.
-pub(super) fn active_bottles(host: &Host) -> Result<Vec<ActiveBottle>, CliError> {
+/// Returns all bottles of this home, each with the number of its pending proposals. With `live`, also asks the keepers of
+/// running bottles what their agents do.
+pub(super) fn active_bottles(host: &Host, live: bool) -> Result<Vec<ActiveBottle>, CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
+    let running = listed.iter().filter(|listed| live && is_running(listed)).map(|listed| listed.slug.clone());
+    let mut activities = activities(host, running.collect())?;
     let with_proposals = |listed: Listed| {
         let pending = supervise::count_pending(&host.home, &listed.slug);
+        let activity = activities.remove(&listed.slug);
         let mut bottle = ActiveBottle { pending, ..ActiveBottle::from(listed) };
+        if let Some(activity) = activity {
+            add_activity(&mut bottle, activity);
+        }
         let backend = bottle.backend.as_deref().and_then(|name| registry::by_name(host, name));
         bottle.selected_engine = backend.and_then(|backend| backend.engine_address());
         bottle
@@ -66,28 +80,58 @@ pub(super) fn active_bottles(host: &Host) -> Result<Vec<ActiveBottle>, CliError>
     Ok(bottles)
 }
 
+fn is_running(listed: &Listed) -> bool {
+    matches!(&listed.state, State::Alive(record) if record.status == Status::Running)
+}
+
+/// Asks the keepers of these bottles at the same time what their agents do. Omits those that do not answer.
+fn activities(host: &Host, slugs: Vec<Slug>) -> Result<BTreeMap<Slug, Activity>, CliError> {
+    if slugs.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    super::block_on(async {
+        let ask = async |slug: &Slug| Some((slug.clone(), client::activity(host, slug).await?));
+        Ok(join_all(slugs.iter().map(ask)).await.into_iter().flatten().collect())
+    })
+}
+
+fn add_activity(bottle: &mut ActiveBottle, Activity { works, active_at, size }: Activity) {
+    bottle.activity = match (bottle.pending, works) {
+        (1.., _) => Some("asking"),
+        (0, Some(true)) => Some("working"),
+        (0, Some(false)) => Some("idle"),
+        (0, None) => None,
+    };
+    bottle.active_at = active_at;
+    bottle.disk_bytes = size.map(|size| size.bytes);
+    bottle.measured_at = size.map(|size| size.at);
+}
+
 fn active(host: &Host, output: &Output) -> Result<(), CliError> {
-    let bottles = active_bottles(host)?;
+    let bottles = active_bottles(host, shows_activity(output))?;
     if bottles.is_empty() {
         output.note("no bottle is running; `bottle start AGENT` starts one");
     }
-    let heading = ["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES", "AGE", "FOLDER"];
-    // Scripts read the columns of a pipe by their position, and take age and folder from `--json`.
-    let shown = match output.styles().columns() {
-        None => PIPED_COLUMNS,
-        Some(columns) if columns < WIDE || !bottles.iter().any(|bottle| bottle.copied_cwd) => {
-            PIPED_COLUMNS + 1
-        }
-        Some(_) => heading.len(),
-    };
+    let width = output.styles().columns();
     let now = Timestamp::now();
+    // Scripts read the columns of a pipe by their position, and take the others from `--json`.
+    let columns = [
+        ("BACKEND", true),
+        ("SLUG", true),
+        ("LABEL (AGENT)", true),
+        ("STATUS", true),
+        ("SERVICES", true),
+        ("AGE", width.is_some()),
+        ("SIZE", width >= Some(SIZE_FROM) && bottles.iter().any(|bottle| bottle.disk_bytes.is_some())),
+        ("FOLDER", width >= Some(FOLDER_FROM) && bottles.iter().any(|bottle| bottle.copied_cwd)),
+    ];
+    let heading: Vec<&str> = columns.iter().filter(|(_, shown)| *shown).map(|(name, _)| *name).collect();
     let row = |bottle: &ActiveBottle| {
         let mut row = row(bottle, output);
-        row.extend([age(bottle, now), folder(bottle, host)]);
-        row.truncate(shown);
-        row
+        row.extend([age(bottle, now), size(bottle), folder(bottle, host)]);
+        row.into_iter().zip(columns).filter(|(_, (_, shown))| *shown).map(|(cell, _)| cell).collect()
     };
-    output.print_list(&bottles, &heading[..shown], 1, row)?;
+    output.print_list(&bottles, &heading, 1, row)?;
     if is_on_terminal(output) && !output.json {
         for bottle in &bottles {
             bottle.problem.iter().for_each(|problem| output.warn(format!("{}: {problem}", bottle.slug)));
@@ -96,10 +140,19 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// How long ago the current launch of a bottle began, in its largest unit.
+/// Whether the output shows what the agents do.
+pub(super) fn shows_activity(output: &Output) -> bool {
+    output.json || is_on_terminal(output)
+}
+
+/// How long ago the current launch of a bottle began.
 fn age(bottle: &ActiveBottle, now: Timestamp) -> String {
-    let Some(started) = bottle.started_at else { return String::new() };
-    let seconds = now.duration_since(started).as_secs().max(0);
+    bottle.started_at.map(|started| ago(started, now)).unwrap_or_default()
+}
+
+/// How long ago a time was, in its largest unit.
+fn ago(time: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(time).as_secs().max(0);
     match seconds {
         0..60 => "<1 min".to_owned(),
         60..3600 => format!("{} min", seconds / 60),
@@ -108,17 +161,22 @@ fn age(bottle: &ActiveBottle, now: Timestamp) -> String {
     }
 }
 
+/// The disk space of the bottle's own files.
+fn size(bottle: &ActiveBottle) -> String {
+    bottle.disk_bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default()
+}
+
 /// The directory of `bottle start` if the bottle has a copy of it.
 fn folder(bottle: &ActiveBottle, host: &Host) -> String {
     let folder = bottle.cwd.as_deref().filter(|_| bottle.copied_cwd);
     folder.map(|folder| one_line(&from_home(folder, &host.user_home))).unwrap_or_default()
 }
 
-/// The width in columns from which the folder is shown.
-const WIDE: usize = 100;
+/// The width in columns from which the size is shown.
+const SIZE_FROM: usize = 90;
 
-/// The number of columns in a pipe.
-const PIPED_COLUMNS: usize = 5;
+/// The width in columns from which the folder is shown.
+const FOLDER_FROM: usize = 100;
 
 /// Whether the output is a terminal. On a terminal, problems are listed below the table.
 fn is_on_terminal(output: &Output) -> bool {
@@ -155,7 +213,7 @@ pub(super) fn status(bottle: &ActiveBottle, output: &Output) -> String {
     let status = match (bottle.status, bottle.mode, &bottle.problem) {
         (status, _, Some(_)) if is_on_terminal(output) => styles.red(status),
         (status, _, Some(problem)) => format!("{}: {}", styles.red(status), one_line(problem)),
-        ("running", Some(mode), None) => format!("{} ({mode})", styles.green("running")),
+        ("running", Some(mode), None) => format!("{} ({mode})", running(bottle, output)),
         (status, ..) => styles.yellow(status),
     };
     let status = match &bottle.locked {
@@ -177,6 +235,20 @@ pub(super) fn status(bottle: &ActiveBottle, output: &Output) -> String {
     match bottle.other_engine() {
         Some(address) => format!("{status}, {}", styles.yellow(&format!("on {}", one_line(address)))),
         None => status,
+    }
+}
+
+/// The status of a running bottle: on a terminal what its agent does, if that is known.
+fn running(bottle: &ActiveBottle, output: &Output) -> String {
+    let styles = output.styles();
+    match bottle.activity.filter(|_| is_on_terminal(output)) {
+        Some("working") => styles.green("working"),
+        Some("asking") => styles.yellow("needs an answer"),
+        Some(_) => {
+            let since = bottle.active_at.map(|at| format!(" {}", ago(at, Timestamp::now())));
+            styles.dim(&format!("idle{}", since.unwrap_or_default()))
+        }
+        None => styles.green("running"),
     }
 }
 
@@ -248,6 +320,8 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         started_at: Some(record.started_at),
         cwd: Some(record.cwd.display().to_string()),
         copied_cwd: record.copied_cwd,
+        disk_bytes: record.size.map(|size| size.bytes),
+        measured_at: record.size.map(|size| size.at),
         ..ActiveBottle::default()
     }
 }

@@ -27,7 +27,7 @@ const MORE: &str = "`bottle help` lists all commands by task, and topics such as
 
 /// Prints the overview. With `--json`, prints what `bottle list --json` prints.
 pub(super) fn show(host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
-    let bottles = host.and_then(|host| list::active_bottles(&host))?;
+    let bottles = host.and_then(|host| list::active_bottles(&host, list::shows_activity(output)))?;
     output.json_or(&bottles, || print(&bottles, output))?;
     Ok(exit::DONE)
 }

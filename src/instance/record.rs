@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::{Name, Slug};
-use bottle_contract::session::guest::Exit;
+use bottle_contract::session::guest::{Exit, Size};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,9 @@ pub struct Record {
     /// Whether the agent has a pseudo-terminal.
     #[serde(default)]
     pub terminal: bool,
+    /// The size of that terminal when the bottle ended. `None` while it runs, and in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal_size: Option<Size>,
     /// The phase in which the bottle is.
     pub status: Status,
     /// The time at which the launch began.
@@ -135,6 +138,9 @@ pub struct Record {
     /// Whether the bottle's files were removed by something else before they could be preserved.
     #[serde(default)]
     pub lost: bool,
+    /// The disk space that the bottle's files took when it ended. `None` while it runs, and if it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Measured>,
     /// The inputs of the bottle's sandbox, with which its preserved files are opened. Absent in records of older
     /// versions.
     #[serde(default)]
@@ -181,6 +187,15 @@ pub struct ApprovedCommand {
     pub rule: String,
     /// The first words.
     pub prefix: Vec<String>,
+}
+
+/// The disk space that a bottle's own files took at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The size in bytes. Files that the bottle shares with others do not count.
+    pub bytes: u64,
+    /// When it was measured.
+    pub at: Timestamp,
 }
 
 /// One of a bottle's sidecars.
@@ -246,6 +261,7 @@ impl Record {
             engine: None,
             mode: if plan.detached { Mode::Detached } else { Mode::Attached },
             terminal: false,
+            terminal_size: None,
             status: Status::Starting,
             started_at: Timestamp::now(),
             keeper: None,
@@ -265,6 +281,7 @@ impl Record {
             approved_commands: Vec::new(),
             agent_exit: None,
             lost: false,
+            size: None,
             sandbox: None,
             manifest_hash: plan.manifest_hash.clone(),
         }

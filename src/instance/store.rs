@@ -641,6 +641,7 @@ mod tests {
             engine: None,
             mode: Mode::Attached,
             terminal: false,
+            terminal_size: None,
             status: Status::Starting,
             started_at: jiff::Timestamp::UNIX_EPOCH,
             keeper: None,
@@ -660,6 +661,7 @@ mod tests {
             approved_commands: Vec::new(),
             agent_exit: None,
             lost: false,
+            size: None,
             sandbox: None,
             manifest_hash: String::new(),
         }

@@ -13,7 +13,7 @@ use bottle_contract::session::{Hello, Role};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
-use super::protocol::{Inherited, KeeperEvent, KeeperRequest, LaunchFailure};
+use super::protocol::{Activity, Inherited, KeeperEvent, KeeperRequest, LaunchFailure};
 use crate::backend::Access;
 use crate::host::Host;
 use crate::host::process::ProcessId;
@@ -143,6 +143,22 @@ pub enum ClientError {
     /// The keeper sent a message that does not answer the request.
     #[error("the keeper sent an unexpected message")]
     Unexpected,
+}
+
+/// Time limit for a keeper to report what its bottle's agent does.
+const ACTIVITY_WITHIN: Duration = Duration::from_millis(1500);
+
+/// What the agent of a running bottle does. `None` if its keeper does not answer in time, or is of an older version.
+/// Starts no keeper.
+pub async fn activity(host: &Host, slug: &Slug) -> Option<Activity> {
+    let query = async {
+        let channel = dial(host, slug).await.ok()?;
+        match channel.open(&KeeperRequest::Activity).await.ok()?.receive().await.ok()? {
+            KeeperEvent::Activity(activity) => Some(activity),
+            _ => None,
+        }
+    };
+    tokio::time::timeout(ACTIVITY_WITHIN, query).await.ok().flatten()
 }
 
 /// The path of a keeper's socket.

@@ -14,13 +14,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tracing::Instrument as _;
 
+use super::activity;
 use super::budget::Order;
 use super::decisions::Decisions;
 use super::notices::Notices;
 use super::protocol::{BudgetOrder, Ended, Inherited, KeeperEvent, KeeperRequest};
 use super::watcher;
 use crate::host::budget::Policy;
-use crate::instance::record::ApprovedCommand;
+use crate::instance::record::{ApprovedCommand, Measured};
 use crate::instance::snapshots::{CommitOptions, Removal};
 
 /// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether
@@ -55,6 +56,10 @@ pub(super) struct Shared {
     /// The number of open connections.
     pub(super) connected: watch::Sender<usize>,
     pub(super) ended: watch::Sender<Option<Ended>>,
+    /// The last measured size of the bottle.
+    pub(super) size: watch::Sender<Option<Measured>>,
+    /// When a model last answered the agent.
+    pub(super) answered: watch::Sender<Option<Timestamp>>,
     /// What the next keeper gets if this one dies.
     pub(super) inherited: Inherited,
     /// Whether the bottle runs on without its first client. False again when it begins to end.
@@ -125,6 +130,8 @@ pub(super) enum Command {
         /// The cause, as a fragment.
         why: String,
     },
+    /// Measure the size of the bottle, if the last measurement is old.
+    Measure,
     /// Find out whether a snapshot pauses the bottle.
     FindDelay {
         /// Receives the result.
@@ -216,6 +223,11 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         }
         Ok(KeeperRequest::FindDelay) => {
             run_command(request, &shared, |events| Command::FindDelay { events }).await
+        }
+        Ok(KeeperRequest::Activity) => {
+            let stream = request.accept();
+            let report = activity::report(&shared).await;
+            send_last(&stream, &KeeperEvent::Activity(report)).await;
         }
         Ok(KeeperRequest::Detach) => {
             let stream = request.accept();

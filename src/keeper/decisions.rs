@@ -89,6 +89,11 @@ impl Decisions {
         *self.0.bundle.lock().unwrap_or_else(PoisonError::into_inner) = bundle;
     }
 
+    /// The channel to the bundle.
+    pub(super) fn bundle(&self) -> Channel {
+        self.0.bundle()
+    }
+
     /// Sends the routes to the proxy again if the previous keeper was killed after it wrote them and possibly before it
     /// sent them. The audit log already contains them.
     pub(super) async fn resend(&self, live: Option<u64>) {
@@ -424,11 +429,14 @@ impl Inner {
         sent
     }
 
+    fn bundle(&self) -> Channel {
+        self.bundle.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     async fn send(&self, next: Routes) -> anyhow::Result<()> {
         let revision = next.revision;
         let exchange = async {
-            let bundle = self.bundle.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let mut stream = bundle.open(&BundleRequest::Routes(next)).await?;
+            let mut stream = self.bundle().open(&BundleRequest::Routes(next)).await?;
             stream.receive().await
         };
         let answer = tokio::time::timeout(LIVE_TIMEOUT, exchange).await;

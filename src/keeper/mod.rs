@@ -20,9 +20,11 @@
 //! - `watcher`: the process that starts a new keeper when this one dies
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage · `access_log`: writes the proxy's log
+//! - `activity`: reports what the agent does, and the bottle's size
 //! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
 
 mod access_log;
+mod activity;
 mod budget;
 pub mod client;
 mod clients;

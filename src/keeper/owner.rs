@@ -29,7 +29,7 @@ use super::notify::Notifier;
 use super::protocol::{EndCause, EndChoice, Inherited, KeeperEvent, Notice};
 use super::questions::{self, Answering};
 use super::teardown::{self, End};
-use super::{access_log, connect_both, usage, watcher};
+use super::{access_log, activity, connect_both, usage, watcher};
 use crate::backend::{Backend, RunState};
 use crate::causes;
 use crate::host::budget::Policy;
@@ -121,6 +121,8 @@ impl Owned<'_> {
             order: watch::Sender::new(Order::recorded(self.claim.record().budget_order)),
             applied: watch::Sender::default(),
             attached: watch::Sender::default(),
+            size: watch::Sender::default(),
+            answered: watch::Sender::default(),
             connected: watch::Sender::default(),
             ended: watch::Sender::default(),
             inherited: self.inherited.clone(),
@@ -139,8 +141,17 @@ impl Owned<'_> {
         bottle_heap::trim();
 
         let (backend, claim) = (self.backend, &self.claim);
-        let mut watch =
-            Watch { backend, claim, shared: &shared, inbox, agent, guest, job: None, commits: false };
+        let mut watch = Watch {
+            backend,
+            claim,
+            shared: &shared,
+            inbox,
+            agent,
+            guest,
+            job: None,
+            commits: false,
+            measure: None,
+        };
         let mut reconnects = 0;
         let mut end = loop {
             let begun = Instant::now();
@@ -194,6 +205,7 @@ impl Owned<'_> {
             records_task,
             secrets,
             tokens: self.inherited.tokens,
+            size: *shared.size.borrow(),
         };
         let (mut ended, moved) = teardown.run(end).await;
         let mut removal = pin!(self.backend.remove(&moved));
@@ -237,6 +249,8 @@ struct Watch<'a> {
     job: Option<Job<'a>>,
     /// Whether `job` creates a snapshot.
     commits: bool,
+    /// The running measurement of the bottle's size.
+    measure: Option<Job<'a>>,
 }
 
 impl Watch<'_> {
@@ -253,6 +267,7 @@ impl Watch<'_> {
                 _ = self.guest.closed() => return Ok(end(EndCause::GuestDied, None)),
                 _ = terminate.recv() => return Ok(end(EndCause::Stopped, None)),
                 () = jobs::done(&mut self.job) => {}
+                () = jobs::done(&mut self.measure) => {}
                 Some(command) = self.inbox.recv() => match command {
                     Command::Stop { grace_ms, events } => {
                         self.report_job(&events).await;
@@ -309,6 +324,7 @@ impl Watch<'_> {
                 };
                 let _ = events.send(answer).await;
             }
+            Command::Measure => self.measure(),
             Command::Pulled { at, events } => {
                 let answer = match self
                     .claim
@@ -359,6 +375,18 @@ impl Watch<'_> {
             }
             // The bottle ends already.
             Command::Enforce { .. } | Command::Stop { .. } | Command::Detach | Command::FirstGone => {}
+        }
+    }
+
+    /// Starts a measurement of the bottle's size, unless one runs or the last one is new.
+    fn measure(&mut self) {
+        let (backend, claim, size) = (self.backend, self.claim, self.shared.size.clone());
+        if self.measure.is_none() && activity::is_due(*size.borrow(), jiff::Timestamp::now()) {
+            self.measure = Some(Box::pin(async move {
+                if let Some(measured) = activity::measure(backend, claim).await {
+                    size.send_replace(Some(measured));
+                }
+            }));
         }
     }
 
@@ -645,7 +673,7 @@ async fn warn_of_services(guest: Channel, shared: Arc<Shared>) {
 }
 
 /// The health of each sidecar. Empty if the bundle does not answer; the bundle's event stream reports that failure.
-async fn health(bundle: &Channel) -> Vec<Daemon> {
+pub(super) async fn health(bundle: &Channel) -> Vec<Daemon> {
     let query = async {
         let mut stream = bundle.open(&BundleRequest::Health).await.ok()?;
         match stream.receive::<BundleEvent>().await.ok()? {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Access, Copied, Snapshot};
 use crate::host::budget::Policy;
 use crate::instance::deploy_keys::Tokens;
-use crate::instance::record::ApprovedCommand;
+use crate::instance::record::{ApprovedCommand, Measured};
 use crate::instance::snapshots::CommitOptions;
 use crate::launch::order::LaunchOrder;
 
@@ -60,6 +60,9 @@ pub enum KeeperRequest {
     /// Asks whether a snapshot pauses the bottle at present, so that requests for the guest wait. Answered with a
     /// [`KeeperEvent::Notice`] that says so, or with [`KeeperEvent::Done`].
     FindDelay,
+    /// Asks what the agent does, and how much disk space the bottle takes. Answered with [`KeeperEvent::Activity`] in
+    /// less than two seconds.
+    Activity,
     /// Ends the bottle. Answered with [`KeeperEvent::Ended`] after the teardown. If a snapshot is being saved or
     /// removed, the bottle ends after that, and a [`KeeperEvent::Notice`] that says so comes first.
     Stop {
@@ -154,6 +157,8 @@ pub enum KeeperEvent {
     RoutesChanged(Box<RouteReport>),
     /// The request was carried out.
     Done,
+    /// What the agent does ([`KeeperRequest::Activity`]).
+    Activity(Activity),
     /// The agent exited. The value says whether there is unsaved work.
     Work(bool),
     /// A notice for the user that needs no answer.
@@ -166,6 +171,18 @@ pub enum KeeperEvent {
     Detached,
     /// The keeper refused the request. The string gives the reason, as a lower-case fragment.
     Refused(String),
+}
+
+/// What an agent does, and the disk space of its bottle.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Whether the agent works: it wrote output a moment ago, a model answers it, or its programs use the processor.
+    /// `None` if that is not known, for example because the bottle is paused.
+    pub works: Option<bool>,
+    /// When the agent last wrote output, or a model last answered it. `None` if neither is known.
+    pub active_at: Option<Timestamp>,
+    /// The last measured size. `None` if the backend cannot measure it, or has not yet.
+    pub size: Option<Measured>,
 }
 
 /// What the user orders for a bottle's requests to models.

@@ -26,13 +26,13 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use bottle_scan::Redactor;
 
 use super::protocol::{EndCause, EndChoice, Ended, Resumable};
-use super::{budget, log, transcript};
+use super::{activity, budget, log, transcript};
 use crate::backend::{Backend, BackendError, LAYERS, Resource};
 use crate::causes;
 use crate::host::Host;
 use crate::instance::audit::Trail;
 use crate::instance::deploy_keys::{self, Tokens};
-use crate::instance::record::{Record, Status};
+use crate::instance::record::{Measured, Record, Status};
 use crate::instance::snapshots;
 use crate::instance::transcripts::Transcripts;
 use crate::instance::{Claim, engines};
@@ -46,6 +46,9 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for pid 1 to search the workspace for unsaved work while the user waits. After it, the bottle counts as
 /// having unsaved work.
 const WORK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time limit to measure the preserved files, which runs in parallel with other steps.
+const MEASURED_WITHIN: Duration = Duration::from_millis(300);
 
 /// Why the bottle ends, and how.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +74,8 @@ pub(super) struct Teardown<'a> {
     pub(super) records_task: JoinHandle<()>,
     pub(super) secrets: Vec<Secret>,
     pub(super) tokens: Tokens,
+    /// The last measured size of the bottle.
+    pub(super) size: Option<Measured>,
 }
 
 impl Teardown<'_> {
@@ -91,6 +96,7 @@ impl Teardown<'_> {
         let keep_logs = !end.attached || (failed && end.cause == EndCause::AgentExited);
         // If nothing of the bottle is preserved, its folder is removed with the output.
         self.save_output().await;
+        self.save_terminal_size().await;
         let overrun = self.overrun().await;
         let conversation = self.save_conversations(exit).await;
         // Pid 1 searches for unsaved work after all other processes ended. A process that still ran could write files
@@ -107,8 +113,12 @@ impl Teardown<'_> {
         let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs };
         // Revoking runs in parallel with the removal, so that a forge that does not respond does not delay the removal.
         let revoking = deploy_keys::revoke(self.host, &self.claim, &self.tokens);
-        let ((mut left, moved), keys) = tokio::join!(self.remove_resources(keep), revoking);
+        let ((mut left, moved), keys, size) =
+            tokio::join!(self.remove_resources(keep), revoking, self.measure(keep));
         left.extend(keys);
+        if size.is_some() {
+            let _ = self.claim.update(|record| record.size = size);
+        }
         // The task ends after the bundle ended and all received records are written.
         if tokio::time::timeout(STEP_TIMEOUT, &mut self.records_task).await.is_err() {
             self.records_task.abort();
@@ -146,6 +156,20 @@ impl Teardown<'_> {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!("{}", causes::one_line(&error)),
             Err(_) => tracing::warn!("cannot find out in time whether {slug} is paused"),
+        }
+    }
+
+    /// Records the size of the agent's terminal, with which its output is rendered.
+    async fn save_terminal_size(&self) {
+        let query = async {
+            let mut stream = self.guest.open(&GuestRequest::Status).await.ok()?;
+            match stream.receive().await {
+                Ok(GuestEvent::Status { terminal, .. }) => terminal,
+                _ => None,
+            }
+        };
+        if let Ok(Some(size)) = tokio::time::timeout(STEP_TIMEOUT, query).await {
+            let _ = self.claim.update(|record| record.terminal_size = Some(size));
         }
     }
 
@@ -205,6 +229,15 @@ impl Teardown<'_> {
                 work_or_unknown(engines::holds_work(self.backend, folder, &record, since).await)
             }
         }
+    }
+
+    /// The size of the files that are preserved: measured now, or as it was measured last if that takes long.
+    async fn measure(&self, keep: bool) -> Option<Measured> {
+        if !keep {
+            return None;
+        }
+        let measured = activity::measure(self.backend, &self.claim);
+        tokio::time::timeout(MEASURED_WITHIN, measured).await.ok().flatten().or(self.size)
     }
 
     /// Whether something else than `bottle` removed the bottle's files.

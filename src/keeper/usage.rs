@@ -25,6 +25,8 @@ pub(super) async fn record(home: PathBuf, slug: Slug, labels: Labels, bundle: Ch
         let Ok(mut stream) = bundle.open(&BundleRequest::Usage).await else { return };
         let mut file = None;
         while let Ok(BundleEvent::Used { records }) = stream.receive().await {
+            let last = records.iter().map(|usage| usage.time).max();
+            shared.answered.send_modify(|at| *at = (*at).max(last));
             let target = (home.clone(), slug.clone(), labels.clone());
             match write(file.take(), target, records).await {
                 Ok(open) => file = Some(open),

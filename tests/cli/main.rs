@@ -4,6 +4,9 @@
 //! only programs built into `bottle` itself. Every test has a separate home. Values that differ between runs
 //! are replaced before an output is compared with a snapshot under `snapshots/`.
 //!
+//! - `activity`: what an agent does, and the size of its bottle, in `list`
+//! - `rendering`: `logs` of agents that move the cursor
+//! - `whole_repository`: the repository that contains the working directory
 //! - `bot_bottle`: manifests and variables of bot-bottle
 //! - `other_engines`: bottles on another engine than the selected one
 //! - `engines`, `images`: container engines and images with problems, on Docker
@@ -55,6 +58,7 @@
 //! - `waiting`: progress of long operations, and what remains after Ctrl-C
 //! - `writing`: manifests that the user writes or edits, and settings
 
+mod activity;
 mod applying;
 mod asking;
 mod bot_bottle;

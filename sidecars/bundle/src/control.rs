@@ -252,7 +252,14 @@ impl Bundle {
             Ok(BundleEvent::Health { daemons }) => daemons,
             _ => {
                 let name = daemon.name.to_owned();
-                return vec![Daemon { name, up: false, revision: None, resident: None, weaker: vec![] }];
+                return vec![Daemon {
+                    name,
+                    up: false,
+                    revision: None,
+                    resident: None,
+                    model_requests: None,
+                    weaker: vec![],
+                }];
             }
         };
         for daemon in &mut daemons {

@@ -70,6 +70,11 @@ pub trait Serve {
     fn revision(&self) -> Option<u64> {
         None
     }
+
+    /// The number of requests to models whose response has not ended, if the daemon sends such requests.
+    fn model_requests(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Serves the parent's requests until the parent sends `Stop` or disconnects. Then removes the listener
@@ -156,6 +161,7 @@ fn health<S: Serve>(daemon: &S, memory: &Memory, weaker: &[MissingProtection]) -
         up: daemon.up(),
         revision: daemon.revision(),
         resident: memory.resident(),
+        model_requests: daemon.model_requests(),
         weaker: weaker.iter().map(|weaker| weaker.0.clone()).collect(),
     };
     BundleEvent::Health { daemons: vec![daemon] }

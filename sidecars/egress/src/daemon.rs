@@ -173,6 +173,10 @@ impl Serve for EgressDaemon {
     fn revision(&self) -> Option<u64> {
         self.egress.get().map(|egress| egress.live.revision())
     }
+
+    fn model_requests(&self) -> Option<u64> {
+        Some(self.shared.outbox.in_progress())
+    }
 }
 
 /// Sends events until the stream breaks; undelivered events stay in the backlog.

@@ -177,7 +177,11 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         }
         GuestRequest::Status => {
             let (agent, troubles, overrun) = (guest.agent.state(), guest.problems(), guest.overrun());
-            answer(&stream, &GuestEvent::Status { agent, troubles, overrun }).await;
+            let quiet = guest.agent.log.quiet();
+            let quiet_ms = quiet.map(|quiet| u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX));
+            let terminal = guest.agent.terminal().and_then(|terminal| terminal.size());
+            let status = GuestEvent::Status { agent, troubles, overrun, quiet_ms, terminal };
+            answer(&stream, &status).await;
         }
         GuestRequest::Probe(request) => {
             let probed = match guest.environment() {

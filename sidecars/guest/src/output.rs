@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bottle_contract::session::guest::{Exit, SCROLLBACK};
 use bytes::Bytes;
@@ -57,6 +58,8 @@ struct Buffer {
     bytes: usize,
     ended: Option<Exit>,
     controller: Option<u64>,
+    /// When the last byte was written.
+    written: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -190,6 +193,11 @@ impl OutputLog {
         buffer.segments.front().map_or(buffer.end, |first| first.start)
     }
 
+    /// The time since the last byte was written. `None` if there is no output.
+    pub(crate) fn quiet(&self) -> Option<Duration> {
+        self.buffer().written.map(|written| written.elapsed())
+    }
+
     /// The position after the last byte written so far.
     pub(crate) fn now(&self) -> u64 {
         self.buffer().end
@@ -204,6 +212,9 @@ impl OutputLog {
 
 impl Buffer {
     fn append(&mut self, fd: u8, mut bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.written = Some(Instant::now());
+        }
         while !bytes.is_empty() {
             let room = match self.segments.back() {
                 Some(last) if last.fd == fd => SEGMENT - last.bytes.len(),

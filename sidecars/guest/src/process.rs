@@ -10,7 +10,7 @@ use bottle_contract::session::guest::{STDERR, STDOUT, Size};
 use bytes::Bytes;
 use rustix::process::{Pid, Rlimit, Signal};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{Winsize, tcgetpgrp, tcsetwinsize};
+use rustix::termios::{Winsize, tcgetpgrp, tcgetwinsize, tcsetwinsize};
 use tokio::sync::mpsc;
 
 use crate::children::{Children, ExitWatch};
@@ -205,6 +205,12 @@ impl Terminal {
         if let Err(error) = tcsetwinsize(&*self.0, size) {
             tracing::debug!(%error, "terminal not resized");
         }
+    }
+
+    /// The size. `None` if it is unknown.
+    pub(crate) fn size(&self) -> Option<Size> {
+        let Winsize { ws_row: rows, ws_col: columns, .. } = tcgetwinsize(&*self.0).ok()?;
+        Some(Size { rows, columns })
     }
 
     /// Makes the foreground processes redraw.

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use bollard::errors::Error as Bollard;
 use bollard::models::{ContainerInspectResponse, ContainerSummary, SystemInfo};
-use bollard::query_parameters::{InspectContainerOptions, ListContainersOptionsBuilder};
+use bollard::query_parameters::{
+    InspectContainerOptions, InspectContainerOptionsBuilder, ListContainersOptionsBuilder,
+};
 use bollard::{API_DEFAULT_VERSION, Docker};
 use tokio::sync::OnceCell;
 
@@ -173,6 +175,19 @@ impl Engine {
             Some(socket) => self.own_request(podman::inspect(socket, id)).await,
             None => self.call(self.docker.inspect_container(id, None::<InspectContainerOptions>)).await,
         }
+    }
+
+    /// Measures the writable layer of a container in bytes. `None` if the container does not exist, and on Podman.
+    ///
+    /// # Errors
+    /// As [`Engine::call`].
+    pub(super) async fn writable_size(&self, id: &str) -> Result<Option<u64>, EngineError> {
+        if self.podman_socket().is_some() {
+            return Ok(None);
+        }
+        let options = InspectContainerOptionsBuilder::new().size(true).build();
+        let found = self.call_if_there(self.docker.inspect_container(id, Some(options))).await?;
+        Ok(found.and_then(|container| u64::try_from(container.size_rw?).ok()))
     }
 
     /// Lists the containers, running or not, that these filters select.

@@ -78,7 +78,7 @@ use bottle_contract::session::guest::SecretText;
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
-use self::engine::Engine;
+use self::engine::{Engine, EngineError};
 use self::images::Images;
 use self::launch::Launches;
 use self::limits::Enforced;
@@ -345,6 +345,16 @@ impl Lifecycle for DockerBackend {
     async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
         let engine = self.engine("look for changes in the workspace").await?;
         changed_work::holds_work(engine, &self.names, slug, since).await
+    }
+
+    async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {
+        let doing = "measure the bottle's files";
+        let engine = self.engine(doing).await?;
+        let failed = |error: EngineError| error.during(doing);
+        match container::find_agent(engine, &self.names, slug).await.map_err(failed)? {
+            Some(container) => engine.writable_size(&container.id).await.map_err(failed),
+            None => Ok(None),
+        }
     }
 
     fn kept_workspace(&self, _: &Slug) -> Option<PathBuf> {

@@ -214,6 +214,10 @@ impl Lifecycle for FakeBackend {
         self.scope.holds_work(slug, since).await
     }
 
+    async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {
+        self.scope.size(slug).await
+    }
+
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
         self.scope.kept_workspace(slug)
     }

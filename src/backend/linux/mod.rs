@@ -464,6 +464,10 @@ impl Lifecycle for LinuxBackend {
         Groups::current().overrun(&self.scope.group(slug))
     }
 
+    async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {
+        self.scope.size(slug).await
+    }
+
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
         self.scope.kept_workspace(slug)
     }

@@ -13,6 +13,7 @@
 //!   roles            starts `__guest` and `__bundle`, follows their setup, records their processes
 //!   bundle           starts `__bundle`
 //!   phases           the backend methods that need only the modules above
+//!   size             measures the disk space of the layers
 //!   inventory        finds and removes resources by label
 //! ```
 //! No code in this folder isolates a bottle; the folder `linux` contains that code.
@@ -32,6 +33,7 @@ mod nofollow;
 mod phases;
 pub(crate) mod portable;
 pub(crate) mod roles;
+mod size;
 pub(crate) mod spawn_ipc;
 
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::inventory::{self, text};
 use super::layer_snapshots::explain;
 use super::layers::{Kind, Layers};
-use super::{Scope, git_objects, roles};
+use super::{Scope, git_objects, roles, size};
 use crate::backend::runtime_folder::RUNTIME_FOLDER;
 use crate::backend::unix_connect;
 use crate::backend::{
@@ -136,6 +136,18 @@ impl Scope {
         self.run_blocking(move |_| {
             layers.changed_since(since).map_err(|error| {
                 BackendError::failed(format!("cannot read the workspace of {slug}")).because(error)
+            })
+        })
+        .await
+    }
+
+    /// Implements [`crate::backend::Lifecycle::size`].
+    pub(crate) async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {
+        let layers = self.layers(slug);
+        let slug = slug.clone();
+        self.run_blocking(move |_| {
+            size::of_layers(&layers).map_err(|error| {
+                BackendError::failed(format!("cannot measure the files of {slug}")).because(error)
             })
         })
         .await

@@ -210,7 +210,9 @@ impl TestHome {
             .path(&self.home(), "[HOME]")?
             .path(&self.runtime(), "[RUNTIME]")?
             .path(&self.project(), "[PROJECT]")?
-            .path(self.root.path(), "[ROOT]")?;
+            .path(self.root.path(), "[ROOT]")?
+            // What `bottle list` measures of a running bottle.
+            .add(r#""(activity|active_at|disk_bytes|measured_at)": [^,\n]+"#, r#""$1": [MEASURED]"#)?;
         for agent in &self.agents {
             scrub.agent(agent)?;
         }

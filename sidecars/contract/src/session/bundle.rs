@@ -345,6 +345,9 @@ pub struct Daemon {
     /// The daemon's resident memory, in bytes.
     #[serde(default)]
     pub resident: Option<u64>,
+    /// The number of requests to models whose response has not ended (egress only).
+    #[serde(default)]
+    pub model_requests: Option<u64>,
     /// Protections that this kernel does not support, as sentence fragments for the user.
     #[serde(default)]
     pub weaker: Vec<String>,

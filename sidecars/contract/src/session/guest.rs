@@ -314,6 +314,12 @@ pub enum GuestEvent {
         /// The limit that the bottle exceeded. All its processes were killed because of this.
         #[serde(default)]
         overrun: Option<Overrun>,
+        /// The time since the agent last wrote output, in milliseconds. `None` if it has not written any.
+        #[serde(default)]
+        quiet_ms: Option<u64>,
+        /// The size of the agent's terminal, if it has one.
+        #[serde(default)]
+        terminal: Option<Size>,
     },
     /// The time of the clocks from which files get their timestamps ([`GuestRequest::Moment`],
     /// [`GuestRequest::Now`]).

@@ -256,6 +256,7 @@ async fn records_responses_in_flight_at_shutdown() {
         while !std::fs::read_to_string(&seen).unwrap_or_default().contains("still there") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        assert_eq!(setup.proxy.egress.outbox.in_progress(), 1);
         let settled = tokio::spawn({
             let outbox = Arc::clone(&setup.proxy.egress.outbox);
             async move { outbox.settle().await }

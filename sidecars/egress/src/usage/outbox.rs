@@ -65,6 +65,13 @@ impl Outbox {
         in_flight.push(Arc::downgrade(response));
     }
 
+    /// The number of responses that have not led to a record yet.
+    pub(crate) fn in_progress(&self) -> u64 {
+        let in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = in_flight.iter().filter_map(Weak::upgrade).filter(|response| response.is_active());
+        u64::try_from(running.count()).unwrap_or(u64::MAX)
+    }
+
     /// Queues a record. Writes it to a file, and blocks on nothing else.
     pub(super) fn put(&self, usage: Usage) {
         let mut pending = self.pending();

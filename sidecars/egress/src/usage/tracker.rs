@@ -204,6 +204,11 @@ impl PendingUsage {
         self.record(active, whole);
     }
 
+    /// Whether it has neither led to a record nor been cancelled.
+    pub(super) fn is_active(&self) -> bool {
+        self.active().is_some()
+    }
+
     /// Ends without a record.
     fn cancel(&self) {
         self.active().take();
