@@ -109,6 +109,7 @@ mod pulling;
 mod races;
 mod readme;
 mod removing;
+mod rendering;
 mod repository_kinds;
 mod resetting;
 mod resuming;

@@ -1,6 +1,7 @@
 //! Reads the proxy's access log: first a ring of files, oldest first, then new lines. `--json` prints the
 //! lines as the proxy wrote them.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +9,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::{Logs, Tail, decision};
+use super::{Logs, decision};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, POLL_INTERVAL, inert, wait_while_read};
@@ -43,6 +44,29 @@ pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> 
         follow(&folder.join("egress.jsonl"), current, logs, host, output)?;
     }
     Ok(exit::DONE)
+}
+
+/// Buffers the last `most` lines. Without a limit, buffers no line.
+struct Tail {
+    most: Option<usize>,
+    last: VecDeque<String>,
+}
+
+impl Tail {
+    fn new(most: Option<u64>) -> Self {
+        let most = most.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
+        Self { most, last: VecDeque::new() }
+    }
+
+    /// Adds a line. Returns it immediately if there is no limit.
+    fn push(&mut self, line: String) -> Option<String> {
+        let Some(most) = self.most else { return Some(line) };
+        self.last.push_back(line);
+        if self.last.len() > most {
+            self.last.pop_front();
+        }
+        None
+    }
 }
 
 fn print(line: &str, output: &Output) -> Result<(), CliError> {

@@ -1,27 +1,33 @@
 //! `bottle logs`: shows the agent's output or the proxy's access log.
 //!
-//! All output is escaped, even in a pipe: it contains text and line breaks, but no escape sequences.
+//! All output except that of `--raw` is escaped, even in a pipe: it contains text and line breaks, but no escape
+//! sequences.
 //!
-//! - `plain`: converts terminal bytes to lines of text
+//! - `rendered`: renders the agent's output as lines · `plain`: converts terminal bytes to lines of text · `screen`: a
+//!   model of a screen, for output that moves the cursor · `grid`: the rows of a screen
 //! - `egress_log`: reads and follows the proxy's ring of files · `decision`: formats one line of the log
 
 mod decision;
 mod egress_log;
+mod grid;
 mod plain;
+mod rendered;
+mod screen;
 
-use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
-use bottle_channel::Event;
+use bottle_channel::{Channel, Event};
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT};
+use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT, Size};
 use jiff::Timestamp;
 
 use crate::cli::since::since;
 
 pub(super) use self::decision::{Shown, Tone};
 use self::plain::Plain;
+use self::rendered::{Rendered, render};
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
@@ -30,11 +36,15 @@ use super::session::Signals;
 use crate::backend::SIDECAR_LOGS;
 use crate::cli::completions;
 use crate::host::Host;
+use crate::instance::record::Record;
 use crate::instance::{State, Store};
 
-/// The maximum number of bytes read from saved output. Longer output is truncated, which does not occur, because
+/// The maximum number of bytes of output that are rendered. Longer output is truncated, which does not occur, because
 /// the guest keeps only 1 MiB of each stream.
-const SAVED_MAX: u64 = 8 << 20;
+const SAVED_MAX: usize = 8 << 20;
+
+/// Time limit for the guest to report the size of the agent's terminal.
+const SIZE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Show an agent's output, or with `--egress` the proxy's access log
 #[derive(Debug, clap::Args)]
@@ -55,18 +65,28 @@ pub(crate) struct Logs {
     /// Show only this many lines, from the end
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
+    /// Write the output as the agent wrote it, with its escape sequences, to a file or a program
+    #[arg(long, conflicts_with_all = ["egress", "tail"])]
+    raw: bool,
 }
 
 impl Logs {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        if self.raw && io::stdout().is_terminal() {
+            return Err(CliError::usage(
+                "cannot write the raw output to a terminal: it may contain any sequences",
+            )
+            .about("--raw")
+            .hint(format!("`bottle logs {} --raw >FILE`; `bottle attach --read-only` shows it", self.slug)));
+        }
         let store = Store::of(host);
         let folder = store.folder(&self.slug).join("logs");
         match (store.state(&self.slug), self.egress) {
             (Some(_), true) => {
                 egress_log::show(&store.folder(&self.slug).join(SIDECAR_LOGS), &self, host, output)
             }
-            (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder),
-            (Some(State::Preserved(_)), false) => self.saved(&folder),
+            (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder, &record),
+            (Some(State::Preserved(record)), false) => self.saved(&folder, &record),
             // For a slug that does not exist, `connect` creates the error.
             _ => super::block_on(self.live(host)),
         }
@@ -76,9 +96,14 @@ impl Logs {
     async fn live(&self, host: &Host) -> Result<u8, CliError> {
         let mut signals = Signals::catch()?;
         let channel = connect(host, &self.slug).await?;
-        let request = LogsRequest { tail: self.tail, follow: self.follow };
+        let mut shown = match (self.raw, self.follow) {
+            (true, _) => Display::Raw,
+            (false, false) => Display::Whole(Vec::new(), terminal_size(&channel).await),
+            (false, true) => Display::Followed(Box::new(Rendered::new(terminal_size(&channel).await))),
+        };
+        // Only of output that is followed, the guest counts the lines: a screen has other lines than its output.
+        let request = LogsRequest { tail: self.tail.filter(|_| self.follow), follow: self.follow };
         let mut stream = open_guest(&channel, GuestRequest::Logs(request)).await?;
-        let mut printed = Printer::default();
         loop {
             let event = tokio::select! {
                 event = stream.next() => event,
@@ -86,7 +111,7 @@ impl Logs {
                 gone = reader_gone() => return Err(gone),
             };
             match event {
-                Some(Event::Data { fd: STDOUT | STDERR, bytes }) => printed.feed(&bytes)?,
+                Some(Event::Data { fd: STDOUT | STDERR, bytes }) => shown.feed(&bytes)?,
                 Some(Event::Message(json)) => {
                     if let Ok(GuestEvent::Failed(failure)) = serde_json::from_slice(&json) {
                         return Err(guest_failure(failure).exit(exit::FAILED).about(&self.slug));
@@ -94,22 +119,22 @@ impl Logs {
                 }
                 Some(Event::Data { .. }) => {}
                 Some(Event::Reset(why)) => {
-                    printed.finish()?;
+                    shown.finish(self.tail)?;
                     return Err(keeper_lost(why).about(&self.slug));
                 }
                 Some(Event::End) | None => break,
             }
         }
-        printed.finish()?;
+        shown.finish(self.tail)?;
         Ok(exit::DONE)
     }
 
     /// Shows the output of an ended agent, which the keeper saved.
-    fn saved(&self, folder: &Path) -> Result<u8, CliError> {
+    fn saved(&self, folder: &Path, record: &Record) -> Result<u8, CliError> {
         let path = folder.join("agent.log");
         let mut bytes = Vec::new();
         match std::fs::File::open(&path) {
-            Ok(file) => file.take(SAVED_MAX).read_to_end(&mut bytes),
+            Ok(file) => file.take(SAVED_MAX as u64).read_to_end(&mut bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(CliError::state("the agent's output was not saved")
                     .about(&self.slug)
@@ -118,58 +143,85 @@ impl Logs {
             Err(error) => Err(error),
         }
         .map_err(|error| CliError::cannot(format_args!("read {}", path.display()), error))?;
-        let mut printed = Printer { tail: Tail::new(self.tail), ..Printer::default() };
-        printed.feed(&bytes)?;
-        printed.finish()?;
+        let mut shown =
+            if self.raw { Display::Raw } else { Display::Whole(Vec::new(), record.terminal_size) };
+        shown.feed(&bytes)?;
+        shown.finish(self.tail)?;
         Ok(exit::DONE)
     }
 }
 
-/// Buffers the last `most` lines. Without a limit, buffers no line.
-#[derive(Default)]
-struct Tail {
-    most: Option<usize>,
-    last: VecDeque<String>,
-}
-
-impl Tail {
-    fn new(most: Option<u64>) -> Self {
-        let most = most.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
-        Self { most, last: VecDeque::new() }
-    }
-
-    /// Adds a line. Returns it immediately if there is no limit.
-    fn push(&mut self, line: String) -> Option<String> {
-        let Some(most) = self.most else { return Some(line) };
-        self.last.push_back(line);
-        if self.last.len() > most {
-            self.last.pop_front();
+/// The size of the agent's terminal. `None` if it has none, or if that is not known.
+async fn terminal_size(channel: &Channel) -> Option<Size> {
+    let query = async {
+        match open_guest(channel, GuestRequest::Status).await.ok()?.receive().await.ok()? {
+            GuestEvent::Status { terminal, .. } => terminal,
+            _ => None,
         }
-        None
+    };
+    tokio::time::timeout(SIZE_WITHIN, query).await.ok().flatten()
+}
+
+/// How the agent's output is shown.
+enum Display {
+    /// As the agent wrote it.
+    Raw,
+    /// All of it is rendered when it is complete.
+    Whole(Vec<u8>, Option<Size>),
+    /// It is rendered while it arrives.
+    Followed(Box<Rendered>),
+}
+
+impl Display {
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+        match self {
+            Self::Raw => write_out(bytes),
+            Self::Whole(all, _) => {
+                let room = SAVED_MAX.saturating_sub(all.len()).min(bytes.len());
+                all.extend_from_slice(&bytes[..room]);
+                Ok(())
+            }
+            Self::Followed(rendered) => print(rendered.feed(bytes).into_iter()),
+        }
+    }
+
+    /// Prints what was not printed yet; with `tail`, only so many of its lines if it is rendered as a whole.
+    fn finish(self, tail: Option<u64>) -> Result<(), CliError> {
+        match self {
+            Self::Raw => Ok(()),
+            Self::Whole(bytes, size) => {
+                let lines = render(&bytes, size);
+                let most = tail.map_or(usize::MAX, |lines| usize::try_from(lines).unwrap_or(usize::MAX));
+                let omitted = lines.len().saturating_sub(most);
+                print(lines.into_iter().skip(omitted))
+            }
+            Self::Followed(rendered) => print(rendered.finish().into_iter()),
+        }
     }
 }
 
-/// Prints bytes as plain lines. With a limit, prints only the last lines, at the end.
+/// Prints bytes as plain lines.
 #[derive(Default)]
 pub(super) struct Printer {
     plain: Plain,
-    tail: Tail,
 }
 
 impl Printer {
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), CliError> {
-        let lines = self.plain.feed(bytes);
-        print(lines.into_iter().filter_map(|line| self.tail.push(line)))
+        print(self.plain.feed(bytes).into_iter())
     }
 
     pub(super) fn finish(&mut self) -> Result<(), CliError> {
-        let rest = self.plain.finish().and_then(|line| self.tail.push(line));
-        print(self.tail.last.drain(..).chain(rest))
+        print(self.plain.finish().into_iter())
     }
 }
 
 fn print(lines: impl Iterator<Item = String>) -> Result<(), CliError> {
     let text: String = lines.map(|line| line + "\n").collect();
+    write_out(text.as_bytes())
+}
+
+fn write_out(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(write_failed)
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(write_failed)
 }

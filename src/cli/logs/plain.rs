@@ -28,6 +28,11 @@ impl Plain {
         lines
     }
 
+    /// Takes the bytes of the line that is not complete.
+    pub(super) fn take_begun(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.line)
+    }
+
     /// Returns the last line if it does not end in a line break.
     pub(super) fn finish(&mut self) -> Option<String> {
         (!self.line.is_empty()).then(|| text(&std::mem::take(&mut self.line)))
