@@ -86,7 +86,7 @@ impl Fork {
         own_rules::load(host, output)?;
         let slug = &self.bottle.slug;
         let record = record(host, slug).await?;
-        let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
+        let host = &Host { cwd: record.start_folder(), ..host.clone() };
         let resolved = resolved(&manifests(host), record.agent.clone(), record.bottles.clone())?;
         let plans = self.plans(host, &settings, &resolved, &record)?;
         let anew = self.plan(host, &settings, &resolved, &record, None, false)?.agent.argv;
@@ -165,6 +165,7 @@ impl Fork {
             label,
             color: self.color_label.clone(),
             workspace: Workspace::Empty,
+            repository: record.repository(),
             backend: record.backend.clone(),
             resumed,
             image: record.image.clone(),

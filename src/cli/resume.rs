@@ -94,7 +94,7 @@ impl Resume {
         let record = preserved(host, slug).await?;
         // The working directory of the first start decides which project's agents are found, and is copied if the
         // workspace has to be created again.
-        let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
+        let host = &Host { cwd: record.start_folder(), ..host.clone() };
         let backend = backend_of(host, &record)?;
         let start_point = self.start_point(host, &*backend, &record, output).await?;
         let bottles = if self.bottles.is_empty() { &record.bottles } else { &self.bottles };
@@ -210,6 +210,7 @@ impl Resume {
             label: record.label.clone(),
             color: self.color_label.clone().or_else(|| record.color.clone()),
             workspace,
+            repository: record.repository(),
             backend: record.backend.clone(),
             resumed,
             image: match origin {

@@ -14,7 +14,7 @@ use crate::forge::{Keys, Named};
 use crate::host::budget::{Declared, Policy};
 use crate::host::{Host, PARENT, clock};
 use crate::manifest::provider::Template;
-use crate::plan::{GitIdentity, ImageSource, Plan, SecretSource};
+use crate::plan::{GitIdentity, ImageSource, InRepository, Plan, SecretSource};
 
 /// The schema version that this program writes. It reads older versions and refuses newer ones.
 pub const SCHEMA: u32 = 1;
@@ -50,8 +50,11 @@ pub struct Record {
     /// What happens in the current launch when a budget is spent. `None` if the settings decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cutoff: Option<Policy>,
-    /// The working directory of `bottle start`.
+    /// The working directory of `bottle start`, or the repository that contains it if that was copied instead.
     pub cwd: PathBuf,
+    /// The working directory of `bottle start`, relative to the copied repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<PathBuf>,
     /// Whether that directory was copied into the bottle.
     pub copied_cwd: bool,
     /// Whether the copy included files that `.gitignore` excludes.
@@ -251,6 +254,7 @@ impl Record {
             budget: plan.budget.clone(),
             cutoff: plan.cutoff,
             cwd: identity.cwd,
+            inside: identity.inside,
             copied_cwd: false,
             copied_all: false,
             author: Some(plan.git_identity.clone()),
@@ -285,6 +289,18 @@ impl Record {
             sandbox: None,
             manifest_hash: plan.manifest_hash.clone(),
         }
+    }
+
+    /// The working directory of `bottle start`.
+    #[must_use]
+    pub fn start_folder(&self) -> PathBuf {
+        self.inside.as_ref().map_or_else(|| self.cwd.clone(), |inside| self.cwd.join(inside))
+    }
+
+    /// The repository that was copied instead of the working directory of `bottle start`.
+    #[must_use]
+    pub fn repository(&self) -> Option<InRepository> {
+        self.inside.as_ref().map(|inside| InRepository { top: self.cwd.clone(), inside: inside.clone() })
     }
 
     /// Whether the bottle ended and only its logs remain.

@@ -429,6 +429,7 @@ impl Claim {
             record.copied_cwd = before.copied_cwd;
             record.copied_all = before.copied_all;
             record.cwd = before.cwd;
+            record.inside = before.inside;
             record.forked_from = before.forked_from;
             record.parent = record.parent.take().or(before.parent);
             record.image = before.image;
@@ -632,6 +633,7 @@ mod tests {
             budget: Vec::new(),
             cutoff: None,
             cwd: "/somewhere".into(),
+            inside: None,
             copied_cwd: false,
             forked_from: None,
             image: None,

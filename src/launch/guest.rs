@@ -103,19 +103,27 @@ pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) ->
     if let (Some(program), Some(first)) = (&context.order.prepared.program, argv.first_mut()) {
         first.clone_from(program);
     }
-    let request = GuestRequest::StartAgent(Process {
+    let inside = context.order.plan.identity.inside.as_ref();
+    let mut process = Process {
         argv,
         env: std::collections::BTreeMap::new(),
-        cwd: None,
+        cwd: inside.map(|inside| format!("{}/{}", names::WORKSPACE, inside.display())),
         terminal: agent.terminal,
         merged: false,
         redact: false,
         stdin: agent.stdin,
         user: None,
         awaited: !context.order.plan.detached,
-    });
-    let mut stream = open(guest, &request).await?;
-    match answer(&mut stream).await? {
+    };
+    let (mut stream, mut event) = request_start(guest, process.clone()).await?;
+    if let GuestEvent::Failed(failure) = &event
+        && failure.kind == FailureKind::BadPath
+        && process.cwd.take().is_some()
+    {
+        // An earlier run of a resumed bottle may have removed the directory.
+        (stream, event) = request_start(guest, process).await?;
+    }
+    match event {
         GuestEvent::Started { .. } => Ok(stream),
         GuestEvent::Failed(failure) => Err(match failure.kind {
             FailureKind::NotFound => LaunchError::ProgramMissing {
@@ -127,6 +135,12 @@ pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) ->
         }),
         _ => Err(LaunchError::Unexpected(Peer::Guest)),
     }
+}
+
+async fn request_start(guest: &Channel, process: Process) -> Result<(Stream, GuestEvent), LaunchError> {
+    let mut stream = open(guest, &GuestRequest::StartAgent(process)).await?;
+    let event = answer(&mut stream).await?;
+    Ok((stream, event))
 }
 
 /// Waits for the agent's exit on a stream from [`start_agent`] or from an attach request, and ignores the agent's

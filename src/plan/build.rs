@@ -41,6 +41,8 @@ pub struct Flags {
     pub color: Option<String>,
     /// The value of `--cwd`.
     pub workspace: Workspace,
+    /// The repository that is copied instead of the working directory, which it contains.
+    pub repository: Option<InRepository>,
     /// The name of the chosen backend.
     pub backend: String,
     /// Whether `--detach` was given.
@@ -75,6 +77,15 @@ pub struct Flags {
     pub image: Option<ImageSource>,
     /// `--budget`.
     pub budget: Vec<Limit>,
+}
+
+/// A directory in a repository that is copied as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InRepository {
+    /// The top of the repository.
+    pub top: PathBuf,
+    /// The directory, relative to it.
+    pub inside: PathBuf,
 }
 
 /// Why a plan cannot be built.
@@ -194,7 +205,8 @@ fn identity(
         bottles: manifest.bottles.clone(),
         lineage: manifest.layers.iter().map(|layer| layer.name.clone()).collect(),
         template: Some(manifest.provider.template.value),
-        cwd: host.cwd.clone(),
+        cwd: flags.repository.as_ref().map_or(&host.cwd, |repository| &repository.top).clone(),
+        inside: flags.repository.as_ref().map(|repository| repository.inside.clone()),
     })
 }
 
@@ -480,6 +492,7 @@ pub(super) mod tests {
             label: None,
             color: None,
             workspace: Workspace::Empty,
+            repository: None,
             backend: "fake".to_owned(),
             detached: false,
             task: None,

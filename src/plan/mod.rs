@@ -13,7 +13,7 @@ mod secrets;
 pub mod sensitive_env;
 mod slug;
 
-pub use build::{Flags, PlanError, build};
+pub use build::{Flags, InRepository, PlanError, build};
 pub use gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
 pub use login::Unsettled;
@@ -140,8 +140,11 @@ pub struct Identity {
     /// The agent's template.
     #[serde(default)]
     pub template: Option<Template>,
-    /// The directory in which `bottle start` was run.
+    /// The directory in which `bottle start` was run, or the repository that contains it if that was copied instead.
     pub cwd: PathBuf,
+    /// The directory in which `bottle start` was run, relative to the copied repository. The agent starts in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<PathBuf>,
 }
 
 /// The source of the bottle's file system.

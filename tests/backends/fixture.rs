@@ -624,6 +624,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
             agent: "tester".parse().expect("name"),
             bottles: Vec::new(),
             cwd: "/".into(),
+            inside: None,
         },
         backend: backend.to_owned(),
         image: ImageSource::Provider(Template::Command),

@@ -128,4 +128,5 @@ mod terminal;
 mod usage;
 mod waiting;
 mod web_dashboard;
+mod whole_repository;
 mod writing;

@@ -142,6 +142,14 @@ impl<'a> Repository<'a> {
         path.map(|path| OsStr::from_bytes(path).into()).ok_or_else(|| self.unusable(&found))
     }
 
+    /// Whether ignore rules of the repository exclude the folder.
+    ///
+    /// # Errors
+    /// Returns an error if git is not installed.
+    pub(crate) async fn ignores_own_folder(&self) -> Result<bool, CliError> {
+        Ok(self.git(&["check-ignore", "--quiet", "."]).await?.status.success())
+    }
+
     /// Whether the repository is a partial clone, which lacks objects.
     ///
     /// # Errors

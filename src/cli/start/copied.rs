@@ -137,14 +137,14 @@ fn private_part(file: &Path) -> Option<&Path> {
 ///
 /// # Errors
 /// [`CliError`] of kind usage.
-pub(super) fn require_no_home(host: &Host) -> Result<(), CliError> {
+pub(super) fn require_no_home(host: &Host, folder: &Path) -> Result<(), CliError> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let (cwd, home) = (real(&host.cwd), real(&host.user_home));
+    let (cwd, home) = (real(folder), real(&host.user_home));
     if !home.starts_with(&cwd) {
         return Ok(());
     }
     let what = if cwd == home { "it is" } else { "it contains" };
-    Err(CliError::usage(format!("cannot copy {}: {what} your home directory", host.cwd.display()))
+    Err(CliError::usage(format!("cannot copy {}: {what} your home directory", folder.display()))
         .about("--cwd")
         .hint("start in the directory of a project, or without `--cwd` and use `bottle cp`"))
 }

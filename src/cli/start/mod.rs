@@ -12,6 +12,7 @@ pub(super) mod launch;
 mod pick;
 pub(super) mod preflight;
 pub(super) mod prepare;
+mod repository;
 
 use std::io::IsTerminal;
 
@@ -35,7 +36,7 @@ use crate::host::budget::Limit;
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::launch::order::{LaunchOrder, Resumed};
-use crate::plan::{self, Flags, Plan, PlanError, Renewal, Workspace};
+use crate::plan::{self, Flags, InRepository, Plan, PlanError, Renewal, Workspace};
 use crate::resolve::{BottleChoice, Resolved};
 
 /// The environment variable that names the backend.
@@ -69,6 +70,12 @@ pub(crate) struct Start {
     /// copies all files
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
     cwd: Option<CopyIn>,
+    /// With `--cwd` in a directory of a git repository: copy the whole repository, and start the agent in this directory
+    #[arg(long, requires = "cwd")]
+    repository: bool,
+    /// The repository that is copied instead of the working directory.
+    #[arg(skip)]
+    in_repository: Option<InRepository>,
     /// Fetch a newer image of the same name from its registry, if there is one (backend docker)
     #[arg(long)]
     pull: bool,
@@ -152,6 +159,7 @@ impl Start {
         super::block_on(async {
             let mut signals = Signals::catch()?;
             pick::ask_missing(&mut self, host, &mut signals, output).await?;
+            self.in_repository = repository::choose(&self, host, &mut signals, output).await?;
             loop {
                 let resolved = self.resolved(host)?;
                 match self.run_preflight(host, &settings, &resolved, &mut signals, output).await? {
@@ -185,7 +193,8 @@ impl Start {
         output: &Output,
     ) -> Result<PreflightResult, CliError> {
         if self.cwd.is_some() {
-            copied::require_no_home(host)?;
+            let top = self.in_repository.as_ref().map(|repository| &repository.top);
+            copied::require_no_home(host, top.unwrap_or(&host.cwd))?;
         }
         let mut plan = self.plan(host, settings, resolved)?;
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
@@ -253,6 +262,7 @@ impl Start {
                 Some(CopyIn::Tracked) => Workspace::Copy,
                 Some(CopyIn::All) => Workspace::CopyAll,
             },
+            repository: self.in_repository.clone(),
             ..self.launch.flags(settings)
         };
         let mut rng = rand::rng();

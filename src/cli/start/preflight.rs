@@ -177,7 +177,9 @@ fn works_in(view: &View<'_>, copied: Option<&Copied>) -> String {
     };
     let here = from_home(&plan.identity.cwd.display().to_string(), home);
     let files = if plan.workspace == Workspace::CopyAll { "with all files" } else { "without ignored files" };
-    format!("a copy of {here} {files}: {}", copied.size())
+    let begins =
+        plan.identity.inside.as_ref().map(|inside| format!("; the agent starts in {}/", inside.display()));
+    format!("a copy of {here} {files}: {}{}", copied.size(), begins.unwrap_or_default())
 }
 
 /// The author of the commits in a copy of the user's directory, and which part of it is only a default.

@@ -1,0 +1,86 @@
+//! Offers to copy the whole repository if `--cwd` is used in a directory inside of it.
+
+use std::path::{Path, PathBuf};
+
+use super::Start;
+use super::preflight::ask;
+use crate::cli::error::CliError;
+use crate::cli::git::Repository;
+use crate::cli::output::{Output, one_line};
+use crate::cli::session::Signals;
+use crate::cli::summary::from_home;
+use crate::cli::terminal::interactive;
+use crate::host::Host;
+use crate::plan::InRepository;
+
+/// Returns the repository to copy instead of the working directory, if it is only a part of that repository: with
+/// `--repository`, or after a question.
+///
+/// # Errors
+/// With `--repository`, if there is no repository, or its copy would not contain the working directory.
+pub(super) async fn choose(
+    start: &Start,
+    host: &Host,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<Option<InRepository>, CliError> {
+    if start.cwd.is_none() {
+        return Ok(None);
+    }
+    let (repository, top, here) = match containing(host).await {
+        Ok(Some(found)) => found,
+        Ok(None) if start.repository => return Err(no_repository(host)),
+        Err(error) if start.repository => return Err(error),
+        // Without git, only the directory itself can be copied.
+        Ok(None) | Err(_) => return Ok(None),
+    };
+    if top == here {
+        return Ok(None);
+    }
+    let everything = start.cwd == Some(super::CopyIn::All);
+    let is_ignored = !everything && repository.ignores_own_folder().await?;
+    if start.repository && is_ignored {
+        return Err(CliError::usage(format!("cannot start in {}: .gitignore excludes it", here.display()))
+            .about("--repository")
+            .hint(
+                "`--cwd=all` copies ignored files too; without `--repository`, only this directory is copied",
+            ));
+    }
+    let inside = here.strip_prefix(&top).unwrap_or(&here).to_owned();
+    let shown = one_line(&from_home(&top.display().to_string(), &host.user_home));
+    let wanted = if start.repository {
+        true
+    } else if is_ignored {
+        false
+    } else if start.launch.yes || start.launch.dry_run || output.json || !interactive() {
+        output.note(format!(
+            "only this directory is copied, without the repository {shown}; `--repository` copies it"
+        ));
+        false
+    } else {
+        let folder = one_line(&inside.display().to_string());
+        ask(format!("Copy the whole repository {shown}, and start in {folder}/?"), signals).await?
+    };
+    Ok(wanted.then_some(InRepository { top, inside }))
+}
+
+/// The repository that contains the working directory, its top, and the working directory in it.
+async fn containing(host: &Host) -> Result<Option<(Repository<'_>, PathBuf, PathBuf)>, CliError> {
+    let Some(repository) = Repository::containing(host, &host.cwd).await? else { return Ok(None) };
+    let top = repository.top().await?;
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (real_top, here) = (real(&top), real(&host.cwd));
+    if !here.starts_with(&real_top) {
+        return Ok(None);
+    }
+    // If no link is in the way, the paths stay as the user wrote them.
+    let is_written = host.cwd.starts_with(&top);
+    let (top, here) = if is_written { (top, host.cwd.clone()) } else { (real_top, here) };
+    Ok(Some((repository, top, here)))
+}
+
+fn no_repository(host: &Host) -> CliError {
+    CliError::usage(format!("cannot copy the repository: {} is in none", host.cwd.display()))
+        .about("--repository")
+        .hint("`--cwd` alone copies the directory")
+}
