@@ -172,6 +172,11 @@ pub trait Lifecycle: Send + Sync {
     /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
+    /// Whether [`Lifecycle::share_objects`] shares objects, so that a launch copies none.
+    fn shares_objects(&self) -> bool {
+        false
+    }
+
     /// Makes the git objects in the folder `objects` of this machine visible in a new bottle, read-only and as they are
     /// now, in the folder [`bottle_contract::names::GIT_OBJECTS_DIR`]. Later changes to `objects` have no effect there,
     /// and no program in the bottle can change a file in `objects`. The objects are part of the bottle's snapshots.

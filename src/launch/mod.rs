@@ -34,7 +34,7 @@ pub(crate) use environment::TERMINAL_HINTS;
 pub use error::{LaunchError, Peer};
 pub use guest::agent_end;
 pub use kept::open_kept;
-pub(crate) use workspace::{Objects, workspace_files};
+pub(crate) use workspace::{Objects, shareable_objects, workspace_files};
 
 use bottle_channel::{Channel, Stream};
 use tokio::task::JoinHandle;

@@ -206,7 +206,7 @@ fn walk(folder: &Path) -> ignore::WalkBuilder {
 
 /// The objects of the git repository in `folder`, if they can be apart from its other files. `None` without a
 /// repository of its own, and if the repository borrows objects from another one.
-fn shareable_objects(folder: &Path) -> Option<PathBuf> {
+pub(crate) fn shareable_objects(folder: &Path) -> Option<PathBuf> {
     let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
     let objects = folder.join(OBJECTS);
     let own = is_folder(&folder.join(GIT_DIR)) && is_folder(&objects);

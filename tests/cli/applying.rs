@@ -108,6 +108,10 @@ fn writes_only_into_the_directory() -> Result<()> {
         let outcome = run(&home, &APPLY)?.expect_code(1);
         text += &format!("{script}\n{}\n", outcome.stderr);
     }
+    // A committed file comes with an ordinary pull.
+    inside(&home, "git clean -qfd; ln -s /etc/passwd link; git add link; git commit -qm link")?;
+    text += &format!("committed\n{}\n", run(&home, &APPLY)?.expect_code(1).stderr);
+    inside(&home, "git reset -q --hard HEAD~")?;
     assert_eq!(files(&home)?, "");
     // The agent's own git directories are left out.
     inside(&home, "git clean -qfd; mkdir -p sub/.git; echo x >sub/.git/config; echo good >sub/good")?;

@@ -440,6 +440,10 @@ impl Lifecycle for LinuxBackend {
         self.start(&bottle, image.as_ref()).await
     }
 
+    fn shares_objects(&self) -> bool {
+        true
+    }
+
     async fn share_objects(&self, launch: &Launch<'_>, objects: &Path) -> Result<bool, BackendError> {
         self.scope.share_objects(launch, objects).await
     }

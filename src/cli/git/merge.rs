@@ -65,14 +65,15 @@ enum Version {
 }
 
 impl Scratch<'_> {
-    /// Merges the imported workspace with the files of `folder`. `applied` are the files of the workspace that an earlier
-    /// merge applied. With `markers`, text with conflicts is part of the result, with conflict markers.
+    /// Merges the imported workspace with the files of `folder`. `tip` is the last commit of the workspace. `applied` are
+    /// the files of the workspace that an earlier merge applied. With `markers`, text with conflicts is part of the result, with conflict markers.
     ///
     /// # Errors
     /// Returns an error if a path or link of the workspace leads outside of the folder, or git fails.
     pub(super) async fn merge(
         &self,
         base: &Base,
+        tip: Option<&ObjectId>,
         applied: Option<&ObjectId>,
         folder: &Path,
         markers: bool,
@@ -86,7 +87,7 @@ impl Scratch<'_> {
             start.get(*path) != theirs || from.get(*path) != theirs
         };
         let paths: Vec<Vec<u8>> = all.into_iter().filter(is_changed).cloned().collect();
-        self.check(&paths, &to).await?;
+        self.check(&paths, &to, tip).await?;
         let deleted = paths.iter().filter(|path| !to.contains_key(*path)).cloned().collect();
         let found = self.import_folder(folder, &paths, deleted).await?;
         let ours = self.listed(&self.tree_of_reference(OURS).await?).await?;
@@ -139,29 +140,55 @@ impl Scratch<'_> {
     }
 
     /// Refuses paths and new links that lead outside of the folder, or into a git directory.
-    async fn check(&self, paths: &[Vec<u8>], to: &Files) -> Result<(), CliError> {
+    async fn check(&self, paths: &[Vec<u8>], to: &Files, tip: Option<&ObjectId>) -> Result<(), CliError> {
         for path in paths {
             let Some((mode, object)) = to.get(path) else { continue };
             let place = path_of(path.clone());
-            let refused = |why: &str| {
-                CliError::state(format!("cannot apply {}: {why}", place.display()))
-                    .about(place.display())
-                    .hint("nothing was changed; `bottle pull` fetches it into a branch")
+            let Some(why) = self.refusal(&place, mode, object).await? else { continue };
+            let pull = match self.is_committed(tip, &place, object).await? {
+                true => "bottle pull",
+                false => "bottle pull --uncommitted",
             };
-            if !is_inside(&place) {
-                return Err(refused("its path is not allowed"));
-            }
-            if mode == "160000" {
-                return Err(refused("it is a submodule"));
-            }
-            if mode == "120000" {
-                let target = bounded(&self.repository, &["cat-file", "blob", object], MAX_LINK).await?.bytes;
-                if !leads_inside(&place, Path::new(OsStr::from_bytes(&target))) {
-                    return Err(refused("it is a link out of the folder"));
-                }
-            }
+            return Err(CliError::state(format!("cannot apply {}: {why}", place.display()))
+                .about(place.display())
+                .hint(format!("nothing was changed; `{pull}` fetches it into a branch")));
         }
         Ok(())
+    }
+
+    /// Why this path is not applied. `None` if it is.
+    async fn refusal(
+        &self,
+        place: &Path,
+        mode: &str,
+        object: &str,
+    ) -> Result<Option<&'static str>, CliError> {
+        if !is_inside(place) {
+            return Ok(Some("its path is not allowed"));
+        }
+        if mode == "160000" {
+            return Ok(Some("it is a submodule"));
+        }
+        if mode == "120000" {
+            let target = bounded(&self.repository, &["cat-file", "blob", object], MAX_LINK).await?.bytes;
+            if !leads_inside(place, Path::new(OsStr::from_bytes(&target))) {
+                return Ok(Some("it is a link out of the folder"));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the last commit of the workspace has this object at this path.
+    async fn is_committed(
+        &self,
+        tip: Option<&ObjectId>,
+        place: &Path,
+        object: &str,
+    ) -> Result<bool, CliError> {
+        let Some(tip) = tip else { return Ok(false) };
+        let name = format!("{}:{}", tip.as_str(), place.display());
+        let found = self.repository.git(&["rev-parse", "--verify", "--quiet", &name]).await?;
+        Ok(found.stdout.trim_ascii() == object.as_bytes())
     }
 
     /// Imports the files of the folder at these paths, and points [`OURS`] at them.

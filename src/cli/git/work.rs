@@ -105,6 +105,6 @@ impl<'a> Work<'a> {
     /// # Errors
     /// As [`Scratch::merge`].
     pub(crate) async fn merge(&self, folder: &Path, markers: bool) -> Result<Merge, CliError> {
-        self.scratch.merge(&self.base, self.applied.as_ref(), folder, markers).await
+        self.scratch.merge(&self.base, self.tip.as_ref(), self.applied.as_ref(), folder, markers).await
     }
 }

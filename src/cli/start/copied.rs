@@ -10,7 +10,7 @@ use indicatif::HumanBytes;
 use crate::cli::error::CliError;
 use crate::cli::output::{counted, one_line};
 use crate::host::Host;
-use crate::launch::{Objects, workspace_files};
+use crate::launch::{Objects, shareable_objects, workspace_files};
 
 /// The maximum number of files that are counted.
 const COUNTED_FILES: usize = 50_000;
@@ -48,15 +48,17 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// Walks the files that are copied. Stops after [`COUNTED_FILES`], so that the question does not wait for a large
+    /// Walks the files that are copied. The objects of a repository are not copied if `shares_objects` is set. Stops after [`COUNTED_FILES`], so that the question does not wait for a large
     /// directory.
-    pub(super) fn of(folder: &Path, everything: bool) -> Self {
+    pub(super) fn of(folder: &Path, everything: bool, shares_objects: bool) -> Self {
+        let shared = shares_objects && shareable_objects(folder).is_some();
+        let objects = if shared { Objects::Separate } else { Objects::Included };
         let mut copied = Self {
             without_ignore_file: !everything
                 && !folder.ancestors().any(|folder| folder.join(".gitignore").exists()),
             ..Self::default()
         };
-        for entry in workspace_files(folder, everything, Objects::Included).flatten() {
+        for entry in workspace_files(folder, everything, objects).flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             if !metadata.is_file() {
                 continue;
@@ -172,16 +174,32 @@ mod tests {
     }
 
     #[test]
+    fn does_not_count_shared_objects() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |path: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            std::fs::write(path, "1234567890").expect("written");
+        };
+        [".gitignore", ".git/HEAD", ".git/objects/pack/a.pack"].into_iter().for_each(write);
+        let size = |shares| Copied::of(folder.path(), false, shares).size();
+        assert_eq!((size(false).as_str(), size(true).as_str()), ("3 files, 30 B", "2 files, 20 B"));
+        // Such a repository is copied with its objects.
+        write(".git/objects/info/alternates");
+        assert_eq!(size(true), "4 files, 40 B");
+    }
+
+    #[test]
     fn describes_a_copy() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join(".env"), "x").expect("written");
-        let copied = Copied::of(folder.path(), false);
+        let copied = Copied::of(folder.path(), false, true);
         assert_eq!(copied.size(), "1 file, 1 B");
         assert_eq!(
             copied.warnings(),
             ["--cwd copies private files: .env", "--cwd copies all files: there is no .gitignore here"]
         );
-        assert_eq!(Copied::of(folder.path(), true).warnings(), ["--cwd copies private files: .env"]);
+        assert_eq!(Copied::of(folder.path(), true, true).warnings(), ["--cwd copies private files: .env"]);
         let large =
             Copied { files: 50_000, bytes: 2 << 30, more: true, private_count: 9, ..Copied::default() };
         assert_eq!(

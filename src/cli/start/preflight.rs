@@ -201,10 +201,11 @@ fn commits_as(plan: &Plan) -> Vec<String> {
 /// What `--cwd` copies; none if the bottle starts with other files.
 fn copied(view: &View<'_>) -> Option<Copied> {
     let folder = &view.plan.identity.cwd;
+    let shares = view.backend.shares_objects();
     match (&view.files, view.plan.workspace) {
         (Some(_), _) | (_, Workspace::Empty) => None,
-        (_, Workspace::Copy) => Some(Copied::of(folder, false)),
-        (_, Workspace::CopyAll) => Some(Copied::of(folder, true)),
+        (_, Workspace::Copy) => Some(Copied::of(folder, false, shares)),
+        (_, Workspace::CopyAll) => Some(Copied::of(folder, true, shares)),
     }
 }
 
