@@ -102,6 +102,9 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("keep_days", "days to keep usage records, and other records until `bottle prune`", |s| {
         s.keep_days.to_string()
     }),
+    ("keep_size", "size of all logs and records of ended bottles", |s| {
+        indicatif::HumanBytes(s.keep_size).to_string()
+    }),
     ("logs.keep", "size of the access log kept per bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
     }),

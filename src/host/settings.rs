@@ -54,6 +54,8 @@ pub struct Settings {
     pub notify: Option<Vec<String>>,
     /// `keep_days`: how many days usage records are kept.
     pub keep_days: u32,
+    /// `keep_size`: the maximum size in bytes of all logs and records of bottles that ended.
+    pub keep_size: u64,
     /// `import.known_keys`: the public keys of exporters whom the user knows, by the names that the user gave them.
     /// `bottle import` shows the names.
     pub known_keys: BTreeMap<String, String>,
@@ -94,6 +96,12 @@ impl Default for Waits {
 /// The default of `keep_days`: for how many days usage records are kept.
 const KEEP_DAYS: u32 = 90;
 
+/// The default of `keep_size`, in bytes.
+const KEEP_SIZE: u64 = 4 << 30;
+
+/// The minimum of `keep_size`, in bytes.
+const KEEP_SIZE_MIN: u64 = 1 << 20;
+
 /// The minimum of `logs.keep`, in bytes. Smaller log files would lose the latest entries.
 const LOG_KEEP_MIN: u64 = 1 << 20;
 
@@ -122,6 +130,7 @@ impl Default for Settings {
             waits: Waits::default(),
             notify: None,
             keep_days: KEEP_DAYS,
+            keep_size: KEEP_SIZE,
             known_keys: BTreeMap::new(),
             docker: DockerSettings::default(),
             commands: CommandSettings::default(),
@@ -262,6 +271,7 @@ struct Written {
     egress: Egress,
     gate: Gate,
     keep_days: Option<Spanned<u32>>,
+    keep_size: Option<Spanned<String>>,
     home_allow: Vec<Spanned<PathBuf>>,
     import: Import,
     budget: Option<Spanned<budget::Written>>,
@@ -490,6 +500,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         text.map_or(Ok(default), |text| byte_size(&text, key, least))
     };
     let log_keep = bytes(written.logs.keep, "logs.keep", LOG_KEEP_MIN, LOG_KEEP)?;
+    let keep_size = bytes(written.keep_size, "keep_size", KEEP_SIZE_MIN, KEEP_SIZE)?;
     let default = Limits::default();
     let limits = Limits {
         body: bytes(written.egress.body_limit, "egress.body_limit", LIMIT_MIN, default.body)?,
@@ -536,6 +547,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         waits,
         notify,
         keep_days,
+        keep_size,
         known_keys: known_keys(written.import.known_keys)?,
         docker,
         commands: written.commands.settle()?,
@@ -688,7 +700,7 @@ mod tests {
     fn parses_every_key() {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n  tint: true\n\
-             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\ngate: {repeats: 9, exact: true}\nkeep_days: 7\nhome_allow: [~/x]\n\
+             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\ngate: {repeats: 9, exact: true}\nkeep_days: 7\nkeep_size: 2MiB\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
              commands: {mode: Teen, allow: [{rule: command, prefix: [cargo, test]}]}\n\
@@ -710,6 +722,7 @@ mod tests {
                 waits: Waits { token_seconds: 90, git_seconds: 3600, call_seconds: 20 },
                 notify: Some(["curl", "-d", "@-", "a b"].map(str::to_owned).to_vec()),
                 keep_days: 7,
+                keep_size: 2 << 20,
                 known_keys: [("alice".to_owned(), format!("ed25519:{}", "0a".repeat(32)))].into(),
                 docker: DockerSettings {
                     transport: Some(DockerTransport::Socket),
@@ -724,7 +737,7 @@ mod tests {
                             rule: Rule::Command,
                             prefix: ["cargo", "test"].map(str::to_owned).to_vec(),
                         },
-                        origin: "settings.yml:13".to_owned(),
+                        origin: "settings.yml:14".to_owned(),
                     }],
                 },
                 environments: EnvironmentSettings {
@@ -745,7 +758,7 @@ mod tests {
                     .map(|(scope, key, window, tokens)| Declared {
                         scope: Scope::parse(scope).expect("scope"),
                         limit: Limit { key: key.to_owned(), window, tokens },
-                        origin: "settings.yml:14".to_owned(),
+                        origin: "settings.yml:15".to_owned(),
                     })
                     .to_vec(),
                 cutoff: Policy::Freeze,
@@ -799,6 +812,7 @@ mod tests {
             "pause_timeout: [1m]\n",
             "keep_days: long\n",
             "logs: {keep: 8k}\n",
+            "keep_size: 8k\n",
             "supervise: {token_timeout: soon}\n",
             "supervise: {token_timeout: 0}\n",
             "supervise: {token_timeout: -5s}\n",

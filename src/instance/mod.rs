@@ -28,6 +28,7 @@ pub mod file_lock;
 pub mod proxy_log;
 pub mod prune;
 pub mod record;
+pub mod retention;
 pub mod routes;
 pub(crate) mod scratch;
 pub mod snapshots;

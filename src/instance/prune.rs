@@ -41,6 +41,8 @@ pub struct OldRecord {
     pub path: PathBuf,
     /// The disk space that its removal frees, in bytes.
     pub bytes: u64,
+    /// When it was last changed.
+    pub changed: Timestamp,
 }
 
 /// The result of [`find`].
@@ -147,7 +149,7 @@ impl Search {
                 name(&path).and_then(|name| name.strip_suffix(".jsonl")).and_then(|slug| slug.parse().ok());
             let Some(slug) = slug.filter(|slug| !self.exists(slug)) else { continue };
             // The hash of the last line goes with the log, because `audit verify` reports one without the other.
-            if self.add(Kind::AuditLog, Some(slug.clone()), path) {
+            if let Some(changed) = self.add(Kind::AuditLog, Some(slug.clone()), path) {
                 let head = folder.join("heads").join(slug.as_str());
                 if let Ok(found) = fs::symlink_metadata(&head) {
                     let bytes = size(&head, &found, 0);
@@ -156,24 +158,36 @@ impl Search {
                         slug: Some(slug),
                         path: head,
                         bytes,
+                        changed,
                     });
                 }
             }
         }
     }
 
-    /// Adds a record if it is old, and is a file or folder as its kind says. Returns whether it was added.
-    fn add(&mut self, kind: Kind, slug: Option<Slug>, path: PathBuf) -> bool {
-        let Ok(found) = fs::symlink_metadata(&path) else { return false };
-        let changed = found.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
-        let is_old = changed.is_some_and(|changed| changed < self.cutoff);
+    /// Adds a record if it is old, and is a file or folder as its kind says. Returns when it was last changed, if it was
+    /// added.
+    fn add(&mut self, kind: Kind, slug: Option<Slug>, path: PathBuf) -> Option<Timestamp> {
+        let found = fs::symlink_metadata(&path).ok()?;
+        let changed = changed(&found)?;
         let suits = if kind == Kind::Conversations { found.is_dir() } else { found.is_file() };
-        if is_old && suits {
-            let bytes = size(&path, &found, 0);
-            self.found.records.push(OldRecord { kind, slug, path, bytes });
+        if changed >= self.cutoff || !suits {
+            return None;
         }
-        is_old && suits
+        let bytes = size(&path, &found, 0);
+        self.found.records.push(OldRecord { kind, slug, path, bytes, changed });
+        Some(changed)
     }
+}
+
+/// When a folder was last changed, and the disk space of its content. `None` if it does not exist.
+pub(super) fn measure(folder: &Path) -> Option<(Timestamp, u64)> {
+    let found = fs::symlink_metadata(folder).ok()?;
+    Some((changed(&found)?, size(folder, &found, 0)))
+}
+
+fn changed(found: &Metadata) -> Option<Timestamp> {
+    found.modified().ok()?.try_into().ok()
 }
 
 fn name(path: &Path) -> Option<&str> {

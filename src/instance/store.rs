@@ -337,7 +337,7 @@ impl Store {
 
     /// Removes a bottle that ended and left only logs. Returns false if it left more, or if another process holds its
     /// lock.
-    fn remove_ended(&self, slug: &Slug) -> bool {
+    pub(super) fn remove_ended(&self, slug: &Slug) -> bool {
         let Some(State::Dead(record)) = self.state(slug) else { return false };
         if !record.has_only_logs() {
             return false;

@@ -10,6 +10,9 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use crate::host::files;
 use crate::instance::Claim;
 
+/// The size in bytes above which a keeper begins a new log. Only the log before it is kept.
+const MAX_BYTES: u64 = 4 << 20;
+
 /// Starts logging to standard error, which is discarded until a bottle is claimed. `RUST_LOG` sets the filter. The log
 /// has one line for each span that the filter selects, written when the span ends, with its duration.
 pub(super) fn start() {
@@ -26,7 +29,12 @@ pub(super) fn start() {
 pub(super) fn open(claim: &Claim) {
     let logs = claim.folder().join("logs");
     let _ = files::create_private_folder(&logs);
-    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(logs.join("keeper.log"));
+    let path = logs.join("keeper.log");
+    if path.metadata().is_ok_and(|found| found.len() > MAX_BYTES) {
+        // Replaces the log before it.
+        let _ = std::fs::rename(&path, logs.join("keeper.log.old"));
+    }
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
     if let Ok(file) = file {
         let _ = rustix::stdio::dup2_stderr(&file);
     }

@@ -36,9 +36,9 @@ use crate::host::budget::Policy;
 use crate::host::{Host, Settings};
 use crate::instance::Claim;
 use crate::instance::record::{Mode, Service, Status};
-use crate::instance::routes;
 use crate::instance::snapshots::CommitOptions;
 use crate::instance::usage::Labels;
+use crate::instance::{retention, routes};
 use crate::launch::{Running, agent_end};
 
 /// How long the keeper of an attached bottle waits, after the agent exited, for a first client to attach and read the
@@ -84,6 +84,7 @@ impl Owned<'_> {
     /// Serves the bottle until it ends, then tears it down.
     pub(super) async fn run(self, report: &Stream) -> anyhow::Result<()> {
         let slug = self.claim.record().slug;
+        let own_slug = slug.clone();
         let daemons = health(&self.running.bundle).await;
         let live = daemons.iter().find_map(|daemon| daemon.revision);
         let services: Vec<Service> =
@@ -223,6 +224,7 @@ impl Owned<'_> {
             // The bottle's name is already free. If this process is killed, a cleanup finds the rest.
             removal.await?;
         }
+        bound_records(self.host, own_slug).await;
         Ok(())
     }
 
@@ -589,6 +591,19 @@ impl Tasks {
 async fn serve_first(first: First, shared: Arc<Shared>) {
     clients::serve(first.channel, first.incoming, shared.clone()).await;
     let _ = shared.commands.send(Command::FirstGone).await;
+}
+
+/// Removes the oldest logs and records of ended bottles, if there are too many.
+async fn bound_records(host: &Host, slug: Slug) {
+    let host = host.clone();
+    let keep = Settings::load(&host).unwrap_or_default().keep_size;
+    let bound = tokio::task::spawn_blocking(move || {
+        retention::bound_proposals(&host.home, &slug);
+        retention::enforce(&host, keep)
+    });
+    for failure in bound.await.unwrap_or_default() {
+        tracing::warn!("{failure}");
+    }
 }
 
 /// Waits for the bundle to report that it locked the bottle.

@@ -12,9 +12,14 @@ use crate::resuming::preserved;
 
 /// Writes a file whose last change was this many days ago.
 fn aged(home: &TestHome, path: &str, days: u64) -> Result<()> {
+    aged_with(home, path, days, 100)
+}
+
+/// As [`aged`], with a file of this size in bytes.
+fn aged_with(home: &TestHome, path: &str, days: u64, bytes: usize) -> Result<()> {
     let path = home.bottle_home().join(path);
     fs::create_dir_all(path.parent().expect("a folder"))?;
-    fs::write(&path, "x".repeat(100))?;
+    fs::write(&path, "x".repeat(bytes))?;
     let then = SystemTime::now() - Duration::from_secs(days * 86_400);
     File::open(&path)?.set_modified(then)?;
     // The age of a folder with conversations is that of the folder.
@@ -60,6 +65,31 @@ fn leaves_the_records_of_a_kept_bottle_and_names_it() -> Result<()> {
     let pruned = run(&home, &["prune", "--yes"])?.expect_code(0);
     assert!(pruned.stderr.contains("left: the records of one, which run or are kept"), "{}", pruned.stderr);
     assert!(exists(&home, "audit/one.jsonl") && exists(&home, "transcripts/one/20250101-000000/a.jsonl"));
+    Ok(())
+}
+
+#[test]
+fn the_end_of_a_bottle_bounds_what_ended_bottles_left() -> Result<()> {
+    let home = preserved("one")?;
+    home.write("home/.bottle/settings.yml", "keep_size: 1MiB\n")?;
+    for (path, days) in [
+        ("audit/one.jsonl", 100),
+        ("transcripts/a/20250101-000000/a.jsonl", 40),
+        ("audit/b.jsonl", 30),
+        ("audit/heads/b", 30),
+        ("transcripts/c/20260101-000000/a.jsonl", 20),
+    ] {
+        aged_with(&home, path, days, if path.contains("heads") { 100 } else { 600 << 10 })?;
+    }
+    let _ = run(&home, &["start", "hi", "--label", "new", "-q"])?.expect_code(0);
+    let end = std::time::Instant::now() + Duration::from_secs(40);
+    while exists(&home, "audit/b.jsonl") || exists(&home, "audit/heads/b") {
+        anyhow::ensure!(std::time::Instant::now() < end, "the oldest records stay");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(!exists(&home, "transcripts/a"), "the oldest went first");
+    assert!(exists(&home, "transcripts/c/20260101-000000/a.jsonl"), "the rest fits");
+    assert!(exists(&home, "audit/one.jsonl"), "the bottle is kept");
     Ok(())
 }
 
