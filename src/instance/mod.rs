@@ -10,6 +10,7 @@
 //!     routes.json     the routes that the bottle's proxy uses now ([`routes`])
 //!     manifest.yml    the resolved manifest with which the bottle was started, for comparison
 //!     logs/           the agent's output and the logs of the keeper and the sidecars, redacted
+//!     logs/processes/ what processes that clients started wrote ([`process_logs`])
 //!     logs/guards/    the proxy's log, and usage records not yet collected ([`crate::backend::SIDECAR_LOGS`])
 //!     .preserve       marks unsaved work or a snapshot: no cleanup removes the folder of an ended bottle
 //! ```
@@ -25,6 +26,7 @@ pub mod deploy_keys;
 pub mod engines;
 pub mod environments;
 pub mod file_lock;
+pub mod process_logs;
 pub mod proxy_log;
 pub mod prune;
 pub mod record;

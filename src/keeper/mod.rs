@@ -19,7 +19,7 @@
 //! - `failure`: reports failures to the client · `log`: the keeper's log
 //! - `watcher`: the process that starts a new keeper when this one dies
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
-//!   `usage`: records token usage · `access_log`: writes the proxy's log
+//!   `usage`: records token usage · `access_log`: writes the proxy's log · `process_logs`: saves the output of processes
 //! - `activity`: reports what the agent does, and the bottle's size
 //! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
 
@@ -36,6 +36,7 @@ mod notices;
 mod notify;
 mod opened;
 mod owner;
+mod process_logs;
 pub mod protocol;
 mod questions;
 mod teardown;

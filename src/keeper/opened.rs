@@ -219,6 +219,7 @@ impl Opened {
             | GuestRequest::Attach(_)
             | GuestRequest::StartProcess(_)
             | GuestRequest::ListProcesses
+            | GuestRequest::WatchProcesses
             | GuestRequest::ReadOutput(_)
             | GuestRequest::WriteInput(_)
             | GuestRequest::SignalProcess(_)

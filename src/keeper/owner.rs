@@ -26,6 +26,7 @@ use super::decisions::Decisions;
 use super::jobs::{self, Job};
 use super::notices::Notices;
 use super::notify::Notifier;
+use super::process_logs::Recorder;
 use super::protocol::{EndCause, EndChoice, Inherited, KeeperEvent, Notice};
 use super::questions::{self, Answering};
 use super::teardown::{self, End};
@@ -134,7 +135,11 @@ impl Owned<'_> {
         tokio::spawn(clients::accept(listener, shared.clone()).in_current_span());
         let watcher = watcher::keep(self.host.clone(), slug.clone(), self.adopted, shared.clone());
         let watcher = tokio::spawn(watcher.in_current_span());
-        let mut tasks = Tasks::start(self.host, &self.claim, &bundle, &guest, &shared);
+        let recorder = Recorder::new(self.claim.folder(), &secrets);
+        if let Some(recorder) = recorder.as_ref().filter(|_| !self.adopted) {
+            recorder.clear().await;
+        }
+        let mut tasks = Tasks::start(self.host, &self.claim, &bundle, &guest, &shared, recorder.clone());
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
         clients::send_last(report, &KeeperEvent::Running { slug }).await;
@@ -173,7 +178,7 @@ impl Owned<'_> {
             decisions.reconnect(bundle.clone());
             let daemons = health(&bundle).await;
             decisions.resend(daemons.iter().find_map(|daemon| daemon.revision)).await;
-            tasks = Tasks::start(self.host, claim, &bundle, &watch.guest, &shared);
+            tasks = Tasks::start(self.host, claim, &bundle, &watch.guest, &shared, recorder.clone());
             shared.guest.send_replace(Some(watch.guest.clone()));
             let text = "the connection to the bottle was lost and is restored; the bottle kept running";
             shared.notices.send(Notice::Warning(text.to_owned()));
@@ -537,7 +542,7 @@ async fn reconnect(backend: &dyn Backend, slug: &Slug) -> Option<Running> {
 struct Tasks {
     events: JoinHandle<()>,
     questions: JoinHandle<()>,
-    /// Writes the usage records and the access log.
+    /// Writes the usage records, the access log and the output of processes.
     records: JoinHandle<()>,
     /// Grants leases on budgets.
     budgets: JoinHandle<()>,
@@ -546,7 +551,14 @@ struct Tasks {
 }
 
 impl Tasks {
-    fn start(host: &Host, claim: &Claim, bundle: &Channel, guest: &Channel, shared: &Arc<Shared>) -> Self {
+    fn start(
+        host: &Host,
+        claim: &Claim,
+        bundle: &Channel,
+        guest: &Channel,
+        shared: &Arc<Shared>,
+        recorder: Option<Recorder>,
+    ) -> Self {
         let record = claim.record();
         let lock = LockOutWatch {
             slug: record.slug.clone(),
@@ -566,8 +578,14 @@ impl Tasks {
         // Settings that cannot be read prevent starts, but must not end a bottle that runs.
         let log_keep = Settings::load(host).unwrap_or_default().log_keep;
         let log = access_log::record(claim.folder().to_owned(), log_keep, bundle.clone());
+        let of_processes = guest.clone();
+        let processes = async {
+            if let Some(recorder) = recorder {
+                recorder.record(of_processes).await;
+            }
+        };
         let records = async {
-            tokio::join!(usage, log);
+            tokio::join!(usage, log, processes);
         };
         Self {
             events: tokio::spawn(events.in_current_span()),

@@ -70,7 +70,7 @@ pub(super) struct Teardown<'a> {
     pub(super) guest: Channel,
     pub(super) bundle: Channel,
     pub(super) agent: Stream,
-    /// The task that writes token usage and the access log to disk.
+    /// The task that writes token usage, the access log and the output of processes to disk.
     pub(super) records_task: JoinHandle<()>,
     pub(super) secrets: Vec<Secret>,
     pub(super) tokens: Tokens,
@@ -119,7 +119,7 @@ impl Teardown<'_> {
         if size.is_some() {
             let _ = self.claim.update(|record| record.size = size);
         }
-        // The task ends after the bundle ended and all received records are written.
+        // The task ends after pid 1 and the bundle ended and all received records are written.
         if tokio::time::timeout(STEP_TIMEOUT, &mut self.records_task).await.is_err() {
             self.records_task.abort();
         }

@@ -66,7 +66,8 @@ async fn start_one(guest: &Channel, planned: &PlannedService) -> Result<(), Laun
 /// The last lines of a process's output, safe for a terminal.
 async fn last_output(guest: &Channel, process: ProcessName) -> Option<String> {
     let from = ReadFrom::LastLines(SHOWN_LINES);
-    let request = GuestRequest::ReadOutput(ReadOutput { process, from, max: SHOWN_BYTES, wait_ms: 0 });
+    let request =
+        GuestRequest::ReadOutput(ReadOutput { process, from, max: SHOWN_BYTES, wait_ms: 0, follow: false });
     let mut stream = open(guest, &request).await.ok()?;
     let mut bytes = Vec::new();
     while let Some(Event::Data { bytes: part, .. }) = stream.next().await {

@@ -166,3 +166,58 @@ fn explains_what_cannot_be_done() -> Result<()> {
     )?);
     Ok(())
 }
+
+#[test]
+fn the_output_can_be_read_after_the_bottle_ended() -> Result<()> {
+    let Some(home) = running_bottle("saved output of processes", "linux", &[])? else { return Ok(()) };
+    let says = "echo key: $HELD; touch work; echo working; read x; echo bye; exit 3";
+    start(&home, &["--name", "server"], says)?;
+    let until = |name: &str, pattern: &str| json(&home, "wait", &[name, "--until", pattern], 0);
+    until("server", "working")?;
+    let _ = run(&home, &["process", "write", "one", "server", ""])?.expect_code(0);
+    let _ = json(&home, "wait", &["server"], 3)?;
+    let long = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); echo line $i; done";
+    start(&home, &["--name", "long"], long)?;
+    let _ = json(&home, "wait", &["long"], 0)?;
+    // Another keeper goes on where the first one was killed.
+    kill_process(keeper(&home)?, Signal::KILL)?;
+    start(&home, &[], "printf unfinished; exec sleep 900")?;
+    let part = json(&home, "log", &["p3", "--wait", "30"], 0)?;
+    ensure!(part["text"] == "unfinished", "{part}");
+    let before = json(&home, "log", &["long", "--tail", "1"], 0)?;
+    let _ = run(&home, &["stop", "one", "-q"])?.expect_code(0);
+    let logs = home.bottle_home().join("state/one/logs/processes");
+    let log = |name: &str| std::fs::read_to_string(logs.join(name)).context(name.to_owned());
+    let server = log("p1.log")?;
+    ensure!(server == "key: [REDACTED]\nworking\nbye\n", "{server}");
+    ensure!(log("p3.log")? == "unfinished");
+    let cut = log("p2.log")?;
+    let first = cut.lines().next().context("a line")?;
+    ensure!(first.starts_with("[bottle: the first ") && first.ends_with(" bytes are not kept]"), "{first}");
+    ensure!(cut.len() < 2 << 20 && cut.ends_with("line 299999\nline 300000\n"), "{}", cut.len());
+    let listed = ps(&home)?;
+    let ends: Vec<_> =
+        listed.iter().map(|p| (p["handle"].as_str(), p["code"].as_u64(), p["signal"].as_u64())).collect();
+    let expected = [(Some("p1"), Some(3), None), (Some("p2"), Some(0), None), (Some("p3"), None, Some(9))];
+    ensure!(ends == expected, "{listed:?}");
+    let read = json(&home, "log", &["server"], 0)?;
+    ensure!(read["text"] == server.as_str() && read["code"] == 3 && read["lost"] == 0, "{read}");
+    // A client that read before the end goes on at its position.
+    let next = before["next"].to_string();
+    let after = json(&home, "log", &["long", "--from", &next], 0)?;
+    ensure!(after["text"] == "" && after["next"] == before["next"], "{before} {after}");
+    let tail =
+        run(&home, &["process", "log", "one", "long", "--follow", "--tail", "1"])?.expect_code(0).stdout;
+    ensure!(tail == "line 300000\n", "{tail}");
+    let lost = json(&home, "log", &["long", "--max-output", "20"], 0)?;
+    ensure!(lost["lost"] == lost["from"] && lost["lost"].as_u64() > Some(1 << 20), "{lost}");
+    let unknown = run(&home, &["process", "log", "one", "p9"])?.expect_code(1);
+    ensure!(unknown.stderr.contains("no output of a process p9 was saved"), "{}", unknown.stderr);
+    // The next launch has handles of its own.
+    let _ = run(&home, &["resume", "one", "--detach", "-q"])?.expect_code(0);
+    ensure!(ps(&home)?.len() == 1 && !logs.exists());
+    let _ = run(&home, &["stop", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &["discard", "one", "--yes", "-q"])?.expect_code(0);
+    ensure!(!logs.exists());
+    Ok(())
+}

@@ -145,6 +145,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::Exec(process) => exec(guest, process, stream).await,
         GuestRequest::StartProcess(request) => finish(&stream, processes::start_for(&guest, request)).await,
         GuestRequest::ListProcesses => answer(&stream, &processes::list(&guest).await).await,
+        GuestRequest::WatchProcesses => processes::watch(&guest, stream).await,
         GuestRequest::ReadOutput(request) => processes::read(&guest, request, stream).await,
         GuestRequest::WriteInput(request) => processes::write(&guest, request, stream).await,
         GuestRequest::SignalProcess(request) => finish(&stream, processes::signal(&guest, &request)).await,

@@ -13,7 +13,7 @@ use bottle_channel::StreamSender;
 use bottle_contract::session::guest::{AgentState, Process, Size};
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::children::ExitWatch;
 use crate::failure::{Outcome, bad_state};
@@ -29,6 +29,8 @@ pub(crate) struct Hosted {
     started: Notify,
     control: Mutex<Control>,
     released: Notify,
+    /// The number of clients that follow the output to its end.
+    followers: watch::Sender<usize>,
     ended_at: OnceLock<Timestamp>,
 }
 
@@ -156,6 +158,18 @@ impl Hosted {
         }
     }
 
+    /// Counts a client that follows the output, until the returned value is dropped.
+    pub(crate) fn follow(&self) -> Following<'_> {
+        self.followers.send_modify(|count| *count += 1);
+        Following(&self.followers)
+    }
+
+    /// Waits until no client follows the output. After the exit, this means that each of them got all of it.
+    pub(crate) async fn unfollowed(&self) {
+        // The sender belongs to `self`, so it is not dropped before.
+        let _ = self.followers.subscribe().wait_for(|count| *count == 0).await;
+    }
+
     /// Records how far a client has read, if it still has control.
     pub(crate) fn record_read(&self, turn: u64, cursor: u64) {
         if self.control().turn == turn {
@@ -222,6 +236,15 @@ impl Hosted {
         if let Some((pid, _)) = self.process() {
             guest.children.signal_group(pid, signal);
         }
+    }
+}
+
+/// A client that follows the output of a process.
+pub(crate) struct Following<'h>(&'h watch::Sender<usize>);
+
+impl Drop for Following<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 

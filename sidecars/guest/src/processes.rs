@@ -1,7 +1,7 @@
 //! Processes that outlive the client that started them: shells, servers, long builds.
 //!
 //! ```text
-//!   start ─► handle ─► list, read (by position), write, signal, attach, wait, end
+//!   start ─► handle ─► list, watch, read (by position), write, signal, attach, wait, end
 //! ```
 //! The guest keeps them while keepers and clients come and go. When there are [`PROCESSES_MAX`], the
 //! next start makes it forget the oldest of those that have ended.
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bottle_channel::{Event, Stream};
+use bottle_channel::{ChannelError, Event, Stream, StreamSender};
 use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, Process, STDIN};
 use bottle_contract::session::process::{
     EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
@@ -18,6 +18,7 @@ use bottle_contract::session::process::{
 };
 use bytes::Bytes;
 use rustix::process::{Pid, Signal};
+use tokio::sync::watch;
 
 use crate::children::ExitWatch;
 use crate::exec::raw_pid;
@@ -31,9 +32,17 @@ use crate::session_processes::{self, Usage};
 /// How long a killed process may take to be reaped. After that, it is stuck in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The pause between two parts for a client that follows. So a busy process does not occupy the guest, and the parts of
+/// a slow one have more than a line. The log keeps what the process writes meanwhile.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(20);
+
 /// All processes that were started, oldest first.
 #[derive(Default)]
-pub(crate) struct Processes(Mutex<Known>);
+pub(crate) struct Processes {
+    known: Mutex<Known>,
+    /// Notifies watchers of starts.
+    started: watch::Sender<u64>,
+}
 
 #[derive(Default)]
 struct Known {
@@ -61,7 +70,7 @@ impl Entry {
 
 impl Processes {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The process with this handle, or the last one with this name.
@@ -89,6 +98,14 @@ impl Processes {
             at += 1;
             at > kept || entry.name.as_ref() != Some(name) || entry.runs()
         });
+    }
+
+    /// Waits until no client follows the output of any process.
+    pub(crate) async fn unfollowed(&self) {
+        let all: Vec<Entry> = self.known().all.iter().cloned().collect();
+        for entry in all {
+            entry.hosted.unfollowed().await;
+        }
     }
 
     /// The named process, or without a name the agent.
@@ -131,6 +148,7 @@ pub(crate) fn start(guest: &Guest, process: Process, name: Option<ProcessName>) 
     let hosted: Arc<Hosted> = Arc::default();
     let (pid, exit) = hosted.start(guest, process)?;
     known.all.push_back(Entry { handle: handle.clone(), name, hosted });
+    guest.processes.started.send_replace(known.last);
     Ok(Started { handle, pid, exit })
 }
 
@@ -138,31 +156,61 @@ pub(crate) fn start(guest: &Guest, process: Process, name: Option<ProcessName>) 
 pub(crate) async fn list(guest: &Guest) -> GuestEvent {
     // Reading `/proc` takes some milliseconds if the bottle has many processes.
     let sessions = tokio::task::spawn_blocking(session_processes::measure).await.unwrap_or_default();
-    let info = |handle: Option<ProcessName>, name: Option<ProcessName>, hosted: &Hosted| {
-        let ((pid, exit), origin) = hosted.process().zip(hosted.origin())?;
-        let usage = sessions.get(&pid.as_raw_pid()).copied().unwrap_or_default();
-        let Usage { processes, cpu_ms, memory_bytes } = usage;
-        Some(ProcessInfo {
-            handle,
-            name,
-            pid: raw_pid(pid),
-            argv: origin.argv,
-            started_at: origin.started_at,
-            ended_at: hosted.ended_at(),
-            state: exit.now().map_or(ProcessState::Running, ProcessState::Exited),
-            terminal: hosted.terminal().is_some(),
-            processes,
-            cpu_ms,
-            memory_bytes,
-        })
-    };
-    let all: Vec<Entry> = guest.processes.known().all.iter().cloned().collect();
-    let started = all.iter().filter_map(|e| info(Some(e.handle.clone()), e.name.clone(), &e.hosted));
-    let processes = info(None, None, &guest.agent).into_iter().chain(started).collect();
-    GuestEvent::Processes { processes }
+    let usage = |pid: Pid| sessions.get(&pid.as_raw_pid()).copied().unwrap_or_default();
+    let agent = info(None, None, &guest.agent, usage);
+    GuestEvent::Processes { processes: agent.into_iter().chain(started_by_clients(guest, usage)).collect() }
 }
 
-/// Sends a part of the output.
+/// Sends the processes that clients started, now and whenever one starts, until the client ends the stream.
+pub(crate) async fn watch(guest: &Guest, stream: Stream) {
+    let mut starts = guest.processes.started.subscribe();
+    let (sender, _receiver) = stream.split();
+    let sending = async {
+        loop {
+            starts.mark_unchanged();
+            let processes = started_by_clients(guest, |_| Usage::default());
+            let sent = sender.message(&GuestEvent::Processes { processes }).await;
+            if sent.is_err() || starts.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = sending => {}
+        () = sender.closed() => {}
+    }
+}
+
+fn started_by_clients(guest: &Guest, usage: impl Fn(Pid) -> Usage) -> Vec<ProcessInfo> {
+    let all: Vec<Entry> = guest.processes.known().all.iter().cloned().collect();
+    all.into_iter().filter_map(|e| info(Some(e.handle), e.name, &e.hosted, &usage)).collect()
+}
+
+/// Describes a process. `None` if it has not started.
+fn info(
+    handle: Option<ProcessName>,
+    name: Option<ProcessName>,
+    hosted: &Hosted,
+    usage: impl Fn(Pid) -> Usage,
+) -> Option<ProcessInfo> {
+    let ((pid, exit), origin) = hosted.process().zip(hosted.origin())?;
+    let Usage { processes, cpu_ms, memory_bytes } = usage(pid);
+    Some(ProcessInfo {
+        handle,
+        name,
+        pid: raw_pid(pid),
+        argv: origin.argv,
+        started_at: origin.started_at,
+        ended_at: hosted.ended_at(),
+        state: exit.now().map_or(ProcessState::Running, ProcessState::Exited),
+        terminal: hosted.terminal().is_some(),
+        processes,
+        cpu_ms,
+        memory_bytes,
+    })
+}
+
+/// Sends a part of the output, or with `follow` all parts.
 pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
     let hosted = match guest.processes.find(&request.process) {
         Ok(hosted) => hosted,
@@ -173,10 +221,55 @@ pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
         ReadFrom::Position(position) => position.min(log.now()),
         ReadFrom::LastLines(lines) => log.last_lines(lines),
     };
-    let waiting = tokio::time::timeout(Duration::from_millis(request.wait_ms), log.grown_beyond(wanted));
-    // Without output in time, nothing is sent.
-    let _ = waiting.await;
-    let (mut from, mut next, mut left) = (None, wanted, request.max as usize);
+    let (sender, _receiver) = stream.split();
+    let sending = async {
+        if request.follow {
+            return follow(guest, &hosted, wanted, request.max, &sender).await;
+        }
+        let waiting = tokio::time::timeout(Duration::from_millis(request.wait_ms), log.grown_beyond(wanted));
+        // Without output in time, nothing is sent.
+        let _ = waiting.await;
+        let _ = send_part(guest, &hosted, wanted, request.max, &sender).await?;
+        sender.end().await
+    };
+    tokio::select! {
+        sent = sending => if let Err(error) = sent {
+            tracing::debug!(%error, "output not sent");
+        },
+        () = sender.closed() => {}
+    }
+}
+
+/// Sends all output from a position on, until the process has ended.
+async fn follow(
+    guest: &Guest,
+    hosted: &Hosted,
+    mut from: u64,
+    max: u32,
+    sender: &StreamSender,
+) -> Result<(), ChannelError> {
+    let _following = hosted.follow();
+    loop {
+        hosted.log.grown_beyond(from).await;
+        let read = send_part(guest, hosted, from, max, sender).await?;
+        if read.state != ProcessState::Running && read.next >= read.end {
+            return sender.end().await;
+        }
+        from = read.next;
+        tokio::time::sleep(FOLLOW_PAUSE).await;
+    }
+}
+
+/// Sends a part of the output that begins at the position `wanted`, and what was sent.
+async fn send_part(
+    guest: &Guest,
+    hosted: &Hosted,
+    wanted: u64,
+    max: u32,
+    sender: &StreamSender,
+) -> Result<OutputRead, ChannelError> {
+    let log = &hosted.log;
+    let (mut from, mut next, mut left) = (None, wanted, max as usize);
     let mut lost = 0;
     while left > 0 {
         let mut behind = next;
@@ -188,10 +281,7 @@ pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
         next = start + taken as u64;
         left -= taken;
         from.get_or_insert(start);
-        let part = guest.redaction().apply(log, start, bytes.slice(..taken));
-        if stream.data_bytes(fd, part).await.is_err() {
-            return;
-        }
+        sender.data_bytes(fd, guest.redaction().apply(log, start, bytes.slice(..taken))).await?;
     }
     let state = match hosted.process().and_then(|(_, exit)| exit.now()) {
         // The log ends after the last output of the process.
@@ -199,7 +289,8 @@ pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
         _ => ProcessState::Running,
     };
     let read = OutputRead { from: from.unwrap_or(wanted), next, lost, end: log.now(), state };
-    answer(&stream, &GuestEvent::Read(read)).await;
+    sender.message(&GuestEvent::Read(read.clone())).await?;
+    Ok(read)
 }
 
 /// Writes the client's data to the input of a process.

@@ -13,8 +13,8 @@ use crate::{secret_files, services};
 /// container engines, less some time for teardown.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(8);
 
-/// The time limit for sending the last output of a stopped agent to its client. After it, the rest of the
-/// output is not sent.
+/// The time limit for sending the last output of stopped processes to the clients that follow it. After it, the rest
+/// of the output is not sent.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
 /// Stops the agent and the services, then kills all other processes of the bottle. Returns when none of them is running, or
@@ -34,9 +34,12 @@ pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     if let Err(error) = secret_files::remove(&guest.facts.root) {
         tracing::warn!(%error, "the files of secrets stay until the bottle's tmpfs is gone");
     }
-    if guest.agent.process().is_some() {
-        // Waits until the attached client has received the last output and the exit status, unless it is too
-        // slow.
-        let _ = tokio::time::timeout(LAST_OUTPUT, guest.agent.released()).await;
-    }
+    // Waits until clients have received the last output and the exit status, unless they are too slow.
+    let received = async {
+        if guest.agent.process().is_some() {
+            guest.agent.released().await;
+        }
+        guest.processes.unfollowed().await;
+    };
+    let _ = tokio::time::timeout(LAST_OUTPUT, received).await;
 }

@@ -134,8 +134,8 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "process_log",
         effect: Effect::Reads,
-        about: "Reads the output of a process. The bottle keeps the last MiB. `next` is the position at which the \
-                next part begins, so nothing is read twice.",
+        about: "Reads the output of a process, also after its bottle ended. The bottle keeps the last MiB. `next` is \
+                the position at which the next part begins, so nothing is read twice.",
         fields: &[
             BOTTLE,
             PROCESS,

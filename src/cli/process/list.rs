@@ -5,9 +5,10 @@ use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::process::ProcessInfo;
 use indicatif::BinaryBytes;
 
+use super::saved::Source;
 use super::{ask, end_of};
 use crate::cli::completions;
-use crate::cli::connect::{connect, unexpected_answer};
+use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::json_schema::BottleProcess;
@@ -16,18 +17,22 @@ use crate::host::Host;
 
 /// Show the agent and the processes that were started in a bottle
 ///
-/// `bottle shell` and `bottle process start` start processes. Programs that these start count as parts of them.
+/// `bottle shell` and `bottle process start` start processes. Programs that these start count as parts of them. Of a
+/// bottle that ended, the processes whose output was saved are shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::running())]
+    #[arg(add = completions::all_bottles())]
     slug: Slug,
 }
 
 impl List {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let processes = crate::cli::block_on(async {
-            let channel = connect(host, &self.slug).await?;
+            let channel = match Source::of(host, &self.slug).await? {
+                Source::Running(channel) => channel,
+                Source::Ended(saved) => return Ok(saved.list()),
+            };
             match ask(&channel, GuestRequest::ListProcesses, &self.slug).await? {
                 GuestEvent::Processes { processes } => Ok(processes),
                 _ => Err(unexpected_answer()),

@@ -6,8 +6,9 @@ use bottle_channel::{Channel, Event};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
 use bottle_contract::session::process::{OutputRead, ProcessState, ReadFrom, ReadOutput};
 
+use super::saved::Source;
 use super::{Target, end_of, failed};
-use crate::cli::connect::{connect, keeper_lost, open_guest, unexpected_answer};
+use crate::cli::connect::{keeper_lost, open_guest, unexpected_answer};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::json_schema::ProcessOutput;
@@ -25,8 +26,9 @@ pub(super) const FOLLOW: Duration = Duration::from_secs(30);
 
 /// Show the output of a process, or a part of it
 ///
-/// The bottle keeps the last MiB of the output. As text, the output has no escape sequences. With `--json`, `next` is
-/// the position at which the next part begins.
+/// The bottle keeps the last MiB of the output. The output is also saved on your machine, with secrets masked, so that it
+/// can be read after the bottle ended. As text, it has no escape sequences. With `--json`, `next` is the position at which
+/// the next part begins.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Log {
     #[command(flatten)]
@@ -55,24 +57,24 @@ impl Log {
             return Err(error.about("--follow").hint("repeat `--from NEXT --wait TIME`"));
         }
         crate::cli::block_on(async {
-            let channel = connect(host, &self.target.slug).await?;
+            let source = Source::of(host, &self.target.slug).await?;
             let mut signals = Signals::catch()?;
             tokio::select! {
-                done = self.show(&channel, output) => done.map(|()| exit::DONE),
+                done = self.show(&source, output) => done.map(|()| exit::DONE),
                 number = signals.end() => Ok(128u8.saturating_add(number)),
                 gone = reader_gone() => Err(gone),
             }
         })
     }
 
-    async fn show(&self, channel: &Channel, output: &Output) -> Result<(), CliError> {
+    async fn show(&self, source: &Source, output: &Output) -> Result<(), CliError> {
         let mut from = match self.tail {
             Some(lines) => ReadFrom::LastLines(lines),
             None => ReadFrom::Position(self.from.unwrap_or(0)),
         };
         let mut wait = self.wait.unwrap_or_default();
         if output.json {
-            let (bytes, read) = part(channel, &self.target, from, self.max_output, wait).await?;
+            let (bytes, read) = self.part(source, from, self.max_output, wait).await?;
             let OutputRead { from, next, lost, end, state } = read;
             let text = String::from_utf8_lossy(&bytes).into_owned();
             return output.print_json(&ProcessOutput { text, from, next, end, lost, state: end_of(state) });
@@ -81,7 +83,7 @@ impl Log {
         // Without `--follow`, what a busy process adds meanwhile is left out.
         let mut end = None;
         loop {
-            let (bytes, read) = part(channel, &self.target, from, PART, wait).await?;
+            let (bytes, read) = self.part(source, from, PART, wait).await?;
             if read.lost > 0 && self.from.is_some() {
                 output.note(format!("{} of the output are not kept any more", counted(read.lost, "byte")));
             }
@@ -97,6 +99,21 @@ impl Log {
     }
 }
 
+impl Log {
+    async fn part(
+        &self,
+        source: &Source,
+        from: ReadFrom,
+        max: u32,
+        wait: Duration,
+    ) -> Result<(Vec<u8>, OutputRead), CliError> {
+        match source {
+            Source::Running(channel) => part(channel, &self.target, from, max, wait).await,
+            Source::Ended(saved) => saved.part(&self.target, from, max),
+        }
+    }
+}
+
 /// Reads a part of the output, at most `max` bytes. Waits for output at most `wait` if there is none yet.
 pub(super) async fn part(
     channel: &Channel,
@@ -106,7 +123,7 @@ pub(super) async fn part(
     wait: Duration,
 ) -> Result<(Vec<u8>, OutputRead), CliError> {
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    let request = ReadOutput { process: target.process.clone(), from, max, wait_ms };
+    let request = ReadOutput { process: target.process.clone(), from, max, wait_ms, follow: false };
     let mut stream = open_guest(channel, GuestRequest::ReadOutput(request)).await?;
     let mut bytes = Vec::new();
     loop {

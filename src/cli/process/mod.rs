@@ -1,11 +1,12 @@
 //! `bottle process` and `bottle ps`: processes in a bottle that go on without a client.
 //!
 //! - `control`: start, write, signal, kill · `log`: read the output · `wait`: wait for its end, or for a line ·
-//!   `list`: `bottle ps`
+//!   `list`: `bottle ps` · `saved`: the processes of a bottle that ended
 
 mod control;
 mod list;
 mod log;
+mod saved;
 mod wait;
 
 use bottle_channel::Channel;

@@ -46,7 +46,10 @@ pub enum GuestRequest {
     StartProcess(StartProcess),
     /// Lists the agent and the processes of `StartProcess`. Returns [`GuestEvent::Processes`].
     ListProcesses,
-    /// Sends a part of a process's output as data, and then [`GuestEvent::Read`].
+    /// Returns [`GuestEvent::Processes`] with those that clients started, now and whenever one starts, until the client
+    /// ends the stream. Their use of the machine is not measured.
+    WatchProcesses,
+    /// Sends a part of a process's output as data, and then [`GuestEvent::Read`]. With `follow`, sends further parts.
     ReadOutput(ReadOutput),
     /// Writes data to the input of a process. Returns `Done`.
     WriteInput(WriteInput),

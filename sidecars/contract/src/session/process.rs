@@ -107,6 +107,10 @@ pub struct ReadOutput {
     /// How long to wait for output if there is none behind the position and the process runs, in milliseconds.
     #[serde(default)]
     pub wait_ms: u64,
+    /// Whether further parts follow, each with its [`OutputRead`], until the process has ended and all of its output was
+    /// sent. `wait_ms` is then ignored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
 }
 
 /// Where a part of the output begins.
@@ -119,7 +123,7 @@ pub enum ReadFrom {
     LastLines(u64),
 }
 
-/// The result of [`ReadOutput`], behind the data.
+/// The result of [`ReadOutput`], behind the data of each part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputRead {

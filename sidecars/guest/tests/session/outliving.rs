@@ -42,7 +42,7 @@ async fn read(
     max: u32,
     wait_ms: u64,
 ) -> (String, OutputRead) {
-    let request = ReadOutput { process: process.clone(), from, max, wait_ms };
+    let request = ReadOutput { process: process.clone(), from, max, wait_ms, follow: false };
     let seen = all(channel.open(&GuestRequest::ReadOutput(request)).await.unwrap()).await;
     match &seen.events[..] {
         [GuestEvent::Read(read)] => (seen.text(), read.clone()),
@@ -287,4 +287,39 @@ async fn a_writer_that_gives_up_disturbs_no_other() {
     assert!(tokio::time::timeout(Duration::from_millis(300), stream.data(STDIN, &block)).await.is_err());
     drop(stream);
     assert_eq!(end(&channel, &process, 5000).await, GuestEvent::Exited(Exit::Signal(15)));
+}
+
+#[tokio::test]
+async fn a_client_follows_all_processes_to_their_end() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let mut starts = channel.open(&GuestRequest::WatchProcesses).await.unwrap();
+    let mut known = async || match tokio::time::timeout(SOON, starts.receive()).await.unwrap().unwrap() {
+        GuestEvent::Processes { processes } => {
+            processes.into_iter().map(|info| info.handle.unwrap()).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(known().await, []);
+    let script = "echo one; read x; echo two; exec sleep 900";
+    let process = start(&channel, shell(script), None).await;
+    assert_eq!(known().await, std::slice::from_ref(&process));
+    let request = ReadOutput {
+        process: process.clone(),
+        from: ReadFrom::Position(0),
+        max: 1 << 20,
+        wait_ms: 0,
+        follow: true,
+    };
+    let mut followed = channel.open(&GuestRequest::ReadOutput(request)).await.unwrap();
+    let mut seen = Seen::default();
+    seen.until(&mut followed, "one\n").await;
+    write(&channel, &process, "\n", false).await;
+    // The last words of a process, and its end, arrive although it ends with the bottle.
+    let stopped = channel.open(&crate::bottle::stop(0)).await.unwrap();
+    let seen = seen.rest(&mut followed).await;
+    assert_eq!(seen.reset, None);
+    let Some(GuestEvent::Read(last)) = seen.events.last() else { panic!("{seen:?}") };
+    assert_eq!((last.next, last.state), (last.end, ProcessState::Exited(Exit::Signal(9))));
+    assert!(["one\n", "one\ntwo\n"].contains(&seen.text().as_str()), "{seen:?}");
+    drop(stopped);
 }

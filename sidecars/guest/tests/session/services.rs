@@ -66,7 +66,8 @@ async fn until(channel: &Channel, reached: impl Fn(&ServiceInfo) -> bool) -> Ser
 
 async fn output(channel: &Channel, name: &str) -> String {
     let process: ProcessName = name.parse().unwrap();
-    let request = ReadOutput { process, from: ReadFrom::Position(0), max: 1 << 16, wait_ms: 0 };
+    let request =
+        ReadOutput { process, from: ReadFrom::Position(0), max: 1 << 16, wait_ms: 0, follow: false };
     all(channel.open(&GuestRequest::ReadOutput(request)).await.unwrap()).await.text()
 }
 
