@@ -23,7 +23,7 @@ pub mod settings;
 pub(crate) mod system;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -56,6 +56,12 @@ pub struct Host {
 }
 
 impl Host {
+    /// Returns the client on whose behalf this process starts bottles ([`PARENT`]).
+    #[must_use]
+    pub fn parent(&self) -> Option<String> {
+        self.env.get(OsStr::new(PARENT)).and_then(|parent| parent.to_str()).map(str::to_owned)
+    }
+
     /// Returns the path of `$BOTTLE_HOME/state`.
     #[must_use]
     pub fn state(&self) -> PathBuf {

@@ -52,6 +52,9 @@ pub struct Environment {
     pub created_at: Timestamp,
     /// When a command last began or ended in it.
     pub last_used: Timestamp,
+    /// The client of `bottle mcp` that made it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
 }
 
 /// Why the id of a task cannot be used.
@@ -165,14 +168,21 @@ impl Environments {
         read(&self.record_path(slug))
     }
 
-    /// Records that a command of the task begins or ends, and the environment if it is new.
+    /// Records that a command of the task begins or ends, and the environment if it is new, as one of `parent`.
     ///
     /// # Errors
     /// Fails if the record cannot be written.
-    pub fn record_use(&self, task: &str, slug: &Slug, now: Timestamp) -> io::Result<()> {
-        let created_at = self.get(slug).map_or(now, |before| before.created_at);
+    pub fn record_use(
+        &self,
+        task: &str,
+        slug: &Slug,
+        now: Timestamp,
+        parent: Option<String>,
+    ) -> io::Result<()> {
+        let before = self.get(slug).map(|before| (before.created_at, before.parent));
+        let (created_at, parent) = before.unwrap_or((now, parent));
         let (task, slug) = (task.to_owned(), slug.clone());
-        let record = Environment { task, slug, created_at, last_used: now };
+        let record = Environment { task, slug, created_at, last_used: now, parent };
         replace(&self.record_path(&record.slug), |file| {
             serde_json::to_writer(file, &record).map_err(io::Error::from)
         })
@@ -264,7 +274,7 @@ mod tests {
         let slug = slug_of("one").expect("a slug");
         let now: Timestamp = "2026-01-31T12:00:00Z".parse().expect("a time");
         let (first, second) = (environments.use_it(&slug).expect("a lock"), environments.use_it(&slug));
-        environments.record_use("one", &slug, now).expect("recorded");
+        environments.record_use("one", &slug, now, None).expect("recorded");
         drop(first);
         assert!(environments.keep_unused(&slug).expect("a try").is_none(), "the second command uses it");
         drop(second);
@@ -283,14 +293,21 @@ mod tests {
         let time = |text: &str| text.parse::<Timestamp>().expect("a time");
         let (then, now) = (time("2026-01-31T12:00:00Z"), time("2026-01-31T13:00:00Z"));
         for task in ["two", "one"] {
-            environments.record_use(task, &slug_of(task).expect("a slug"), then).expect("recorded");
+            environments
+                .record_use(task, &slug_of(task).expect("a slug"), then, Some("me".to_owned()))
+                .expect("recorded");
         }
-        environments.record_use("one", &slug_of("one").expect("a slug"), now).expect("recorded");
+        environments.record_use("one", &slug_of("one").expect("a slug"), now, None).expect("recorded");
         fs::write(folder.path().join("damaged.json"), "{").expect("written");
         let all = environments.list().expect("a list");
         let shown: Vec<_> =
             all.iter().map(|found| (found.task.as_str(), found.created_at, found.last_used)).collect();
         assert_eq!(shown, [("one", then, now), ("two", then, then)]);
+        // So does its parent.
+        assert_eq!(
+            all.iter().map(|found| found.parent.as_deref()).collect::<Vec<_>>(),
+            [Some("me"), Some("me")]
+        );
     }
 
     proptest! {

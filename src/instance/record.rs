@@ -1,6 +1,5 @@
 //! A bottle's record on disk, `metadata.json`. The file has a version.
 
-use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use bottle_contract::lock_out::LockOut;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
 use crate::host::budget::{Declared, Policy};
-use crate::host::{Host, PARENT, clock};
+use crate::host::{Host, clock};
 use crate::manifest::provider::Template;
 use crate::plan::{GitIdentity, ImageSource, InRepository, Plan, SecretSource};
 
@@ -259,7 +258,7 @@ impl Record {
             copied_all: false,
             author: Some(plan.git_identity.clone()),
             forked_from: None,
-            parent: host.env.get(OsStr::new(PARENT)).and_then(|parent| parent.to_str()).map(str::to_owned),
+            parent: host.parent(),
             image: None,
             backend: plan.backend.clone(),
             engine: None,

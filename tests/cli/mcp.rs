@@ -237,6 +237,56 @@ fn a_client_uses_only_bottles_and_tools_of_its_scope() -> Result<()> {
 }
 
 #[test]
+fn a_client_works_in_the_bottles_of_its_tasks() -> Result<()> {
+    let home = home()?;
+    home.write("home/.bottle/settings.yml", "environments: {agent: nap}\n")?;
+    let _ = run(&home, &["env", "run", "theirs", "-q", "--", "true"])?.expect_code(0);
+    let mut client = Client::start(&home, &[])?;
+    ensure!(client.done("env_list", json!({}))?["items"] == json!([]));
+    let echoed = client.done("env_run", json!({"task": "mine-1", "command": ["echo", "a  b"]}))?;
+    ensure!(echoed["stdout"]["text"] == "a  b\n" && echoed["code"] == 0, "{echoed}");
+    let failed = client.done("env_run", json!({"task": "mine-1", "command": ["exit", "7"]}))?;
+    ensure!(failed["code"] == 7, "{failed}");
+    let listed = client.done("env_list", json!({}))?["items"].clone();
+    ensure!(listed.as_array().is_some_and(|all| all.len() == 1) && listed[0]["task"] == "mine-1", "{listed}");
+    // Its bottle is one that the client started, so the other tools work on it.
+    let slug = listed[0]["slug"].clone();
+    client.done("process_list", json!({"bottle": slug}))?;
+    let mut said = Vec::new();
+    for (tool, arguments) in [
+        ("env_run", json!({"task": "theirs", "command": "ls"})),
+        ("env_remove", json!({"task": "theirs"})),
+        ("env_remove", json!({"task": "absent"})),
+        ("env_run", json!({"task": "mine-1", "command": "rm -rf /"})),
+        ("env_run", json!({"task": "mine-1", "command": "ls", "agent": "other"})),
+        ("env_run", json!({"task": "--all", "command": "ls"})),
+    ] {
+        said.push(format!("{tool} {arguments}\n  {}", client.mistake(tool, arguments.clone())?));
+    }
+    snapshot!(said.join("\n"));
+    // A client that may use other bottles only starts none.
+    let mut narrow = Client::start(&home, &["--scope", "ci-*"])?;
+    for (tool, arguments) in [
+        ("env_run", json!({"task": "mine-1", "command": "ls"})),
+        ("env_run", json!({"task": "new", "command": "ls"})),
+        ("env_remove", json!({"task": "mine-1"})),
+    ] {
+        let mistake = narrow.mistake(tool, arguments)?;
+        ensure!(mistake.starts_with("you may not use the task"), "{mistake}");
+    }
+    // A bottle that another client made first is not used.
+    let mut race = home.program(["env", "run", "mine-1", "--own", "--json", "--", "true"])?;
+    let refused = race.env("BOTTLE_PARENT", "other").run()?.expect_code(125);
+    ensure!(refused.stderr.contains("another client started it"), "{}", refused.stderr);
+    let removed = client.done("env_remove", json!({"task": "mine-1"}))?;
+    ensure!(removed["items"][0]["task"] == "mine-1", "{removed}");
+    ensure!(client.done("env_list", json!({}))?["items"] == json!([]));
+    let kept = run(&home, &["env", "ls", "--json"])?.expect_code(0).json()?;
+    ensure!(kept[0]["task"] == "theirs", "{kept}");
+    Ok(())
+}
+
+#[test]
 fn a_mistake_is_a_result_that_the_model_can_correct() -> Result<()> {
     let home = home()?;
     let mut client = Client::start(&home, &["--scope", "all"])?;

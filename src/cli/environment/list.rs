@@ -38,7 +38,7 @@ fn listed(
     store: &Store,
     environment: Environment,
 ) -> Result<ListedEnvironment, CliError> {
-    let Environment { task, slug, created_at, last_used } = environment;
+    let Environment { task, slug, created_at, last_used, parent: _ } = environment;
     let in_use = environments.keep_unused(&slug).map_err(|error| unusable(&error))?.is_none();
     let state = match store.state(&slug) {
         Some(State::Alive(_)) => "running",

@@ -116,7 +116,7 @@ fn stop_if_idle(
     crate::cli::block_on(async {
         if has_work(host, slug).await? {
             return environments
-                .record_use(&environment.task, slug, Timestamp::now())
+                .record_use(&environment.task, slug, Timestamp::now(), environment.parent.clone())
                 .map_err(|error| unusable(&error));
         }
         stop(host, slug, GRACE, &Progress::Nothing).await.map(drop)

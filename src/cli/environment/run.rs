@@ -47,6 +47,9 @@ pub(crate) struct Run {
     /// Copy the files of this directory into the workspace
     #[arg(long, value_name = "PATH")]
     cwd: Option<PathBuf>,
+    /// Fail if the bottle of the task was started by another client than the one in `BOTTLE_PARENT`
+    #[arg(long)]
+    own: bool,
     #[command(flatten)]
     command: Command,
 }
@@ -70,7 +73,11 @@ impl Run {
             ));
         }
         launch::ensure(host, &environments, &slug, &choices, output)?;
-        let record_use = || environments.record_use(&self.task, &slug, Timestamp::now()).map_err(failed);
+        if self.own {
+            require_own(host, &slug)?;
+        }
+        let record_use =
+            || environments.record_use(&self.task, &slug, Timestamp::now(), host.parent()).map_err(failed);
         record_use()?;
         if settings.idle.is_some() {
             reaper::spawn(host, &environments)?;
@@ -99,6 +106,16 @@ impl Run {
             backend: self.backend.clone(),
             cwd: cwd.transpose()?,
         })
+    }
+}
+
+/// Checks that the client for which this command runs started the bottle.
+fn require_own(host: &Host, slug: &Slug) -> Result<(), CliError> {
+    match Store::of(host).state(slug) {
+        Some(State::Alive(record)) if record.parent == host.parent() => Ok(()),
+        _ => Err(CliError::state(format!("cannot use {slug}: another client started it"))
+            .about("--own")
+            .hint("choose another task id")),
     }
 }
 

@@ -5,6 +5,7 @@ use bottle_contract::names::Slug;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use crate::host::Host;
+use crate::instance::environments::{self, Environments};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 
@@ -53,9 +54,9 @@ impl Bottles {
         Ok(bottles)
     }
 
-    fn have(&self, slug: &Slug, record: Option<&Record>, client: &str) -> bool {
-        let is_own = || record.is_some_and(|record| record.parent.as_deref() == Some(client));
-        self.all || self.named.is_match(slug.as_str()) || (self.started && is_own())
+    /// Whether they have the bottle that `parent` started.
+    fn have(&self, slug: &Slug, parent: Option<&str>, client: &str) -> bool {
+        self.all || self.named.is_match(slug.as_str()) || (self.started && parent == Some(client))
     }
 }
 
@@ -88,17 +89,54 @@ impl Scope {
         let unknown =
             || format!("you have no bottle named {shown:?}; bottle_list shows those that you may use");
         let slug: Slug = name.parse().map_err(|_| unknown())?;
-        let record = match Store::of(host).state(&slug) {
-            Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => Some(record),
-            _ => None,
+        let record = record_of(host, &slug);
+        let parent = record.as_ref().and_then(|record| record.parent.as_deref());
+        if self.bottles.have(&slug, parent, &self.name) { Ok(slug) } else { Err(unknown()) }
+    }
+
+    /// The bottle of a task that the client may use, and whether it exists.
+    ///
+    /// # Errors
+    /// Returns a sentence for the model. A task of another client, and one for which the client may not start a bottle,
+    /// have the same.
+    pub(super) fn environment(&self, host: &Host, task: &str) -> Result<(Slug, bool), String> {
+        let shown: String = task.chars().take(80).collect();
+        let slug = environments::slug_of(task).map_err(|why| {
+            format!("cannot use the task id {shown:?}: {why}; begin with letters and digits")
+        })?;
+        let environment = Environments::of(host)
+            .map_err(|error| format!("cannot use the folder of environments: {error}"))?
+            .get(&slug);
+        let record = record_of(host, &slug);
+        let exists = record.is_some() || environment.is_some();
+        let parent = match record {
+            Some(record) => record.parent,
+            None => environment.and_then(|environment| environment.parent),
         };
-        let is_allowed = self.bottles.have(&slug, record.as_deref(), &self.name);
-        if is_allowed { Ok(slug) } else { Err(unknown()) }
+        // The client becomes the parent of a bottle that it starts.
+        let parent = if exists { parent } else { Some(self.name.clone()) };
+        match self.bottles.have(&slug, parent.as_deref(), &self.name) {
+            true => Ok((slug, exists)),
+            false => Err(format!("you may not use the task {shown:?}; env_list shows yours")),
+        }
+    }
+
+    /// Whether the client may use the environment of an element of `bottle env ls --json`.
+    pub(super) fn has_environment(&self, host: &Host, listed: &serde_json::Value) -> bool {
+        listed["task"].as_str().is_some_and(|task| self.environment(host, task).is_ok())
     }
 
     /// Whether the client may use the bottle of an element of `bottle list --json`.
     pub(super) fn has_listed(&self, host: &Host, listed: &serde_json::Value) -> bool {
         listed["slug"].as_str().is_some_and(|slug| self.bottle(host, slug).is_ok())
+    }
+}
+
+/// The record of a bottle that exists.
+fn record_of(host: &Host, slug: &Slug) -> Option<Record> {
+    match Store::of(host).state(slug)? {
+        State::Alive(record) | State::Dead(record) | State::Preserved(record) => Some(*record),
+        State::Damaged(_) | State::Newer(_) => None,
     }
 }
 

@@ -18,7 +18,7 @@ use super::arguments::{Arguments, Call, Checked, schema};
 use super::program::{self, Printed};
 use super::resources;
 use super::scope::Scope;
-use super::tools::{self, Effect, Tool};
+use super::tools::{self, Effect, Target, Tool};
 use crate::cli::error::CliError;
 use crate::cli::rules::{Ask, permit, permit_input};
 use crate::host::Host;
@@ -76,18 +76,22 @@ impl Server {
             return Err(Mistake(format!("you may not use {}", tool.name)));
         }
         let given = Arguments::check(tool.fields, request.arguments)?;
-        let bottle = match given.text("bottle").filter(|_| tool.has_bottle()) {
-            Some(name) => self.scope.bottle(&self.host, name)?.to_string(),
-            None => String::new(),
-        };
+        let (bottle, is_new) = self.target(tool, &given)?;
+        let mut call = (tool.call)(&given, &bottle);
+        if is_new {
+            // Another client may make it meanwhile.
+            call.words.insert(2, "--own".to_owned());
+        }
         let call = tokio::select! {
-            call = self.permit((tool.call)(&given, &bottle), &bottle) => call?,
+            call = self.permit(call, &bottle) => call?,
             () = context.ct.cancelled() => return Err(Mistake("the call was cancelled".to_owned())),
         };
         match self.print(&call, context).await? {
             Printed::Document(Value::Array(mut items)) => {
-                if tool.name == tools::LIST {
-                    items.retain(|item| self.scope.has_listed(&self.host, item));
+                match tool.name {
+                    tools::LIST => items.retain(|item| self.scope.has_listed(&self.host, item)),
+                    tools::TASKS => items.retain(|item| self.scope.has_environment(&self.host, item)),
+                    _ => {}
                 }
                 Ok(CallToolResult::structured(json!({"items": items})))
             }
@@ -95,6 +99,26 @@ impl Server {
             Printed::Document(value) => Ok(CallToolResult::structured(json!({"value": value}))),
             Printed::Text(text) => Ok(CallToolResult::success(vec![ContentBlock::text(text)])),
             Printed::Notes(notes) => Ok(CallToolResult::structured(json!({"done": true, "notes": notes}))),
+        }
+    }
+
+    /// The bottle that a call works on, and whether the call makes it. Empty for a tool without one.
+    fn target(&self, tool: &Tool, given: &Arguments) -> Result<(String, bool), Mistake> {
+        match tool.target() {
+            Target::None => Ok((String::new(), false)),
+            Target::Bottle => {
+                Ok((self.scope.bottle(&self.host, given.required("bottle"))?.to_string(), false))
+            }
+            Target::Task => {
+                let task = given.required("task");
+                let (slug, exists) = self.scope.environment(&self.host, task)?;
+                if !exists && tool.name != tools::RUN {
+                    return Err(Mistake(format!(
+                        "there is no bottle of the task {task:?}; env_list shows yours"
+                    )));
+                }
+                Ok((slug.to_string(), !exists))
+            }
         }
     }
 

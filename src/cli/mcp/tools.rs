@@ -24,10 +24,25 @@ pub(super) enum Effect {
     Changes,
 }
 
+/// What a tool works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// No bottle, or several.
+    None,
+    /// The bottle with the name in `bottle`.
+    Bottle,
+    /// The bottle of the task in `task`.
+    Task,
+}
+
 impl Tool {
-    /// Whether the tool works on one bottle.
-    pub(super) fn has_bottle(&self) -> bool {
-        self.fields.iter().any(|field| field.name == BOTTLE.name)
+    pub(super) fn target(&self) -> Target {
+        let has = |wanted: Field| self.fields.iter().any(|field| field.name == wanted.name);
+        match (has(BOTTLE), has(TASK)) {
+            (true, _) => Target::Bottle,
+            (false, true) => Target::Task,
+            (false, false) => Target::None,
+        }
     }
 }
 
@@ -39,7 +54,15 @@ pub(super) fn named(name: &str) -> Option<&'static Tool> {
 /// The name of the tool that lists bottles. Its result has only the bottles of the client.
 pub(super) const LIST: &str = "bottle_list";
 
+/// The name of the tool that lists environments. Its result has only those of the client.
+pub(super) const TASKS: &str = "env_list";
+
+/// The name of the tool that makes an environment if there is none.
+pub(super) const RUN: &str = "env_run";
+
 const BOTTLE: Field = required("bottle", Kind::Name, "The bottle's name, as bottle_list shows it.");
+const TASK: Field =
+    required("task", Kind::Name, "The id of the task: the same id always means the same bottle.");
 const PROCESS: Field =
     required("process", Kind::Name, "The process: its handle or name, as process_list shows it.");
 const PATH: Field = required("path", Kind::Text, "The path, from the workspace on.");
@@ -93,16 +116,7 @@ pub(super) const ALL: &[Tool] = &[
             optional("merge", Kind::Flag, "Write standard error into `stdout`, in the order of the command."),
             optional("user", Kind::Text, "The user of the bottle. By default the agent's user."),
         ],
-        call: |given, bottle| {
-            let timeout = given.number("timeout").unwrap_or(TIMEOUT);
-            program(Call::of(&["exec", bottle, "--redact"]), given)
-                .value("--timeout", Some(timeout))
-                .flag("--merge", given.flag("merge"))
-                .flag("--interactive", given.text("stdin").is_some())
-                .input(given.text("stdin"))
-                .command(given.command("command").unwrap_or_default())
-                .seconds(timeout.saturating_add(15))
-        },
+        call: |given, bottle| command_in(Call::of(&["exec", bottle]), given, &[]),
     },
     Tool {
         name: "process_start",
@@ -480,6 +494,39 @@ pub(super) const ALL: &[Tool] = &[
         },
     },
     Tool {
+        name: RUN,
+        effect: Effect::Changes,
+        about: "Runs a command in the bottle of a task, as terminal does. The first call for a task id starts the bottle, \
+                which takes some seconds, and a later one resumes it if it was idle. The user's settings choose its \
+                agent, image and limits.",
+        fields: &[
+            TASK,
+            COMMAND,
+            optional("timeout", Kind::Number(1, 600), "The time limit in seconds. By default 45."),
+            WORKDIR,
+            ENV,
+            optional("stdin", Kind::Content, "The input of the command. By default none."),
+            optional("merge", Kind::Flag, "Write standard error into `stdout`, in the order of the command."),
+        ],
+        call: |given, _| {
+            command_in(Call::of(&["env", "run"]), given, &[given.required("task")]).seconds(LONG)
+        },
+    },
+    Tool {
+        name: TASKS,
+        effect: Effect::Reads,
+        about: "Lists your tasks that have a bottle, with its name for the other tools and its state.",
+        fields: &[],
+        call: |_, _| Call::of(&["env", "ls"]),
+    },
+    Tool {
+        name: "env_remove",
+        effect: Effect::Changes,
+        about: "Stops the bottle of a task and deletes its files. Fails while a command of env_run runs in it.",
+        fields: &[TASK],
+        call: |given, _| Call::of(&["env", "rm", "--yes"]).then([given.required("task")]).seconds(LONG),
+    },
+    Tool {
         name: LIST,
         effect: Effect::Reads,
         about: "Lists the bottles that you may use, with their state.",
@@ -606,6 +653,19 @@ pub(super) const ALL: &[Tool] = &[
     },
 ];
 
+/// Runs a command to its end. `words` come behind its flags.
+fn command_in(call: Call, given: &Arguments, words: &[&str]) -> Call {
+    let timeout = given.number("timeout").unwrap_or(TIMEOUT);
+    let call = program(call.word("--redact"), given)
+        .value("--timeout", Some(timeout))
+        .flag("--merge", given.flag("merge"))
+        .flag("--interactive", given.text("stdin").is_some())
+        .input(given.text("stdin"))
+        .command(given.command("command").unwrap_or_default())
+        .seconds(timeout.saturating_add(15));
+    words.iter().fold(call, |call, word| call.word(*word))
+}
+
 /// Adds the directory, the user and the variables of a program.
 fn program(call: Call, given: &Arguments) -> Call {
     let variables = given.variables("env").into_iter().map(|(name, value)| format!("{name}={value}"));
@@ -701,6 +761,6 @@ mod tests {
             })
             .map(|tool| tool.name)
             .collect();
-        assert_eq!(checked, ["terminal", "process_start", "process_write", "service_start"]);
+        assert_eq!(checked, ["terminal", "process_start", "process_write", "service_start", "env_run"]);
     }
 }
