@@ -88,6 +88,9 @@ impl Teardown<'_> {
         if end.exit.is_none() {
             self.unpause().await;
         }
+        // Pid 1 exits after an agent that it stops, so the output is read meanwhile.
+        let output = Logs { tail: None, follow: end.exit.is_none() };
+        let output = tokio::spawn(read_output(self.guest.open(&GuestRequest::Logs(output)).await));
         let (exit, stopped) = match end.exit {
             Some(exit) => (Some(exit), None),
             None => self.stop_agent(end, since).await,
@@ -95,7 +98,7 @@ impl Teardown<'_> {
         let failed = exit != Some(Exit::Code(0));
         let keep_logs = !end.attached || (failed && end.cause == EndCause::AgentExited);
         // If nothing of the bottle is preserved, its folder is removed with the output.
-        self.save_output().await;
+        self.save_output(output).await;
         self.save_terminal_size().await;
         let overrun = self.overrun().await;
         let conversation = self.save_conversations(exit).await;
@@ -248,9 +251,10 @@ impl Teardown<'_> {
     }
 
     /// Writes the agent's buffered output to `logs/agent.log`. Secrets in it are masked.
-    async fn save_output(&self) {
+    async fn save_output(&self, mut output: JoinHandle<Vec<u8>>) {
         let path = self.claim.folder().join("logs/agent.log");
-        let Ok(output) = tokio::time::timeout(STEP_TIMEOUT, buffered_output(&self.guest)).await else {
+        let Ok(Ok(output)) = tokio::time::timeout(STEP_TIMEOUT, &mut output).await else {
+            output.abort();
             return;
         };
         let redactor = match Redactor::new(&self.secrets) {
@@ -392,15 +396,17 @@ fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<Stri
     (left, preserved)
 }
 
-async fn buffered_output(guest: &Channel) -> Vec<u8> {
+/// Reads the agent's output to the end of the stream. Of more than `2 * SCROLLBACK` bytes, the last half stays.
+async fn read_output(stream: Result<Stream, ChannelError>) -> Vec<u8> {
     let mut output = Vec::new();
-    let Ok(mut stream) = guest.open(&GuestRequest::Logs(Logs { tail: None, follow: false })).await else {
-        return output;
-    };
+    let Ok(mut stream) = stream else { return output };
     while let Some(event) = stream.next().await {
         match event {
-            Event::Data { fd: STDOUT | STDERR, bytes } if output.len() + bytes.len() <= 2 * SCROLLBACK => {
+            Event::Data { fd: STDOUT | STDERR, bytes } => {
                 output.extend_from_slice(&bytes);
+                if output.len() > 2 * SCROLLBACK {
+                    output.drain(..output.len() - SCROLLBACK);
+                }
             }
             Event::Message(_) => {}
             _ => break,

@@ -190,6 +190,28 @@ fn since_shows_only_newer_decisions() -> Result<()> {
 }
 
 #[test]
+fn shows_what_an_agent_printed_until_it_was_stopped() -> Result<()> {
+    let mut home = TestHome::new()?;
+    if !home.runs("the output of a stopped agent", "linux")? {
+        return Ok(());
+    }
+    let command = "[sh, -c, \"echo hello; trap 'echo bye; exit 3' TERM; sleep 60 & wait\"]";
+    let manifest =
+        format!("---\nbackend: linux\nagent_provider: {{template: command, command: {command}}}\n---\n");
+    home.bottle("says", &manifest)?;
+    home.agent("says", "---\nbottle: says\n---\n")?;
+    let _ = run(&home, &["start", "says", "--detach", "--label", "one", "-q", "--yes"])?.expect_code(0);
+    let end = Instant::now() + Duration::from_secs(30);
+    while run(&home, &["logs", "one"])?.stdout != "hello\n" {
+        ensure!(Instant::now() < end, "the agent prints nothing");
+    }
+    let _ = run(&home, &["stop", "one", "-q"])?.expect_code(0);
+    let shown = run(&home, &["logs", "one"])?.expect_code(0).stdout;
+    ensure!(shown == "hello\nbye\n", "{shown}");
+    Ok(())
+}
+
+#[test]
 fn follow_ends_when_its_reader_is_gone() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
