@@ -1,4 +1,5 @@
-//! Tests that Claude Code and codex on the host do a task in a bottle with nothing but the tools of `bottle mcp`.
+//! Tests that Claude Code, codex and mini-swe-agent on the host do a task in a bottle with nothing but the tools of
+//! `bottle mcp`.
 
 use std::process::{Command, Stdio};
 
@@ -27,8 +28,12 @@ struct Scene {
 
 impl Scene {
     fn new() -> Result<Self> {
+        Self::of_script(&TASK)
+    }
+
+    fn of_script(commands: &[&str]) -> Result<Self> {
         let mut home = TestHome::new()?;
-        let llm = FakeLlm::start(Options { script: Script::new(&TASK), ..Options::default() })?;
+        let llm = FakeLlm::start(Options { script: Script::new(commands), ..Options::default() })?;
         let command = "agent_provider: {template: command, command: [sleep, '600']}";
         home.bottle("worker", &format!("---\nbackend: linux\n{command}\n---\n"))?;
         home.agent("worker", "---\nbottle: worker\n---\n")?;
@@ -136,4 +141,56 @@ fn real_codex_on_the_host_does_a_task_in_a_bottle() -> Result<()> {
     )?;
     command.env("CODEX_API_KEY", scene.llm.key());
     scene.plays(command)
+}
+
+/// mini-swe-agent has no MCP client. `bottle_environment.py` is one, in which the agent runs its commands.
+#[test]
+fn mini_on_the_host_does_a_task_in_a_bottle() -> Result<()> {
+    let Some(mini) = agent("mini drives a bottle", agents::mini())? else { return Ok(()) };
+    let commands = ["echo $((40 + 2)) > result; hostname >> result", "cat result; exit 3", "sudo id"];
+    let scene = Scene::of_script(&commands)?;
+    scene.home.write("home/.bottle/settings.yml", "environments: {agent: worker}\n")?;
+    scene.home.write("project/bottle_environment.py", include_str!("bottle_environment.py"))?;
+    let mut command = scene.agent(
+        &mini,
+        &[
+            "--environment-class",
+            "bottle_environment.BottleEnvironment",
+            "--model-class",
+            "bottle_environment.LocalModel",
+            "-m",
+            "fake/model",
+            "-y",
+            "--exit-immediately",
+            "-o",
+            "run.json",
+            "-t",
+            "Do the scripted task.",
+        ],
+    )?;
+    command
+        .env("PYTHONPATH", scene.home.root().join("project"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("REQUESTS_CA_BUNDLE", scene.home.root().join("ca.pem"))
+        .env("MODEL_URL", format!("https://{}/api/v1/chat/completions", scene.llm.address()))
+        .env("OPENROUTER_API_KEY", scene.llm.key())
+        .env("MSWEA_CONFIGURED", "true")
+        .env("MSWEA_COST_TRACKING", "ignore_errors")
+        .env("BOTTLE", scene.bottle()?)
+        .env("BOTTLE_TASK", "sum-1");
+    let ended = command.stdin(Stdio::null()).output()?;
+    let said =
+        format!("{}\n{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    ensure!(ended.status.success(), "{}\n{said}", ended.status);
+    ensure!(scene.llm.steps_served() == [0, 1, 2, 3], "{:?}\n{said}", scene.llm.steps_served());
+    let listed = scene.home.program(["env", "ls", "--json"])?.run()?.expect_code(0).json()?;
+    let slug = listed[0]["slug"].as_str().context("a bottle")?;
+    ensure!(listed[0]["task"] == "sum-1" && listed[0]["state"] == "running", "{listed}");
+    let conversation = &scene.llm.seen().pop().context("a call of the model")?.body;
+    for words in [&format!("42\\\\n{slug}"), "no process of a bottle can get"] {
+        ensure!(conversation.contains(words), "no {words}: {conversation}\n{said}");
+    }
+    let result = scene.home.program(["exec", slug, "--", "cat", "result"])?.run()?.expect_code(0);
+    ensure!(result.stdout == format!("42\n{slug}\n"), "{}", result.stdout);
+    Ok(())
 }
