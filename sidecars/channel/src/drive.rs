@@ -5,20 +5,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bottle_contract::session::frame::{CLOSING, HEADER, Header};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, watch};
 
-use crate::entry::Frame;
+use crate::batch::Batch;
 use crate::table::{Table, Violation};
 use crate::{Closed, Side};
 
-/// How many bytes of frames are combined in one write, which keeps both the number of system calls and the
-/// memory use low.
-const BATCH: usize = 32 * 1024;
-
-/// Data of at least so many bytes is written from where it is, beside the batch, and not copied into it.
-const LARGE: usize = 4 * 1024;
+/// The first allocation for a payload, in bytes. It grows with the bytes that arrive.
+const FIRST_ALLOCATION: usize = 32 * 1024;
 
 /// How long this side continues to write queued frames after it closes the connection. Frames that are still
 /// queued after that are lost.
@@ -176,7 +172,7 @@ async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<(Head
     // Each payload gets a separate allocation, so that a short payload in a queue does not keep a long buffer
     // alive. The allocation grows with the received bytes, so that an announced length alone allocates
     // little.
-    let mut payload = BytesMut::with_capacity(header.length.min(BATCH));
+    let mut payload = BytesMut::with_capacity(header.length.min(FIRST_ALLOCATION));
     let mut limited = reader.take(header.length as u64);
     while payload.len() < header.length {
         let read = limited.read_buf(&mut payload).await.map_err(read_error)?;
@@ -192,22 +188,21 @@ fn read_error(error: std::io::Error) -> Closed {
 }
 
 async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> Closed {
-    let mut batch = Vec::new();
+    let mut batch = Batch::default();
     loop {
-        let (more, closed) = {
+        let closed = {
             let mut table = shared.table();
-            let more = fill(&mut batch, &mut table);
-            (more, table.closed.clone())
+            batch.fill(&mut table);
+            table.closed.clone()
         };
         let written = async {
-            // Both parts go into one system call, if the stream allows that.
-            writer.write_all_buf(&mut Buf::chain(batch.as_slice(), more.unwrap_or_default())).await?;
+            // All parts go into one system call, if the stream allows that.
+            writer.write_all_buf(&mut batch).await?;
             writer.flush().await
         };
         if let Err(error) = written.await {
             return Closed::because(format!("writing failed: {error}"));
         }
-        batch.clear();
         {
             // The lock is held while `idle` is notified, so that no frame is queued in between.
             let table = shared.table();
@@ -219,38 +214,8 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
         if let Some(closed) = closed {
             return closed;
         }
-        // Frees the buffer while the connection is idle.
-        batch.shrink_to(0);
+        // Frees the buffers while the connection is idle.
+        batch = Batch::default();
         shared.writes.notified().await;
     }
-}
-
-/// Fills `batch` with complete frames, one of each stream in turn. Returns a payload that is not copied into the
-/// batch. The caller must write it after the batch.
-fn fill(batch: &mut Vec<u8>, table: &mut Table) -> Option<Bytes> {
-    while batch.len() < BATCH {
-        let (stream, frame) = table.next_frame()?;
-        // Always succeeds, because the table accepts only frames with a valid header.
-        let Ok(header) = frame.header(stream) else { continue };
-        batch.extend_from_slice(&header.encode());
-        match frame {
-            Frame::Open(payload) | Frame::Message(payload) => {
-                if payload.len() > BATCH {
-                    return Some(payload);
-                }
-                batch.extend_from_slice(&payload);
-            }
-            Frame::Data { fd, bytes } => {
-                batch.push(fd);
-                if bytes.len() >= LARGE {
-                    return Some(bytes);
-                }
-                batch.extend_from_slice(&bytes);
-            }
-            Frame::Reset(why) => batch.extend_from_slice(why.as_bytes()),
-            Frame::Credit(credit) => batch.extend_from_slice(&credit.to_be_bytes()),
-            Frame::End => {}
-        }
-    }
-    None
 }

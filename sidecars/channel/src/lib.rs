@@ -19,12 +19,13 @@
 //!
 //! - `handshake`: exchange of hellos, with a deadline and a version check
 //! - `table`: the state of all streams, without I/O; `entry`: the state of one stream
-//! - `drive`: the read and write loops
+//! - `drive`: the read and write loops · `batch`: frames that are written together
 //! - `channel`, `stream`: the handles that callers use
 //! - `splice`: forwards one stream to another
 //! - [`rejoin`](mod@rejoin): consecutive connections on one byte stream; `stdio`: a process's standard
 //!   streams
 
+mod batch;
 mod channel;
 mod drive;
 mod entry;

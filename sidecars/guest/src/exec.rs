@@ -4,14 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{Event, Stream, StreamReceiver, StreamSender};
+use bottle_contract::session::frame::MAX_DATA;
 use bottle_contract::session::guest::{ClientMessage, GuestEvent, Process, STDIN};
 use bytes::Bytes;
 use rustix::process::{Pid, Signal};
 
 use crate::guest::Guest;
 use crate::host::answer;
-use crate::process::{Input, Output, READ, Running, Terminal};
+use crate::process::{Input, Output, Running, Terminal};
 use crate::redaction::{Redaction, StreamRedaction};
+
+/// The maximum number of bytes that are read from a process in one step: two data frames. Much output then needs fewer
+/// switches between the processes that forward it.
+const READ: usize = 2 * (MAX_DATA - 1);
 
 /// The time between SIGHUP and SIGKILL for a process whose client has disconnected.
 const HANGUP_GRACE: Duration = Duration::from_secs(2);

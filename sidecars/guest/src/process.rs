@@ -25,6 +25,10 @@ pub(crate) const READ: usize = 28 * 1024;
 /// If the queue is full, the client waits.
 const INPUT_QUEUE: usize = 4;
 
+/// The capacity of a pipe for output in bytes. In the default one of 64 KiB, a process that writes much waits more often
+/// than it writes.
+const PIPE: usize = 256 * 1024;
+
 /// How long the output streams of an exited process must be idle before they count as ended, if another
 /// process keeps them open.
 const QUIET: Duration = Duration::from_millis(100);
@@ -115,6 +119,8 @@ fn take_pipes(mut child: Child, merged: Option<OwnedFd>, pid: Pid, exit: ExitWat
     let stderr = child.stderr.take().map(|pipe| (STDERR, OwnedFd::from(pipe)));
     let mut outputs = Vec::new();
     for (fd, pipe) in stdout.into_iter().chain(stderr) {
+        // The kernel limits the pages of all pipes of a user. A smaller pipe works too.
+        let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
         outputs.push(Output::new(fd, Arc::new(Descriptor::new(pipe)?), exit.clone()));
     }
     Ok(Running { pid, exit, input, outputs, terminal: None })
