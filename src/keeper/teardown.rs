@@ -88,6 +88,7 @@ impl Teardown<'_> {
         if end.exit.is_none() {
             self.unpause().await;
         }
+        self.save_terminal_size().await;
         // Pid 1 exits after an agent that it stops, so the output is read meanwhile.
         let output = Logs { tail: None, follow: end.exit.is_none() };
         let output = tokio::spawn(read_output(self.guest.open(&GuestRequest::Logs(output)).await));
@@ -99,7 +100,6 @@ impl Teardown<'_> {
         let keep_logs = !end.attached || (failed && end.cause == EndCause::AgentExited);
         // If nothing of the bottle is preserved, its folder is removed with the output.
         self.save_output(output).await;
-        self.save_terminal_size().await;
         let overrun = self.overrun().await;
         let conversation = self.save_conversations(exit).await;
         // Pid 1 searches for unsaved work after all other processes ended. A process that still ran could write files
