@@ -81,7 +81,10 @@ pub(super) enum Command {
         events: mpsc::Sender<KeeperEvent>,
     },
     /// Keep the bottle running without its first client.
-    Detach,
+    Detach {
+        /// Receives a message when it is recorded. Dropped if the bottle ends already.
+        recorded: oneshot::Sender<()>,
+    },
     /// Record that a sidecar ended. `None` means that all sidecars ended.
     ServiceDown(Option<String>),
     /// Record that the bottle is locked.
@@ -231,8 +234,14 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         }
         Ok(KeeperRequest::Detach) => {
             let stream = request.accept();
-            let _ = shared.commands.send(Command::Detach).await;
-            send_last(&stream, &KeeperEvent::Detached).await;
+            let (recorded, is_recorded) = oneshot::channel();
+            let _ = shared.commands.send(Command::Detach { recorded }).await;
+            // A command after this answer finds the bottle detached.
+            let answer = match is_recorded.await {
+                Ok(()) => KeeperEvent::Detached,
+                Err(_) => KeeperEvent::Refused("the bottle ends already".to_owned()),
+            };
+            send_last(&stream, &answer).await;
         }
         Ok(KeeperRequest::Commit) => {
             let options = CommitOptions::default();

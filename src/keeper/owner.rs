@@ -286,9 +286,10 @@ impl Watch<'_> {
                         let choice = if policy == Policy::Kill { EndChoice::Discard } else { EndChoice::Keep };
                         return Ok(End { choice, ..end(EndCause::Budget(policy), None) });
                     }
-                    Command::Detach => {
+                    Command::Detach { recorded } => {
                         self.claim.update(|record| record.mode = Mode::Detached)?;
                         self.shared.detached.send_replace(true);
+                        let _ = recorded.send(());
                     }
                     Command::FirstGone if self.claim.record().mode == Mode::Attached => {
                         return Ok(end(EndCause::ClientGone, None));
@@ -381,7 +382,7 @@ impl Watch<'_> {
                 }
             }
             // The bottle ends already.
-            Command::Enforce { .. } | Command::Stop { .. } | Command::Detach | Command::FirstGone => {}
+            Command::Enforce { .. } | Command::Stop { .. } | Command::Detach { .. } | Command::FirstGone => {}
         }
     }
 
