@@ -3,6 +3,7 @@
 //! `cargo bench --bench side-by-side` runs all benchmarks, and `-- NAME…` selects some of them.
 #![allow(clippy::print_stdout, missing_docs, reason = "a bench prints its measurements")]
 
+mod archive;
 mod commands;
 mod commit;
 mod drive;
@@ -21,7 +22,7 @@ use anyhow::{Result, bail};
 /// The name of a benchmark, its description, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<()>);
 
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 11] = [
     ("sandbox", "the sandbox alone, against bwrap", sandbox::run),
     ("start", "bottle start to agent process", start::run),
     ("commands", "commands that a user waits for", commands::run),
@@ -29,6 +30,7 @@ const BENCHES: [Bench; 10] = [
     ("memory", "what one idle bottle holds", memory::run),
     ("commit", "a commit of a large home, and back", commit::run),
     ("repository", "a bottle with a copy of a large repository, against cp -r", repository::run),
+    ("archive", "export and import, against tar and zstd", archive::run),
     ("image", "a bottle in an image, against one on the host's system", image::run),
     ("engine", "bottles on a container engine, against the engine alone", engine::run),
     ("many", "two hundred bottles at once", many::run),

@@ -57,7 +57,12 @@ impl Scene {
 
     /// Runs a `bottle` command, which must succeed.
     pub(crate) fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
-        Ok(self.home.program(arguments.iter().copied())?.run()?.expect_code(0))
+        Ok(self.any_outcome(arguments)?.expect_code(0))
+    }
+
+    /// Runs a `bottle` command, which may fail.
+    pub(crate) fn any_outcome(&self, arguments: &[&str]) -> Result<Outcome> {
+        self.home.program(arguments.iter().copied())?.run()
     }
 
     /// Starts a detached bottle with the given label.
