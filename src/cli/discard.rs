@@ -124,6 +124,12 @@ async fn discardable(host: &Host, slug: &Slug, forget: bool) -> Result<Record, C
         let hint = format!("`bottle stop {slug}` stops it");
         return Err(CliError::state(format!("{slug} is still running")).hint(hint));
     }
+    if let Some(State::Dead(record)) = Store::of(host).state(slug)
+        && record.has_only_logs()
+    {
+        let hint = "`bottle cleanup` removes it".to_owned();
+        return Err(CliError::state(format!("{slug} ended, and only its output is left")).hint(hint));
+    }
     let record = preserved(host, slug).await?;
     if record.kept {
         return Ok(record);
