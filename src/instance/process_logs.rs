@@ -5,7 +5,8 @@
 //! p1.json    what was started, how it ended, and which positions of its output the log has
 //! ```
 //! Positions count the bytes that the process wrote, back from the end of the log. A mask is not as long as what it
-//! replaces, so positions before the last mask are approximate. When a log has [`LOG_MAX`] bytes, its older half is dropped, and a first line says so.
+//! replaces, so positions before the last mask are approximate. When a log has [`LOG_MAX`] bytes, its older half is
+//! dropped, and a first line says so.
 //! The bottle chooses the content of these files, and the guest what it sends; both are bounded here.
 
 use std::fs::{self, File, OpenOptions};

@@ -66,7 +66,8 @@ enum Version {
 
 impl Scratch<'_> {
     /// Merges the imported workspace with the files of `folder`. `tip` is the last commit of the workspace. `applied` are
-    /// the files of the workspace that an earlier merge applied. With `markers`, text with conflicts is part of the result, with conflict markers.
+    /// the files of the workspace that an earlier merge applied. With `markers`, text with conflicts is part of the
+    /// result, with conflict markers.
     ///
     /// # Errors
     /// Returns an error if a path or link of the workspace leads outside of the folder, or git fails.

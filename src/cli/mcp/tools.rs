@@ -78,6 +78,11 @@ const COMMAND: Field = required(
     Kind::Command,
     "A script for the bottle's shell, or a list with the words of a command, which no shell reads.",
 );
+const TIME_LIMIT: Field =
+    optional("timeout", Kind::Number(1, 600), "The time limit in seconds. By default 45.");
+const STDIN: Field = optional("stdin", Kind::Content, "The input of the command. By default none.");
+const MERGE: Field =
+    optional("merge", Kind::Flag, "Write standard error into `stdout`, in the order of the command.");
 const FROM: Field = optional(
     "from",
     Kind::Number(0, u64::MAX >> 11),
@@ -109,11 +114,11 @@ pub(super) const ALL: &[Tool] = &[
         fields: &[
             BOTTLE,
             COMMAND,
-            optional("timeout", Kind::Number(1, 600), "The time limit in seconds. By default 45."),
+            TIME_LIMIT,
             WORKDIR,
             ENV,
-            optional("stdin", Kind::Content, "The input of the command. By default none."),
-            optional("merge", Kind::Flag, "Write standard error into `stdout`, in the order of the command."),
+            STDIN,
+            MERGE,
             optional("user", Kind::Text, "The user of the bottle. By default the agent's user."),
         ],
         call: |given, bottle| command_in(Call::of(&["exec", bottle]), given, &[]),
@@ -499,15 +504,7 @@ pub(super) const ALL: &[Tool] = &[
         about: "Runs a command in the bottle of a task, as terminal does. The first call for a task id starts the bottle, \
                 which takes some seconds, and a later one resumes it if it was idle. The user's settings choose its \
                 agent, image and limits.",
-        fields: &[
-            TASK,
-            COMMAND,
-            optional("timeout", Kind::Number(1, 600), "The time limit in seconds. By default 45."),
-            WORKDIR,
-            ENV,
-            optional("stdin", Kind::Content, "The input of the command. By default none."),
-            optional("merge", Kind::Flag, "Write standard error into `stdout`, in the order of the command."),
-        ],
+        fields: &[TASK, COMMAND, TIME_LIMIT, WORKDIR, ENV, STDIN, MERGE],
         call: |given, _| {
             command_in(Call::of(&["env", "run"]), given, &[given.required("task")]).seconds(LONG)
         },

@@ -97,9 +97,7 @@ impl Log {
             }
         }
     }
-}
 
-impl Log {
     async fn part(
         &self,
         source: &Source,
