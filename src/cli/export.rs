@@ -8,12 +8,13 @@
 //! The bottle continues. FILE appears when it is complete.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use bottle_contract::names::Name;
+use bottle_contract::session::guest::SecretText;
 use indicatif::HumanBytes;
 use tempfile::{NamedTempFile, PersistError};
 
@@ -31,16 +32,16 @@ use super::progress;
 use super::pull::record;
 use super::snapshot_selector::SnapshotSelector;
 use crate::backend::portable_image::{
-    CANARY, ContentFinding, ContentScanner, Export as Request, ExportedImage, LayerStore, RootKind,
+    CANARY, ContentFinding, ContentScanner, Export as Request, LayerStore, RootKind,
 };
-use crate::backend::{Backend, Copied, ProgressSink};
+use crate::backend::{Backend, Copied, ProgressSink, Snapshot};
 use crate::host::{Host, disk};
 use crate::instance::record::Record;
 #[cfg(target_os = "linux")]
 use crate::instance::transcripts::Transcripts;
 use crate::instance::{Store, canaries, engines};
 use crate::plan::ImageSource;
-use crate::portable::{self, FORMAT, Metadata, Parts, SigningKey, Staging};
+use crate::portable::{FORMAT, Metadata, SigningKey, Staging, Writer};
 
 /// The beginning of the name of the snapshot that is made for the export of a bottle as it is now.
 const TEMPORARY: &str = "export";
@@ -117,21 +118,30 @@ impl Export {
         let scanner = ContentScanner::new(&canaries, own_rules.rules)
             .map_err(|error| CliError::cannot("scan the files", error))?;
         let staging = Staging::create(host).map_err(|error| state("make a folder for the archive", error))?;
-        let blobs = staging.make("blobs").map_err(|error| state("make a folder for the archive", error))?;
         let key = match self.sign {
             true => Some(
                 SigningKey::of_home(&host.home).map_err(|error| state("read the key of this home", error))?,
             ),
             false => None,
         };
+        let mut metadata = self.metadata(record, snapshot);
+        metadata.canaries = texts(canaries.iter().chain(&imported));
+        let manifest = Store::of(host).manifest(&record.slug).unwrap_or_default();
+        let file = target.begin(&staging).map_err(|error| self.not_written(error))?;
+        let writer = file.as_file().try_clone().and_then(|file| Writer::begin(file, &metadata, &manifest));
+        let writer = writer.map_err(|error| self.not_written(error))?;
         let left = "no archive was written";
         progress::with_progress(EXPORTING, left, output, async |progress| {
             let begun = Instant::now();
             let sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied, begun)));
-            let layers = LayerStore::new(blobs, Arc::new(scanner), sink);
+            let layers = LayerStore::new(writer.blobs(), Arc::new(scanner), sink);
             let base = base_of(record);
             let scratch = staging.folder();
-            let image = backend.export(Request { snapshot, base, scratch, layers }).await?;
+            let exported = backend.export(Request { snapshot, base, scratch, layers }).await;
+            let image = exported.map_err(|error| match writer.failure() {
+                Some(failure) => self.not_written(failure),
+                None => error.into(),
+            })?;
             // The layer is written by the code of the backends for files of this machine, which exist only on Linux.
             #[cfg(target_os = "linux")]
             let image = match self.conversation(host, record, point) {
@@ -142,34 +152,23 @@ impl Export {
                 None => image,
             };
             let accepted = self.accepted(image.layers.findings(), output)?;
-            let metadata = Metadata {
-                format: FORMAT,
-                program: env!("CARGO_PKG_VERSION").to_owned(),
-                slug: record.slug.clone(),
-                name: self.bottle.name.clone(),
-                label: record.label.clone(),
-                agent: record.agent.clone(),
-                bottles: record.bottles.clone(),
-                backend: record.backend.clone(),
-                root: image.root,
-                home: image.home.clone(),
-                made_at: snapshot.made_at,
-                canaries: match accepted.iter().any(|rule| rule == CANARY) {
-                    true => &canaries,
-                    // The image that was imported can contain these, and is not scanned again.
-                    false => &imported,
-                }
-                .iter()
-                .map(|canary| canary.0.expose().to_owned())
-                .collect(),
-                accepted,
+            metadata.root = image.root;
+            metadata.home.clone_from(&image.home);
+            metadata.canaries = match accepted.iter().any(|rule| rule == CANARY) {
+                true => texts(&canaries),
+                // The image that was imported can contain these, and is not scanned again.
+                false => texts(&imported),
             };
-            let manifest = Store::of(host).manifest(&record.slug).unwrap_or_default();
+            metadata.accepted = accepted;
             let signer = key.as_ref().map(|key| key.public().to_string());
             let found = image.layers.findings().iter().map(FoundSecret::from).collect();
             let Metadata { root, accepted, .. } = metadata.clone();
-            let written = target.write(&staging, Archive { image, metadata, manifest, key }).await;
-            let bytes = written.map_err(|error| self.not_written(error))?;
+            let written = blocking(move || {
+                let bytes = writer.finish(&metadata, &image, key.as_ref())?;
+                target.finish(file)?;
+                Ok(bytes)
+            });
+            let bytes = written.await.map_err(|error| self.not_written(error))?;
             Ok(Exported {
                 slug: record.slug.to_string(),
                 name: snapshot.name.as_ref().filter(|_| self.bottle.name.is_some()).map(ToString::to_string),
@@ -182,6 +181,25 @@ impl Export {
             })
         })
         .await
+    }
+
+    /// The metadata without what only the exported files show.
+    fn metadata(&self, record: &Record, snapshot: &Snapshot) -> Metadata {
+        Metadata {
+            format: FORMAT,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            slug: record.slug.clone(),
+            name: self.bottle.name.clone(),
+            label: record.label.clone(),
+            agent: record.agent.clone(),
+            bottles: record.bottles.clone(),
+            backend: record.backend.clone(),
+            root: RootKind::Complete,
+            home: String::new(),
+            made_at: snapshot.made_at,
+            accepted: self.accept.clone(),
+            canaries: Vec::new(),
+        }
     }
 
     /// The agent's conversations of this home, if they are newer than the exported files: the bottle ended, and its last
@@ -307,17 +325,25 @@ impl Target {
         Ok(Self::File { path: file.to_owned(), force })
     }
 
-    /// Writes the archive atomically. Returns its size in bytes. If the returned future is dropped, no file is left.
-    async fn write(self, staging: &Staging, archive: Archive) -> io::Result<u64> {
+    /// Creates the file for the archive, on the disk of its target. If the file is dropped, it is removed.
+    fn begin(&self, staging: &Staging) -> io::Result<NamedTempFile> {
+        match self {
+            Self::Stdout => NamedTempFile::new_in(staging.folder()),
+            Self::File { path, .. } => staging.file_in(parent_of(path)).map_err(disk::plain),
+        }
+    }
+
+    /// Gives the complete archive its name, or writes it to the standard output. Blocks.
+    fn finish(self, mut archive: NamedTempFile) -> io::Result<()> {
         let Self::File { path, force } = self else {
-            return blocking(move || archive.write(&mut BufWriter::new(io::stdout().lock()))).await;
+            archive.rewind()?;
+            let mut out = io::stdout().lock();
+            io::copy(archive.as_file_mut(), &mut out)?;
+            return out.flush();
         };
-        let named = staging.file_in(parent_of(&path)).map_err(disk::plain)?;
-        let mut file = named.as_file().try_clone()?;
-        let bytes = blocking(move || fill(&mut file, &archive)).await?;
-        let moved = if force { named.persist(&path) } else { persist_new(named, &path) };
-        moved.map_err(|error| error.error)?;
-        Ok(bytes)
+        archive.as_file().sync_data()?;
+        let moved = if force { archive.persist(&path) } else { persist_new(archive, &path) };
+        moved.map(drop).map_err(|error| error.error)
     }
 }
 
@@ -344,20 +370,8 @@ fn exists_already(file: &Path) -> CliError {
         .hint("name another file; `--force` replaces it")
 }
 
-/// An archive that is complete except for its file.
-struct Archive {
-    image: ExportedImage,
-    metadata: Metadata,
-    manifest: String,
-    key: Option<SigningKey>,
-}
-
-impl Archive {
-    /// Blocks.
-    fn write(&self, out: &mut dyn Write) -> io::Result<u64> {
-        let Self { image, metadata, manifest, key } = self;
-        portable::write(out, &Parts { metadata, manifest, image, key: key.as_ref() })
-    }
+fn texts<'c>(canaries: impl IntoIterator<Item = &'c SecretText>) -> Vec<String> {
+    canaries.into_iter().map(|canary| canary.0.expose().to_owned()).collect()
 }
 
 /// Gives the file its name, unless another file has it.
@@ -371,15 +385,6 @@ fn persist_new(file: NamedTempFile, path: &Path) -> Result<File, PersistError> {
         }
         persisted => persisted,
     }
-}
-
-fn fill(file: &mut File, archive: &Archive) -> io::Result<u64> {
-    let mut out = BufWriter::with_capacity(1 << 20, &mut *file);
-    let bytes = archive.write(&mut out)?;
-    out.flush()?;
-    drop(out);
-    file.sync_data()?;
-    Ok(bytes)
 }
 
 fn progress_text(copied: Copied, begun: Instant) -> String {

@@ -8,8 +8,8 @@
 //!   bottle/signature      optional: a signature of the digests
 //! ```
 //! ```text
-//!   backend ─► portable_image ─► blobs ─► writer ─► FILE ─► reader ─► blobs ─► backend
-//!                 └► scan                                      └► every digest is verified
+//!   backend ─► portable_image ─► writer ─► FILE ─► reader ─► blobs ─► backend
+//!                 └► scan                             └► every digest is verified
 //! ```
 //! The archive contains no secret, no certificate authority and no canary: the backend's `portable_image`
 //! scans the bottle's own layers while they are written. An archive is untrusted input. The reader limits the number,
@@ -29,7 +29,7 @@ pub use self::metadata::{FORMAT, Metadata};
 pub use self::reader::{BadArchive, Received, receive};
 pub use self::signature::{BadKey, PublicKey, Signature, SigningKey};
 pub(crate) use self::staging::Staging;
-pub use self::writer::{Parts, write};
+pub use self::writer::Writer;
 
 #[cfg(test)]
 mod mutations;

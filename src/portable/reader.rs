@@ -1,6 +1,6 @@
 //! Reads an untrusted archive into a staging folder, and verifies all digests.
 //!
-//! The reader accepts only the entries that [`super::write`] writes: regular files without holes, under known names,
+//! The reader accepts only the entries that [`super::Writer`] writes: regular files without holes, under known names,
 //! each once, with the metadata first. It limits the number and the sizes of the entries, and the disk space that they
 //! take. Nothing outside the staging folder is written.
 

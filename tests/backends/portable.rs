@@ -6,12 +6,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use bottle::backend::portable_image::{
-    ContentScanner, Export, ExportedImage, Import, Imported, LayerStore, RootKind,
-};
+use bottle::backend::portable_image::{ContentScanner, Export, Import, Imported, LayerStore, RootKind};
 use bottle::backend::{BackendError, BackendErrorKind, Origin, ProgressSink, Snapshot};
 use bottle::plan::ImageSource;
-use bottle::portable::{FORMAT, Metadata, Parts, receive, write};
+use bottle::portable::{FORMAT, Metadata, Writer, receive};
 use bottle_contract::names::{AGENT_USER, WORKSPACE};
 
 use crate::fixture::{Bottle, Fixture, every_backend, read, write as write_file};
@@ -32,10 +30,10 @@ fn image(imported: &Imported) -> Option<&str> {
 /// Writes the archive of a snapshot. Returns what its files are.
 async fn export(fixture: &Fixture, base: Option<&str>, snapshot: &Snapshot, file: &Path) -> RootKind {
     let scratch = tempfile::tempdir().expect("folder");
-    let blobs = scratch.path().join("blobs");
-    std::fs::create_dir(&blobs).expect("folder");
+    let mut metadata = metadata(fixture, snapshot);
+    let writer = Writer::begin(File::create(file).expect("file"), &metadata, "").expect("begun");
     let scanner = Arc::new(ContentScanner::new(&[], Default::default()).expect("scanner"));
-    let layers = LayerStore::new(blobs, scanner, ProgressSink::discard());
+    let layers = LayerStore::new(writer.blobs(), scanner, ProgressSink::discard());
     let request = Export { snapshot, base, scratch: scratch.path(), layers };
     let image = fixture.backend.export(request).await;
     let image = image.unwrap_or_else(|error| panic!("{}: {}", fixture.name(), error.one_line()));
@@ -45,14 +43,13 @@ async fn export(fixture: &Fixture, base: Option<&str>, snapshot: &Snapshot, file
     let findings = image.layers.findings().iter().filter(|finding| !of_image(&finding.path));
     let findings: Vec<_> = findings.collect();
     assert!(findings.is_empty(), "{}: {findings:?}", fixture.name());
-    let mut out = std::fs::File::create(file).expect("file");
-    let parts =
-        Parts { metadata: &metadata(fixture, snapshot, &image), manifest: "", image: &image, key: None };
-    write(&mut out, &parts).expect("written");
+    metadata.root = image.root;
+    metadata.home.clone_from(&image.home);
+    writer.finish(&metadata, &image, None).expect("written");
     image.root
 }
 
-fn metadata(fixture: &Fixture, snapshot: &Snapshot, image: &ExportedImage) -> Metadata {
+fn metadata(fixture: &Fixture, snapshot: &Snapshot) -> Metadata {
     Metadata {
         format: FORMAT,
         program: String::new(),
@@ -62,8 +59,8 @@ fn metadata(fixture: &Fixture, snapshot: &Snapshot, image: &ExportedImage) -> Me
         agent: "tester".parse().expect("name"),
         bottles: Vec::new(),
         backend: fixture.name().to_owned(),
-        root: image.root,
-        home: image.home.clone(),
+        root: RootKind::Complete,
+        home: String::new(),
         made_at: snapshot.made_at,
         accepted: Vec::new(),
         canaries: Vec::new(),

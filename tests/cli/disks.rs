@@ -11,7 +11,7 @@ use bottle_test_support::skip;
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule};
 
-use crate::home::{bottle, home, snapshot, transcript, transcripts};
+use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
 
 /// Runs `test` on a thread to which `filter` applies.
 fn with<T: Send>(filter: &Filter, test: impl FnOnce() -> Result<T> + Send) -> Result<T> {
@@ -148,21 +148,29 @@ said start hi --dry-run -q >/dev/null
 test "$before" = "$(cd "$BOTTLE_HOME" && find . | sort | md5sum)" && echo "nothing changed"
 "#;
 
-/// Runs the script with a disk as `$BOTTLE_HOME`. The shell commands in `disk` mount this disk.
-fn on_a_disk(test: &str, disk: &str) -> Result<Option<String>> {
+/// A shell script that may mount a disk at `$DISK`, and runs `$BOTTLE` with this home. `None` if this user cannot mount.
+fn mounting(test: &str, home: &TestHome, lines: &str) -> Result<Option<Program>> {
     if !rustix::process::getuid().is_root() {
         skip::aloud(test, &"only root mounts a disk");
         return Ok(None);
     }
-    let home = home()?;
     let place = home.outside("disk");
     std::fs::create_dir(&place)?;
     let mut script = Program::at("/usr/bin/unshare".as_ref());
-    let lines = format!("{disk}\n{UNWRITABLE}");
-    script.arguments(["--mount", "--propagation", "private", "/bin/sh", "-c", &lines]);
-    script.env("DISK", &place).env("BOTTLE_HOME", place.join("home")).env("MANIFESTS", home.bottle_home());
+    script.arguments(["--mount", "--propagation", "private", "/bin/sh", "-c", lines]);
+    script.env("DISK", &place).env("BOTTLE_HOME", home.bottle_home()).env("HOME", home.home());
     script.env("BOTTLE", Program::bottle()?.path()).env("XDG_RUNTIME_DIR", home.runtime());
-    script.env("HOME", home.home()).directory(home.project());
+    script.directory(home.project());
+    Ok(Some(script))
+}
+
+/// Runs the script with a disk as `$BOTTLE_HOME`. The shell commands in `disk` mount this disk.
+fn on_a_disk(test: &str, disk: &str) -> Result<Option<String>> {
+    let home = home()?;
+    let place = home.outside("disk");
+    let lines = format!("{disk}\n{UNWRITABLE}");
+    let Some(mut script) = mounting(test, &home, &lines)? else { return Ok(None) };
+    script.env("BOTTLE_HOME", place.join("home")).env("MANIFESTS", home.bottle_home());
     let outcome = script.run()?;
     let said = outcome.stdout.replace(&place.join("home").display().to_string(), "[BOTTLE_HOME]");
     Ok(Some(home.scrub()?.apply(&said)))
@@ -192,6 +200,24 @@ fn a_full_home_is_reported_and_leaves_no_partial_files() -> Result<()> {
         return Ok(());
     };
     snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn an_export_to_a_full_disk_names_its_file_and_leaves_nothing() -> Result<()> {
+    let home = home()?;
+    let name = "an_export_to_a_full_disk_names_its_file_and_leaves_nothing";
+    let lines = "mount -t tmpfs -o size=64k none \"$DISK\" || exit 99\n\
+                 \"$BOTTLE\" export one -o \"$DISK/one.bottle\" 2>&1; echo \"exit $?\"; ls -A \"$DISK\"";
+    let Some(mut script) = mounting(name, &home, lines)? else { return Ok(()) };
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    let noise: Vec<u8> =
+        (0..1_u32 << 20).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(home.project().join("noise"), noise)?;
+    let _ = run(&home, &["cp", "noise", "one:noise", "-q"])?.expect_code(0);
+    let outcome = script.run()?;
+    let said = outcome.stdout.replace(&home.outside("disk").display().to_string(), "[DISK]");
+    snapshot!(home.scrub()?.apply(&said));
     Ok(())
 }
 

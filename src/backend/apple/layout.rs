@@ -22,7 +22,7 @@ use crate::backend::image::account::{Account, NoAccount, Users, default_home};
 use crate::backend::image::saved::entry::{OPAQUE, WHITEOUT, checked_path};
 use crate::backend::image::saved::{BadImage, check};
 use crate::backend::portable_image::{
-    ContentScanner, ExportedImage, ImageConfig, LAYOUT, LayerStore, RootKind,
+    BlobFolder, ContentScanner, ExportedImage, ImageConfig, LAYOUT, LayerStore, RootKind,
 };
 use crate::backend::{ProgressSink, ROOT_FILES};
 
@@ -61,7 +61,7 @@ impl Layout {
         DirBuilder::new().recursive(true).mode(0o700).create(&blobs)?;
         // No layer is scanned: the image stays on this machine.
         let scanner = ContentScanner::new(&[], RuleFiles::default()).map_err(io::Error::other)?;
-        Ok(Self { folder, layers: LayerStore::new(blobs, Arc::new(scanner), progress) })
+        Ok(Self { folder, layers: LayerStore::new(BlobFolder(blobs), Arc::new(scanner), progress) })
     }
 
     /// The path of a temporary file.

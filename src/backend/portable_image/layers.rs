@@ -1,13 +1,11 @@
-//! Collects the layers of a bottle's image as compressed blobs in a staging folder.
+//! Collects the layers of a bottle's image as compressed blobs.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use super::blobs::Blobs;
 use super::compress::Compressor;
 use super::scan::{ContentFinding, ContentScanner};
 use crate::backend::image::saved::Digest;
@@ -37,8 +35,7 @@ impl Layer {
 
 /// The layers of an image, lowest first.
 pub struct LayerStore {
-    /// The folder of the blobs. The name of a blob is its digest.
-    blobs: PathBuf,
+    blobs: Box<dyn Blobs>,
     layers: Vec<Layer>,
     scanner: Arc<ContentScanner>,
     findings: Vec<ContentFinding>,
@@ -47,9 +44,9 @@ pub struct LayerStore {
 }
 
 impl LayerStore {
-    /// Creates an empty store whose blobs are in this folder. `scanner` searches the bottle's own layers.
-    pub fn new(blobs: PathBuf, scanner: Arc<ContentScanner>, progress: ProgressSink) -> Self {
-        Self { blobs, layers: Vec::new(), scanner, findings: Vec::new(), progress, bytes: 0 }
+    /// Creates an empty store. `blobs` receives its blobs, and `scanner` searches the bottle's own layers.
+    pub fn new(blobs: impl Blobs + 'static, scanner: Arc<ContentScanner>, progress: ProgressSink) -> Self {
+        Self { blobs: Box::new(blobs), layers: Vec::new(), scanner, findings: Vec::new(), progress, bytes: 0 }
     }
 
     /// The layers that were added.
@@ -62,9 +59,15 @@ impl LayerStore {
         &self.findings
     }
 
-    /// The folder of the blobs.
-    pub fn blobs(&self) -> &Path {
-        &self.blobs
+    /// Adds a blob that is not a layer. No layer has its content.
+    ///
+    /// # Errors
+    /// When the blob cannot be written.
+    pub(super) fn add_blob(&self, content: &[u8]) -> io::Result<Digest> {
+        let digest = Digest::from_bytes(content);
+        self.blobs.begin()?.write_all(content)?;
+        self.blobs.keep(digest, content.len() as u64)?;
+        Ok(digest)
     }
 
     /// Adds the layer that `fill` writes, as an uncompressed tar archive. `own` says whether it contains files of the
@@ -77,9 +80,8 @@ impl LayerStore {
         own: bool,
         fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
-        let new = self.blobs.join(format!(".new-{}", self.layers.len()));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        let blob = Blob { file: BufWriter::with_capacity(1 << 20, file), hash: Sha256::new(), size: 0 };
+        let file = BufWriter::with_capacity(1 << 20, self.blobs.begin()?);
+        let blob = Blob { file, hash: Sha256::new(), size: 0 };
         let scan = own.then(|| self.scanner.start());
         let tee = scan.as_ref().map(|scan| scan.input());
         let mut content = Content {
@@ -98,7 +100,11 @@ impl LayerStore {
             self.findings.extend(scan.finish()?);
         }
         let layer = Layer { stored: Digest::from_hasher(stored), size, content: Digest::from_hasher(hash) };
-        std::fs::rename(&new, self.blobs.join(layer.stored.digits()))?;
+        // Equal layers share a blob.
+        match self.layers.iter().any(|other| other.stored == layer.stored) {
+            true => self.blobs.discard(size)?,
+            false => self.blobs.keep(layer.stored, size)?,
+        }
         self.layers.push(layer);
         Ok(())
     }
@@ -131,7 +137,7 @@ impl Write for Content<'_> {
 
 /// A blob that is being written.
 struct Blob {
-    file: BufWriter<File>,
+    file: BufWriter<Box<dyn Write + Send>>,
     hash: Sha256,
     size: u64,
 }

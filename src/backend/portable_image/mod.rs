@@ -7,14 +7,17 @@
 //! ```
 //! - `request`: what a backend gets and returns
 //! - `layers`: collects layers · `compress`: gzip on several threads · `scan`: searches for secrets
-//! - `oci`: the JSON files
+//! - `blobs`: where blobs are stored · `oci`: the JSON files
 
+mod blobs;
 mod compress;
 mod layers;
 mod oci;
 mod request;
 mod scan;
 
+pub(crate) use self::blobs::BlobFolder;
+pub use self::blobs::Blobs;
 pub(crate) use self::layers::Layer;
 pub use self::layers::LayerStore;
 pub use self::oci::ImageConfig;

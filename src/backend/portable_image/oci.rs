@@ -1,13 +1,11 @@
 //! Writes the JSON files of an archive's OCI layout: the configuration, the manifest and the index.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::layers::Layer;
+use super::layers::{Layer, LayerStore};
 use crate::backend::image::saved::{Digest, architecture};
 
 /// The content of the file `oci-layout`.
@@ -41,17 +39,15 @@ impl ImageConfig {
     }
 }
 
-/// Writes the configuration and the manifest of an image as blobs, and returns the index and the blobs' digests.
+/// Adds the configuration and the manifest of an image to the blobs of its layers. Returns the index, and the digests of
+/// both.
 ///
 /// # Errors
 /// When a blob cannot be written.
-pub(crate) fn write_image(
-    blobs: &Path,
-    config: &ImageConfig,
-    layers: &[Layer],
-) -> io::Result<(String, Vec<Digest>)> {
-    let (config, config_size) = blob(blobs, &config.json(layers))?;
-    let layers: Vec<Value> = layers
+pub(super) fn write_image(store: &LayerStore, config: &ImageConfig) -> io::Result<(String, [Digest; 2])> {
+    let (config, config_size) = blob(store, &config.json(store.layers()))?;
+    let layers: Vec<Value> = store
+        .layers()
         .iter()
         .map(|layer| {
             json!({
@@ -71,7 +67,7 @@ pub(crate) fn write_image(
         },
         "layers": layers,
     });
-    let (manifest, manifest_size) = blob(blobs, &manifest)?;
+    let (manifest, manifest_size) = blob(store, &manifest)?;
     let index = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",
@@ -82,12 +78,10 @@ pub(crate) fn write_image(
             "platform": {"architecture": architecture(), "os": "linux"},
         }],
     });
-    Ok((format!("{index}\n"), vec![manifest, config]))
+    Ok((format!("{index}\n"), [manifest, config]))
 }
 
-fn blob(blobs: &Path, content: &Value) -> io::Result<(Digest, usize)> {
+fn blob(store: &LayerStore, content: &Value) -> io::Result<(Digest, usize)> {
     let text = content.to_string();
-    let digest = Digest::from_bytes(text.as_bytes());
-    fs::write(blobs.join(digest.digits()), &text)?;
-    Ok((digest, text.len()))
+    Ok((store.add_blob(text.as_bytes())?, text.len()))
 }

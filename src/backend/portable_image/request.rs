@@ -48,12 +48,13 @@ pub struct ExportedImage {
 }
 
 impl ExportedImage {
-    /// Writes the JSON files of the image. Returns the OCI index, and the digests of all blobs. Blocks.
+    /// Adds the JSON files of the image to its blobs. Returns the OCI index, and the digests of all blobs. Blocks.
     ///
     /// # Errors
     /// When a blob cannot be written.
     pub(crate) fn finish(&self) -> io::Result<(String, Vec<Digest>)> {
-        let (index, mut blobs) = write_image(self.layers.blobs(), &self.config, self.layers.layers())?;
+        let (index, json) = write_image(&self.layers, &self.config)?;
+        let mut blobs = json.to_vec();
         for layer in self.layers.layers() {
             // Equal layers share a blob.
             if !blobs.contains(&layer.stored) {

@@ -1,12 +1,13 @@
 //! Tests the backend without a machine: limits, and files that move.
 
+use std::io::Seek;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
 use crate::backend::local::layers::COPY;
 use crate::backend::portable_image::{ContentScanner, LayerStore};
-use crate::portable::{self, FORMAT, Metadata, Parts};
+use crate::portable::{self, FORMAT, Metadata, Writer};
 
 #[test]
 fn a_machine_has_whole_processors_and_memory_for_its_kernel() {
@@ -50,8 +51,14 @@ async fn layers(backend: &SmolvmBackend, slug: &Slug, image: &str) -> Layers {
     layers
 }
 
-/// Writes the layout of an exported image, as an import gets it.
-fn layout(image: ExportedImage, snapshot: &Snapshot, folder: &Path) {
+/// Exports a snapshot to an archive, and writes its layout as an import gets it. Returns what the files are, and the
+/// agent's home.
+async fn moved(
+    backend: &SmolvmBackend,
+    snapshot: &Snapshot,
+    folder: &Path,
+    layout: &Path,
+) -> (RootKind, String) {
     let metadata = Metadata {
         format: FORMAT,
         program: String::new(),
@@ -61,16 +68,22 @@ fn layout(image: ExportedImage, snapshot: &Snapshot, folder: &Path) {
         agent: "tester".parse().expect("name"),
         bottles: Vec::new(),
         backend: NAME.to_owned(),
-        root: image.root,
-        home: image.home.clone(),
+        root: RootKind::Complete,
+        home: String::new(),
         made_at: snapshot.made_at,
         accepted: Vec::new(),
         canaries: Vec::new(),
     };
-    let mut archive = Vec::new();
-    let parts = Parts { metadata: &metadata, manifest: "", image: &image, key: None };
-    portable::write(&mut archive, &parts).expect("written");
-    portable::receive(&mut archive.as_slice(), folder, &ProgressSink::discard()).expect("received");
+    let mut archive = tempfile::tempfile().expect("file");
+    let writer = Writer::begin(archive.try_clone().expect("a file"), &metadata, "").expect("begun");
+    let scanner = Arc::new(ContentScanner::new(&[], Default::default()).expect("scanner"));
+    let layers = LayerStore::new(writer.blobs(), scanner, ProgressSink::discard());
+    let request = Export { snapshot, base: None, scratch: folder, layers };
+    let image = backend.export(request).await.expect("exported");
+    writer.finish(&metadata, &image, None).expect("written");
+    archive.rewind().expect("the beginning");
+    portable::receive(&mut archive, layout, &ProgressSink::discard()).expect("received");
+    (image.root, image.home)
 }
 
 #[tokio::test]
@@ -88,15 +101,9 @@ async fn a_bottle_is_exported_and_its_files_come_back_in_a_new_one() {
     let snapshot = backend.freeze(&one, &NewSnapshot::default(), ProgressSink::discard()).await;
     let snapshot = snapshot.expect("frozen").snapshot;
 
-    let blobs = folder.path().join("blobs");
-    std::fs::create_dir(&blobs).expect("folder");
-    let scanner = Arc::new(ContentScanner::new(&[], Default::default()).expect("scanner"));
-    let store = LayerStore::new(blobs, scanner, ProgressSink::discard());
-    let request = Export { snapshot: &snapshot, base: None, scratch: folder.path(), layers: store };
-    let image = backend.export(request).await.expect("exported");
-    assert_eq!((image.root, &*image.home), (RootKind::Complete, "/home/agent"));
     let archive = folder.path().join("layout");
-    layout(image, &snapshot, &archive);
+    let (root, agent_home) = moved(&backend, &snapshot, folder.path(), &archive).await;
+    assert_eq!((root, &*agent_home), (RootKind::Complete, "/home/agent"));
 
     let prepared = Prepared::default();
     let import = |root| {

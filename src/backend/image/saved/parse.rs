@@ -27,7 +27,7 @@ const UNKNOWN: &str = "unknown";
 
 /// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Digest([u8; 32]);
+pub struct Digest([u8; 32]);
 
 impl Digest {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
