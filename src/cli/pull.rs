@@ -1,5 +1,7 @@
 //! `bottle pull`: fetches a bottle's commits, and its uncommitted work, into a branch of the user's repository.
 
+use std::time::{Duration, Instant};
+
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_guest::file_clock::before_any_change;
@@ -20,9 +22,15 @@ use super::progress;
 use super::terminal::{self, TerminalUser};
 use crate::backend::Access;
 use crate::host::Host;
-use crate::instance::record::Record;
+use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
+
+/// The maximum time for the end of a bottle that is being torn down.
+const ENDING: Duration = Duration::from_secs(30);
+
+/// The pause between two looks at its state.
+const POLL: Duration = Duration::from_millis(50);
 
 /// Fetch a bottle's commits into the branch `bottle/SLUG` of your repository
 ///
@@ -167,11 +175,20 @@ fn forks(host: &Host, slug: &Slug) -> Result<Vec<Slug>, CliError> {
     Ok(found.split_off(1))
 }
 
-/// Returns the record of a bottle that runs or is preserved.
+/// Returns the record of a bottle that runs or is preserved. Waits for the end of a bottle that is being torn down: its
+/// files can be read again after that.
 pub(crate) async fn record(host: &Host, slug: &Slug) -> Result<Record, CliError> {
-    match Store::of(host).state(slug) {
-        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => Ok(*record),
-        _ => Err(unavailable(host, slug).await),
+    let patience = Instant::now() + ENDING;
+    loop {
+        match Store::of(host).state(slug) {
+            Some(State::Alive(record)) if record.status == Status::Ending && Instant::now() < patience => {
+                tokio::time::sleep(POLL).await;
+            }
+            Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
+                return Ok(*record);
+            }
+            _ => return Err(unavailable(host, slug).await),
+        }
     }
 }
 

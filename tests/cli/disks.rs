@@ -209,7 +209,7 @@ fn an_export_to_a_full_disk_names_its_file_and_leaves_nothing() -> Result<()> {
     let name = "an_export_to_a_full_disk_names_its_file_and_leaves_nothing";
     let lines = "mount -t tmpfs -o size=64k none \"$DISK\" || exit 99\n\
                  \"$BOTTLE\" export one -o \"$DISK/one.bottle\" 2>&1; echo \"exit $?\"; ls -A \"$DISK\"";
-    let Some(mut script) = mounting(name, &home, lines)? else { return Ok(()) };
+    let Some(script) = mounting(name, &home, lines)? else { return Ok(()) };
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
     let noise: Vec<u8> =
         (0..1_u32 << 20).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();

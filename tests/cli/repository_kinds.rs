@@ -1,14 +1,9 @@
-//! Tests that an agent's work comes out of a bottle by `diff`, `apply` and `pull`, from each kind of repository:
-//! while the bottle runs and after its end, committed and not.
+//! Tests that work comes out of a bottle by `diff`, `apply` and `pull`, from each kind of repository: while the bottle
+//! runs and after its end, committed and not.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, ensure};
 use bottle_test_support::home::TestHome;
-use bottle_test_support::program::Outcome;
+use bottle_test_support::repository_kinds::{Case, KINDS, each, work};
 use bottle_test_support::skip;
 
 use crate::home::home;
@@ -16,190 +11,62 @@ use crate::home::home;
 /// The number of bottles that are tested at the same time.
 const THREADS: usize = 3;
 
-/// A kind of repository: its name, a script that makes one in an empty folder, the working directory of the bottle,
-/// and its path in the repository.
-type Kind = (&'static str, &'static str, &'static str, &'static str);
-
-/// The kinds of repositories. [`BEGIN`] defines `begin`, which makes a repository with a file `code`.
-const KINDS: [Kind; 10] = [
-    ("ordinary", "begin it", "it", ""),
-    (
-        "subdirectory",
-        "begin it; cd it; mkdir sub; mv code sub; git add -A; git commit -qm sub",
-        "it/sub",
-        "sub/",
-    ),
-    (
-        "lfs",
-        "begin it; cd it; echo '*.bin filter=lfs diff=lfs merge=lfs -text' >.gitattributes; \
-         printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%064d\\nsize 9\\n' 0 >a.bin; \
-         git add -A; git commit -qm lfs",
-        "it",
-        "",
-    ),
-    ("worktree", "begin main; git -C main worktree add -q ../it", "it", ""),
-    ("git-file", "begin from; git clone -q --separate-git-dir data from it", "it", ""),
-    (
-        "submodule",
-        "begin library; begin it; cd it; git submodule --quiet add ../library; git commit -qm library",
-        "it",
-        "",
-    ),
-    (
-        "of-submodule",
-        "begin library; begin main; cd main; git submodule --quiet add ../library it",
-        "main/it",
-        "",
-    ),
-    (
-        "shallow",
-        "begin from; git -C from commit -q --allow-empty -m x; git clone -q --depth 1 file://$PWD/from it",
-        "it",
-        "",
-    ),
-    (
-        "partial",
-        "begin from; cd from; echo zero >code; git commit -qam x; echo one >code; git commit -qam y; cd ..; \
-         git -C from config uploadpack.allowFilter true; git clone -q --filter=blob:none file://$PWD/from it",
-        "it",
-        "",
-    ),
-    (
-        "sparse",
-        "begin it; cd it; mkdir left out; touch left/x out/x; git add -A; git commit -qm more; \
-         git sparse-checkout set left",
-        "it",
-        "",
-    ),
-];
-
-const BEGIN: &str = "git() { command git -c user.name=Ann -c user.email=ann@example.com -c init.defaultBranch=main \
-     -c protocol.file.allow=always -c advice.detachedHead=false \"$@\"; }; \
-     begin() { mkdir $1; (cd $1; git init -q; echo one >code; printf 'built\\n' >.gitignore; \
-     git add -A; git commit -qm begin); }; ";
-
-fn shell(folder: &Path, script: &str) -> Result<String> {
-    let mut command = std::process::Command::new("/bin/sh");
-    command.args(["-ec", &format!("{BEGIN}{script}")]).current_dir(folder);
-    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
-    let output = command.output()?;
-    ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
-}
-
-/// One kind of repository, with a bottle that has a copy of it.
-struct Case<'a> {
-    home: &'a TestHome,
-    slug: String,
-    /// The working directory.
-    folder: PathBuf,
-    prefix: &'static str,
-    commits: bool,
-}
-
-impl Case<'_> {
-    fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
-        let mut program = self.home.program(arguments.iter().copied())?;
-        program.directory(&self.folder);
-        let outcome = program.run()?;
-        ensure!(outcome.code == 0, "{}: {arguments:?}: {}", self.slug, outcome.transcript());
-        Ok(outcome)
+/// A home with an agent `work` on the backend `linux` that runs this command. `None` if the test is skipped.
+fn home_of(test: &str, command: &str) -> Result<Option<TestHome>> {
+    let mut home = home()?;
+    let bottle = format!(
+        "---\nbackend: linux\nagent_provider: {{template: command, command: [/bin/sh, -c, \"{command}\"]}}\n---\n"
+    );
+    home.bottle("work", &bottle)?.agent("work", "---\nbottle: work\n---\n")?;
+    if !home.runs(test, "linux")? {
+        return Ok(None);
     }
-
-    /// The agent appends a line, makes a file, and commits both if it commits.
-    fn work(&self, line: &str) -> Result<()> {
-        let commit = format!(
-            "git rev-parse --quiet --git-dir >/dev/null 2>&1 || git init -q; git add code {line}; \
-             git -c user.name=A -c user.email=a@example.com commit -qm work"
-        );
-        let commit = if self.commits { commit } else { String::new() };
-        let script = format!("echo {line} >>code; touch {line}; mkdir -p built; touch built/x; {commit}");
-        self.bottle(&["exec", &self.slug, "--", "/bin/sh", "-ec", &script]).map(drop)
+    if home.git(&["--version"]).is_err() {
+        skip::aloud(test, &"there is no git here");
+        return Ok(None);
     }
-
-    /// The work comes out by each of the three commands.
-    fn comes_out(&self, lines: &[&str]) -> Result<()> {
-        let (slug, last) = (self.slug.as_str(), lines[lines.len() - 1]);
-        let diff = self.bottle(&["diff", slug])?;
-        let names = self.bottle(&["diff", slug, "--name-only"])?.stdout;
-        ensure!(diff.stdout.contains(&format!("\n+{last}\n")), "{slug}: {}", diff.transcript());
-        let paths: Vec<String> =
-            [&["code"], lines].concat().iter().map(|name| format!("{}{name}", self.prefix)).collect();
-        let mut found: Vec<&str> = names.lines().collect();
-        found.sort_unstable();
-        let mut wanted = paths.clone();
-        wanted.sort_unstable();
-        ensure!(found == wanted, "{slug}: {found:?} {wanted:?}");
-        let _ = self.bottle(&["apply", slug, "--yes"])?;
-        let code = fs::read_to_string(self.folder.join("code"))?;
-        ensure!(code == format!("one\n{}\n", lines.join("\n")), "{slug}: {code}");
-        ensure!(self.folder.join(last).exists() && !self.folder.join("built").exists(), "{slug}: files");
-        let pull = ["pull", slug, "--uncommitted"];
-        let pulled = self.bottle(&pull[..if self.commits { 2 } else { 3 }])?;
-        // A commit in a repository that the agent made has the paths of the workspace.
-        let own = self.commits && !self.prefix.is_empty();
-        let prefix = if own { "" } else { self.prefix };
-        let shown = shell(
-            &self.folder,
-            &format!("git show bottle/{slug}:{prefix}code; git show bottle/{slug}:{prefix}{last}"),
-        )?;
-        ensure!(shown == code, "{slug}: {shown}: {}", pulled.transcript());
-        if self.prefix.is_empty() {
-            let deleted =
-                shell(&self.folder, &format!("git diff --diff-filter=D --name-only HEAD bottle/{slug}"))?;
-            ensure!(deleted.is_empty(), "{slug}: {deleted}");
-        }
-        Ok(())
-    }
+    Ok(Some(home))
 }
 
 #[test]
 fn work_comes_out_of_every_kind_of_repository() -> Result<()> {
     let test = "work_comes_out_of_every_kind_of_repository";
-    let mut home = home()?;
-    let bottle = "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
-    home.bottle("work", bottle)?.agent("work", "---\nbottle: work\n---\n")?;
-    if !home.runs(test, "linux")? {
-        return Ok(());
+    let Some(home) = home_of(test, "sleep 600")? else { return Ok(()) };
+    each(KINDS.len() * 2, THREADS, |number| {
+        let commits = number.is_multiple_of(2);
+        comes_out_of(&Case::new(&home, &KINDS[number / 2], commits)?, commits)
+    })
+}
+
+/// `diff` waits for the end of a bottle that is being torn down.
+#[test]
+fn work_comes_out_of_a_bottle_that_ends_meanwhile() -> Result<()> {
+    let test = "work_comes_out_of_a_bottle_that_ends_meanwhile";
+    let stubborn = "trap '' TERM; while :; do sleep 1; done";
+    let Some(home) = home_of(test, stubborn)? else { return Ok(()) };
+    let case = Case::new(&home, &KINDS[0], false)?;
+    let slug = case.slug.as_str();
+    let _ = case.bottle(&["start", "work", "--cwd", "--detach", "--label", slug, "-q"])?;
+    let _ = case.bottle(&["exec", slug, "--", "/bin/sh", "-ec", &work("two", false)])?;
+    let mut stop = home.program(["stop", slug, "--time", "3", "-q"])?.command().spawn()?;
+    let is_ending = || Ok::<_, Error>(case.bottle(&["list", "--json"])?.stdout.contains("\"ending\""));
+    while !is_ending()? {
+        ensure!(stop.try_wait()?.is_none(), "the bottle ended before it could be looked at");
     }
-    if home.git(&["--version"]).is_err() {
-        skip::aloud(test, &"there is no git here");
-        return Ok(());
-    }
-    let next = AtomicUsize::new(0);
-    let failed = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(kind) = KINDS.get(number / 2) else { break };
-                    if let Err(error) = comes_out_of(&home, kind, number.is_multiple_of(2)) {
-                        failed.lock().expect("no panic").push(format!("{error:#}"));
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner()?;
-    ensure!(failed.is_empty(), "{}", failed.join("\n\n"));
+    case.comes_out(&["two"])?;
+    ensure!(stop.wait()?.success(), "the bottle was not stopped");
+    let _ = case.bottle(&["discard", slug, "--yes", "-q"])?;
     Ok(())
 }
 
-/// Makes a repository of this kind and a bottle with a copy of it, and takes its work out: first while it runs,
-/// then more of it after its end.
-fn comes_out_of(home: &TestHome, kind: &Kind, commits: bool) -> Result<()> {
-    let (kind, script, folder, prefix) = *kind;
-    let slug = format!("{kind}-{}", if commits { "committed" } else { "uncommitted" });
-    let root = home.outside(&slug);
-    fs::create_dir_all(&root)?;
-    shell(&root, script)?;
-    let case = Case { home, folder: root.join(folder), slug, prefix, commits };
+/// Takes the work out of a bottle with a copy of the repository: first while it runs, then more of it after its end.
+fn comes_out_of(case: &Case<'_>, commits: bool) -> Result<()> {
     let slug = case.slug.as_str();
+    let does = |line: &str| case.bottle(&["exec", slug, "--", "/bin/sh", "-ec", &work(line, commits)]);
     let _ = case.bottle(&["start", "work", "--cwd", "--detach", "--label", slug, "-q"])?;
-    case.work("two")?;
+    let _ = does("two")?;
     case.comes_out(&["two"])?;
-    case.work("three")?;
+    let _ = does("three")?;
     let _ = case.bottle(&["stop", slug, "--time", "0", "-q"])?;
     case.comes_out(&["two", "three"])?;
     let _ = case.bottle(&["discard", slug, "--yes", "-q"])?;

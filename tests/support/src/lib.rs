@@ -16,6 +16,7 @@
 //! ordinary                            runs a suite again as a non-root user
 //! skip                                reports a skipped test
 //! agents                              the real coding agents, downloaded once per machine
+//! repository_kinds                    kinds of repositories, and how an agent's work comes out of them
 //! small_root, developer_root          root file systems for images, without and with build tools
 //! registry                            an image registry on loopback, with or without a login
 //! browser                             a headless Chromium
@@ -42,6 +43,7 @@ pub mod program;
 pub mod pty;
 pub mod python;
 pub mod registry;
+pub mod repository_kinds;
 pub mod script_file;
 pub mod scrub;
 pub mod server;

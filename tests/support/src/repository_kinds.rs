@@ -1,0 +1,196 @@
+//! Kinds of repositories in which an agent works, and the check that its work comes out of a bottle by `diff`, `apply`
+//! and `pull`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Result, ensure};
+
+use crate::home::TestHome;
+use crate::program::Outcome;
+
+/// A kind of repository: its name, a script that makes one in an empty folder, the working directory of the bottle,
+/// and its path in the repository.
+pub type Kind = (&'static str, &'static str, &'static str, &'static str);
+
+/// The kinds of repositories. [`BEGIN`] defines `begin`, which makes a repository with a file `code`.
+pub const KINDS: [Kind; 10] = [
+    ("ordinary", "begin it", "it", ""),
+    (
+        "subdirectory",
+        "begin it; cd it; mkdir sub; mv code sub; git add -A; git commit -qm sub",
+        "it/sub",
+        "sub/",
+    ),
+    (
+        "lfs",
+        "begin it; cd it; echo '*.bin filter=lfs diff=lfs merge=lfs -text' >.gitattributes; \
+         printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%064d\\nsize 9\\n' 0 >a.bin; \
+         git add -A; git commit -qm lfs",
+        "it",
+        "",
+    ),
+    ("worktree", "begin main; git -C main worktree add -q ../it", "it", ""),
+    ("git-file", "begin from; git clone -q --separate-git-dir data from it", "it", ""),
+    (
+        "submodule",
+        "begin library; begin it; cd it; git submodule --quiet add ../library; git commit -qm library",
+        "it",
+        "",
+    ),
+    (
+        "of-submodule",
+        "begin library; begin main; cd main; git submodule --quiet add ../library it",
+        "main/it",
+        "",
+    ),
+    (
+        "shallow",
+        "begin from; git -C from commit -q --allow-empty -m x; git clone -q --depth 1 file://$PWD/from it",
+        "it",
+        "",
+    ),
+    (
+        "partial",
+        "begin from; cd from; echo zero >code; git commit -qam x; echo one >code; git commit -qam y; cd ..; \
+         git -C from config uploadpack.allowFilter true; git clone -q --filter=blob:none file://$PWD/from it",
+        "it",
+        "",
+    ),
+    (
+        "sparse",
+        "begin it; cd it; mkdir left out; touch left/x out/x; git add -A; git commit -qm more; \
+         git sparse-checkout set left",
+        "it",
+        "",
+    ),
+];
+
+const BEGIN: &str = "git() { command git -c user.name=Ann -c user.email=ann@example.com -c init.defaultBranch=main \
+     -c protocol.file.allow=always -c advice.detachedHead=false \"$@\"; }; \
+     begin() { mkdir $1; (cd $1; git init -q; echo one >code; printf 'built\\n' >.gitignore; \
+     git add -A; git commit -qm begin); }; ";
+
+fn shell(folder: &Path, script: &str) -> Result<String> {
+    let mut command = std::process::Command::new("/bin/sh");
+    command.args(["-ec", &format!("{BEGIN}{script}")]).current_dir(folder);
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    let output = command.output()?;
+    ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// One kind of repository, with a bottle that has a copy of it.
+pub struct Case<'a> {
+    home: &'a TestHome,
+    /// The name of the bottle.
+    pub slug: String,
+    /// The working directory.
+    pub folder: PathBuf,
+    prefix: &'static str,
+    commits: bool,
+}
+
+impl<'a> Case<'a> {
+    /// Makes a repository of this kind. `commits` says whether the agent commits its work.
+    ///
+    /// # Errors
+    /// Returns an error if a command of git fails.
+    pub fn new(home: &'a TestHome, kind: &Kind, commits: bool) -> Result<Self> {
+        let (kind, script, folder, prefix) = *kind;
+        let slug = format!("{kind}-{}", if commits { "committed" } else { "uncommitted" });
+        let root = home.outside(&slug);
+        fs::create_dir_all(&root)?;
+        shell(&root, script)?;
+        Ok(Self { home, folder: root.join(folder), slug, prefix, commits })
+    }
+
+    /// Runs a `bottle` command in the working directory, which must succeed.
+    ///
+    /// # Errors
+    /// Returns an error if it fails.
+    pub fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
+        let mut program = self.home.program(arguments.iter().copied())?;
+        program.directory(&self.folder);
+        let outcome = program.run()?;
+        ensure!(outcome.code == 0, "{}: {arguments:?}: {}", self.slug, outcome.transcript());
+        Ok(outcome)
+    }
+
+    /// Checks that the work of [`work`] comes out by each of the three commands.
+    ///
+    /// # Errors
+    /// Returns an error if a command fails, or its result is not the work.
+    pub fn comes_out(&self, lines: &[&str]) -> Result<()> {
+        let (slug, last) = (self.slug.as_str(), lines[lines.len() - 1]);
+        let diff = self.bottle(&["diff", slug])?;
+        let names = self.bottle(&["diff", slug, "--name-only"])?.stdout;
+        ensure!(diff.stdout.contains(&format!("\n+{last}\n")), "{slug}: {}", diff.transcript());
+        let paths: Vec<String> =
+            [&["code"], lines].concat().iter().map(|name| format!("{}{name}", self.prefix)).collect();
+        let mut found: Vec<&str> = names.lines().collect();
+        found.sort_unstable();
+        let mut wanted = paths.clone();
+        wanted.sort_unstable();
+        ensure!(found == wanted, "{slug}: {found:?} {wanted:?}");
+        let _ = self.bottle(&["apply", slug, "--yes"])?;
+        let code = fs::read_to_string(self.folder.join("code"))?;
+        ensure!(code == format!("one\n{}\n", lines.join("\n")), "{slug}: {code}");
+        ensure!(self.folder.join(last).exists() && !self.folder.join("built").exists(), "{slug}: files");
+        let pull = ["pull", slug, "--uncommitted"];
+        let pulled = self.bottle(&pull[..if self.commits { 2 } else { 3 }])?;
+        // A commit in a repository that the agent made has the paths of the workspace.
+        let own = self.commits && !self.prefix.is_empty();
+        let prefix = if own { "" } else { self.prefix };
+        let shown = shell(
+            &self.folder,
+            &format!("git show bottle/{slug}:{prefix}code; git show bottle/{slug}:{prefix}{last}"),
+        )?;
+        ensure!(shown == code, "{slug}: {shown}: {}", pulled.transcript());
+        if self.prefix.is_empty() {
+            let deleted =
+                shell(&self.folder, &format!("git diff --diff-filter=D --name-only HEAD bottle/{slug}"))?;
+            ensure!(deleted.is_empty(), "{slug}: {deleted}");
+        }
+        Ok(())
+    }
+}
+
+/// A script of an agent that appends a line, makes a file, and commits both if it commits.
+pub fn work(line: &str, commits: bool) -> String {
+    let commit = format!(
+        "; git rev-parse --quiet --git-dir >/dev/null 2>&1 || git init -q; git add code {line}; \
+         git -c user.name=A -c user.email=a@example.com commit -qm work"
+    );
+    let commit = if commits { &commit } else { "" };
+    format!("echo {line} >>code; touch {line}; mkdir -p built; touch built/x{commit}")
+}
+
+/// Calls `test` with each number below `count`, on `threads` threads.
+///
+/// # Errors
+/// Returns all errors together.
+pub fn each(count: usize, threads: usize, test: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        break;
+                    }
+                    if let Err(error) = test(number) {
+                        failed.lock().expect("no panic").push(format!("{error:#}"));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner()?;
+    ensure!(failed.is_empty(), "{}", failed.join("\n\n"));
+    Ok(())
+}
