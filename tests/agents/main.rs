@@ -12,6 +12,8 @@
 //! The same applies to all tests of agents in their images. Run them with
 //! `cargo test --test agents -- --ignored real_`.
 //!
+//! `working` tests that the work of each agent comes out of its bottle.
+//!
 //! `driving` tests agents on the host, which drive bottles with `bottle mcp`.
 //!
 //! `packages` tests without an agent what all agents do: pip, npm and cargo with this machine's registries; `java`
@@ -35,3 +37,4 @@ mod pi;
 mod pushing;
 mod scene;
 mod terminal;
+mod working;

@@ -18,6 +18,8 @@ const ENV: [(&str, &str); 3] = [
     ("MSWEA_CONFIGURED", "true"),
     ("MSWEA_COST_TRACKING", "ignore_errors"),
 ];
+/// The number of words of [`COMMAND`] before the task.
+const WITHOUT_TASK: usize = 9;
 const COMMAND: [&str; 11] = [
     "mini",
     "-m",
@@ -32,7 +34,12 @@ const COMMAND: [&str; 11] = [
     "{task}",
 ];
 
-fn setting() -> Setting<'static> {
+/// The setting of an agent on a terminal, which asks for its task.
+pub(crate) fn on_a_terminal() -> Setting<'static> {
+    Setting { command: &COMMAND[..WITHOUT_TASK], ..setting() }
+}
+
+pub(crate) fn setting() -> Setting<'static> {
     Setting {
         command: &COMMAND,
         env: &ENV,

@@ -87,7 +87,17 @@ impl Scene {
     /// Creates a home with an agent and a bottle that are both called `name`. The bottle has the command and
     /// the variables in `setting`, and one route to the model.
     pub(crate) fn new(agent: &Agent, name: &str, setting: &Setting<'_>) -> Result<Self> {
-        let mut scene = Self::of_setting(Ipv4Addr::LOCALHOST.into(), "linux", name, setting)?;
+        Self::of_commands(agent, name, setting, &[WRITE, READ, SEARCH])
+    }
+
+    /// Like [`Self::new`], with a task that runs `commands`.
+    pub(crate) fn of_commands(
+        agent: &Agent,
+        name: &str,
+        setting: &Setting<'_>,
+        commands: &[&str],
+    ) -> Result<Self> {
+        let mut scene = Self::of_script(Ipv4Addr::LOCALHOST.into(), "linux", name, setting, commands)?;
         scene.home.env("PATH", search_path(agent));
         Ok(scene)
     }
@@ -100,8 +110,18 @@ impl Scene {
         name: &str,
         setting: &Setting<'_>,
     ) -> Result<Self> {
+        Self::of_script(address, backend, name, setting, &[WRITE, READ, SEARCH])
+    }
+
+    fn of_script(
+        address: IpAddr,
+        backend: &'static str,
+        name: &str,
+        setting: &Setting<'_>,
+        commands: &[&str],
+    ) -> Result<Self> {
         let llm = FakeLlm::start(Options {
-            script: Script::new(&[WRITE, READ, SEARCH]),
+            script: Script::new(commands),
             hosts: vec![setting.host.to_owned()],
             websockets: true,
             address,

@@ -16,6 +16,9 @@ const BUILT_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// The pause between a text and the key that sends it. Without a pause, agents treat both as pasted text.
 const BREATH: Duration = Duration::from_millis(500);
 
+/// The key that sends a line.
+pub(crate) const ENTER: &str = "\r";
+
 /// What the user types, and what the screen must show before it.
 pub(crate) struct Typed<'a> {
     /// The texts that the screen shows, in this order, when the agent waits for a task. The agent must not
@@ -38,17 +41,17 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
         pty.patience(PATIENCE);
     }
     let before = scene.llm.seen().len();
-    enter(&mut pty, "Do the scripted task that was typed.")?;
+    enter(&mut pty, "Do the scripted task that was typed.", ENTER)?;
     pty.wait_for("The scripted task is done.")?;
     let asked = scene.llm.seen();
     ensure!(
         asked[before..].iter().any(|call| call.body.contains("task that was typed")),
         "what was typed did not reach the model"
     );
-    enter(&mut pty, typed.end)?;
+    enter(&mut pty, typed.end, ENTER)?;
     // The script wrote a file that was not pulled, so `bottle` asks what to do with it.
     pty.wait_for("[keep/pull/discard]")?;
-    enter(&mut pty, typed.choice)?;
+    enter(&mut pty, typed.choice, ENTER)?;
     let code = pty.wait_exit()?;
     ensure!(code == 0, "it ended with {code}:\n{}", pty.screen());
     let end = Instant::now() + Duration::from_secs(60);
@@ -65,19 +68,20 @@ pub(crate) fn look_in(scene: &Scene, arguments: &[&str], typed: &Typed<'_>) -> R
     let mut pty = scene.home.on_terminal(arguments, 40, 100)?;
     pty.patience(BUILT_WITHIN);
     pty.wait_for("[y/N/e/?]")?;
-    enter(&mut pty, "y")?;
+    enter(&mut pty, "y", ENTER)?;
     for words in typed.ready {
         pty.wait_for(words)?;
         pty.patience(PATIENCE);
     }
-    enter(&mut pty, typed.end)?;
+    enter(&mut pty, typed.end, ENTER)?;
     let code = pty.wait_exit()?;
     ensure!(code == 0, "it ended with {code}:\n{}", pty.screen());
     Ok(())
 }
 
-fn enter(pty: &mut Pty, line: &str) -> Result<()> {
+/// Types a line and the keys that send it, or only a key.
+pub(crate) fn enter(pty: &mut Pty, line: &str, submit: &str) -> Result<()> {
     pty.type_keys(line)?;
     std::thread::sleep(BREATH);
-    if line.chars().all(char::is_control) { Ok(()) } else { pty.type_keys("\r") }
+    if line.chars().all(char::is_control) { Ok(()) } else { pty.type_keys(submit) }
 }
