@@ -27,6 +27,7 @@ use super::pull::record;
 use super::resume::{changed, changes};
 use super::session::Signals;
 use super::snapshot_selector::SnapshotSelector;
+use super::start::child::require_no_parent;
 use super::start::{
     ConfirmedLaunch, LaunchOptions, backend, launch, preflight, prepare_failed, require_free_slug,
     require_host_keys,
@@ -74,6 +75,7 @@ pub(crate) struct Fork {
 
 impl Fork {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        require_no_parent(host)?;
         let slug = self.bottle.slug.clone();
         super::block_on(async {
             let forked = self.fork(host, &mut Signals::catch()?, output).await;

@@ -23,6 +23,7 @@ use super::output::{Output, Styles};
 use super::select_bottle::Question;
 use super::session::Signals;
 use super::snapshot_selector::SnapshotSelector;
+use super::start::child::require_no_parent;
 use super::start::{ConfirmedLaunch, LaunchOptions, backend, preflight, prepare_failed, require_host_keys};
 use super::style::label_color_parser;
 use super::terminal;
@@ -75,6 +76,7 @@ const BOTTLE_QUESTION: Question = Question {
 
 impl Resume {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        require_no_parent(host)?;
         let slug = BOTTLE_QUESTION.select(self.slug.take(), host, output)?;
         super::block_on(async {
             let resumed = self.resume(&slug, host, &mut Signals::catch()?, output).await;

@@ -11,6 +11,7 @@ use dialoguer::console::measure_text_width;
 use super::output::{Styles, counted, inert};
 use crate::manifest::Place;
 use crate::manifest::git_gate::RefRules;
+use crate::manifest::mcp::{Access, ChildRules};
 use crate::resolve::{BottleChoice, GitUser, Resolved, ResolvedManifest, weakening_settings};
 
 /// The width of the key column.
@@ -103,6 +104,7 @@ impl Summary {
             format!("{name} \u{2192} {}: fetch; push {}", repo.url.value.as_str(), pushes(&repo.refs.value))
         });
         self.row("git", Tone::Plain, git.collect());
+        self.row("starts", Tone::Plain, manifest.mcp.iter().map(|rules| starts(&rules.value)).collect());
     }
 
     /// Adds the author of the agent's commits, if the manifests name one.
@@ -173,6 +175,15 @@ pub(crate) fn from_home(text: &str, home: &Path) -> String {
         Some(home) => text.replace(&format!("{}/", home.trim_end_matches('/')), "~/"),
         None => text.to_owned(),
     }
+}
+
+/// Describes the bottles that the agent may start.
+fn starts(rules: &ChildRules) -> String {
+    let does = match rules.access {
+        Access::Read => "reads",
+        Access::Control => "controls",
+    };
+    format!("at most {} of {}, which it {does}", counted(rules.bottles, "bottle"), names(&rules.agents))
 }
 
 /// Returns a line for each route, and the column where its description starts.

@@ -6,6 +6,7 @@
 //!     lock            the running keeper holds this lock; only the lock shows that it runs
 //!     agent/          the backend's writable layers
 //!     committed-image the bottle's complete snapshots ([`committed`])
+//!     children.json   which bottles its agent may start ([`children`])
 //!     canaries        the canaries of its launches ([`canaries`])
 //!     routes.json     the routes that the bottle's proxy uses now ([`routes`])
 //!     manifest.yml    the resolved manifest with which the bottle was started, for comparison
@@ -20,6 +21,7 @@
 pub mod audit;
 mod away;
 pub mod canaries;
+pub mod children;
 pub mod cleanup;
 pub mod committed;
 pub mod deploy_keys;

@@ -20,6 +20,7 @@
 //! - `watcher`: the process that starts a new keeper when this one dies
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage · `access_log`: writes the proxy's log · `process_logs`: saves the output of processes
+//! - `tool_calls`: carries out calls with which the agent starts bottles · `parent`: ends a bottle with its parent
 //! - `activity`: reports what the agent does, and the bottle's size
 //! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
 
@@ -36,10 +37,12 @@ mod notices;
 mod notify;
 mod opened;
 mod owner;
+mod parent;
 mod process_logs;
 pub mod protocol;
 mod questions;
 mod teardown;
+mod tool_calls;
 mod transcript;
 mod usage;
 pub mod watcher;
@@ -65,7 +68,7 @@ use crate::host::files::FileError;
 use crate::host::process::ProcessId;
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::record::Record;
-use crate::instance::{Claim, ClaimError, Store, canaries, engines, routes};
+use crate::instance::{Claim, ClaimError, Store, canaries, children, engines, routes};
 use crate::launch::order::LaunchOrder;
 use crate::launch::{self, Canary, LaunchContext, LaunchError, Peer, Planned, Running};
 use crate::plan::{Plan, Workspace};
@@ -188,6 +191,9 @@ async fn keep_new(
             if let Err(error) = routes::write(claim.folder(), &routes) {
                 tracing::warn!("cannot write the bottle's routes: {error}");
                 let _ = std::fs::remove_file(routes::path(claim.folder()));
+            }
+            if let Err(error) = children::write(claim.folder(), &order.plan) {
+                tracing::warn!("cannot write which bottles this one may start: {error}");
             }
             // Only a later resume reads the manifest file, and reports if it is missing.
             if let Err(error) = claim.write_manifest(&order.plan.manifest) {

@@ -30,12 +30,13 @@ use super::process_logs::Recorder;
 use super::protocol::{EndCause, EndChoice, Inherited, KeeperEvent, Notice};
 use super::questions::{self, Answering};
 use super::teardown::{self, End};
-use super::{access_log, activity, connect_both, usage, watcher};
+use super::{access_log, activity, connect_both, parent, tool_calls, usage, watcher};
 use crate::backend::{Backend, RunState};
 use crate::causes;
 use crate::host::budget::Policy;
 use crate::host::{Host, Settings};
 use crate::instance::Claim;
+use crate::instance::children::{self, Parent};
 use crate::instance::record::{Mode, Service, Status};
 use crate::instance::snapshots::CommitOptions;
 use crate::instance::usage::Labels;
@@ -135,6 +136,13 @@ impl Owned<'_> {
         tokio::spawn(clients::accept(listener, shared.clone()).in_current_span());
         let watcher = watcher::keep(self.host.clone(), slug.clone(), self.adopted, shared.clone());
         let watcher = tokio::spawn(watcher.in_current_span());
+        let parent = self.claim.record().parent.and_then(|client| Parent::parse(&client)?.ok());
+        let (parent_host, child, for_parent) = (self.host.clone(), self.claim.record().slug, shared.clone());
+        let parent = tokio::spawn(async move {
+            if let Some(parent) = parent {
+                parent::watch(parent_host, child, parent, for_parent).await;
+            }
+        });
         let recorder = Recorder::new(self.claim.folder(), &secrets);
         if let Some(recorder) = recorder.as_ref().filter(|_| !self.adopted) {
             recorder.clear().await;
@@ -193,12 +201,14 @@ impl Owned<'_> {
         end.attached = shared.attached.borrow().ever;
         // From here on sidecars end because the bottle ends, so the user needs no warning.
         watcher.abort();
+        parent.abort();
         shared.detached.send_replace(false);
         tasks.events.abort();
         // Pending questions stay in the queue and are marked as stale.
         tasks.questions.abort();
         tasks.budgets.abort();
         tasks.services.abort();
+        tasks.tool_calls.abort();
         let records_task = tasks.records;
         let (guest, agent) = watch.into_channel();
         let teardown = teardown::Teardown {
@@ -549,6 +559,8 @@ struct Tasks {
     budgets: JoinHandle<()>,
     /// Warns of services that end.
     services: JoinHandle<()>,
+    /// Carries out calls with which the agent starts other bottles.
+    tool_calls: JoinHandle<()>,
 }
 
 impl Tasks {
@@ -573,6 +585,17 @@ impl Tasks {
         let events = forward_bundle_events(bundle.clone(), guest.clone(), shared.clone());
         let questions = questions::serve(bundle.clone(), shared.clone());
         let labels = Labels::of(&record);
+        let may_start = children::read(claim.folder()).unwrap_or_else(|error| {
+            tracing::warn!("cannot read which bottles this one may start: {error}");
+            None
+        });
+        let calls =
+            tool_calls::serve(host.clone(), record.slug.clone(), record.start_folder(), bundle.clone());
+        let tool_calls = async move {
+            if may_start.is_some() {
+                calls.await;
+            }
+        };
         let budgets = Budgets::of(host, &record);
         let budgets = budget::serve(bundle.clone(), guest.clone(), shared.clone(), budgets);
         let usage = usage::record(host.home.clone(), record.slug, labels, bundle.clone(), shared.clone());
@@ -594,6 +617,7 @@ impl Tasks {
             records: tokio::spawn(records.in_current_span()),
             budgets: tokio::spawn(budgets.in_current_span()),
             services: tokio::spawn(warn_of_services(guest.clone(), shared.clone()).in_current_span()),
+            tool_calls: tokio::spawn(tool_calls.in_current_span()),
         }
     }
 
@@ -604,6 +628,7 @@ impl Tasks {
         self.records.abort();
         self.budgets.abort();
         self.services.abort();
+        self.tool_calls.abort();
     }
 }
 

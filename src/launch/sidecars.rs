@@ -40,7 +40,11 @@ pub(super) async fn start(
     };
     let supervise = plan.supervise.then(|| {
         let routes = Routes::first(plan.egress.routes.clone());
-        BundleRequest::Supervise(SuperviseProvision { routes, call_seconds: plan.waits.call_seconds })
+        BundleRequest::Supervise(SuperviseProvision {
+            routes,
+            call_seconds: plan.waits.call_seconds,
+            keeper_tools: plan.mcp.is_some(),
+        })
     });
     let egress = async {
         match ask(&channel, egress, "take its routes").await? {

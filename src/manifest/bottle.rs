@@ -15,6 +15,7 @@ use super::error::{Fault, ManifestError};
 use super::frontmatter;
 use super::git_gate::GitGateLayer;
 use super::keys;
+use super::mcp::ChildRules;
 use super::one_or_many::{Entries, OneOrMany};
 use super::provider::ProviderLayer;
 use super::resources::ResourcesLayer;
@@ -54,6 +55,8 @@ pub struct BottleLayer {
     pub budget: Vec<Spanned<Limit>>,
     /// `cutoff`.
     pub cutoff: Option<Spanned<Policy>>,
+    /// `mcp`.
+    pub mcp: Option<Spanned<ChildRules>>,
 }
 
 impl BottleLayer {
@@ -91,6 +94,7 @@ impl BottleLayer {
             services,
             budget,
             cutoff,
+            mcp,
         } = schema;
         let extends = extends.map(OneOrMany::into_list).unwrap_or_default();
         Ok(Self {
@@ -107,6 +111,7 @@ impl BottleLayer {
             services: services::from_schema(services)?,
             budget: budget.map(budget::of_manifest).transpose()?.unwrap_or_default(),
             cutoff,
+            mcp: mcp.map(ChildRules::from_schema).transpose()?,
         })
     }
 }

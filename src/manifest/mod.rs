@@ -31,6 +31,7 @@ pub mod host_path;
 pub mod import;
 mod keys;
 pub mod locate;
+pub mod mcp;
 mod one_or_many;
 pub mod origin;
 pub mod provider;

@@ -11,6 +11,7 @@ use serde::de::IgnoredAny;
 
 use super::Spanned;
 use super::git_gate::{OnMatch, UserLayer};
+use super::mcp::Access;
 use super::one_or_many::{Entries, OneOrMany};
 use super::provider::{SettingsLayer, Template};
 use crate::host::budget::{Policy, Written};
@@ -52,6 +53,16 @@ pub(super) struct BottleSchema {
     pub(super) services: Option<Entries<ServiceSchema>>,
     pub(super) budget: Option<Spanned<Written>>,
     pub(super) cutoff: Option<Spanned<Policy>>,
+    pub(super) mcp: Option<Spanned<McpSchema>>,
+}
+
+/// `mcp`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct McpSchema {
+    pub(super) agents: Option<Vec<Spanned<String>>>,
+    pub(super) bottles: Option<Spanned<u64>>,
+    pub(super) access: Option<Access>,
 }
 
 /// `agent_provider`.

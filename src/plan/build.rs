@@ -152,6 +152,7 @@ pub fn build(
         None => image::source(host, &manifest.provider, &mut needs)?,
     };
     let budget = budget(manifest, flags, &identity);
+    let supervise = run.supervise;
     Ok(Plan {
         identity,
         budget,
@@ -174,7 +175,7 @@ pub fn build(
         egress,
         repos,
         git_repos: gate::shown_url_config(manifest),
-        supervise: manifest.supervise.value && !flags.unsupervised,
+        supervise,
         learn: flags.learn,
         waits: flags.waits,
         placeholders: Vec::new(),
@@ -182,6 +183,7 @@ pub fn build(
         secrets: needs.into_list(),
         resources: resources(manifest),
         services: services(manifest),
+        mcp: manifest.mcp.as_ref().filter(|_| supervise).map(|rules| rules.value.clone()),
         detached: flags.detached,
         manifest_hash: hash(manifest),
         manifest: comparable(manifest),

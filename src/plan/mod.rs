@@ -6,6 +6,7 @@
 //! without changes.
 
 pub mod build;
+mod ceiling;
 mod gate;
 mod image;
 mod login;
@@ -14,6 +15,7 @@ pub mod sensitive_env;
 mod slug;
 
 pub use build::{Flags, InRepository, PlanError, build};
+pub use ceiling::Ceiling;
 pub use gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
 pub use login::Unsettled;
@@ -32,6 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::budget::{Declared, Policy};
 use crate::host::settings::Waits;
+use crate::manifest::mcp::ChildRules;
 use crate::manifest::provider::Template;
 
 /// A completely specified launch.
@@ -96,6 +99,9 @@ pub struct Plan {
     /// What happens when a budget is spent. `None` if the settings decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cutoff: Option<Policy>,
+    /// Which bottles the agent may start. `None` if it may start none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<ChildRules>,
     /// Whether the bottle keeps running when its client disconnects.
     pub detached: bool,
     /// The SHA-256 hash of the resolved manifest, in hexadecimal.

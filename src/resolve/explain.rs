@@ -50,6 +50,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
         services,
         budget,
         cutoff,
+        mcp,
     } = manifest;
     let Egress { log, routes, ca_bundle, upstream_proxy } = egress;
     let mut page = Page::default();
@@ -86,6 +87,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
         }
     }
     page.maybe(0, "cutoff", cutoff.as_ref());
+    page.maybe(0, "mcp", mcp.as_ref());
     page
 }
 

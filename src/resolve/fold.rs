@@ -8,6 +8,7 @@
 //! | `egress.routes` | concatenated; two routes for one host must be equal | [`routes`] |
 //! | `services` | union by name, later wins as a whole | [`super::services`] |
 //! | `agent_provider` | as a whole, the last layer that declares it wins | [`provider`] |
+//! | `mcp` | as a whole, the last layer that declares it wins; `{}` turns it off | [`Folded::merge`] |
 //! | the rest | the last layer that declares it wins | [`Folded::merge`] |
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use crate::manifest::egress::EgressLayer;
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::git_gate::{GitGateLayer, RepoLayer, RepoUrl, UserLayer};
 use crate::manifest::git_key::KeySource;
+use crate::manifest::mcp::ChildRules;
 use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::provider::{ProviderLayer, SettingsLayer};
 use crate::manifest::resources::ResourcesLayer;
@@ -47,6 +49,7 @@ pub(super) struct Folded {
     pub(super) resources: Resources,
     pub(super) services: Vec<(ProcessName, Traced<ServiceLayer>)>,
     pub(super) cutoff: Option<Traced<Policy>>,
+    pub(super) mcp: Option<Traced<ChildRules>>,
 }
 
 /// Merges layers. A later layer takes precedence over an earlier one.
@@ -78,10 +81,13 @@ pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
         },
         services: services(layers)?,
         cutoff: None,
+        mcp: None,
     };
     for layer in layers {
         folded.merge(layer);
     }
+    // `mcp: {}` turns off what an earlier layer allows.
+    folded.mcp = folded.mcp.filter(|rules| !rules.value.agents.is_empty());
     Ok(folded)
 }
 
@@ -106,6 +112,7 @@ impl Folded {
             backend,
             resources,
             cutoff,
+            mcp,
         } = &layer.body;
         let GitGateLayer { user: UserLayer { name, email }, repos: _ } = git_gate;
         let EgressLayer { log, routes: _, ca_bundle, upstream_proxy } = egress;
@@ -121,6 +128,7 @@ impl Folded {
         self.supervise.declare(layer, supervise);
         self.backend.declare(layer, backend);
         self.cutoff.declare(layer, cutoff);
+        self.mcp.declare(layer, mcp);
         self.resources.cpus.declare(layer, cpus);
         self.resources.memory.declare(layer, memory);
         self.resources.pids.declare(layer, pids);

@@ -123,9 +123,16 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
         services: folded.services,
         budget: budget(user_agent, &layers),
         cutoff: cutoff_of_agent.or(folded.cutoff),
+        mcp: folded.mcp,
     };
-    let warnings = manifests.ignored_bottles().into_iter().collect();
+    let warnings = manifests.ignored_bottles().into_iter().chain(without_server(&manifest)).collect();
     Ok(Resolved { manifest, choice, agent_replaces: replaces, warnings })
+}
+
+/// The warning about `mcp` in a bottle whose agent has no MCP server.
+fn without_server(manifest: &ResolvedManifest) -> Option<String> {
+    let rules = manifest.mcp.as_ref().filter(|_| !manifest.supervise.value)?;
+    Some(format!("`mcp` ({}) has no effect, because `supervise` is false", rules.origin))
 }
 
 /// Collects the budgets, beginning with the nearest scope: the agent, then the bottles from the last to the first in

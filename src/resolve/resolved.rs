@@ -21,6 +21,7 @@ use crate::manifest::egress::UpstreamProxy;
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::git_gate::{OnMatch, RefRules, RepoUrl};
 use crate::manifest::git_key::KeySource;
+use crate::manifest::mcp::ChildRules;
 use crate::manifest::origin::Traced;
 use crate::manifest::resources::Cpus;
 use crate::manifest::services::ServiceLayer;
@@ -62,6 +63,9 @@ pub struct ResolvedManifest {
     /// The `cutoff` of the agent, or else of the bottles. `None` means that of the settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cutoff: Option<Traced<Policy>>,
+    /// `mcp`. None means that the agent may start no bottle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<Traced<ChildRules>>,
 }
 
 /// The resolved agent manifest.

@@ -94,6 +94,8 @@ fn body() -> impl Strategy<Value = String> {
         any::<bool>().prop_map(|on| format!("supervise: {on}\n")),
         word().prop_map(|word| format!("backend: {word}\n")),
         (1..9u8).prop_map(|n| format!("resources: {{pids: {n}}}\n")),
+        word().prop_map(|word| format!("mcp: {{agents: [{word}]}}\n")),
+        Just("mcp: {}\n".to_owned()),
         (1..9u8).prop_map(|n| format!("resources: {{memory: {n}GiB, nested: true}}\n")),
     ];
     let maybe = |part: BoxedStrategy<String>| prop_oneof![Just(String::new()), part];

@@ -15,7 +15,7 @@ use crate::manifest::origin::{Origin, Traced};
 /// A setting that weakens the isolation of a bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WeakeningSetting {
-    /// The host of the route, or `resources.nested`.
+    /// The host of the route, or the key: `resources.nested` or `mcp`.
     pub host: String,
     /// How the setting weakens the isolation.
     pub what: Weakening,
@@ -44,6 +44,8 @@ pub enum Weakening {
     Extended,
     /// `resources.nested: true`.
     Nested,
+    /// `mcp`, which lets the agent start bottles.
+    StartsBottles,
     /// The host looks like a typing error of a well-known registry or forge.
     Misspelt,
 }
@@ -84,12 +86,15 @@ impl Weakening {
             Self::Nested => {
                 "lets the agent create namespaces and mounts, which exposes more of the kernel (`nested: true`)"
             }
+            Self::StartsBottles => {
+                "lets the agent start bottles of other agents, with secrets and routes that both have (`mcp.agents`)"
+            }
             Self::Misspelt => "looks like a typing error of a well-known host",
         }
     }
 }
 
-/// Returns all weakening settings of a bottle: resources first, then routes in their order.
+/// Returns all weakening settings of a bottle: those of other keys first, then routes in their order.
 #[must_use]
 pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> {
     let narrowing = manifest.provider.route.as_ref().map(|narrowing| &narrowing.origin);
@@ -112,6 +117,11 @@ pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> 
         what: Weakening::Nested,
         origin: nested.origin.clone(),
     });
+    let starts_bottles = manifest.mcp.as_ref().map(|rules| WeakeningSetting {
+        host: "mcp".to_owned(),
+        what: Weakening::StartsBottles,
+        origin: rules.origin.clone(),
+    });
     let forge_write_routes =
         manifest.egress.routes.iter().filter(|route| writes_to_forge(manifest, &route.value)).map(|route| {
             WeakeningSetting {
@@ -120,7 +130,8 @@ pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> 
                 origin: route.origin.clone(),
             }
         });
-    from_resources.into_iter().chain(from_routes).chain(extended_routes).chain(forge_write_routes).collect()
+    let from_keys = from_resources.into_iter().chain(starts_bottles);
+    from_keys.chain(from_routes).chain(extended_routes).chain(forge_write_routes).collect()
 }
 
 /// Whether this route allows writing to a repository that the git gate protects.

@@ -615,6 +615,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
     Plan {
         budget: Vec::new(),
         cutoff: None,
+        mcp: None,
         identity: Identity {
             lineage: Vec::new(),
             template: None,

@@ -51,6 +51,7 @@
 //! - `dashboard`, `web_dashboard`: `bottle dashboard` on a terminal and in a browser
 //! - `lock_out`: a bottle is locked because its agent guesses a credential
 //! - `mcp`: MCP clients that drive bottles
+//! - `children`: agents that start bottles
 //! - `measured`: the isolation probe
 //! - `discarding`: `bottle discard`
 //! - `readme`: the commands of the README, as written
@@ -63,6 +64,7 @@ mod applying;
 mod asking;
 mod bot_bottle;
 mod budgets;
+mod children;
 mod clock;
 mod clones;
 mod committing;

@@ -150,7 +150,10 @@ impl Bundle {
                     tokio::spawn(async move { bundle.questions.serve(request.accept()).await });
                 }
                 Ok(BundleRequest::Usage | BundleRequest::Leases | BundleRequest::Log) => {
-                    tokio::spawn(Arc::clone(self).connect_to_egress(request));
+                    tokio::spawn(Arc::clone(self).connect(request, bottle_egress::daemon::NAME));
+                }
+                Ok(BundleRequest::ToolCall) => {
+                    tokio::spawn(Arc::clone(self).connect(request, bottle_supervise::NAME));
                 }
                 Ok(BundleRequest::Stop) => {
                     let stopped = self.stop(request.payload().clone()).await;
@@ -194,12 +197,15 @@ impl Bundle {
         }
     }
 
-    /// Connects the keeper to the egress daemon, which alone counts token usage, keeps leases on budgets and has an access log. The daemon
+    /// Connects the keeper to a daemon: to the egress daemon, which alone counts token usage, keeps leases on
+    /// budgets and has an access log, or to the supervise daemon, which alone serves tools. The egress daemon
     /// stores what no keeper has received.
-    async fn connect_to_egress(self: Arc<Self>, request: Request) {
-        let Some(egress) = self.daemon(bottle_egress::daemon::NAME) else { return };
-        match egress.channel().open_bytes(request.payload().clone()) {
-            Ok(egress) => splice(request.accept(), egress).await,
+    async fn connect(self: Arc<Self>, request: Request, name: &'static str) {
+        let Some(daemon) = self.daemon(name) else {
+            return request.refuse(&RequestError::Missing(name).to_string()).await;
+        };
+        match daemon.channel().open_bytes(request.payload().clone()) {
+            Ok(daemon) => splice(request.accept(), daemon).await,
             Err(error) => request.refuse(&error.to_string()).await,
         }
     }

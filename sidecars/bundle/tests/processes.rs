@@ -395,7 +395,8 @@ async fn with_every_daemon() -> Result<(Running, Channel)> {
     };
     let open = request(&keeper, &BundleRequest::Gate(Box::new(gate))).await?;
     ensure!(open == BundleEvent::GateOpen, "{open:?}");
-    let supervise = SuperviseProvision { routes: Routes::first(yaml.parse()?), call_seconds: 1 };
+    let supervise =
+        SuperviseProvision { routes: Routes::first(yaml.parse()?), call_seconds: 1, keeper_tools: false };
     let open = request(&keeper, &BundleRequest::Supervise(supervise)).await?;
     ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
     Ok((running, keeper))

@@ -58,6 +58,12 @@ pub trait Serve {
         async move { keeper.reset("this daemon sends no log").await }
     }
 
+    /// Sends one call of the agent to a keeper, and receives its answer. By default, the daemon rejects the request,
+    /// because only the supervise daemon serves tools.
+    fn tool_call(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
+        async move { keeper.reset("this daemon serves no tools").await }
+    }
+
     /// Finishes pending work before the process exits. This must not take long.
     fn drain(&self) -> impl Future<Output = ()> {
         std::future::ready(())
@@ -111,6 +117,9 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
             }
             Ok(BundleRequest::Log) => {
                 tokio::spawn(daemon.log(request.accept()));
+            }
+            Ok(BundleRequest::ToolCall) => {
+                tokio::spawn(daemon.tool_call(request.accept()));
             }
             Ok(BundleRequest::LockOut) => {
                 tokio::spawn(report_lock(Arc::clone(daemon.lockout()), request.accept()));

@@ -33,6 +33,8 @@ Ask the user to let this sandbox reach a host. Approved routes work at once.
   bottle-ask routes                          show the allowed routes
   bottle-ask allow --why TEXT ROUTES         propose routes and wait for the decision
   bottle-ask check ID                        wait for the decision on a pending proposal
+  bottle-ask tools                           list all tools, also those that start other sandboxes
+  bottle-ask call TOOL [JSON]                call a tool with these arguments, `-` for standard input
 
   --why TEXT      the reason, for the user
   --refusal ID    the `id` in the 403 response to a denied request
@@ -100,6 +102,8 @@ enum Command {
     Routes,
     Allow { routes: String, why: String, refusal: Option<String>, wait: bool },
     Check { id: String, wait: bool },
+    Tools,
+    Call { tool: String, arguments: String },
 }
 
 impl Command {
@@ -127,6 +131,11 @@ impl Command {
             }
             ["allow", ..] => Err(UsageError::Routes),
             ["check", id] => Ok(Self::Check { id: (*id).to_owned(), wait }),
+            ["tools"] => Ok(Self::Tools),
+            ["call", tool] => Ok(Self::Call { tool: (*tool).to_owned(), arguments: "{}".to_owned() }),
+            ["call", tool, arguments] => {
+                Ok(Self::Call { tool: (*tool).to_owned(), arguments: (*arguments).to_owned() })
+            }
             [other, ..] => Err(UsageError::Command((*other).to_owned())),
         }
     }
@@ -144,9 +153,26 @@ fn routes_argument(text: &str, input: impl Read) -> anyhow::Result<Value> {
     Ok(if is_host { json!([{"host": text}]) } else { text.into() })
 }
 
+/// Converts the arguments of `call` to JSON; `-` reads them from standard input.
+fn json_arguments(text: &str, input: impl Read) -> anyhow::Result<Value> {
+    let mut read = String::new();
+    let text = if text == "-" {
+        input.take(MOST as u64).read_to_string(&mut read).context("standard input")?;
+        &read
+    } else {
+        text
+    };
+    serde_json::from_str(text).context("the arguments are not JSON")
+}
+
 fn execute(command: Command) -> anyhow::Result<u8> {
     let (mut call, wait) = match command {
         Command::Help => return Ok(ALLOWED),
+        Command::Tools => return once("tools/list", &json!({})),
+        Command::Call { tool, arguments } => {
+            let arguments = json_arguments(&arguments, io::stdin())?;
+            return once("tools/call", &json!({"name": tool, "arguments": arguments}));
+        }
         Command::Routes => (("list-egress-routes", json!({})), false),
         Command::Check { id, wait } => (("check-proposal", json!({"id": id})), wait),
         Command::Allow { routes, why, refusal, wait } => {
@@ -162,19 +188,9 @@ fn execute(command: Command) -> anyhow::Result<u8> {
             ((tool, arguments), wait)
         }
     };
-    let hosts = std::fs::read_to_string("/etc/hosts").context("/etc/hosts")?;
-    let server = server_address(&hosts).with_context(|| {
-        format!("`/etc/hosts` has no `{SUPERVISE_HOST}`: supervision is off, or this is not a bottle")
-    })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     loop {
-        let result = match runtime.block_on(call_tool(server, call.0, &call.1))? {
-            Reply::Result(result) => result,
-            Reply::Invalid(message) => {
-                print(io::stderr(), &format!("{COMMAND}: {message}"))?;
-                return Ok(USAGE);
-            }
-        };
+        let parameters = json!({"name": call.0, "arguments": call.1});
+        let Some(result) = request("tools/call", &parameters)? else { return Ok(USAGE) };
         let code = exit_code(&result);
         if code == PENDING && wait {
             call = ("check-proposal", json!({"id": result["id"]}));
@@ -182,6 +198,32 @@ fn execute(command: Command) -> anyhow::Result<u8> {
         }
         print(io::stdout(), &format!("{result:#}"))?;
         return Ok(code);
+    }
+}
+
+/// Sends one request and prints its result.
+fn once(method: &str, parameters: &Value) -> anyhow::Result<u8> {
+    let Some(result) = request(method, parameters)? else { return Ok(USAGE) };
+    match result.as_str() {
+        Some(text) => print(io::stdout(), text.trim_end_matches('\n'))?,
+        None => print(io::stdout(), &format!("{result:#}"))?,
+    }
+    Ok(ALLOWED)
+}
+
+/// Sends a request to the server and returns its result. `None` if the request is invalid, which was printed.
+fn request(method: &str, parameters: &Value) -> anyhow::Result<Option<Value>> {
+    let hosts = std::fs::read_to_string("/etc/hosts").context("/etc/hosts")?;
+    let server = server_address(&hosts).with_context(|| {
+        format!("`/etc/hosts` has no `{SUPERVISE_HOST}`: supervision is off, or this is not a bottle")
+    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match runtime.block_on(reply(server, method, parameters))? {
+        Reply::Result(result) => Ok(Some(result)),
+        Reply::Invalid(message) => {
+            print(io::stderr(), &format!("{COMMAND}: {message}"))?;
+            Ok(None)
+        }
     }
 }
 
@@ -210,11 +252,8 @@ enum Reply {
     Invalid(String),
 }
 
-async fn call_tool(server: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Reply> {
-    let request = json!({
-        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": {"name": tool, "arguments": arguments},
-    });
+async fn reply(server: SocketAddr, method: &str, parameters: &Value) -> anyhow::Result<Reply> {
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters});
     let answer = tokio::time::timeout(RESPONSE_WITHIN, exchange(server, request.to_string()));
     let answer = answer.await.context("the server did not respond in time")??;
     let answer: Value = serde_json::from_slice(&answer).with_context(|| {
@@ -228,9 +267,11 @@ async fn call_tool(server: SocketAddr, tool: &str, arguments: &Value) -> anyhow:
         let sentence = result["content"][0]["text"].as_str().unwrap_or("the call is invalid");
         return Ok(Reply::Invalid(sentence.to_owned()));
     }
-    match &result["structuredContent"] {
-        Value::Null => bail!("the response has no content: {answer}"),
-        result => Ok(Reply::Result(result.clone())),
+    // A list of tools, the document of a call, or its text.
+    let contents = [&result["tools"], &result["structuredContent"], &result["content"][0]["text"]];
+    match contents.into_iter().find(|content| !content.is_null()) {
+        None => bail!("the response has no content: {answer}"),
+        Some(content) => Ok(Reply::Result(content.clone())),
     }
 }
 
@@ -278,6 +319,9 @@ mod tests {
                 allow(Some("r-1"), true),
             ),
             (&["check", "1f"], Command::Check { id: "1f".to_owned(), wait: false }),
+            (&["tools"], Command::Tools),
+            (&["call", "x"], Command::Call { tool: "x".to_owned(), arguments: "{}".to_owned() }),
+            (&["call", "x", "-"], Command::Call { tool: "x".to_owned(), arguments: "-".to_owned() }),
         ] {
             assert_eq!(parse(words), Ok(expected), "{words:?}");
         }
@@ -294,6 +338,14 @@ mod tests {
         assert_eq!(routes("*.a.example"), json!([{"host": "*.a.example"}]));
         assert_eq!(routes("-"), json!("- host: in.example"));
         assert_eq!(routes("[{host: a.example}]"), json!("[{host: a.example}]"));
+    }
+
+    #[test]
+    fn accepts_json_as_arguments() {
+        let input = &b"{\"a\": 1}"[..];
+        assert_eq!(json_arguments("-", input).expect("arguments"), json!({"a": 1}));
+        assert_eq!(json_arguments("{}", input).expect("arguments"), json!({}));
+        assert!(json_arguments("{", input).is_err());
     }
 
     #[test]

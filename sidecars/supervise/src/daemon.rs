@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use bottle_channel::Stream;
 use bottle_contract::names::{SUPERVISE_PORT, SUPERVISE_PORTS};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, SuperviseProvision};
@@ -16,6 +17,8 @@ use bottle_queue::Questions;
 use serde::{Deserialize, Serialize};
 
 use crate::http;
+use crate::keeper_tools::KeeperTools;
+use crate::mcp_server::Server;
 use crate::proposals::Proposals;
 
 /// The daemon's name in health reports and events.
@@ -63,6 +66,8 @@ struct SuperviseDaemon {
     questions: Questions,
     lockout: Arc<Lockout>,
     proposals: OnceLock<Arc<Proposals>>,
+    /// The calls for the keeper. Unset if the agent gets no tools of the keeper.
+    keeper_tools: OnceLock<Arc<KeeperTools>>,
 }
 
 impl Serve for SuperviseDaemon {
@@ -92,6 +97,16 @@ impl Serve for SuperviseDaemon {
         &self.lockout
     }
 
+    fn tool_call(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
+        let tools = self.keeper_tools.get().cloned();
+        async move {
+            match tools {
+                Some(tools) => tools.serve(keeper).await,
+                None => keeper.reset("this bottle may start no others").await,
+            }
+        }
+    }
+
     fn up(&self) -> bool {
         self.proposals.get().is_some()
     }
@@ -100,17 +115,28 @@ impl Serve for SuperviseDaemon {
 impl SuperviseDaemon {
     fn new(config: SuperviseConfig) -> Self {
         let lockout = Arc::new(Lockout::new(NAME, None));
-        Self { config, questions: Questions::default(), lockout, proposals: OnceLock::new() }
+        Self {
+            config,
+            questions: Questions::default(),
+            lockout,
+            proposals: OnceLock::new(),
+            keeper_tools: OnceLock::new(),
+        }
     }
 
     async fn open(&self, provision: SuperviseProvision) -> anyhow::Result<BundleEvent> {
         let proposals =
             Arc::new(Proposals::new(self.questions.clone(), Arc::clone(&self.lockout), provision.routes));
         let call_timeout = Duration::from_secs(provision.call_seconds);
+        let keeper_tools = provision.keeper_tools.then(|| Arc::new(KeeperTools::new()));
         let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await.context("supervise")?;
-        tokio::spawn(http::accept(Arc::clone(&proposals), call_timeout, listener));
-        // The parent process sends one request at a time, so no other request can have set the proposals.
+        let server = Server::new(Arc::clone(&proposals), call_timeout, keeper_tools.clone());
+        tokio::spawn(http::accept(server, listener));
+        // The parent process sends one request at a time, so no other request can have set these.
         let _ = self.proposals.set(proposals);
+        if let Some(tools) = keeper_tools {
+            let _ = self.keeper_tools.set(tools);
+        }
         Ok(BundleEvent::SuperviseOpen)
     }
 }

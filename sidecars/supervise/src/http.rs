@@ -18,7 +18,6 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::mcp_server::Server;
-use crate::proposals::Proposals;
 
 /// The maximum number of concurrent connections from the bottle, each with one request. Further connections
 /// wait.
@@ -32,7 +31,7 @@ const HEAD: Duration = Duration::from_secs(15);
 
 /// The time limit until a response begins; after it, the response is 408. The limit applies to slow request
 /// bodies, and to calls that wait for a decision without progress notifications.
-const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
+pub(crate) const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
 /// The size of a connection's read buffer, in bytes. A request's head must fit into it.
 const BUFFER: usize = 64 << 10;
@@ -40,10 +39,9 @@ const BUFFER: usize = 64 << 10;
 type Mcp = StreamableHttpService<Server, NeverSessionManager>;
 type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
-/// Accepts connections until the process exits. A call without progress notifications waits at most
-/// `call_timeout` for a decision.
-pub(crate) async fn accept(proposals: Arc<Proposals>, call_timeout: Duration, listener: Listener) {
-    let mcp = service(proposals, call_timeout);
+/// Accepts connections until the process exits.
+pub(crate) async fn accept(server: Server, listener: Listener) {
+    let mcp = service(server);
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     while let Some((socket, permit)) = listener.accept(&permits).await {
         tokio::spawn(connection(mcp.clone(), socket, permit));
@@ -51,7 +49,7 @@ pub(crate) async fn accept(proposals: Arc<Proposals>, call_timeout: Duration, li
 }
 
 /// The MCP server of the SDK. It has no sessions, so any client can check a proposal by its id.
-fn service(proposals: Arc<Proposals>, call_timeout: Duration) -> Mcp {
+fn service(server: Server) -> Mcp {
     // The check of the `Host` header prevents DNS rebinding. Otherwise, a web page in a browser in the bottle
     // could call the server under another name.
     let names = [SUPERVISE_HOST.to_owned(), format!("{SUPERVISE_HOST}:{SUPERVISE_PORT}")];
@@ -61,8 +59,7 @@ fn service(proposals: Arc<Proposals>, call_timeout: Duration) -> Mcp {
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(BODY);
-    let server = move || Ok(Server::new(Arc::clone(&proposals), call_timeout));
-    StreamableHttpService::new(server, Arc::new(NeverSessionManager::default()), config)
+    StreamableHttpService::new(move || Ok(server.clone()), Arc::new(NeverSessionManager::default()), config)
 }
 
 async fn connection(mcp: Mcp, socket: Socket, _permit: OwnedSemaphorePermit) {

@@ -13,6 +13,7 @@
 //! http         connections of the bottle, and their limits
 //! mcp_server   the MCP server, which uses the official SDK
 //! tools        descriptions, schemas and arguments of the tools
+//! keeper_tools calls of tools that the keeper carries out, if the bottle may start others
 //! proposals    the bottle's proposals and their answers
 //! ask_command  the command `bottle-ask`, for agents without MCP
 //! ```
@@ -20,6 +21,7 @@
 pub mod ask_command;
 mod daemon;
 mod http;
+mod keeper_tools;
 mod mcp_server;
 mod proposals;
 mod tools;

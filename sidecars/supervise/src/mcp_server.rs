@@ -1,20 +1,25 @@
 //! Implements the MCP server with the official SDK. Runs the tools, and waits for decisions.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::lock_out;
 use bottle_contract::queue::{Answer, Id, Scope, Status, Tool};
 use bottle_contract::route::display_value;
+use bottle_contract::session::tools::{ToolAnswer, ToolRequest};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig,
+    Tool as Described,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::http::RESPONSE_WITHIN;
+use crate::keeper_tools::KeeperTools;
 use crate::proposals::{Proposals, Proposed};
 use crate::tools::{self, BadCall, Call};
 
@@ -25,21 +30,79 @@ const WAIT_WITH_PROGRESS: Duration = Duration::from_secs(300);
 /// The interval between progress notifications.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The time limit for a call of a keeper's tool, if the client requests progress notifications. The keeper limits most
+/// calls more.
+const CALL_WITH_PROGRESS: Duration = Duration::from_secs(1900);
+
+/// The time limit for other calls of a keeper's tool. It ends before the connection's time limit.
+const CALL_WITHOUT_PROGRESS: Duration = RESPONSE_WITHIN.saturating_sub(Duration::from_secs(5));
+
 const INSTRUCTIONS: &str = "This sandbox reaches only the hosts on its list. When a request is denied with 403, \
                             or you know that you will need a host, propose a route here. The user decides, and \
                             approved routes work at once, without a restart.";
 
 /// The MCP server for one request.
+#[derive(Clone)]
 pub(crate) struct Server {
     proposals: Arc<Proposals>,
     /// How long a call waits for a decision if the client does not request progress notifications. After
     /// that, the call returns `pending`.
     call_timeout: Duration,
+    /// The tools of the keeper, if the bottle may start others.
+    keeper_tools: Option<Arc<KeeperTools>>,
 }
 
 impl Server {
-    pub(crate) fn new(proposals: Arc<Proposals>, call_timeout: Duration) -> Self {
-        Self { proposals, call_timeout }
+    pub(crate) fn new(
+        proposals: Arc<Proposals>,
+        call_timeout: Duration,
+        keeper_tools: Option<Arc<KeeperTools>>,
+    ) -> Self {
+        Self { proposals, call_timeout, keeper_tools }
+    }
+
+    /// The tools of the keeper. None if the bottle may start no others, or is locked.
+    async fn list_keeper_tools(&self) -> Vec<Described> {
+        let Some(keeper) = self.keeper_tools.as_ref().filter(|_| !self.proposals.is_locked()) else {
+            return Vec::new();
+        };
+        let described = |tool: &Value| serde_json::from_value(tool.clone()).ok();
+        keeper.list().await.iter().filter_map(described).collect()
+    }
+
+    /// Calls a tool of the keeper, with progress notifications if the client requested them.
+    async fn call_keeper(
+        &self,
+        keeper: &KeeperTools,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, Mistake> {
+        if self.proposals.is_locked() {
+            return Err(Mistake(lock_out::SENTENCE.to_owned()));
+        }
+        let (tool, arguments) = (request.name.into_owned(), request.arguments.unwrap_or_default());
+        let is_notified = context.meta.get_progress_token().is_some();
+        let within = if is_notified { CALL_WITH_PROGRESS } else { CALL_WITHOUT_PROGRESS };
+        let late = || {
+            let seconds = within.as_secs();
+            Mistake(format!(
+                "the call took longer than {seconds} seconds and was cancelled; request progress notifications for \
+                 long calls, or start the command with process_start"
+            ))
+        };
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(within, keeper.ask(ToolRequest::Call { tool, arguments })) => {
+                answer.map_err(|_| late())?
+            }
+            () = context.ct.cancelled() => return Err(Mistake("the call was cancelled".to_owned())),
+            never = notify(context, "the call is running") => match never {},
+        };
+        match answer {
+            ToolAnswer::Document { document } => Ok(CallToolResult::structured(document)),
+            ToolAnswer::Text { text } => Ok(CallToolResult::success(vec![ContentBlock::text(text)])),
+            ToolAnswer::Mistake { sentence } => Err(Mistake(sentence)),
+            ToolAnswer::Tools { .. } => Err(Mistake("bottle gave another answer than a result".to_owned())),
+        }
     }
 
     fn routes(&self) -> Value {
@@ -83,28 +146,15 @@ impl Server {
     async fn decision(&self, id: &Id, context: &RequestContext<RoleServer>) -> Result<Value, Mistake> {
         let unknown = || Mistake(format!("unknown proposal {id}, or its decision is too old"));
         let mut answer = self.proposals.answer(id).ok_or_else(unknown)?;
-        let token = context.meta.get_progress_token();
-        let within = if token.is_some() { WAIT_WITH_PROGRESS } else { self.call_timeout };
-        let notify = async {
-            let Some(token) = token else { return std::future::pending().await };
-            let mut count = 0.0;
-            loop {
-                let message = format!("proposal {id} waits for the user's decision");
-                let progress = ProgressNotificationParam::new(token.clone(), count).with_message(message);
-                if context.peer.notify_progress(progress).await.is_err() {
-                    // The client has disconnected, so the SDK cancels this call.
-                    return std::future::pending().await;
-                }
-                tokio::time::sleep(PROGRESS_INTERVAL).await;
-                count += 1.0;
-            }
-        };
+        let is_notified = context.meta.get_progress_token().is_some();
+        let within = if is_notified { WAIT_WITH_PROGRESS } else { self.call_timeout };
+        let message = format!("proposal {id} waits for the user's decision");
         tokio::select! {
             decided = tokio::time::timeout(within, decided(&mut answer)) => {
                 Ok(self.result(id, decided.ok().as_ref()))
             }
             () = context.ct.cancelled() => Ok(self.result(id, None)),
-            never = notify => never,
+            never = notify(context, &message) => match never {},
         }
     }
 
@@ -155,10 +205,30 @@ impl Server {
     }
 }
 
+/// Sends progress notifications for ever, if the client requested them.
+async fn notify(context: &RequestContext<RoleServer>, message: &str) -> Infallible {
+    if let Some(token) = context.meta.get_progress_token() {
+        for count in 0_u32.. {
+            let progress = ProgressNotificationParam::new(token.clone(), f64::from(count))
+                .with_message(message.to_owned());
+            if context.peer.notify_progress(progress).await.is_err() {
+                // The client has disconnected, so the SDK cancels this call.
+                break;
+            }
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
+        }
+    }
+    std::future::pending().await
+}
+
 /// A call that the agent has to correct, as a sentence for it. The call's result has `isError: true` and
 /// contains this sentence. A JSON-RPC error would reach the client, but with many clients not the model
 /// (Model Context Protocol 2025-11-25, "Tools", "Error Handling").
 struct Mistake(String);
+
+fn mistake(sentence: String) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(sentence)])
+}
 
 /// The arguments of a call that proposes routes.
 struct Proposing {
@@ -186,7 +256,9 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::all()))
+        let mut tools = tools::all();
+        tools.extend(self.list_keeper_tools().await);
+        Ok(ListToolsResult::with_all_items(tools))
     }
 
     async fn call_tool(
@@ -194,6 +266,10 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        if let Some(keeper) = self.keeper_tools.as_deref().filter(|_| !tools::is_own(&request.name)) {
+            let result = self.call_keeper(keeper, request, &context).await;
+            return Ok(result.unwrap_or_else(|Mistake(sentence)| mistake(sentence)).into());
+        }
         let result = match Call::parse(&request.name, request.arguments) {
             Err(error @ BadCall::Unknown(_)) => {
                 return Err(ErrorData::invalid_params(error.to_string(), None));
@@ -203,7 +279,7 @@ impl ServerHandler for Server {
         };
         let result = match result {
             Ok(result) => CallToolResult::structured(result),
-            Err(Mistake(sentence)) => CallToolResult::error(vec![ContentBlock::text(sentence)]),
+            Err(Mistake(sentence)) => mistake(sentence),
         };
         Ok(result.into())
     }

@@ -13,6 +13,9 @@ const MAX_WHY: usize = 4000;
 /// are shorter.
 const MAX_REFUSAL: usize = 64;
 
+/// The names of the tools.
+const NAMES: [&str; 4] = ["list-egress-routes", "egress-allow", "egress-block", "check-proposal"];
+
 /// A call with valid arguments.
 #[derive(Debug)]
 pub(crate) enum Call {
@@ -139,6 +142,11 @@ fn parse_proposal(routes: &Value) -> Result<Proposal, ProposalError> {
 fn why(text: &str) -> Result<String, BadCall> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > MAX_WHY { Err(BadCall::Why) } else { Ok(text.to_owned()) }
+}
+
+/// Whether this daemon itself has a tool with this name.
+pub(crate) fn is_own(name: &str) -> bool {
+    NAMES.contains(&name)
 }
 
 /// The names, descriptions and schemas of all tools.
@@ -342,6 +350,6 @@ mod tests {
         }]);
         proposal::parse(&full.to_string()).expect("a proposal");
         let names: Vec<String> = all().into_iter().map(|tool| tool.name.into_owned()).collect();
-        assert_eq!(names, ["list-egress-routes", "egress-allow", "egress-block", "check-proposal"]);
+        assert_eq!(names, NAMES);
     }
 }

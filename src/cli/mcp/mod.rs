@@ -8,12 +8,14 @@
 //! - `tools`: the tools and their commands · `arguments`: their schemas and checks · `resources`: logs and files ·
 //!   `program`: runs a command
 //! - `scope`: which bottles and tools a client may use · `server`: the server of one client
+//! - `relay`: the calls of agents in bottles
 //! - `http`, `tokens`: servers for clients with a token · `install`: registers the server in a client
 
 mod arguments;
 mod http;
 mod install;
 mod program;
+mod relay;
 mod resources;
 mod scope;
 mod server;
@@ -24,6 +26,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bottle_contract::names::Slug;
 use clap::Subcommand;
 use rmcp::ServiceExt as _;
 
@@ -74,6 +77,12 @@ enum McpCommand {
         /// The name of the token
         name: String,
     },
+    /// Carry out one call of the agent in a bottle, for the keeper of the bottle
+    #[command(hide = true)]
+    Relay {
+        /// The bottle
+        bottle: Slug,
+    },
 }
 
 impl Mcp {
@@ -94,6 +103,7 @@ impl Mcp {
                 );
                 Ok(exit::DONE)
             }
+            (Some(McpCommand::Relay { bottle }), _) => relay::run(host, output, &bottle),
             (None, Some(file)) => serve_http(host, output, self.port, tokens::read(&file)?),
             (None, None) => serve_stdio(host, output, &self.scope),
         }

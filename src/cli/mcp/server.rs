@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    JsonObject, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
     ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
     ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool as Described, ToolAnnotations,
 };
@@ -13,6 +13,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::arguments::{Arguments, Call, Checked, schema};
 use super::program::{self, Printed};
@@ -39,13 +40,15 @@ const INSTRUCTIONS: &str = "Bottles are isolated machines for coding agents. Sta
 pub(super) struct Server {
     host: Arc<Host>,
     scope: Arc<Scope>,
+    /// The tools that exist for the client. Its scope may exclude some of them.
+    tools: Arc<[&'static Tool]>,
     calls: Arc<Semaphore>,
 }
 
 /// A call that the model has to correct, as a sentence for it. The call's result has `isError: true` and contains this
 /// sentence: a JSON-RPC error would reach the client, but with many clients not the model (Model Context Protocol
 /// 2025-11-25, "Tools", "Error Handling").
-struct Mistake(String);
+pub(super) struct Mistake(pub(super) String);
 
 impl From<String> for Mistake {
     fn from(sentence: String) -> Self {
@@ -62,20 +65,45 @@ impl From<CliError> for Mistake {
 
 impl Server {
     pub(super) fn new(host: Host, scope: Scope) -> Self {
-        Self { host: Arc::new(host), scope: Arc::new(scope), calls: Arc::new(Semaphore::new(CALLS)) }
+        Self::with_tools(host, scope, tools::ALL.iter().collect())
     }
 
-    /// Runs a tool and returns the content of its result.
-    async fn run(
+    /// The server of a client for which only these tools exist.
+    pub(super) fn with_tools(host: Host, scope: Scope, tools: Vec<&'static Tool>) -> Self {
+        Self {
+            host: Arc::new(host),
+            scope: Arc::new(scope),
+            tools: tools.into(),
+            calls: Arc::new(Semaphore::new(CALLS)),
+        }
+    }
+
+    pub(super) fn tools(&self) -> &[&'static Tool] {
+        &self.tools
+    }
+
+    fn tool(&self, name: &str) -> Result<&'static Tool, Mistake> {
+        self.tools.iter().copied().find(|tool| tool.name == name).ok_or_else(|| {
+            let shown: String = name.chars().take(80).collect();
+            Mistake(format!("there is no tool {shown:?}"))
+        })
+    }
+
+    /// Runs the tool with this name, and returns its result: a JSON object or text.
+    ///
+    /// # Errors
+    /// Returns a sentence for the model.
+    pub(super) async fn printed(
         &self,
-        tool: &Tool,
-        request: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, Mistake> {
+        tool: &str,
+        arguments: Option<JsonObject>,
+        cancelled: &CancellationToken,
+    ) -> Result<Printed, Mistake> {
+        let tool = self.tool(tool)?;
         if !self.scope.has_tool(tool.name) {
             return Err(Mistake(format!("you may not use {}", tool.name)));
         }
-        let given = Arguments::check(tool.fields, request.arguments)?;
+        let given = Arguments::check(tool.fields, arguments)?;
         let (bottle, is_new) = self.target(tool, &given)?;
         let mut call = (tool.call)(&given, &bottle);
         if is_new {
@@ -84,22 +112,36 @@ impl Server {
         }
         let call = tokio::select! {
             call = self.permit(call, &bottle) => call?,
-            () = context.ct.cancelled() => return Err(Mistake("the call was cancelled".to_owned())),
+            () = cancelled.cancelled() => return Err(Mistake("the call was cancelled".to_owned())),
         };
-        match self.print(&call, context).await? {
+        Ok(match self.print(&call, cancelled).await? {
             Printed::Document(Value::Array(mut items)) => {
                 match tool.name {
                     tools::LIST => items.retain(|item| self.scope.has_listed(&self.host, item)),
                     tools::TASKS => items.retain(|item| self.scope.has_environment(&self.host, item)),
                     _ => {}
                 }
-                Ok(CallToolResult::structured(json!({"items": items})))
+                Printed::Document(json!({"items": items}))
             }
-            Printed::Document(document @ Value::Object(_)) => Ok(CallToolResult::structured(document)),
-            Printed::Document(value) => Ok(CallToolResult::structured(json!({"value": value}))),
-            Printed::Text(text) => Ok(CallToolResult::success(vec![ContentBlock::text(text)])),
-            Printed::Notes(notes) => Ok(CallToolResult::structured(json!({"done": true, "notes": notes}))),
-        }
+            Printed::Document(document @ Value::Object(_)) => Printed::Document(document),
+            Printed::Document(value) => Printed::Document(json!({"value": value})),
+            Printed::Notes(notes) => Printed::Document(json!({"done": true, "notes": notes})),
+            Printed::Text(text) => Printed::Text(text),
+        })
+    }
+
+    /// Runs a tool and returns the content of its result.
+    async fn run(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, Mistake> {
+        Ok(match self.printed(&request.name, request.arguments, &context.ct).await? {
+            Printed::Document(document) => CallToolResult::structured(document),
+            Printed::Text(text) | Printed::Notes(text) => {
+                CallToolResult::success(vec![ContentBlock::text(text)])
+            }
+        })
     }
 
     /// The bottle that a call works on, and whether the call makes it. Empty for a tool without one.
@@ -140,16 +182,16 @@ impl Server {
     }
 
     /// Runs the command of a call.
-    async fn print(&self, call: &Call, context: &RequestContext<RoleServer>) -> Result<Printed, Mistake> {
+    async fn print(&self, call: &Call, cancelled: &CancellationToken) -> Result<Printed, Mistake> {
         let Ok(_permit) = self.calls.acquire().await else {
             return Err(Mistake("the server is stopping".to_owned()));
         };
-        Ok(program::run(&self.host, &self.scope.name, call, context.ct.cancelled()).await?)
+        Ok(program::run(&self.host, &self.scope.name, call, cancelled.cancelled()).await?)
     }
 
     /// The bottles of the client, as `bottle list --json` shows them.
     async fn bottles(&self, context: &RequestContext<RoleServer>) -> Result<Vec<Value>, ErrorData> {
-        let listed = self.print(&Call::of(&["list", "active"]), context).await;
+        let listed = self.print(&Call::of(&["list", "active"]), &context.ct).await;
         match listed.map_err(|Mistake(why)| ErrorData::internal_error(why, None))? {
             Printed::Document(Value::Array(mut items)) => {
                 items.retain(|item| self.scope.has_listed(&self.host, item));
@@ -174,7 +216,7 @@ impl Server {
             return Err(Mistake(format!("you may not use {}", part.tool())));
         }
         let slug = self.scope.bottle(&self.host, &bottle)?;
-        let printed = self.print(&part.call(slug.as_str()), context).await?;
+        let printed = self.print(&part.call(slug.as_str()), &context.ct).await?;
         Ok(match printed {
             Printed::Text(text) | Printed::Notes(text) => ResourceContents::text(text, uri),
             Printed::Document(document) => match document["base64"].as_str() {
@@ -202,7 +244,7 @@ async fn notify(context: &RequestContext<RoleServer>) -> std::convert::Infallibl
     std::future::pending().await
 }
 
-fn described(tool: &Tool) -> Described {
+pub(super) fn described(tool: &Tool) -> Described {
     let annotations = match tool.effect {
         Effect::Reads => ToolAnnotations::new().read_only(true),
         Effect::Adds => ToolAnnotations::new().read_only(false).destructive(false),
@@ -223,8 +265,8 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let usable = tools::ALL.iter().filter(|tool| self.scope.has_tool(tool.name));
-        Ok(ListToolsResult::with_all_items(usable.map(described).collect()))
+        let usable = self.tools.iter().filter(|tool| self.scope.has_tool(tool.name));
+        Ok(ListToolsResult::with_all_items(usable.map(|tool| described(tool)).collect()))
     }
 
     async fn call_tool(
@@ -232,12 +274,11 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = tools::named(&request.name) else {
-            let shown: String = request.name.chars().take(80).collect();
-            return Err(ErrorData::invalid_params(format!("there is no tool {shown:?}"), None));
-        };
+        if let Err(Mistake(why)) = self.tool(&request.name) {
+            return Err(ErrorData::invalid_params(why, None));
+        }
         let result = tokio::select! {
-            result = self.run(tool, request, &context) => result,
+            result = self.run(request, &context) => result,
             never = notify(&context) => match never {},
         };
         let result = match result {

@@ -46,11 +46,6 @@ impl Tool {
     }
 }
 
-/// The tool with this name.
-pub(super) fn named(name: &str) -> Option<&'static Tool> {
-    ALL.iter().find(|tool| tool.name == name)
-}
-
 /// The name of the tool that lists bottles. Its result has only the bottles of the client.
 pub(super) const LIST: &str = "bottle_list";
 
@@ -103,26 +98,33 @@ const TIMEOUT: u64 = 45;
 /// The time limit of tools that start bottles or save files, in seconds.
 const LONG: u64 = 1800;
 
+/// Runs a command.
+const TERMINAL: Tool = Tool {
+    name: "terminal",
+    effect: Effect::Changes,
+    about: "Runs a command in a bottle and returns its exit code and output. A command that is not done after \
+            `timeout` seconds is ended: start long ones with process_start. A result with `timed_out` has what \
+            the command wrote until then.",
+    fields: &[
+        BOTTLE,
+        COMMAND,
+        TIME_LIMIT,
+        WORKDIR,
+        ENV,
+        STDIN,
+        MERGE,
+        optional("user", Kind::Text, "The user of the bottle. By default the agent's user."),
+    ],
+    call: |given, bottle| command_in(Call::of(&["exec", bottle]), given, &[]),
+};
+
+/// [`TERMINAL`] for the agent of another bottle, which must not be another user than it is in its own.
+pub(super) const AGENT_TERMINAL: Tool =
+    Tool { fields: &[BOTTLE, COMMAND, TIME_LIMIT, WORKDIR, ENV, STDIN, MERGE], ..TERMINAL };
+
 /// All tools.
 pub(super) const ALL: &[Tool] = &[
-    Tool {
-        name: "terminal",
-        effect: Effect::Changes,
-        about: "Runs a command in a bottle and returns its exit code and output. A command that is not done after \
-                `timeout` seconds is ended: start long ones with process_start. A result with `timed_out` has what \
-                the command wrote until then.",
-        fields: &[
-            BOTTLE,
-            COMMAND,
-            TIME_LIMIT,
-            WORKDIR,
-            ENV,
-            STDIN,
-            MERGE,
-            optional("user", Kind::Text, "The user of the bottle. By default the agent's user."),
-        ],
-        call: |given, bottle| command_in(Call::of(&["exec", bottle]), given, &[]),
-    },
+    TERMINAL,
     Tool {
         name: "process_start",
         effect: Effect::Changes,
@@ -571,6 +573,13 @@ pub(super) const ALL: &[Tool] = &[
         },
     },
     Tool {
+        name: "bottle_discard",
+        effect: Effect::Changes,
+        about: "Deletes the kept files of a bottle that ended. Their work is lost.",
+        fields: &[BOTTLE],
+        call: |_, bottle| Call::of(&["discard", bottle, "--yes"]).seconds(LONG),
+    },
+    Tool {
         name: "bottle_commit",
         effect: Effect::Adds,
         about: "Saves a snapshot of a bottle, from which bottle_resume and bottle_fork start.",
@@ -683,7 +692,7 @@ fn output_of(words: &[&str], given: &Arguments, name: Option<&str>) -> Call {
 }
 
 /// Starts a bottle in the background.
-fn launched(call: Call, given: &Arguments) -> Call {
+pub(super) fn launched(call: Call, given: &Arguments) -> Call {
     call.word("--detach").word("--yes").value("--prompt", given.text("prompt")).seconds(LONG)
 }
 
@@ -741,7 +750,7 @@ mod tests {
         let names: HashSet<&str> = ALL.iter().map(|tool| tool.name).collect();
         assert_eq!(names.len(), ALL.len());
         for tool in ALL {
-            assert!(named(tool.name).is_some() && tool.about.ends_with('.'), "{}", tool.name);
+            assert!(tool.about.ends_with('.'), "{}", tool.name);
             assert!(tool.fields.iter().all(|field| field.about.ends_with('.')), "{}", tool.name);
             assert_eq!(schema(tool.fields)["type"], "object");
         }

@@ -7,6 +7,7 @@
 //! No resource is created, and no secret is read, before the user agrees.
 
 pub(super) mod backend;
+pub(super) mod child;
 mod copied;
 pub(super) mod launch;
 mod pick;
@@ -19,6 +20,7 @@ use std::io::IsTerminal;
 use bottle_contract::names::Name;
 use rand::RngExt as _;
 
+use self::child::Child;
 use super::attach::{Client, on_terminal, title};
 use super::budget::require_unspent;
 use super::choice::{manifests, named, resolved};
@@ -76,6 +78,9 @@ pub(crate) struct Start {
     /// The repository that is copied instead of the working directory.
     #[arg(skip)]
     in_repository: Option<InRepository>,
+    /// The bottle whose agent starts this one.
+    #[arg(skip)]
+    child: Option<Box<Child>>,
     /// Fetch a newer image of the same name from its registry, if there is one (backend docker)
     #[arg(long)]
     pull: bool,
@@ -158,6 +163,10 @@ impl Start {
         self.backend = self.backend.or_else(|| host.var(BACKEND_VARIABLE).map(str::to_owned));
         super::block_on(async {
             let mut signals = Signals::catch()?;
+            self.child = Child::of(host, self.agent.as_ref(), &mut signals).await?.map(Box::new);
+            if let Some(child) = &self.child {
+                self.backend = Some(child.backend());
+            }
             pick::ask_missing(&mut self, host, &mut signals, output).await?;
             self.in_repository = repository::choose(&self, host, &mut signals, output).await?;
             loop {
@@ -199,6 +208,11 @@ impl Start {
         let mut plan = self.plan(host, settings, resolved)?;
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
+        if let Some(child) = &self.child {
+            child.check(&plan)?;
+            // A bottle that another one started starts none itself, so the number of all of them is limited.
+            plan.mcp = None;
+        }
         require_utf8_cwd(host)?;
         require_free_slug(host, &plan)?;
         require_host_keys(&plan)?;

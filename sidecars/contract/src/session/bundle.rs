@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gate::GateProvision;
 use super::guest::SecretText;
+use super::tools::ToolRequest;
 use crate::credential::Binding;
 use crate::decide::Reason;
 use crate::lock_out::LockOut;
@@ -18,7 +19,7 @@ use crate::route::RouteTable;
 use crate::usage::Usage;
 
 /// The request that opens a stream to the bundle. The bundle responds with one [`BundleEvent`], except to
-/// `Events`, `Question`, `Usage`, `Leases` and `Log`.
+/// `Events`, `Question`, `Usage`, `Leases`, `Log` and `ToolCall`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BundleRequest {
@@ -52,6 +53,9 @@ pub enum BundleRequest {
     /// repeatedly sends [`BundleEvent::Logged`], and the keeper acknowledges each one with [`Written`] when its
     /// lines are written. Lines without acknowledgement are sent again to the next subscriber.
     Log,
+    /// Waits for the next [`ToolRequest`] of the agent ([`BundleEvent::ToolCalled`]). The keeper replies with one
+    /// [`super::tools::ToolAnswer`] on the same stream. If the agent stops waiting, the daemon resets the stream.
+    ToolCall,
     /// Waits until the bottle is locked. Returns [`BundleEvent::LockedOut`], immediately if the bottle is
     /// already locked.
     LockOut,
@@ -155,6 +159,9 @@ pub struct SuperviseProvision {
     pub routes: Routes,
     /// How long a tool call waits for the user before it returns "not decided yet", in seconds.
     pub call_seconds: u64,
+    /// Whether the agent gets the tools of the keeper ([`BundleRequest::ToolCall`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeper_tools: bool,
 }
 
 /// A rule file in the configuration format of gitleaks.
@@ -301,6 +308,8 @@ pub enum BundleEvent {
     },
     /// A daemon's question ([`BundleRequest::Question`]).
     Asked(Box<Question>),
+    /// The agent calls a tool of the keeper ([`BundleRequest::ToolCall`]).
+    ToolCalled(ToolRequest),
     /// Token usage ([`BundleRequest::Usage`]).
     Used {
         /// The records in the order in which the responses ended; never empty.

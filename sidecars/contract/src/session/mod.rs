@@ -17,6 +17,7 @@ pub mod lease;
 mod packed;
 pub mod process;
 pub mod service;
+pub mod tools;
 
 use serde::{Deserialize, Serialize};
 

@@ -3,6 +3,7 @@
 //! The client sends JSON-RPC messages written by hand over HTTP, without the SDK. If this program is started
 //! as `__supervise`, it is the daemon; otherwise it runs the tests.
 
+mod keeper_tools;
 mod python_client;
 mod scene;
 
@@ -31,6 +32,9 @@ fn trials() -> Vec<Trial> {
         trial("sends_progress_notifications_on_request", progress),
         trial("waits_for_the_configured_time", waiting),
         trial("explains_an_invalid_call_without_a_question", invalid),
+        trial("has_no_tools_of_the_keeper_by_default", keeper_tools::off),
+        trial("passes_calls_to_the_keeper", keeper_tools::passed),
+        trial("cancels_a_call_that_no_client_wants", keeper_tools::cancelled),
         trial("refuses_other_requests", bounds),
         trial("drops_its_privileges", hardened),
     ]

@@ -89,6 +89,20 @@ impl Scene {
         after: Duration,
         user: fn(&Question) -> Answer,
     ) -> Result<Self> {
+        Self::provisioned(call_seconds, false, after, user).await
+    }
+
+    /// Starts a daemon whose agent gets the tools of the keeper, which is [`Scene::channel`].
+    pub(crate) async fn start_with_keeper_tools() -> Result<Self> {
+        Self::provisioned(45, true, Duration::ZERO, |_| Answer::Expired).await
+    }
+
+    async fn provisioned(
+        call_seconds: u64,
+        keeper_tools: bool,
+        after: Duration,
+        user: fn(&Question) -> Answer,
+    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let config = SuperviseConfig {
             proxy: ListenerConfig::Socket { folder: folder.path().to_owned() },
@@ -108,7 +122,7 @@ impl Scene {
         let asked = Arc::default();
         let scene = Self { folder, process, channel, asked };
         let first = Routes::first(ROUTES.parse()?);
-        let provision = SuperviseProvision { routes: first, call_seconds };
+        let provision = SuperviseProvision { routes: first, call_seconds, keeper_tools };
         let open = scene.ask(&BundleRequest::Supervise(provision)).await?;
         ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
         let (channel, asked) = (scene.channel.clone(), Arc::clone(&scene.asked));
@@ -146,6 +160,11 @@ impl Scene {
     /// The path of the daemon's socket.
     pub(crate) fn socket(&self) -> std::path::PathBuf {
         self.folder.path().join("9100")
+    }
+
+    /// The channel from the daemon to its parent process, over which a keeper's requests arrive.
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
     }
 
     /// The questions that the daemon has asked so far.

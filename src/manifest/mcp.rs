@@ -1,0 +1,63 @@
+//! The key `mcp` of one layer: which bottles the agent of this bottle may start, and what it may do with them.
+
+use std::collections::BTreeSet;
+
+use bottle_contract::names::Name;
+use serde::{Deserialize, Serialize};
+
+use super::Spanned;
+use super::agent::parse_name;
+use super::error::Fault;
+use super::schema::McpSchema;
+
+/// The most bottles that a bottle may have at the same time.
+const MAX_BOTTLES: u64 = 16;
+
+/// Which bottles the agent of a bottle may start: its children.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChildRules {
+    /// The agents that it may start, sorted. If there are none, it may start no bottle.
+    pub agents: Vec<Name>,
+    /// The most children that exist at the same time, running or kept.
+    pub bottles: u64,
+    /// What it may do with its children.
+    pub access: Access,
+}
+
+/// What the agent of a bottle may do with its children, in addition to starting and stopping them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// List them, and read their logs, processes and files.
+    #[default]
+    Read,
+    /// Also run commands in them, send input and signals to their processes, and change their files.
+    Control,
+}
+
+impl ChildRules {
+    pub(super) fn from_schema(schema: Spanned<McpSchema>) -> Result<Spanned<Self>, Fault> {
+        let Spanned { value: McpSchema { agents, bottles, access }, at } = schema;
+        let is_off = agents.is_none() && bottles.is_none() && access.is_none();
+        let agents: BTreeSet<Name> = agents
+            .unwrap_or_default()
+            .into_iter()
+            .map(|name| Ok(parse_name("mcp.agents", name)?.value))
+            .collect::<Result<_, Fault>>()?;
+        if agents.is_empty() && !is_off {
+            return Err(Fault::new(at, "`mcp.agents` must name at least one agent")
+                .hint("for example `mcp: {agents: [tester]}`; `mcp: {}` turns it off"));
+        }
+        let bottles = match bottles {
+            None => 1,
+            Some(number) if (1..=MAX_BOTTLES).contains(&number.value) => number.value,
+            Some(number) => {
+                let message = format!("`mcp.bottles` must be between 1 and {MAX_BOTTLES}");
+                return Err(Fault::new(number.at, message));
+            }
+        };
+        let agents = agents.into_iter().collect();
+        Ok(Spanned::new(Self { agents, bottles, access: access.unwrap_or_default() }, at))
+    }
+}

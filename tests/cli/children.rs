@@ -1,0 +1,193 @@
+//! Agents that start bottles: the key `mcp` of a bottle manifest, and the tools that it gives the agent.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
+use serde_json::{Value, json};
+
+use crate::home::{kill_keeper, run, snapshot};
+
+/// The time limit for a step of a bottle on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A home with the agents `parent`, which may start `kid` and `rich`, and the running bottle `one` of `parent`. None if
+/// the backend is not available.
+fn parent(test: &str, mcp: &str) -> Result<Option<TestHome>> {
+    let mut home = TestHome::new()?;
+    if !home.runs(test, "linux")? {
+        return Ok(None);
+    }
+    let base = "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n";
+    let grandchildren = "mcp: {agents: [kid], bottles: 9, access: control}\n";
+    for (name, keys) in [
+        ("parent", mcp),
+        ("kid", grandchildren),
+        ("rich", "egress: {routes: [{host: site.example, private: true}]}\nenv: {TOKEN: $TOKEN}\n"),
+        ("other", ""),
+    ] {
+        home.bottle(name, &format!("{base}{keys}---\n"))?;
+        home.agent(name, &format!("---\nbottle: {name}\n---\n"))?;
+    }
+    home.env("TOKEN", "not-for-the-parent-5up3r");
+    start(&home, "parent", "one")?;
+    Ok(Some(home))
+}
+
+fn start(home: &TestHome, agent: &str, label: &str) -> Result<()> {
+    let mut start = home.program(["start", agent, "--detach", "--label", label, "-q", "--yes"])?;
+    let _ = start.deadline(PATIENCE).run()?.expect_code(0);
+    Ok(())
+}
+
+fn inside(home: &TestHome, bottle: &str, arguments: &[&str]) -> Result<Outcome> {
+    let mut program = home.program(["exec", bottle, "--"].iter().chain(arguments).copied())?;
+    program.deadline(PATIENCE).run()
+}
+
+/// Calls a tool in a bottle.
+fn call(home: &TestHome, bottle: &str, tool: &str, arguments: &Value) -> Result<Outcome> {
+    inside(home, bottle, &["bottle-ask", "call", tool, &arguments.to_string()])
+}
+
+/// Calls a tool that succeeds. Returns its document.
+fn done(home: &TestHome, tool: &str, arguments: &Value) -> Result<Value> {
+    let outcome = call(home, "one", tool, arguments)?;
+    ensure!(outcome.code == 0, "{tool} {arguments}: {}", outcome.stderr);
+    Ok(serde_json::from_str(&outcome.stdout)?)
+}
+
+fn names(home: &TestHome, bottle: &str) -> Result<Vec<String>> {
+    let tools: Value =
+        serde_json::from_str(&inside(home, bottle, &["bottle-ask", "tools"])?.expect_code(0).stdout)?;
+    let names = tools.as_array().context("tools")?.iter();
+    Ok(names.filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect())
+}
+
+#[test]
+fn an_agent_starts_and_drives_only_its_children() -> Result<()> {
+    let mcp = "mcp: {agents: [kid, rich], bottles: 2, access: control}\n";
+    let Some(home) = parent("children", mcp)? else { return Ok(()) };
+    start(&home, "other", "other")?;
+    let started = done(&home, "bottle_start", &json!({"agent": "kid"}))?;
+    let kid = started["slug"].as_str().context("a slug")?.to_owned();
+    let ran = done(&home, "terminal", &json!({"bottle": kid, "command": "echo a  b; id -u"}))?;
+    ensure!(ran["stdout"]["text"] == "a b\n1000\n", "{ran}");
+    done(&home, "file_write", &json!({"bottle": kid, "path": "work", "content": "x"}))?;
+    let listed = done(&home, "bottle_list", &json!({}))?;
+    let slugs: Vec<&Value> =
+        listed["items"].as_array().into_iter().flatten().map(|item| &item["slug"]).collect();
+    ensure!(slugs == [kid.as_str()], "{listed}");
+    ensure!(!listed.to_string().contains("/"), "a path of the machine: {listed}");
+    let processes = done(&home, "process_list", &json!({"bottle": kid}))?;
+    ensure!(processes["items"][0]["state"] == "running", "{processes}");
+
+    // A child has no tools for its parent, its siblings or further children, although its manifest has `mcp`.
+    ensure!(names(&home, &kid)?.len() == 4, "{:?}", names(&home, &kid)?);
+    let none = call(&home, &kid, "bottle_start", &json!({"agent": "kid"}))?;
+    ensure!(none.code == 2 && none.stderr.contains("unknown tool"), "{}", none.stderr);
+
+    let mut said = Vec::new();
+    for (tool, arguments) in [
+        ("bottle_start", json!({"agent": "rich"})),
+        ("bottle_start", json!({"agent": "other"})),
+        ("bottle_start", json!({"agent": "absent"})),
+        ("bottle_start", json!({"agent": "--help"})),
+        ("bottle_start", json!({"agent": "kid", "copy_cwd": true})),
+        ("terminal", json!({"bottle": "other", "command": "id"})),
+        ("terminal", json!({"bottle": "one", "command": "id"})),
+        ("terminal", json!({"bottle": kid, "command": "id", "user": "root"})),
+        ("bottle_stop", json!({"bottle": "one"})),
+        ("bottle_pull", json!({"bottle": kid})),
+        ("env_run", json!({"task": "x", "command": "id"})),
+    ] {
+        let outcome = call(&home, "one", tool, &arguments)?;
+        ensure!(outcome.code == 2, "{tool} {arguments}: {}", outcome.stdout);
+        said.push(format!("{tool} {arguments}\n  {}", outcome.stderr.trim()).replace(&kid, "KID"));
+    }
+    snapshot!(said.join("\n"));
+
+    // Several starts at the same time do not exceed the count.
+    let many = "for i in 1 2 3; do bottle-ask call bottle_start '{\"agent\": \"kid\"}' & done; wait";
+    let outcome = inside(&home, "one", &["sh", "-c", many])?;
+    ensure!(outcome.stdout.matches("slug").count() == 1, "{} {}", outcome.stdout, outcome.stderr);
+    ensure!(outcome.stderr.matches("one has 2 already").count() == 2, "{}", outcome.stderr);
+    // Files that are kept count too, until they are discarded.
+    let stopped = done(&home, "bottle_stop", &json!({"bottle": kid, "time": 0}))?;
+    ensure!(stopped["preserved"] == "files" && stopped["workspace"].is_null(), "{stopped}");
+    let full = call(&home, "one", "bottle_start", &json!({"agent": "kid"}))?;
+    ensure!(full.stderr.contains("one has 2 already"), "{} {}", full.stdout, full.stderr);
+    done(&home, "bottle_discard", &json!({"bottle": kid}))?;
+    let again = done(&home, "bottle_start", &json!({"agent": "kid"}))?;
+    ensure!(again["slug"].is_string(), "{again}");
+    // A command that starts bottles without a comparison refuses.
+    let record = run(&home, &["list", "--json"])?.expect_code(0).json()?;
+    let client = record.as_array().into_iter().flatten().find_map(|bottle| bottle["parent"].as_str());
+    let mut fork = home.program(["fork", "other"])?;
+    let refused = fork.env("BOTTLE_PARENT", client.context("a parent")?).run()?.expect_code(1);
+    ensure!(refused.stderr.contains("only `bottle start` can"), "{}", refused.stderr);
+    Ok(())
+}
+
+#[test]
+fn by_default_an_agent_reads_its_children_and_one_without_the_key_has_none() -> Result<()> {
+    let Some(home) = parent("children that are read", "mcp: {agents: [kid]}\n")? else { return Ok(()) };
+    snapshot!(names(&home, "one")?.join("\n"));
+    let kid = done(&home, "bottle_start", &json!({"agent": "kid"}))?["slug"].clone();
+    let agent = done(&home, "process_list", &json!({"bottle": kid}))?["items"][0].clone();
+    for (tool, arguments) in [
+        ("terminal", json!({"bottle": kid, "command": "id"})),
+        ("process_kill", json!({"bottle": kid, "process": "p1"})),
+        ("process_write", json!({"bottle": kid, "process": "p1", "text": "x"})),
+        ("process_signal", json!({"bottle": kid, "process": "p1", "signal": "INT"})),
+        ("file_write", json!({"bottle": kid, "path": "x", "content": "x"})),
+    ] {
+        let outcome = call(&home, "one", tool, &arguments)?;
+        ensure!(outcome.stderr.contains("there is no tool"), "{tool}: {} {}", outcome.stdout, outcome.stderr);
+    }
+    let after = done(&home, "process_list", &json!({"bottle": kid}))?["items"][0].clone();
+    ensure!(agent["pid"] == after["pid"] && after["state"] == "running", "{after}");
+
+    start(&home, "other", "without")?;
+    ensure!(names(&home, "without")?.len() == 4, "{:?}", names(&home, "without")?);
+    Ok(())
+}
+
+#[test]
+fn a_child_ends_when_its_parent_ends() -> Result<()> {
+    let Some(home) = parent("children that end", "mcp: {agents: [kid], bottles: 2}\n")? else {
+        return Ok(());
+    };
+    let kid =
+        done(&home, "bottle_start", &json!({"agent": "kid"}))?["slug"].as_str().context("a slug")?.to_owned();
+    let _ = run(&home, &["stop", "one", "-q"])?.expect_code(0);
+    let status = |slug: &str| -> Result<Value> {
+        let listed = run(&home, &["list", "--json"])?.expect_code(0).json()?;
+        let found = listed.as_array().into_iter().flatten().find(|bottle| bottle["slug"] == slug).cloned();
+        Ok(found.unwrap_or_default()["status"].clone())
+    };
+    let end = Instant::now() + PATIENCE;
+    while status(&kid)? == "running" || status(&kid)? == "ending" {
+        if Instant::now() > end {
+            bail!("{kid} goes on");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // The next bottle with this name has none of its children.
+    start(&home, "parent", "one")?;
+    ensure!(done(&home, "bottle_list", &json!({}))?["items"] == json!([]));
+    // So do the children of a bottle whose keeper and watcher were killed.
+    let kid =
+        done(&home, "bottle_start", &json!({"agent": "kid"}))?["slug"].as_str().context("a slug")?.to_owned();
+    ensure!(status(&kid)? == "running");
+    kill_keeper(&home, "one")?;
+    let _ = run(&home, &["cleanup", "--yes", "-q"])?;
+    while status(&kid)? == "running" || status(&kid)? == "ending" {
+        if Instant::now() > end + PATIENCE * 2 {
+            bail!("{kid} goes on");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
