@@ -4,6 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use crate::causes;
+use crate::plan::Plan;
 
 /// A backend's error: a kind, a lower-case message, its cause and a hint. Code that handles errors looks only at the
 /// kind.
@@ -79,6 +80,19 @@ impl BackendError {
         let Some((_, key)) = limits.iter().find(|(set, _)| *set) else { return Ok(()) };
         let message = format!("`resources.{key}` is not available on the {backend} backend");
         Err(Self::unsupported(message, format!("take `{key}` out of the manifest, or use another backend")))
+    }
+
+    /// Refuses a plan that mounts a directory of the user as the workspace.
+    ///
+    /// # Errors
+    /// When the plan does so.
+    pub(crate) fn reject_live(backend: &str, plan: &Plan) -> Result<(), Self> {
+        let Some(live) = &plan.live else { return Ok(()) };
+        let message = format!(
+            "`--cwd=live` is not available on the {backend} backend, so it cannot mount {}",
+            live.path.display()
+        );
+        Err(Self::unsupported(message, "use `--backend linux`, or `--cwd`, which copies the directory"))
     }
 
     /// The message and its causes on one line, as commands print them.

@@ -13,6 +13,7 @@ use bottle_guest::{ForwardConfig, GuestConfig, Programs, Transport};
 use serde::{Deserialize, Serialize};
 
 use super::linux::enter::{Entered, enter};
+use super::linux::set_id;
 use super::linux::spec::SandboxSpec;
 use super::linux::sys::close_inherited;
 use super::local::spawn_ipc::ChildEnd;
@@ -74,6 +75,8 @@ pub(super) fn run_sandbox(
         Entered::Inner(_) if spec.own.is_none() => return Ok(ExitCode::SUCCESS),
         Entered::Inner(changed) => changed,
     };
+    let is_live = spec.own.as_ref().is_some_and(|own| own.live.is_some());
+    let confine = is_live.then(set_id::refused).transpose().map_err(io::Error::other)?;
     let has_proxy = spec.own.as_ref().is_some_and(|own| own.proxy.is_some());
     Ok(bottle_guest::run(GuestConfig {
         transport: transport()?,
@@ -87,6 +90,7 @@ pub(super) fn run_sandbox(
         programs: Programs::Any,
         limits: spec.limits.clone(),
         changed,
+        confine,
     }))
 }
 

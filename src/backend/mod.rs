@@ -63,7 +63,7 @@ pub use self::identity::EngineIdentity;
 use self::portable_image::{Export, ExportedImage, Import, Imported};
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, NewSnapshot, Origin, Snapshot};
-use crate::plan::{Plan, Resources};
+use crate::plan::{LiveFolder, Plan, Resources};
 
 /// A backend that isolates bottles.
 #[async_trait]
@@ -450,6 +450,9 @@ pub struct Sandbox {
     pub prepared: Prepared,
     /// The resource limits.
     pub limits: Resources,
+    /// The directory that is mounted as the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<LiveFolder>,
 }
 
 /// How pid 1 of a bottle is doing.

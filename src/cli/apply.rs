@@ -9,8 +9,9 @@ use super::connect::connect_or_open_files;
 use super::diff::warn_left_out;
 use super::error::{CliError, require_answer};
 use super::exit;
-use super::git::{Conflict, LeftOut, Merge, Work, tool_files};
+use super::git::{Conflict, LeftOut, Merge, Work};
 use super::json_schema;
+use super::live;
 use super::output::{Output, counted, inert, one_line};
 use super::progress;
 use super::pull::record;
@@ -18,6 +19,7 @@ use super::terminal::{self, TerminalUser};
 use crate::backend::Access;
 use crate::host::Host;
 use crate::instance::record::Record;
+use crate::instance::tool_files::tool_files;
 
 /// The maximum number of paths that a warning names individually.
 const MAX_NAMED: usize = 20;
@@ -52,6 +54,11 @@ impl Apply {
 
     async fn apply(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let record = record(host, &self.slug).await?;
+        let instead = format!(
+            "the changes are in the directory already; `bottle pull {}` brings its commits",
+            self.slug
+        );
+        live::require_copy(&record, &format!("apply the changes of {}", self.slug), instead)?;
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
         let merging = async |_| {
             let mut work = Work::open(host, &record, &channel, output).await?;

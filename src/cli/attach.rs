@@ -14,6 +14,7 @@ use super::completions;
 use super::connect::{connect, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
+use super::live;
 use super::output::{Output, counted, output_failed};
 use super::select_bottle::{Question, is_running};
 use super::session::{self, Deadline, HANGUP, Outcome, Session, Signals, Style, Watch};
@@ -320,8 +321,10 @@ pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
     if ended.lost {
         output.note("its files are lost: something else than bottle removed them");
     }
-    if let Some(path) = &ended.kept {
-        output.note(format!("its workspace has work, preserved at {path}"));
+    match (&ended.kept, &ended.live) {
+        (Some(path), None) => output.note(format!("its workspace has work, preserved at {path}")),
+        (kept, Some(live)) => live::report(slug, live, kept.is_some(), output),
+        (None, None) => {}
     }
     if let Some(path) = &ended.transcript {
         output.note(format!("its conversations are in {path}"));

@@ -10,7 +10,7 @@ use super::connect::{connect, keeper_lost, unavailable, unexpected_answer};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema;
-use super::output::Output;
+use super::output::{Output, one_line};
 use super::progress;
 use super::select_bottle::{Question, finish_all, is_running, print_results};
 use crate::backend::{Backend, Copied, ProgressSink, registry};
@@ -65,7 +65,8 @@ impl Commit {
 fn exports(host: &Host, slug: &Slug) -> bool {
     match Store::of(host).state(slug) {
         Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
-            registry::by_name(host, &record.backend).is_some_and(|backend| backend.capabilities().export)
+            let exports = |backend: Box<dyn Backend>| backend.capabilities().export;
+            record.live().is_none() && registry::by_name(host, &record.backend).is_some_and(exports)
         }
         _ => false,
     }
@@ -109,7 +110,7 @@ async fn commit_running(
 ) -> Result<Committed, CliError> {
     let channel = connect(host, slug).await?;
     let backend = backend_of(host, record)?;
-    warn_omissions(&*backend, slug, output).await;
+    warn_omissions(&*backend, record, output).await;
     let words = match backend.capabilities().commit_pauses {
         true => "saving a snapshot; the bottle's programs pause until it is complete",
         false => SAVING,
@@ -153,7 +154,7 @@ async fn commit_kept(
     let backend = backend_of(host, record)?;
     let claim = Store::of(host).adopt_idle(slug).map_err(claim_failed)?;
     engines::require(&*backend, claim.folder(), record).await?;
-    warn_omissions(&*backend, slug, output).await;
+    warn_omissions(&*backend, record, output).await;
     let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
     let commit = progress::with_progress(SAVING, left, output, async |progress| {
         let begun = Instant::now();
@@ -164,8 +165,12 @@ async fn commit_kept(
     Ok(Committed { snapshot: commit.snapshot, notes: commit.notes })
 }
 
-async fn warn_omissions(backend: &dyn Backend, slug: &Slug, output: &Output) {
-    match backend.snapshot_exclusions(slug).await {
+async fn warn_omissions(backend: &dyn Backend, record: &Record, output: &Output) {
+    if let Some(live) = record.live() {
+        let path = one_line(&live.path.display().to_string());
+        output.warn(format!("not in the snapshot: the files in {path} (`--cwd=live`)"));
+    }
+    match backend.snapshot_exclusions(&record.slug).await {
         Ok(left) => left.iter().for_each(|left| output.warn(format!("not in the snapshot: {left}"))),
         Err(error) => output.warn(format!("cannot list what the snapshot omits: {error}")),
     }

@@ -26,6 +26,7 @@ use super::exit;
 use super::export_conversation;
 use super::fork_point::ForkPoint;
 use super::json_schema::{Exported, FoundSecret};
+use super::live;
 use super::output::{Output, counted, inert};
 use super::own_rules;
 use super::progress;
@@ -85,6 +86,9 @@ impl Export {
     async fn export(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let target = Target::new(&self.file, self.force)?;
         let record = record(host, &self.bottle.slug).await?;
+        let instead =
+            format!("`bottle pull {}` brings its commits; the files are in the directory", record.slug);
+        live::require_copy(&record, &format!("export {}", record.slug), instead)?;
         let backend = backend_of(host, &record)?;
         engines::require(&*backend, &Store::of(host).folder(&record.slug), &record).await?;
         let temporary = format!("{TEMPORARY}-{}", std::process::id());

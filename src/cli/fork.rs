@@ -22,6 +22,7 @@ use super::error::CliError;
 use super::exit;
 use super::fork_point::ForkPoint;
 use super::git::identity;
+use super::live;
 use super::output::Output;
 use super::pull::record;
 use super::resume::{changed, changes};
@@ -88,6 +89,8 @@ impl Fork {
         own_rules::load(host, output)?;
         let slug = &self.bottle.slug;
         let record = record(host, slug).await?;
+        let instead = "`bottle start --cwd` in the directory starts a new bottle with a copy of it";
+        live::require_copy(&record, &format!("fork {slug}"), instead)?;
         let host = &Host { cwd: record.start_folder(), ..host.clone() };
         let resolved = resolved(&manifests(host), record.agent.clone(), record.bottles.clone())?;
         let plans = self.plans(host, &settings, &resolved, &record)?;
@@ -108,6 +111,7 @@ impl Fork {
             backend: &*backend,
             home: &host.user_home,
             files: Some(format!("a copy of the files of {}", self.bottle)),
+            live: Vec::new(),
         };
         if self.launch.dry_run {
             preflight::show_dry_run(&view, self.label.is_some(), output)?;

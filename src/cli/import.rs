@@ -285,6 +285,7 @@ impl Import {
             backend: &*proposed.backend,
             home: &host.user_home,
             files: Some(format!("the files of the archive {}", self.file.display())),
+            live: Vec::new(),
         };
         if !output.quiet && !output.json {
             output.write_error_lines(&preflight::shown(&view, output.err_styles()));

@@ -8,6 +8,7 @@ use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::live;
 use super::session::Clip;
 use super::supervise::Unsaved;
 use crate::backend::portable_image::RootKind;
@@ -299,8 +300,11 @@ pub(crate) struct ActiveBottle {
     pub(crate) started_at: Option<Timestamp>,
     /// The directory in which `bottle start` was run.
     pub(crate) cwd: Option<String>,
-    /// Whether the bottle has a copy of that directory.
+    /// Whether the bottle has a copy of that directory, or of its repository only with [`ActiveBottle::live`].
     pub(crate) copied_cwd: bool,
+    /// Whether the directory itself is the bottle's workspace (`--cwd=live`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) live: bool,
     /// The number of this bottle's pending proposals.
     pub(crate) pending: u32,
     /// What the agent of a running bottle does: `working`, `asking` (a proposal needs an answer) or `idle`. `None` if
@@ -594,8 +598,34 @@ pub(crate) struct Stopped {
     pub(crate) workspace: Option<String>,
     /// The folder of the agent's copied conversations.
     pub(crate) conversations: Option<String>,
+    /// What the agent changed in the directory of `--cwd=live`. `None` for other bottles, and if no agent ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) live: Option<Live>,
     /// What could not be removed. `bottle cleanup` tries again.
     pub(crate) left: Vec<String>,
+}
+
+/// What an agent changed in the directory of `--cwd=live`, and that has an effect outside of the bottle.
+#[derive(Debug, Serialize)]
+pub(crate) struct Live {
+    /// The directory.
+    pub(crate) folder: String,
+    pub(crate) files: Vec<LiveFile>,
+    /// How many further files there are.
+    pub(crate) more: usize,
+    /// Why some files are unknown. `None` if all were checked.
+    pub(crate) unknown: Option<String>,
+    /// Whether the `.git` of the directory was moved or replaced while the bottle ran.
+    pub(crate) repository_moved: bool,
+}
+
+/// An element of [`Live::files`].
+#[derive(Debug, Serialize)]
+pub(crate) struct LiveFile {
+    /// The path, relative to the directory.
+    pub(crate) path: String,
+    /// What effect the file has.
+    pub(crate) why: String,
 }
 
 impl Stopped {
@@ -615,6 +645,7 @@ impl Stopped {
             }),
             workspace: ended.kept.clone(),
             conversations: ended.transcript.clone(),
+            live: ended.live.as_ref().map(live::described),
             left: ended.left.clone(),
         }
     }

@@ -301,6 +301,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
     };
     // The record of a stopped bottle still contains its last sidecars.
     let runs = record.status == Status::Running && matches!(status, None | Some("unkept"));
+    let live = record.live().is_some();
     ActiveBottle {
         slug: record.slug.to_string(),
         services: if runs { record.services } else { Vec::new() },
@@ -320,6 +321,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         started_at: Some(record.started_at),
         cwd: Some(record.cwd.display().to_string()),
         copied_cwd: record.copied_cwd,
+        live,
         disk_bytes: record.size.map(|size| size.bytes),
         measured_at: record.size.map(|size| size.at),
         ..ActiveBottle::default()

@@ -59,6 +59,7 @@ mod json_schema;
 mod layout;
 mod learn;
 mod list;
+mod live;
 mod logs;
 mod loopback;
 mod man;

@@ -230,7 +230,13 @@ pub(crate) async fn pull(
     };
     let copied = Some(&repository).filter(|_| record.copied_cwd);
     let base = scratch.base(own_head.as_ref(), tip.as_ref(), copied).await?;
-    let count = scratch.uncommitted(channel, slug, &repository, &base, tip.as_ref());
+    let count = async {
+        // The user has the files of a live workspace already.
+        if record.live().is_some() && !wanted.uncommitted {
+            return Ok(Uncommitted::default());
+        }
+        scratch.uncommitted(channel, slug, &repository, &base, tip.as_ref()).await
+    };
     let (fetched, uncommitted) = if wanted.uncommitted {
         let uncommitted = count.await?;
         let commit = match &tip {

@@ -24,7 +24,9 @@ use super::select_bottle::Question;
 use super::session::Signals;
 use super::snapshot_selector::SnapshotSelector;
 use super::start::child::require_no_parent;
-use super::start::{ConfirmedLaunch, LaunchOptions, backend, preflight, prepare_failed, require_host_keys};
+use super::start::{
+    ConfirmedLaunch, LaunchOptions, backend, live, preflight, prepare_failed, require_host_keys,
+};
 use super::style::label_color_parser;
 use super::terminal;
 use crate::backend::{Backend, Origin, Snapshot};
@@ -33,8 +35,7 @@ use crate::host::{Host, Settings};
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store, engines};
 use crate::launch::order::Resumed;
-use crate::plan::{self, Flags, HostGitUser, Plan, Workspace};
-use crate::resolve::Resolved;
+use crate::plan::{self, Flags, HostGitUser, LiveFolder, Plan, Workspace};
 
 /// Start a preserved bottle again
 ///
@@ -101,8 +102,13 @@ impl Resume {
         let start_point = self.start_point(host, &*backend, &record, output).await?;
         let bottles = if self.bottles.is_empty() { &record.bottles } else { &self.bottles };
         let resolved = resolved(&manifests(host), record.agent.clone(), bottles.clone())?;
-        let plan = self.plan(host, &settings, &resolved, &record, &start_point.origin, true)?;
-        let anew = self.plan(host, &settings, &resolved, &record, &start_point.origin, false)?.agent.argv;
+        let live = record.live().map(|live| live::check_again(host, live)).transpose()?;
+        let (live, notes) = live.map(|live| (live.folder, live.warnings)).unzip();
+        let flags = self.flags(host, &settings, &record, &start_point.origin, live);
+        // The slug is given, so no random bytes are needed.
+        let build = |flags: &Flags| plan::build(host, &resolved.manifest, flags, &mut |_| {});
+        let plan = build(&flags)?;
+        let anew = build(&Flags { resumed: false, ..flags })?.agent.argv;
         backend::require(&*backend, &plan).await?;
         require_host_keys(&plan)?;
         require_unspent(host, &settings, &plan, output)?;
@@ -121,6 +127,7 @@ impl Resume {
                     Some(format!("the snapshot {}", SnapshotSelector::of(snapshot)))
                 }
             },
+            live: notes.unwrap_or_default(),
         };
         if self.launch.dry_run {
             return show(&view, changes.as_deref(), output);
@@ -193,28 +200,29 @@ impl Resume {
         }
     }
 
-    fn plan(
+    fn flags(
         &self,
         host: &Host,
         settings: &Settings,
-        resolved: &Resolved,
         record: &Record,
         origin: &Origin,
-        resumed: bool,
-    ) -> Result<Plan, CliError> {
+        live: Option<LiveFolder>,
+    ) -> Flags {
         let workspace = match (origin, record.copied_cwd, record.copied_all) {
+            (Origin::New, true, _) if live.is_some() => Workspace::Repository,
             (Origin::New, true, true) => Workspace::CopyAll,
             (Origin::New, true, false) => Workspace::Copy,
             _ => Workspace::Empty,
         };
-        let flags = Flags {
+        Flags {
             slug: Some(record.slug.clone()),
             label: record.label.clone(),
             color: self.color_label.clone().or_else(|| record.color.clone()),
             workspace,
+            live,
             repository: record.repository(),
             backend: record.backend.clone(),
-            resumed,
+            resumed: true,
             image: match origin {
                 // The bottle is built anew, as its manifest says.
                 Origin::New => None,
@@ -222,9 +230,7 @@ impl Resume {
             },
             git_user: if record.copied_cwd { identity(host, &record.cwd) } else { HostGitUser::default() },
             ..self.launch.flags(settings)
-        };
-        // The slug is given, so no random bytes are needed.
-        plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)
+        }
     }
 
     /// Asks the user if manifests changed since the last start, or if files would be discarded.

@@ -69,7 +69,9 @@ pub(crate) async fn decide(
 /// Pulls, and returns whether all work in the bottle is now saved.
 async fn pull_all(host: &Host, slug: &Slug, channel: &Channel, output: &Output) -> Result<bool, CliError> {
     let Some(State::Alive(record)) = Store::of(host).state(slug) else { return Ok(false) };
-    let pulled = pull::pull(host, &record, channel, pull::Wanted { branch: None, uncommitted: true }).await?;
+    // The user has the uncommitted files of a live workspace already.
+    let uncommitted = record.live().is_none();
+    let pulled = pull::pull(host, &record, channel, pull::Wanted { branch: None, uncommitted }).await?;
     pull::report(slug, &pulled, output)?;
     Ok(pulled.is_complete())
 }

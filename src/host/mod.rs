@@ -12,6 +12,7 @@ pub mod disk;
 pub mod docker_settings;
 pub mod environment_settings;
 pub mod files;
+pub mod folder_walk;
 pub mod known_hosts;
 pub(crate) mod plain_file;
 pub mod process;

@@ -28,6 +28,8 @@ pub mod deploy_keys;
 pub mod engines;
 pub mod environments;
 pub mod file_lock;
+pub mod live_changes;
+pub mod live_folder;
 pub mod process_logs;
 pub mod proxy_log;
 pub mod prune;
@@ -37,6 +39,7 @@ pub mod routes;
 pub(crate) mod scratch;
 pub mod snapshots;
 pub mod store;
+pub mod tool_files;
 pub mod transcripts;
 pub mod usage;
 

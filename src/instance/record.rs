@@ -13,7 +13,7 @@ use crate::forge::{Keys, Named};
 use crate::host::budget::{Declared, Policy};
 use crate::host::{Host, clock};
 use crate::manifest::provider::Template;
-use crate::plan::{GitIdentity, ImageSource, InRepository, Plan, SecretSource};
+use crate::plan::{GitIdentity, ImageSource, InRepository, LiveFolder, Plan, SecretSource};
 
 /// The schema version that this program writes. It reads older versions and refuses newer ones.
 pub const SCHEMA: u32 = 1;
@@ -302,6 +302,12 @@ impl Record {
         self.inside.as_ref().map(|inside| InRepository { top: self.cwd.clone(), inside: inside.clone() })
     }
 
+    /// The directory of the user that is mounted as the workspace.
+    #[must_use]
+    pub fn live(&self) -> Option<&LiveFolder> {
+        self.sandbox.as_ref()?.live.as_ref()
+    }
+
     /// Whether the bottle ended and only its logs remain.
     #[must_use]
     pub fn has_only_logs(&self) -> bool {
@@ -320,11 +326,20 @@ impl Record {
     /// the same amount, and pulls are ignored.
     #[must_use]
     pub fn work_since(&self, offset: SignedDuration) -> Option<Timestamp> {
-        let ready = self.workspace_ready?;
+        let ready = self.changed_since(offset)?;
         Some(match self.set_back(offset) {
-            Some(back) => ready.checked_sub(back).unwrap_or(Timestamp::MIN),
+            Some(_) => ready,
             None => ready.max(self.pulled_at.unwrap_or(Timestamp::MIN)),
         })
+    }
+
+    /// The time after which a change in the workspace is later than the workspace's start, pulled or not. `offset` is as
+    /// in [`Record::work_since`].
+    #[must_use]
+    pub fn changed_since(&self, offset: SignedDuration) -> Option<Timestamp> {
+        let ready = self.workspace_ready?;
+        let back = self.set_back(offset).unwrap_or_default();
+        Some(ready.checked_sub(back).unwrap_or(Timestamp::MIN))
     }
 
     /// How far the clock was set back since the workspace was ready. `None` if it was not set back.

@@ -488,6 +488,7 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
         sandbox: Some(Sandbox {
             prepared: Prepared { notes: Vec::new(), ..order.prepared.clone() },
             limits: plan.resources.clone(),
+            live: plan.live.clone(),
         }),
         ..Record::starting(plan, host)
     }

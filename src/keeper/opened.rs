@@ -26,9 +26,10 @@ use tracing::Instrument as _;
 use super::clients::{self, First, Service, send_last};
 use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure};
 use super::{adopt, answer_only, find, log, refuse};
-use crate::backend::{Access, Backend, LAYERS};
+use crate::backend::{Access, Backend, LAYERS, Sandbox};
 use crate::host::Host;
 use crate::host::process::ProcessId;
+use crate::instance::live_folder::identify_again;
 use crate::instance::record::{Record, Status};
 use crate::instance::{Claim, engines};
 use crate::launch;
@@ -125,6 +126,14 @@ async fn open(
         record.runtime = Some(host.runtime.clone());
     });
     recorded.map_err(|error| failure(slug, &error.to_string(), None))?;
+    // After a restart of this machine the directory may have another device number. If it must not be mounted any more,
+    // the bottle's own repository can still be read.
+    let live = sandbox.live.as_ref().map(identify_again).transpose();
+    let live = live.unwrap_or_else(|changed| {
+        tracing::warn!("the directory is not mounted: {changed}");
+        None
+    });
+    let sandbox = &Sandbox { live, ..sandbox.clone() };
     let opened = launch::open_kept(host, backend, claim, sandbox, access).await;
     opened.map_err(|error| (&error).into())
 }

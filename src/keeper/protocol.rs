@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Access, Copied, Snapshot};
 use crate::host::budget::Policy;
 use crate::instance::deploy_keys::Tokens;
+use crate::instance::live_changes::LiveChanges;
 use crate::instance::record::{ApprovedCommand, Measured};
 use crate::instance::snapshots::CommitOptions;
 use crate::launch::order::LaunchOrder;
@@ -355,6 +356,9 @@ pub struct Ended {
     /// The folder of the agent's copied conversations.
     #[serde(default)]
     pub transcript: Option<String>,
+    /// What the agent changed in the directory of `--cwd=live`, and that has an effect outside of the bottle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<LiveChanges>,
     /// The number of denied hosts that routes could allow, if the bottle was started with `--learn`.
     #[serde(default)]
     pub learned: Option<usize>,

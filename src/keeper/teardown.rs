@@ -29,9 +29,10 @@ use super::protocol::{EndCause, EndChoice, Ended, Resumable};
 use super::{activity, budget, log, transcript};
 use crate::backend::{Backend, BackendError, LAYERS, Resource};
 use crate::causes;
-use crate::host::Host;
+use crate::host::{Host, clock};
 use crate::instance::audit::Trail;
 use crate::instance::deploy_keys::{self, Tokens};
+use crate::instance::live_changes::{self, LiveChanges};
 use crate::instance::record::{Measured, Record, Status};
 use crate::instance::snapshots;
 use crate::instance::transcripts::Transcripts;
@@ -133,6 +134,7 @@ impl Teardown<'_> {
             tracing::warn!("cannot learn from the denied requests: {error}");
             None
         });
+        let live = live_changes(&record).await;
         let slug = record.slug;
         let audit = Trail::of(&self.host.home, &slug).stored_head();
         let kept = if keep { self.backend.kept_workspace(&slug) } else { None };
@@ -145,6 +147,7 @@ impl Teardown<'_> {
             kept: kept.map(|path| path.display().to_string()),
             resumable: preserved.then_some(if keep { Resumable::Kept } else { Resumable::Snapshot }),
             transcript: conversation.copied_to.map(|path| path.display().to_string()),
+            live,
             learned: learned.map(|(learned, _)| learned.hosts.len()),
             audit,
             left,
@@ -307,6 +310,21 @@ impl Teardown<'_> {
             Err(error) => (vec![causes::one_line(&error)], Vec::new()),
         }
     }
+}
+
+/// What the agent changed in the directory of `--cwd=live`. `None` without such a directory, and if no agent ran. All
+/// processes of the bottle have ended.
+async fn live_changes(record: &Record) -> Option<LiveChanges> {
+    let live = record.live()?.clone();
+    let since = record.changed_since(clock::boot_offset())?;
+    let folder = live.path.clone();
+    let found = spawn_blocking(move || live_changes::find(&live, since)).await;
+    let failed = |why: String| LiveChanges { folder, unknown: Some(why), ..LiveChanges::default() };
+    Some(match found {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(error) => failed(error.to_string()),
+    })
 }
 
 /// Gives the bottle's unused tokens back to its budgets. If that fails, the next command that needs them does so.

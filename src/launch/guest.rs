@@ -13,7 +13,7 @@ use super::context::{LaunchContext, Trust};
 use super::error::{LaunchError, Peer};
 use super::isolation::{self, Controls};
 use super::{conversation, environment, truststore, workspace};
-use crate::plan::PlannedFile;
+use crate::plan::{Plan, PlannedFile};
 
 /// Starts pid 1 and opens a channel to it.
 pub(super) async fn start(context: &LaunchContext<'_>) -> Result<Channel, LaunchError> {
@@ -44,6 +44,7 @@ pub(super) async fn provision(
         env: environment::build(context)?,
         secret: environment::secret_names(plan),
         files,
+        work: work_folders(plan),
     });
     done(&mut open(guest, &request).await?).await?;
     let truststore = PlannedFile {
@@ -56,6 +57,14 @@ pub(super) async fn provision(
         return Ok(());
     }
     copy_in(guest, "/", plan.files.clone()).await
+}
+
+/// The folders whose changes count as work; none for the workspace. The files of a live workspace are the user's, so only
+/// commits and staged files are in the bottle alone. Without a repository, there is nothing that could be lost.
+fn work_folders(plan: &Plan) -> Option<Vec<String>> {
+    let live = plan.live.as_ref()?;
+    let folders = live.repository.iter().flat_map(|_| ["objects", "refs"]);
+    Some(folders.map(|folder| format!("{}/{folder}", names::REPOSITORY)).collect())
 }
 
 /// Writes files, whose paths are relative to `folder`. Unlike the files of [`Provision`], they need not be text.

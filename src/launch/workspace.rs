@@ -41,13 +41,10 @@ pub(super) async fn request_ready_time(
     open(guest, &request).await.map(PendingReadyTime).map(Some)
 }
 
-/// `None` if the working directory is not copied. Otherwise whether the copy includes files that `.gitignore` excludes.
-fn copied(context: &LaunchContext<'_>) -> Option<bool> {
-    match context.order.plan.workspace {
-        Workspace::Empty => None,
-        Workspace::Copy => Some(false),
-        Workspace::CopyAll => Some(true),
-    }
+/// The workspace's initial content, if the launch copies any.
+fn copied(context: &LaunchContext<'_>) -> Option<Workspace> {
+    let workspace = context.order.plan.workspace;
+    (workspace != Workspace::Empty).then_some(workspace)
 }
 
 /// Copies the working directory if the plan requests it, and records the workspace's ready time.
@@ -56,8 +53,10 @@ pub(super) async fn fill(
     guest: &Channel,
     pending: Option<PendingReadyTime>,
 ) -> Result<(), LaunchError> {
-    if let Some(everything) = copied(context) {
-        copy_folder(context, guest, &context.order.plan.identity.cwd, everything).await?;
+    if let Some(content) = copied(context) {
+        let plan = &context.order.plan;
+        let folder = plan.live.as_ref().map_or(&plan.identity.cwd, |live| &live.path);
+        copy_folder(context, guest, folder, content).await?;
     }
     if context.order.has_ready_time() {
         // The ready time that the earlier launch recorded still applies.
@@ -86,12 +85,12 @@ async fn copy_folder(
     context: &LaunchContext<'_>,
     guest: &Channel,
     folder: &Path,
-    everything: bool,
+    content: Workspace,
 ) -> Result<(), LaunchError> {
     let transfer = Transfer { guest, progress: &context.progress, bytes: Arc::default() };
     let (from, objects) = (folder.to_owned(), shareable_objects(folder));
     let copied_with = if objects.is_some() { Objects::Separate } else { Objects::Included };
-    transfer.run(move |out| archive_folder(&from, everything, copied_with, out)).await?;
+    transfer.run(move |out| archive_folder(&from, content, copied_with, out)).await?;
     let Some(objects) = objects else { return Ok(()) };
     if context.backend.share_objects(&context.launch(), &objects).await? {
         return transfer.run(|out| archive_alternate(out)).await;
@@ -181,8 +180,7 @@ pub(crate) fn workspace_files(
     objects: Objects,
 ) -> impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + use<> {
     let mut files = walk(folder);
-    let git_dir = folder.join(GIT_DIR);
-    let excluded = git_dir.clone();
+    let excluded = folder.join(GIT_DIR);
     files
         .standard_filters(!everything)
         .hidden(false)
@@ -190,11 +188,19 @@ pub(crate) fn workspace_files(
         .git_global(false)
         .require_git(false)
         .filter_entry(move |entry| entry.path() != excluded);
-    let mut git_files = walk(&git_dir);
+    files.build().chain(repository_files(folder, objects))
+}
+
+/// Walks the files of the git repository in `folder`, if there is one.
+fn repository_files(
+    folder: &Path,
+    objects: Objects,
+) -> impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + use<> {
+    let git_dir = folder.join(GIT_DIR);
+    let mut files = walk(&git_dir);
     let separate = (objects == Objects::Separate).then(|| folder.join(OBJECTS));
-    git_files.filter_entry(move |entry| Some(entry.path()) != separate.as_deref());
-    let git_files = git_dir.symlink_metadata().is_ok().then(|| git_files.build());
-    files.build().chain(git_files.into_iter().flatten())
+    files.filter_entry(move |entry| Some(entry.path()) != separate.as_deref());
+    git_dir.symlink_metadata().is_ok().then(|| files.build()).into_iter().flatten()
 }
 
 /// Walks all files of a folder.
@@ -213,9 +219,17 @@ pub(crate) fn shareable_objects(folder: &Path) -> Option<PathBuf> {
     (own && objects.join("info/alternates").symlink_metadata().is_err()).then_some(objects)
 }
 
-/// Archives `folder`. If `everything` is false, skips the files that the `.gitignore` files in it exclude.
-fn archive_folder(folder: &Path, everything: bool, objects: Objects, out: &mut dyn Write) -> io::Result<()> {
-    archive_files(folder, workspace_files(folder, everything, objects), out)
+/// Archives the files of `folder` that are the workspace's initial content.
+fn archive_folder(
+    folder: &Path,
+    content: Workspace,
+    objects: Objects,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match content {
+        Workspace::Repository => archive_files(folder, repository_files(folder, objects), out),
+        _ => archive_files(folder, workspace_files(folder, content == Workspace::CopyAll, objects), out),
+    }
 }
 
 /// Archives the objects of the git repository in `folder`.
@@ -318,10 +332,10 @@ mod tests {
         write("src/main.rs", "fn main() {}");
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).expect("link");
         let mut some = Vec::new();
-        archive_folder(folder.path(), false, Objects::Included, &mut some).expect("archive");
+        archive_folder(folder.path(), Workspace::Copy, Objects::Included, &mut some).expect("archive");
         assert_eq!(names_in(&some), [".git", ".git/HEAD", ".gitignore", "link", "src", "src/main.rs"]);
         let mut all = Vec::new();
-        archive_folder(folder.path(), true, Objects::Included, &mut all).expect("archive");
+        archive_folder(folder.path(), Workspace::CopyAll, Objects::Included, &mut all).expect("archive");
         assert!(names_in(&all).contains(&"target/huge".to_owned()));
     }
 
@@ -340,7 +354,7 @@ mod tests {
         write("sub/dist", "0");
         let archived = |objects| {
             let mut bytes = Vec::new();
-            archive_folder(folder.path(), false, objects, &mut bytes).expect("archive");
+            archive_folder(folder.path(), Workspace::Copy, objects, &mut bytes).expect("archive");
             names_in(&bytes)
         };
         let [all, apart] = [Objects::Included, Objects::Separate].map(archived);

@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
     AgentProcess, CodexPart, DockerfileError, Egress, GitField, GitFieldSource, GitIdentity, HostGitUser,
-    Identity, ImageSource, Plan, PlannedFile, PlannedService, Renewal, Resources, SecretSource, Unsettled,
-    Value, Workspace, gate, image, slug,
+    Identity, ImageSource, LiveFolder, Plan, PlannedFile, PlannedService, Renewal, Resources, SecretSource,
+    Unsettled, Value, Workspace, gate, image, slug,
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
@@ -41,6 +41,8 @@ pub struct Flags {
     pub color: Option<String>,
     /// The value of `--cwd`.
     pub workspace: Workspace,
+    /// The directory of `--cwd=live`.
+    pub live: Option<LiveFolder>,
     /// The repository that is copied instead of the working directory, which it contains.
     pub repository: Option<InRepository>,
     /// The name of the chosen backend.
@@ -161,6 +163,7 @@ pub fn build(
         image,
         renewal: flags.renewal,
         workspace: flags.workspace,
+        live: flags.live.clone(),
         agent: AgentProcess {
             argv,
             terminal: flags.terminal,
@@ -494,6 +497,7 @@ pub(super) mod tests {
             label: None,
             color: None,
             workspace: Workspace::Empty,
+            live: None,
             repository: None,
             backend: "fake".to_owned(),
             detached: false,

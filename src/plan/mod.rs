@@ -9,6 +9,7 @@ pub mod build;
 mod ceiling;
 mod gate;
 mod image;
+mod live;
 mod login;
 mod secrets;
 pub mod sensitive_env;
@@ -18,6 +19,7 @@ pub use build::{Flags, InRepository, PlanError, build};
 pub use ceiling::Ceiling;
 pub use gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
+pub use live::LiveFolder;
 pub use login::Unsettled;
 pub use slug::slug;
 
@@ -51,6 +53,9 @@ pub struct Plan {
     pub renewal: Renewal,
     /// The workspace's initial content.
     pub workspace: Workspace,
+    /// The directory of the user that is mounted as the workspace (`--cwd=live`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<LiveFolder>,
     /// The agent's process.
     pub agent: AgentProcess,
     /// The bottle's environment variables, in addition to those that every bottle has.
@@ -200,6 +205,8 @@ pub enum Workspace {
     Copy,
     /// A copy of the whole working directory.
     CopyAll,
+    /// A copy of the git repository of [`Plan::live`], without its working tree, which is mounted.
+    Repository,
 }
 
 /// The agent's process.

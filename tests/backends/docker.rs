@@ -234,6 +234,7 @@ async fn containers_run_no_image_program_and_show_no_secrets() {
             env: BTreeMap::from([("TOKEN".to_owned(), SECRET.into())]),
             secret: [].into(),
             files: vec![file],
+            work: None,
         };
         let mut stream = channel.open(&GuestRequest::Provision(provision)).await.expect("open");
         assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);

@@ -441,7 +441,8 @@ impl Bottle<'_> {
 
     /// Opens the kept files of the bottle, if there are any.
     pub(crate) async fn try_open(&self, access: Access) -> Result<(), BackendError> {
-        let sandbox = Sandbox { prepared: self.prepared.clone(), limits: self.plan.resources.clone() };
+        let sandbox =
+            Sandbox { prepared: self.prepared.clone(), limits: self.plan.resources.clone(), live: None };
         let (slug, state, ledger) = (self.slug(), self.state.as_path(), &self.ledger);
         self.fixture.backend.open_kept(&KeptFiles { slug, state, ledger, sandbox: &sandbox, access }).await
     }
@@ -462,7 +463,7 @@ impl Bottle<'_> {
     /// Connects to pid 1 and provisions it with an empty environment.
     pub(crate) async fn provisioned(&self) -> Channel {
         let channel = self.connect().await;
-        let nothing = Provision { env: BTreeMap::new(), secret: [].into(), files: Vec::new() };
+        let nothing = Provision { env: BTreeMap::new(), secret: [].into(), files: Vec::new(), work: None };
         let mut stream = channel.open(&GuestRequest::Provision(nothing)).await.expect("open");
         assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);
         channel
@@ -631,6 +632,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         image: ImageSource::Provider(Template::Command),
         renewal: Default::default(),
         workspace: Workspace::Empty,
+        live: None,
         agent: AgentProcess {
             argv: vec!["true".to_owned()],
             terminal: None,

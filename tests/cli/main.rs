@@ -91,6 +91,7 @@ mod host_keys;
 mod image_files;
 mod images;
 mod kept;
+mod live;
 mod lock_out;
 mod logs;
 mod looking;

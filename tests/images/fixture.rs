@@ -122,6 +122,7 @@ impl Fixture {
             label: None,
             color: None,
             workspace: Workspace::Empty,
+            live: None,
             repository: None,
             backend: "docker".to_owned(),
             detached: false,

@@ -88,6 +88,7 @@ fn flags(line: &str) -> Flags {
         label: Some("My Bottle".to_owned()),
         color: Some("green".to_owned()),
         workspace: Workspace::Empty,
+        live: None,
         repository: None,
         backend: "fake".to_owned(),
         detached: false,

@@ -86,6 +86,8 @@ pub const PROMPT_FILE: &str = "/run/bottle/prompt.md";
 pub const TASK_FILE: &str = "/run/bottle/task.md";
 /// The agent's working directory.
 pub const WORKSPACE: &str = "/workspace";
+/// The git repository of the workspace.
+pub const REPOSITORY: &str = "/workspace/.git";
 /// The folder inside a bottle with the git objects that the copied repository shares with the host's repository. It is
 /// read-only, and the copied repository names it as an alternate.
 pub const GIT_OBJECTS_DIR: &str = "/git-objects";

@@ -1,8 +1,11 @@
 //! Defines the configuration that the backend passes to the guest.
 
+use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +31,19 @@ pub struct GuestConfig {
     /// A folder with the bottle's changes to its system files. It counts toward the bottle's disk use, and
     /// processes of the bottle cannot see it.
     pub changed: Option<OwnedFd>,
+    /// A further restriction of the processes that requests start.
+    pub confine: Option<Confine>,
+}
+
+/// A restriction that a process enters between fork and exec. The function makes only async-signal-safe calls and
+/// allocates no memory.
+#[derive(Clone)]
+pub struct Confine(pub Arc<dyn Fn() -> io::Result<()> + Send + Sync>);
+
+impl fmt::Debug for Confine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Confine")
+    }
 }
 
 /// Limits on memory and disk, which the guest checks by polling. It stops a bottle that exceeds a limit. A

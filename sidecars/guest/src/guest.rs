@@ -12,7 +12,7 @@ use rustix::process::Rlimit;
 use tokio::sync::watch;
 
 use crate::children::Children;
-use crate::config::Programs;
+use crate::config::{Confine, Programs};
 use crate::copy::CopySlots;
 use crate::failure::{Outcome, bad_state};
 use crate::files::FileSlots;
@@ -30,6 +30,8 @@ pub(crate) struct Facts {
     pub(crate) programs: Programs,
     /// The limit on open files that the guest was started with. Processes of the bottle get this limit.
     pub(crate) files: Rlimit,
+    /// A further restriction of these processes.
+    pub(crate) confine: Option<Confine>,
 }
 
 impl Facts {
@@ -69,6 +71,7 @@ pub(crate) struct Guest {
     pub(crate) files: FileSlots,
     environment: OnceLock<BTreeMap<String, Secret>>,
     redaction: OnceLock<Redaction>,
+    work: OnceLock<Vec<PathBuf>>,
     problems: Mutex<Vec<String>>,
     overrun: OnceLock<Overrun>,
     stopped: watch::Sender<bool>,
@@ -87,6 +90,7 @@ impl Guest {
             files: FileSlots::default(),
             environment: OnceLock::new(),
             redaction: OnceLock::new(),
+            work: OnceLock::new(),
             problems: Mutex::default(),
             overrun: OnceLock::new(),
             stopped: watch::Sender::new(false),
@@ -117,11 +121,22 @@ impl Guest {
         self.environment.set(environment).map_err(|_| bad_state("the bottle is provisioned already"))
     }
 
+    /// Sets the folders whose changes count as work instead of the workspace.
+    pub(crate) fn set_work(&self, folders: &[String]) {
+        // The bottle is provisioned only once.
+        let _ = self.work.set(folders.iter().map(|folder| self.facts.inside(folder)).collect());
+    }
+
+    /// The folders whose changes count as work.
+    pub(crate) fn work(&self) -> Vec<PathBuf> {
+        self.work.get().cloned().unwrap_or_else(|| vec![self.facts.inside(WORKSPACE)])
+    }
+
     /// Starts the process that a request describes.
     pub(crate) fn start(&self, request: &Process) -> Outcome<Running> {
         let command = program::command(&self.facts, self.environment()?, request)?;
         let pipes = Pipes { stdin: request.stdin, merged: request.merged };
-        process::start(&self.children, command, request.terminal, pipes, self.facts.files)
+        process::start(&self.children, command, request.terminal, pipes, &self.facts)
     }
 
     /// Logs and records a failure in a service of the guest, such as the forwarder.

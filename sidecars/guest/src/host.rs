@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Rejoinable, Request, Side, Stdio, Stream};
-use bottle_contract::names::WORKSPACE;
 use bottle_contract::session::guest::{Changed, FailureKind, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -206,10 +205,13 @@ async fn handle(guest: Arc<Guest>, request: Request) {
     }
 }
 
-/// Searches the workspace for changes. This runs on a blocking thread, because the workspace may be large.
+/// Searches for work. This runs on a blocking thread, because the workspace may be large.
 async fn find_changes(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
-    let workspace = guest.facts.inside(WORKSPACE);
-    let search = tokio::task::spawn_blocking(move || changed_files::changed_since(&workspace, request.since));
+    let folders = guest.work();
+    let search = tokio::task::spawn_blocking(move || {
+        let mut found = folders.iter().map(|folder| changed_files::changed_since(folder, request.since));
+        found.find(|changed| !matches!(changed, Ok(false))).unwrap_or(Ok(false))
+    });
     match search.await.map_err(|error| other(error.to_string()))? {
         Ok(work) => Ok(GuestEvent::Changed { work }),
         Err(error) => Err(failed(FailureKind::BadPath, format!("cannot read the workspace: {error}"))),

@@ -98,7 +98,7 @@ mod stop;
 mod watch;
 
 #[cfg(target_os = "linux")]
-pub use config::{GuestConfig, Limit, Limits, Programs, Transport};
+pub use config::{Confine, GuestConfig, Limit, Limits, Programs, Transport};
 #[cfg(target_os = "linux")]
 pub use forward::ForwardConfig;
 #[cfg(target_os = "linux")]

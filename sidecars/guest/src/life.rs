@@ -75,9 +75,9 @@ fn raise_open_files() -> Rlimit {
 }
 
 async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
-    let GuestConfig { transport, root, proxy, resolver, programs, limits, changed } = config;
+    let GuestConfig { transport, root, proxy, resolver, programs, limits, changed, confine } = config;
     let transport = Opened::open(transport)?;
-    let guest = Arc::new(Guest::new(Facts { root, programs, files }));
+    let guest = Arc::new(Guest::new(Facts { root, programs, files, confine }));
     let mut terminate = signal(SignalKind::terminate())?;
     ignore_others()?;
     let reaper = guest.clone();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bottle_contract::session::guest::{STDERR, STDOUT, Size};
 use bytes::Bytes;
-use rustix::process::{Pid, Rlimit, Signal};
+use rustix::process::{Pid, Signal};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcgetpgrp, tcgetwinsize, tcsetwinsize};
 use tokio::sync::mpsc;
@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use crate::children::{Children, ExitWatch};
 use crate::descriptor::Descriptor;
 use crate::failure::Outcome;
+use crate::guest::Facts;
 use crate::{program, spawn};
 
 /// The maximum number of bytes that are read from a process in one step.
@@ -64,9 +65,9 @@ pub(crate) fn start(
     mut command: Command,
     size: Option<Size>,
     pipes: Pipes,
-    files: Rlimit,
+    facts: &Facts,
 ) -> Outcome<Running> {
-    spawn::separate(&mut command, size.is_some(), files);
+    spawn::separate(&mut command, size.is_some(), facts.files, facts.confine.clone());
     let running = match size {
         Some(size) => start_on_terminal(children, &mut command, size),
         None => start_on_pipes(children, &mut command, pipes),

@@ -35,6 +35,9 @@ pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
             failed(FailureKind::BadPath, format!("cannot write {:?}: {error}", file.path))
         })?;
     }
+    if let Some(work) = &request.work {
+        guest.set_work(work);
+    }
     let secrets = environment.iter().filter(|(name, _)| request.secret.contains(*name));
     secret_files::replace(&guest.facts.root, secrets.map(|(name, value)| (name.as_str(), value)))
         .map_err(|error| failed(FailureKind::BadPath, format!("cannot write {SECRETS_DIR:?}: {error}")))?;

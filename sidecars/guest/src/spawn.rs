@@ -8,20 +8,24 @@ use std::process::Command;
 use nix::libc;
 use rustix::process::{Resource, Rlimit, ioctl_tiocsctty, setrlimit, setsid};
 
+use crate::config::Confine;
+
 /// Gives the child process a new session and the limit on open files that the guest was started with. The
 /// child inherits none of the guest's descriptors. If its standard input is a terminal, that becomes the
 /// controlling terminal.
-pub(crate) fn separate(command: &mut Command, terminal: bool, files: Rlimit) {
+pub(crate) fn separate(command: &mut Command, terminal: bool, files: Rlimit, confine: Option<Confine>) {
     let in_child = move || -> io::Result<()> {
         setsid()?;
         if terminal {
             ioctl_tiocsctty(rustix::stdio::stdin())?;
         }
         setrlimit(Resource::Nofile, files)?;
-        close_on_exec_from(3)
+        close_on_exec_from(3)?;
+        confine.as_ref().map_or(Ok(()), |confine| (confine.0)())
     };
     // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes four system
-    // calls, allocates no memory, takes no lock, and does not access state of the parent process.
+    // calls, and those that the type `Confine` allows. It allocates no memory, takes no lock, and does not access state
+    // of the parent process.
     unsafe {
         command.pre_exec(in_child);
     }

@@ -125,6 +125,7 @@ impl Backend for AppleBackend {
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
+        BackendError::reject_live(self.name(), plan)?;
         if plan.renewal != Renewal::default() {
             return Err(needs_image("`--pull` and `--rebuild` ask for another one"));
         }

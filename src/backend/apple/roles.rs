@@ -102,6 +102,7 @@ fn guest(spec: &GuestSpec) -> io::Result<ExitCode> {
         programs: Programs::Any,
         limits: Limits { memory: Some(memory), ..Limits::default() },
         changed: None,
+        confine: None,
     }))
 }
 

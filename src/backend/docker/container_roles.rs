@@ -58,6 +58,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         // The engine enforces the resource limits, so the guest polls none.
         limits: Limits::default(),
         changed: None,
+        confine: None,
     }))
 }
 

@@ -237,6 +237,7 @@ impl Backend for DockerBackend {
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
+        BackendError::reject_live(self.name(), plan)?;
         let asked = &plan.resources;
         BackendError::reject_unsupported_limits(
             self.name(),

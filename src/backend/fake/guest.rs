@@ -33,5 +33,6 @@ pub(crate) fn run(child_end: ChildEnd, spec: PlainSpec, fds: Vec<OwnedFd>) -> io
         programs: Programs::BuiltIn { exe: std::env::current_exe()? },
         limits: Limits::default(),
         changed: None,
+        confine: None,
     }))
 }

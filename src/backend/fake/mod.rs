@@ -125,6 +125,7 @@ impl Backend for FakeBackend {
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
+        BackendError::reject_live(self.name(), plan)?;
         let name = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
         if programs::NAMES.contains(&name) {
             let asked = &plan.resources;

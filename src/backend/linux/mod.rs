@@ -30,13 +30,16 @@ mod etc;
 mod identity;
 pub(in crate::backend) mod image;
 mod landlock;
+mod live;
 mod mounts;
 mod network;
+mod owners;
 mod prefix;
 pub(in crate::backend) mod privileges;
 pub mod program;
 mod root;
 pub(super) mod seccomp;
+pub(in crate::backend) mod set_id;
 mod sources;
 pub(crate) mod spec;
 pub(crate) mod sys;
@@ -75,7 +78,7 @@ use super::{
 use crate::causes;
 use crate::host::Host;
 use crate::host::settings::Settings;
-use crate::plan::{ImageSource, Plan, Renewal, Resources, Workspace};
+use crate::plan::{ImageSource, LiveFolder, Plan, Renewal, Resources, Workspace};
 
 pub(crate) use self::root::is_system;
 
@@ -138,16 +141,18 @@ impl LinuxBackend {
     }
 
     fn spec(&self, bottle: &BottleSandbox<'_>, image: Option<&Image>) -> Result<SandboxSpec, BackendError> {
-        let BottleSandbox { slug, state, ledger, limits: asked, prepared, access } = *bottle;
+        let BottleSandbox { slug, state, ledger, limits: asked, prepared, live, access } = *bottle;
         let layers = self.scope.layers_in(state);
         let groups = Groups::current().make(&self.scope.group(slug), asked, |path| {
             ledger.record(Resource::new(slug, cgroups::GROUP, text(path)))
         })?;
         let copied = layers.kind() == Some(Kind::Copy);
-        let limits = guest_limits(asked, groups.limits(Controller::Memory), image, copied);
+        let mut limits = guest_limits(asked, groups.limits(Controller::Memory), image, copied);
+        limits.given += live.map_or(0, live::size);
         let own = OwnFolders {
             home: image.is_none().then(|| layers.home()),
             workspace: layers.workspace(),
+            live: live.cloned(),
             objects: Some(layers.git_objects()).filter(|objects| objects.is_dir()),
             // A bottle that is only opened has no proxy.
             proxy: access.is_none().then(|| self.scope.runtime_folder(slug).proxy()),
@@ -213,6 +218,7 @@ struct BottleSandbox<'a> {
     ledger: &'a dyn Ledger,
     limits: &'a Resources,
     prepared: &'a Prepared,
+    live: Option<&'a LiveFolder>,
     /// `None` for a launch. A launch has a proxy and writable files.
     access: Option<Access>,
 }
@@ -391,8 +397,15 @@ impl Lifecycle for LinuxBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         let on_image = matches!(launch.plan.image, ImageSource::Path(_) | ImageSource::Imported(_));
         let kind = if on_image { Kind::Upper } else { Kind::Home };
-        self.scope.make_folders(launch, kind, self.outside_id(&launch.plan.identity.slug, Who::Agent)?)?;
-        if *launch.origin == Origin::New && launch.plan.workspace != Workspace::Empty {
+        let owner = self.outside_id(&launch.plan.identity.slug, Who::Agent)?;
+        self.scope.make_folders(launch, kind, owner)?;
+        if *launch.origin != Origin::New {
+            return Ok(());
+        }
+        if launch.plan.live.as_ref().is_some_and(|live| live.repository.is_some()) {
+            self.scope.make_repository(launch, owner)?;
+        }
+        if launch.plan.workspace != Workspace::Empty {
             // The sandbox mounts the folder before the workspace is copied. The objects are shared afterwards, so that
             // they include every object that a copied reference names.
             self.scope.make_objects_folder(launch)?;
@@ -415,6 +428,7 @@ impl Lifecycle for LinuxBackend {
             ledger: launch.ledger,
             limits: &launch.plan.resources,
             prepared,
+            live: launch.plan.live.as_ref(),
             access: None,
         };
         let started = match (self.start(&bottle, image.as_ref()).await, &image) {
@@ -435,8 +449,9 @@ impl Lifecycle for LinuxBackend {
         let KeptFiles { slug, state, ledger, sandbox, access } = *kept;
         self.scope.make_runtime_folder(kept)?;
         let image = bottle_image::of_kept(&self.images, slug, &self.scope.layers_in(state))?;
-        let Sandbox { prepared, limits } = sandbox;
-        let bottle = BottleSandbox { slug, state, ledger, limits, prepared, access: Some(access) };
+        let Sandbox { prepared, limits, live } = sandbox;
+        let live = live.as_ref();
+        let bottle = BottleSandbox { slug, state, ledger, limits, prepared, live, access: Some(access) };
         self.start(&bottle, image.as_ref()).await
     }
 

@@ -8,7 +8,7 @@
 //!   /tmp /run         tmpfs
 //!   /run/bottle       this program, the proxy's sockets
 //!   /home/agent       a folder of the bottle
-//!   /workspace        a folder of the bottle
+//!   /workspace        a folder of the bottle, or a directory of the user ([`super::live`])
 //!   /git-objects      the objects that a copied repository shares with the host's, read-only
 //!   /usr/local /opt   folders of the bottle; /usr/local is over the host's ([`super::prefix`])
 //!   exposed paths     at the same path as on the host, read-only
@@ -26,7 +26,7 @@ use super::mounts::{READ_ONLY, Tree, file, folder};
 use super::sources::{Source, Sources};
 use super::spec::SandboxSpec;
 use super::sys::{Forbid, restrict_mount};
-use super::{devices, etc, prefix};
+use super::{devices, etc, live, prefix};
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
@@ -121,7 +121,10 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
         let path = Path::new(path);
         tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
     }
-    Ok(())
+    match &own.repository {
+        Some((folder, repository)) => live::cover(folder, &own.workspace, repository),
+        None => Ok(()),
+    }
 }
 
 /// Makes `root` the root folder of this process and unmounts the host's file systems.

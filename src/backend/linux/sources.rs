@@ -12,11 +12,13 @@ use rustix::fs::symlinkat;
 use rustix::io::Errno;
 
 use super::image::files::Files;
+use super::live;
 use super::mounts::{DATA, READ_ONLY, Tree, WRITABLE, file, folder, split};
-use super::spec::SandboxSpec;
+use super::spec::{OwnFolders, SandboxSpec};
 use super::sys::Forbid;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
+use crate::plan::LiveFolder;
 
 /// The open host paths of one sandbox.
 pub(super) struct Sources {
@@ -36,6 +38,8 @@ pub(super) struct Own {
     pub(super) home: Option<Tree>,
     /// The mount of the workspace.
     pub(super) workspace: Tree,
+    /// The bottle's repository, which covers the one in the workspace, if the workspace is a directory of the user.
+    pub(super) repository: Option<(LiveFolder, Tree)>,
     /// The objects that the bottle's repository shares with the host's, if there are any.
     pub(super) objects: Option<Tree>,
     /// The folder of the proxy's sockets, if there is a proxy.
@@ -108,8 +112,16 @@ impl Sources {
                     .as_deref()
                     .map(|home| Tree::clone_host(home, WRITABLE).step_at("mount the home", home))
                     .transpose()?,
-                workspace: Tree::clone_host(&own.workspace, if own.read_only { READ_ONLY } else { WRITABLE })
-                    .step_at("mount the workspace", &own.workspace)?,
+                workspace: match &own.live {
+                    Some(folder) => live::open(folder, forbid(own), spec.outside_id)?,
+                    None => Tree::clone_host(&own.workspace, forbid(own))
+                        .step_at("mount the workspace", &own.workspace)?,
+                },
+                repository: match &own.live {
+                    Some(folder) => live::open_repository(folder, &own.workspace, forbid(own))?
+                        .map(|repository| (folder.clone(), repository)),
+                    None => None,
+                },
                 objects: own
                     .objects
                     .as_deref()
@@ -128,4 +140,9 @@ impl Sources {
         let program = Tree::clone_host(&program, READ_ONLY).step_at("mount", &program)?;
         Ok(Self { program, own, image, exposed })
     }
+}
+
+/// The restrictions of the bottle's own folders.
+fn forbid(own: &OwnFolders) -> Forbid {
+    if own.read_only { READ_ONLY } else { WRITABLE }
 }

@@ -6,6 +6,8 @@ use bottle_contract::names::AGENT_UID;
 use bottle_guest::Limits;
 use serde::{Deserialize, Serialize};
 
+use crate::plan::LiveFolder;
+
 /// The specification of one sandbox. Contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxSpec {
@@ -72,6 +74,10 @@ pub(crate) struct OwnFolders {
     pub(crate) home: Option<PathBuf>,
     /// The folder of the workspace.
     pub(crate) workspace: PathBuf,
+    /// The directory of the user that is mounted as the workspace. The folder [`OwnFolders::workspace`] then contains
+    /// only the bottle's repository.
+    #[serde(default)]
+    pub(crate) live: Option<LiveFolder>,
     /// The objects that the bottle's repository shares with the host's. `None` if there are none.
     #[serde(default)]
     pub(crate) objects: Option<PathBuf>,

@@ -169,6 +169,20 @@ impl Layers {
         Ok(())
     }
 
+    /// Creates the empty folder of the bottle's repository, the only content of the workspace if a directory of the user
+    /// is mounted in its place. `owner` is as in [`Layers::make`].
+    ///
+    /// # Errors
+    /// When the folder cannot be created, or its owner cannot be changed.
+    pub(crate) fn make_repository(&self, owner: Option<u32>) -> io::Result<()> {
+        let folder = self.workspace().join(".git");
+        match DirBuilder::new().mode(0o755).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        if owner.is_some() { std::os::unix::fs::lchown(&folder, owner, owner) } else { Ok(()) }
+    }
+
     /// Whether the workspace contains changes after `since`. False for a missing workspace.
     ///
     /// # Errors

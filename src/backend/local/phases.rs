@@ -70,6 +70,16 @@ impl Scope {
         git_objects::make_folder(&folder).map_err(|error| cannot_make(&folder, error))
     }
 
+    /// Creates the empty folder of the bottle's repository, for a workspace that is a directory of the user.
+    pub(crate) fn make_repository(
+        &self,
+        launch: &Launch<'_>,
+        owner: Option<u32>,
+    ) -> Result<(), BackendError> {
+        let layers = self.layers_in(launch.state);
+        layers.make_repository(owner).map_err(|error| cannot_make(&layers.workspace(), error))
+    }
+
     /// Implements [`crate::backend::Lifecycle::share_objects`].
     pub(crate) async fn share_objects(
         &self,

@@ -225,6 +225,7 @@ impl SmolvmBackend {
             machine_id: self.host.machine_id(slug),
             outside_id: None,
             own: Some(OwnFolders {
+                live: None,
                 home: None,
                 workspace: Path::new(inside::LAYERS).join(Layers::WORKSPACE),
                 objects: None,
@@ -324,6 +325,7 @@ impl Backend for SmolvmBackend {
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
+        BackendError::reject_live(self.name(), plan)?;
         if plan.renewal != Renewal::default() {
             return Err(needs_image("`--pull` and `--rebuild` ask for another one"));
         }

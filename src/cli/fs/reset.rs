@@ -18,6 +18,7 @@ use crate::cli::error::{CliError, Kind, require_answer};
 use crate::cli::exit;
 use crate::cli::git::{Change, LeftOut, Work};
 use crate::cli::json_schema::{ResetFile, ResetFiles};
+use crate::cli::live;
 use crate::cli::output::{Output, counted};
 use crate::cli::progress;
 use crate::cli::pull::record;
@@ -103,6 +104,9 @@ impl Reset {
         output: &Output,
     ) -> Result<(Work<'a>, Vec<Change>, LeftOut), CliError> {
         let record = record(host, &self.slug).await?;
+        let instead =
+            format!("`bottle diff {}` shows the changes; `git` in the directory puts files back", self.slug);
+        live::require_copy(&record, &format!("reset {}", self.slug), instead)?;
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
         let work = Work::open(host, &record, &channel, output).await?;
         if record.copied_cwd && work.lacks_folder().await? {

@@ -19,7 +19,6 @@
 //! - `changes`: lists the files that differ, and packs their content in the base
 //! - `merge`, `folder`: merge a bottle's work with the files of a folder
 //! - `applied`: records which files `bottle apply` last applied
-//! - `tool_files`: files that programs on the host run or read by themselves
 //! - `uncommitted`: commits the uncommitted work of a bottle
 //! - `ignored`: decides which of these files a diff leaves out
 
@@ -35,7 +34,6 @@ mod merge;
 mod patch_tests;
 mod pipe;
 mod scratch;
-mod tool_files;
 mod uncommitted;
 mod work;
 mod workspace;
@@ -47,7 +45,6 @@ pub(crate) use identity::identity;
 pub(crate) use merge::{Conflict, Merge};
 pub(crate) use pipe::run as pipe;
 pub(crate) use scratch::{Compared, Content, Form, Scratch, Text};
-pub(crate) use tool_files::tool_files;
 pub(crate) use uncommitted::{Author, Uncommitted};
 pub(crate) use work::Work;
 pub(crate) use workspace::LeftOut;

@@ -25,6 +25,7 @@ pub(crate) struct Author {
 }
 
 /// The uncommitted files of a workspace.
+#[derive(Default)]
 pub(crate) struct Uncommitted {
     /// The number of files that differ from the bottle's last commit. Without one, from the commit that the workspace
     /// was copied from.

@@ -15,7 +15,7 @@ use crate::launch::{Objects, shareable_objects, workspace_files};
 /// The maximum number of files that are counted.
 const COUNTED_FILES: usize = 50_000;
 
-/// The maximum number of private files that are named. Further ones are only counted.
+/// The maximum number of paths that a line names. Further ones are only counted.
 const MAX_NAMED: usize = 6;
 
 /// An estimate of how much of a directory is copied per second, for a usual disk.
@@ -40,9 +40,8 @@ pub(super) struct Copied {
     bytes: u64,
     /// Whether the directory has more than [`COUNTED_FILES`] files.
     more: bool,
-    /// The first private files and folders, relative to the directory.
-    private: Vec<PathBuf>,
-    private_count: usize,
+    /// The private files and folders.
+    private: Named,
     /// Whether the directory has no `.gitignore`, and is copied without ignored files.
     without_ignore_file: bool,
 }
@@ -70,21 +69,10 @@ impl Copied {
             copied.files += 1;
             copied.bytes = copied.bytes.saturating_add(metadata.len());
             if let Ok(inside) = entry.path().strip_prefix(folder) {
-                copied.note_private(inside);
+                copied.private.note_private(inside);
             }
         }
         copied
-    }
-
-    fn note_private(&mut self, file: &Path) {
-        let Some(private) = private_part(file) else { return };
-        if self.private.iter().any(|known| known == private) {
-            return;
-        }
-        self.private_count += 1;
-        if self.private.len() < MAX_NAMED {
-            self.private.push(private.to_owned());
-        }
     }
 
     /// The number of files, their size, and how long the copy takes, if that is long.
@@ -100,19 +88,53 @@ impl Copied {
 
     /// What the user should know before the copy.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        if self.private_count > 0 {
-            let names = self.private.iter().map(|path| one_line(&path.display().to_string()));
-            let mut names: Vec<String> = names.collect();
-            if self.private_count > names.len() {
-                names.push(format!("{} more", self.private_count - names.len()));
-            }
-            lines.push(format!("--cwd copies private files: {}", names.join(", ")));
-        }
+        let mut lines: Vec<String> = self.private.line("--cwd copies private files").into_iter().collect();
         if self.without_ignore_file {
             lines.push("--cwd copies all files: there is no .gitignore here".to_owned());
         }
         lines
+    }
+}
+
+/// The first paths of a kind, relative to a directory, and the number of all.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Named {
+    first: Vec<PathBuf>,
+    count: usize,
+}
+
+impl Named {
+    /// Adds a path, unless it is among the first ones.
+    pub(super) fn note(&mut self, path: &Path) {
+        if self.first.iter().any(|known| known == path) {
+            return;
+        }
+        self.count += 1;
+        if self.first.len() < MAX_NAMED {
+            self.first.push(path.to_owned());
+        }
+    }
+
+    /// Adds the private part of a file's path, if it has one.
+    pub(super) fn note_private(&mut self, file: &Path) {
+        if let Some(private) = private_part(file) {
+            self.note(private);
+        }
+    }
+
+    /// The paths, if there are any.
+    pub(super) fn shown(&self) -> Option<String> {
+        let mut names: Vec<String> =
+            self.first.iter().map(|path| one_line(&path.display().to_string())).collect();
+        if self.count > names.len() {
+            names.push(format!("{} more", self.count - names.len()));
+        }
+        (self.count > 0).then(|| names.join(", "))
+    }
+
+    /// A line that says `what` these paths are, if there are any.
+    pub(super) fn line(&self, what: &str) -> Option<String> {
+        self.shown().map(|names| format!("{what}: {names}"))
     }
 }
 
@@ -135,18 +157,18 @@ fn private_part(file: &Path) -> Option<&Path> {
     is_private.then_some(file)
 }
 
-/// Refuses to copy the home directory, or a directory that contains it.
+/// Refuses to copy or mount (`verb`) the home directory, or a directory that contains it.
 ///
 /// # Errors
 /// [`CliError`] of kind usage.
-pub(super) fn require_no_home(host: &Host, folder: &Path) -> Result<(), CliError> {
+pub(super) fn require_no_home(host: &Host, folder: &Path, verb: &str) -> Result<(), CliError> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let (cwd, home) = (real(folder), real(&host.user_home));
     if !home.starts_with(&cwd) {
         return Ok(());
     }
     let what = if cwd == home { "it is" } else { "it contains" };
-    Err(CliError::usage(format!("cannot copy {}: {what} your home directory", folder.display()))
+    Err(CliError::usage(format!("cannot {verb} {}: {what} your home directory", folder.display()))
         .about("--cwd")
         .hint("start in the directory of a project, or without `--cwd` and use `bottle cp`"))
 }
@@ -200,8 +222,8 @@ mod tests {
             ["--cwd copies private files: .env", "--cwd copies all files: there is no .gitignore here"]
         );
         assert_eq!(Copied::of(folder.path(), true, true).warnings(), ["--cwd copies private files: .env"]);
-        let large =
-            Copied { files: 50_000, bytes: 2 << 30, more: true, private_count: 9, ..Copied::default() };
+        let private = Named { first: Vec::new(), count: 9 };
+        let large = Copied { files: 50_000, bytes: 2 << 30, more: true, private, ..Copied::default() };
         assert_eq!(
             large.size(),
             "more than 50000 files, more than 2.00 GiB; the copy takes about more than 15 s"

@@ -324,6 +324,9 @@ fn phase_text(phase: Phase, workspace: Workspace) -> &'static str {
         Phase::Network => "creating the network",
         Phase::Sidecars => "starting the sidecars",
         Phase::Provision if workspace == Workspace::Empty => "preparing the bottle",
+        Phase::Provision if workspace == Workspace::Repository => {
+            "preparing the bottle with a copy of the repository"
+        }
         Phase::Provision => "preparing the bottle with a copy of the directory",
         Phase::Services => "starting the services",
         Phase::Agent => "starting the agent",

@@ -10,6 +10,7 @@ pub(super) mod backend;
 pub(super) mod child;
 mod copied;
 pub(super) mod launch;
+pub(super) mod live;
 mod pick;
 pub(super) mod preflight;
 pub(super) mod prepare;
@@ -38,7 +39,7 @@ use crate::host::budget::Limit;
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::launch::order::{LaunchOrder, Resumed};
-use crate::plan::{self, Flags, InRepository, Plan, PlanError, Renewal, Workspace};
+use crate::plan::{self, Flags, InRepository, LiveFolder, Plan, PlanError, Renewal, Workspace};
 use crate::resolve::{BottleChoice, Resolved};
 
 /// The environment variable that names the backend.
@@ -69,7 +70,7 @@ pub(crate) struct Start {
     #[arg(long, value_parser = label_color_parser(), value_name = "COLOUR")]
     color_label: Option<String>,
     /// Copy the working directory into the bottle, except files that `.gitignore` excludes; `--cwd=all`
-    /// copies all files
+    /// copies all files, and with `--cwd=live` the agent changes your files themselves
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
     cwd: Option<CopyIn>,
     /// With `--cwd` in a directory of a git repository: copy the whole repository, and start the agent in this directory
@@ -152,6 +153,8 @@ enum CopyIn {
     Tracked,
     /// All files
     All,
+    /// No copy: the directory itself is mounted, except its `.git`, and the agent changes your files
+    Live,
 }
 
 impl Start {
@@ -201,11 +204,9 @@ impl Start {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<PreflightResult, CliError> {
-        if self.cwd.is_some() {
-            let top = self.in_repository.as_ref().map(|repository| &repository.top);
-            copied::require_no_home(host, top.unwrap_or(&host.cwd))?;
-        }
-        let mut plan = self.plan(host, settings, resolved)?;
+        let live = self.check_folder(host)?;
+        let (live, notes) = live.map(|live| (live.folder, live.warnings)).unzip();
+        let mut plan = self.plan(host, settings, resolved, live)?;
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
         if let Some(child) = &self.child {
@@ -226,6 +227,7 @@ impl Start {
             backend: &*backend,
             home,
             files: None,
+            live: notes.unwrap_or_default(),
         };
         if self.launch.dry_run {
             preflight::show_dry_run(&view, self.label.is_some(), output)?;
@@ -242,6 +244,19 @@ impl Start {
         let (shown_notes, origin, resumed) = (preview.notes, Origin::New, None);
         let confirmed = ConfirmedLaunch { backend, plan, shown_notes, origin, resumed };
         Ok(PreflightResult::Confirmed(Box::new(confirmed)))
+    }
+
+    /// Checks the directory that is copied or mounted. Returns it if it is mounted.
+    fn check_folder(&self, host: &Host) -> Result<Option<live::Live>, CliError> {
+        let top = self.in_repository.as_ref().map(|repository| &repository.top);
+        let folder = top.unwrap_or(&host.cwd);
+        match self.cwd {
+            None => Ok(None),
+            Some(CopyIn::Tracked | CopyIn::All) => {
+                copied::require_no_home(host, folder, "copy").map(|()| None)
+            }
+            Some(CopyIn::Live) => live::check(host, folder).map(Some),
+        }
     }
 
     /// Refuses a bottle that the project's manifest suggests, unless the user chose it. Only the user may
@@ -263,7 +278,13 @@ impl Start {
         .hint(format!("it suggests `{}`; `bottle info` shows it", names.join(" "))))
     }
 
-    fn plan(&self, host: &Host, settings: &Settings, resolved: &Resolved) -> Result<Plan, CliError> {
+    fn plan(
+        &self,
+        host: &Host,
+        settings: &Settings,
+        resolved: &Resolved,
+        live: Option<LiveFolder>,
+    ) -> Result<Plan, CliError> {
         // Only a bottle with a copy of the working directory works in the user's repository.
         let git_user = self.cwd.map(|_| identity(host, &host.cwd)).unwrap_or_default();
         let flags = Flags {
@@ -275,7 +296,9 @@ impl Start {
                 None => Workspace::Empty,
                 Some(CopyIn::Tracked) => Workspace::Copy,
                 Some(CopyIn::All) => Workspace::CopyAll,
+                Some(CopyIn::Live) => Workspace::Repository,
             },
+            live,
             repository: self.in_repository.clone(),
             ..self.launch.flags(settings)
         };

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::copied::Copied;
 use crate::backend::{Backend, Exposed, Preview};
 use crate::cli::error::{CliError, require_answer};
-use crate::cli::output::{Output, Styles, inert};
+use crate::cli::output::{Output, Styles, inert, one_line};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
@@ -29,6 +29,8 @@ pub(crate) struct View<'a> {
     pub(crate) home: &'a Path,
     /// The existing files that the bottle starts with, as a noun phrase. `None` for a new workspace.
     pub(crate) files: Option<String>,
+    /// What the user should know about the directory that is mounted as the workspace.
+    pub(crate) live: Vec<String>,
 }
 
 /// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
@@ -56,6 +58,8 @@ struct DryRun<'a> {
     /// Limits that the backend enforces only approximately.
     limits: &'a [String],
     weaker: Vec<WeakeningSetting>,
+    /// The directory that is mounted as the workspace (`--cwd=live`), which weakens the isolation too.
+    live: Option<&'a Path>,
     manifest: &'a ResolvedManifest,
     routes: String,
 }
@@ -84,6 +88,7 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         notes: &view.preview.notes,
         limits: &view.preview.limits,
         weaker: weakening_settings(&view.resolved.manifest),
+        live: plan.live.as_ref().map(|live| live.path.as_path()),
         manifest: &view.resolved.manifest,
         routes: render_routes(&plan.egress.routes),
     })
@@ -152,9 +157,11 @@ fn summary(view: &View<'_>) -> Summary {
     let copied = copied(view);
     summary.row("workspace", Tone::Plain, vec![works_in(view, copied.as_ref())]);
     summary.row("copies", Tone::Notice, copied.map(|copied| copied.warnings()).unwrap_or_default());
+    summary.row("mounts", Tone::Notice, view.live.clone());
     summary.row("commits", Tone::Plain, commits_as(view.plan));
     summary.inside(&view.resolved.manifest);
-    summary.reach(&view.resolved.manifest, home, unisolated(view));
+    let weaker = beside_the_manifest(view).into_iter().map(|line| from_home(&line, home));
+    summary.reach(&view.resolved.manifest, home, weaker.collect());
     summary.row("secrets", Tone::Plain, secrets(view.plan));
     let seen = exposed(view.preview).into_iter().map(|line| from_home(&line, home));
     summary.row("exposed", Tone::Plain, seen.collect());
@@ -169,6 +176,14 @@ fn summary(view: &View<'_>) -> Summary {
 
 fn works_in(view: &View<'_>, copied: Option<&Copied>) -> String {
     let View { plan, home, .. } = view;
+    let begins =
+        plan.identity.inside.as_ref().map(|inside| format!("; the agent starts in {}/", inside.display()));
+    let begins = begins.unwrap_or_default();
+    if let Some(live) = &plan.live {
+        let path = from_home(&live.path.display().to_string(), home);
+        let git = if live.repository.is_some() { ", with a repository of its own as .git" } else { "" };
+        return format!("{path} itself{git}{begins}");
+    }
     if let Some(files) = &view.files {
         return files.clone();
     }
@@ -177,16 +192,14 @@ fn works_in(view: &View<'_>, copied: Option<&Copied>) -> String {
     };
     let here = from_home(&plan.identity.cwd.display().to_string(), home);
     let files = if plan.workspace == Workspace::CopyAll { "with all files" } else { "without ignored files" };
-    let begins =
-        plan.identity.inside.as_ref().map(|inside| format!("; the agent starts in {}/", inside.display()));
-    format!("a copy of {here} {files}: {}{}", copied.size(), begins.unwrap_or_default())
+    format!("a copy of {here} {files}: {}{begins}", copied.size())
 }
 
 /// The author of the commits in a copy of the user's directory, and which part of it is only a default.
 fn commits_as(plan: &Plan) -> Vec<String> {
     let GitIdentity { name, email } = &plan.git_identity;
     let is_default = |field: &GitField| field.source == GitFieldSource::Default;
-    if plan.workspace == Workspace::Empty && is_default(name) && is_default(email) {
+    if plan.workspace == Workspace::Empty && plan.live.is_none() && is_default(name) && is_default(email) {
         return Vec::new();
     }
     let default = match (is_default(name), is_default(email)) {
@@ -203,7 +216,7 @@ fn copied(view: &View<'_>) -> Option<Copied> {
     let folder = &view.plan.identity.cwd;
     let shares = view.backend.shares_objects();
     match (&view.files, view.plan.workspace) {
-        (Some(_), _) | (_, Workspace::Empty) => None,
+        (Some(_), _) | (_, Workspace::Empty | Workspace::Repository) => None,
         (_, Workspace::Copy) => Some(Copied::of(folder, false, shares)),
         (_, Workspace::CopyAll) => Some(Copied::of(folder, true, shares)),
     }
@@ -224,6 +237,7 @@ fn page(view: &View<'_>, styles: Styles) -> String {
     let copied = copied(view);
     section(&styles.bold("workspace"), vec![works_in(view, copied.as_ref())]);
     section(&styles.yellow("copies"), copied.map(|copied| copied.warnings()).unwrap_or_default());
+    section(&styles.yellow("mounts"), view.live.clone());
     section(&styles.bold("secrets"), secrets(view.plan));
     section(&styles.bold("host paths it can read"), exposed(view.preview));
     section(&styles.bold("built or pulled before the start"), view.preview.makes.clone());
@@ -244,6 +258,7 @@ pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     lines.extend(weaker(view).into_iter().map(|line| format!("weaker than usual: {line}")));
     lines.extend(view.resolved.warnings.iter().cloned());
     lines.extend(copied(view).map(|copied| copied.warnings()).unwrap_or_default());
+    lines.extend(view.live.iter().cloned());
     lines
 }
 
@@ -276,7 +291,7 @@ fn exposed(preview: &Preview) -> Vec<String> {
 }
 
 fn weaker(view: &View<'_>) -> Vec<String> {
-    let mut lines = unisolated(view);
+    let mut lines = beside_the_manifest(view);
     lines.extend(
         weakening_settings(&view.resolved.manifest)
             .into_iter()
@@ -285,8 +300,13 @@ fn weaker(view: &View<'_>) -> Vec<String> {
     lines
 }
 
-fn unisolated(view: &View<'_>) -> Vec<String> {
+/// The weaknesses that do not come from the manifest.
+fn beside_the_manifest(view: &View<'_>) -> Vec<String> {
     let isolates = view.backend.capabilities().isolates;
-    let sentence = || format!("the {} backend does not isolate anything", view.backend.name());
-    (!isolates).then(sentence).into_iter().collect()
+    let unisolated = || format!("the {} backend does not isolate anything", view.backend.name());
+    let live = view.plan.live.as_ref().map(|live| {
+        let path = one_line(&live.path.display().to_string());
+        format!("the agent changes the files in {path} themselves, and programs outside of the bottle use them (`--cwd=live`)")
+    });
+    (!isolates).then(unisolated).into_iter().chain(live).collect()
 }

@@ -37,7 +37,11 @@ pub(super) async fn choose(
     if top == here {
         return Ok(None);
     }
-    let everything = start.cwd == Some(super::CopyIn::All);
+    let everything = start.cwd != Some(super::CopyIn::Tracked);
+    let [done, does, offer] = match start.cwd {
+        Some(super::CopyIn::Live) => ["mounted", "mounts", "Mount"],
+        _ => ["copied", "copies", "Copy"],
+    };
     let is_ignored = !everything && repository.ignores_own_folder().await?;
     if start.repository && is_ignored {
         return Err(CliError::usage(format!("cannot start in {}: .gitignore excludes it", here.display()))
@@ -54,12 +58,12 @@ pub(super) async fn choose(
         false
     } else if start.launch.yes || start.launch.dry_run || output.json || !interactive() {
         output.note(format!(
-            "only this directory is copied, without the repository {shown}; `--repository` copies it"
+            "only this directory is {done}, without the repository {shown}; `--repository` {does} it"
         ));
         false
     } else {
         let folder = one_line(&inside.display().to_string());
-        ask(format!("Copy the whole repository {shown}, and start in {folder}/?"), signals).await?
+        ask(format!("{offer} the whole repository {shown}, and start in {folder}/?"), signals).await?
     };
     Ok(wanted.then_some(InRepository { top, inside }))
 }

@@ -120,6 +120,9 @@ pub struct Provision {
     pub secret: BTreeSet<String>,
     /// Files that are written before any process starts.
     pub files: Vec<ProvisionedFile>,
+    /// The folders whose changes count as work. `None` for the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Vec<String>>,
 }
 
 /// A value on the channel that may be secret.

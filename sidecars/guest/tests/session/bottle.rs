@@ -65,6 +65,7 @@ fn guest_process() {
         programs: Programs::Any,
         limits: Default::default(),
         changed: None,
+        confine: None,
     });
     assert_eq!(code, std::process::ExitCode::SUCCESS);
 }
@@ -239,8 +240,12 @@ async fn handshake<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: 
 pub(crate) async fn provision(channel: &Channel) {
     let env = [("PROVISIONED", "yes"), ("WORD", "hunter2-hunter2")];
     let env = env.map(|(name, value)| (name.to_owned(), value.into())).into();
-    let request =
-        GuestRequest::Provision(Provision { env, secret: ["WORD".to_owned()].into(), files: Vec::new() });
+    let request = GuestRequest::Provision(Provision {
+        env,
+        secret: ["WORD".to_owned()].into(),
+        files: Vec::new(),
+        work: None,
+    });
     assert_eq!(ask(channel, &request).await, GuestEvent::Done);
 }
 

@@ -64,6 +64,7 @@ async fn writes_provisioned_files_with_their_mode_inside_the_root() {
             env: [].into(),
             secret: [].into(),
             files,
+            work: None,
         })
     };
     let channel = bottle.connect().await;

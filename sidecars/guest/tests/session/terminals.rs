@@ -205,8 +205,12 @@ async fn refuses_requests_in_the_wrong_state() {
     let mut early = attach(&channel, false).await;
     refused(early.receive().await.unwrap());
     crate::bottle::provision(&channel).await;
-    let twice =
-        bottle_contract::session::guest::Provision { env: [].into(), secret: [].into(), files: Vec::new() };
+    let twice = bottle_contract::session::guest::Provision {
+        env: [].into(),
+        secret: [].into(),
+        files: Vec::new(),
+        work: None,
+    };
     refused(ask(&channel, &GuestRequest::Provision(twice)).await);
     let _agent = channel.open(&on_terminal("read x")).await.unwrap();
     let mut stream = attach(&channel, false).await;

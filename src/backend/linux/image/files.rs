@@ -1,7 +1,7 @@
 //! Opens the files of an image, so that a sandbox can mount them.
 
-use super::owners;
 use crate::backend::linux::mounts::{READ_ONLY, Tree, WRITABLE};
+use crate::backend::linux::owners::{OnDisk, owner_as};
 use crate::backend::linux::spec::ImageSpec;
 use crate::backend::linux::sys::map_owners;
 use crate::backend::local::failure::Step;
@@ -30,7 +30,7 @@ impl Files {
         let lower = image.root.as_deref().map(|root| {
             let tree = Tree::clone_host(root, READ_ONLY).step_at("open the image", root)?;
             if let Some(id) = outside {
-                owners::root_as(id)
+                owner_as(OnDisk::ROOT, id)
                     .and_then(|users| map_owners(tree.root(), users))
                     .step_of(SetupPart::Overlay, OVERLAY)?;
             }

@@ -13,13 +13,12 @@
 //!
 //! Every file of an image belongs to the user who starts bottles, and has no set-id bits. In a bottle, all files belong
 //! to the agent, so the agent may write everywhere; its writes go to the bottle's upper layer. `mounted` combines image
-//! and upper layer in a sandbox, `owned` makes changes of file owners succeed without effect, and `owners` maps the
-//! owner of root's images to the bottle's user.
+//! and upper layer in a sandbox, `owned` makes changes of file owners succeed without effect, and
+//! `super::owners` maps the owner of root's images to the bottle's user.
 
 pub(super) mod files;
 pub(super) mod mounted;
 pub(super) mod owned;
-mod owners;
 mod ready;
 mod store;
 

@@ -6,7 +6,7 @@
 //!   /tmp /run         tmpfs
 //!   /etc              the image's folder, with a few files of this launch
 //!   /run/bottle       this program, the proxy's sockets
-//!   /workspace        a folder of the bottle
+//!   /workspace        a folder of the bottle, or a directory of the user
 //!   /git-objects      the objects that a copied repository shares with the host's, read-only
 //! ```
 //! No file of the host's system is visible. The agent controls the files that it changed, so each path is opened

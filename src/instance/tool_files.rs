@@ -49,7 +49,7 @@ fn used_by(path: &Path) -> Option<&'static str> {
 }
 
 /// Returns those of the paths that programs on the host run or obey by themselves, each with the reason.
-pub(crate) fn tool_files<'a>(
+pub fn tool_files<'a>(
     paths: impl IntoIterator<Item = &'a Path>,
 ) -> impl Iterator<Item = (&'a Path, &'static str)> {
     paths.into_iter().filter_map(|path| Some((path, used_by(path)?)))

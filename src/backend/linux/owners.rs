@@ -1,7 +1,8 @@
-//! Maps the owner of an image's files to the user of a bottle that root starts.
+//! Maps the owner of files on the disk to the user of a bottle that root starts.
 //!
-//! On disk the image's files belong to root, and all bottles share them. An idmapped mount shows the bottle's user as
-//! their owner. The mount's id mapping comes from a user namespace that is created only for this purpose.
+//! An idmapped mount shows the bottle's user as the owner of files that belong to another user on the disk: to root for
+//! the files of an image, which all bottles share, and to the user for a directory of `--cwd=live`. The mount's id
+//! mapping comes from a user namespace that is created only for this purpose.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,11 +13,22 @@ use rustix::process::{Signal, WaitOptions, getpid, kill_process, waitpid};
 
 use crate::backend::linux::sys::{Forked, fork};
 
-/// Creates a user namespace in which root maps to this host user id.
+/// The owner of files on the disk.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OnDisk {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl OnDisk {
+    pub(super) const ROOT: Self = Self { uid: 0, gid: 0 };
+}
+
+/// Creates a user namespace in which an owner maps to this host user id.
 ///
 /// # Errors
 /// The system's error.
-pub(super) fn root_as(id: u32) -> io::Result<File> {
+pub(super) fn owner_as(owner: OnDisk, id: u32) -> io::Result<File> {
     let (mut ours, mut theirs) = UnixStream::pair()?;
     match fork()? {
         Forked::Child => {
@@ -38,8 +50,8 @@ pub(super) fn root_as(id: u32) -> io::Result<File> {
                     return Err(io::Error::other("cannot create a user namespace"));
                 }
                 let proc = format!("/proc/{}", pid.as_raw_nonzero());
-                for map in ["gid_map", "uid_map"] {
-                    std::fs::write(format!("{proc}/{map}"), format!("0 {id} 1"))?;
+                for (map, on_disk) in [("gid_map", owner.gid), ("uid_map", owner.uid)] {
+                    std::fs::write(format!("{proc}/{map}"), format!("{on_disk} {id} 1"))?;
                 }
                 File::open(format!("{proc}/ns/user"))
             })();

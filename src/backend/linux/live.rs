@@ -1,0 +1,89 @@
+//! Mounts a directory of the user as a workspace (`--cwd=live`).
+//!
+//! The agent can write to the directory, but not to its `.git`: the bottle's own repository is mounted over it. A mount
+//! point cannot be renamed, removed or unmounted in the bottle, so the agent never sees what is below it. The directory
+//! itself is the root of its mount. Only a process outside of the bottle can move the user's `.git` away from under the
+//! mount; `bottle` reports that when the bottle ends.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+
+use super::mounts::Tree;
+use super::owners::{OnDisk, owner_as};
+use super::sys::{Forbid, map_owners};
+use crate::backend::local::failure::Step;
+use crate::backend::local::spawn_ipc::SetupFailure;
+use crate::plan::LiveFolder;
+
+/// The name of the repository, in the directory and in the bottle's own folder.
+const GIT_DIR: &str = ".git";
+
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Opens the directory that the user was shown. `outside` is the host user id of a bottle that root starts; the mount
+/// then shows it as the owner of the directory's files.
+///
+/// # Errors
+/// [`SetupFailure`] that names the path. Also when another directory is at the path now.
+pub(super) fn open(live: &LiveFolder, forbid: Forbid, outside: Option<u32>) -> Result<Tree, SetupFailure> {
+    let path = &live.path;
+    let folder = openat(CWD, path, FOLDER, Mode::empty()).step_at("open", path)?;
+    require_same(live, &folder).step_at("mount", path)?;
+    let tree = Tree::clone_at(&folder, c".", forbid).step_at("mount", path)?;
+    if let Some(id) = outside {
+        owner_as(OnDisk { uid: live.uid, gid: live.gid }, id)
+            .and_then(|users| map_owners(tree.root(), users))
+            .step_at("keep the owner of the files (an idmapped mount) in", path)?;
+    }
+    Ok(tree)
+}
+
+/// Checks that the open folder is the one that the user was shown.
+fn require_same(live: &LiveFolder, folder: &OwnedFd) -> io::Result<()> {
+    let stat = fstat(folder)?;
+    if (stat.st_dev, stat.st_ino) == (live.device, live.inode) {
+        return Ok(());
+    }
+    Err(io::Error::other("another directory is there now"))
+}
+
+/// Opens the bottle's repository in its own workspace folder, if the directory has one that it covers.
+///
+/// # Errors
+/// [`SetupFailure`] that names the path.
+pub(super) fn open_repository(
+    live: &LiveFolder,
+    own: &Path,
+    forbid: Forbid,
+) -> Result<Option<Tree>, SetupFailure> {
+    if live.repository.is_none() {
+        return Ok(None);
+    }
+    let path = own.join(GIT_DIR);
+    Tree::clone_host(&path, forbid).step_at("mount the repository", &path).map(Some)
+}
+
+/// Mounts the bottle's repository over the one in the attached workspace.
+///
+/// # Errors
+/// When the workspace has no folder `.git`, or another one than the user was shown.
+pub(super) fn cover(live: &LiveFolder, workspace: &Tree, repository: &Tree) -> Result<(), SetupFailure> {
+    let path = live.path.join(GIT_DIR);
+    let over = openat(workspace.root(), GIT_DIR, FOLDER, Mode::empty()).step_at("open", &path)?;
+    if Some(fstat(&over).step_at("look at", &path)?.st_ino) != live.repository {
+        return Err(io::Error::other("another repository is there now")).step_at("mount over", &path);
+    }
+    repository.attach(over).step_at("mount the bottle's repository over", &path)
+}
+
+/// The disk space of the files that the user has in the directory, in bytes. They are not the bottle's.
+pub(super) fn size(live: &LiveFolder) -> u64 {
+    let all = bottle_guest::use_of_disk(&live.path);
+    match live.repository {
+        Some(_) => all.saturating_sub(bottle_guest::use_of_disk(&live.path.join(GIT_DIR))),
+        None => all,
+    }
+}

@@ -1,0 +1,73 @@
+//! Messages about bottles whose workspace is a directory of the user (`--cwd=live`).
+
+use bottle_contract::names::Slug;
+
+use super::error::CliError;
+use super::json_schema;
+use super::output::{Output, counted, one_line};
+use crate::instance::live_changes::LiveChanges;
+use crate::instance::record::Record;
+
+/// The maximum number of files that a report names. `bottle stop --json` names more.
+const MAX_NAMED: usize = 20;
+
+/// Refuses a command that needs a copy of the directory. `what` is the action and its object.
+///
+/// # Errors
+/// If the workspace of the bottle is a directory of the user.
+pub(crate) fn require_copy(record: &Record, what: &str, hint: impl Into<String>) -> Result<(), CliError> {
+    let Some(live) = record.live() else { return Ok(()) };
+    let path = one_line(&live.path.display().to_string());
+    let why = format!("cannot {what}: its workspace is {path} itself (`--cwd=live`)");
+    Err(CliError::state(why).about(&record.slug).hint(hint))
+}
+
+/// Names what the agent of an ended bottle left in the directory. `commits` says whether the bottle's repository is
+/// preserved.
+pub(crate) fn report(slug: &Slug, changes: &LiveChanges, commits: bool, output: &Output) {
+    let LiveChanges { folder, files, more, unknown, repository_moved } = changes;
+    let folder = one_line(&folder.display().to_string());
+    let pull = if commits { format!("; `bottle pull {slug}` brings its commits") } else { String::new() };
+    output.note(format!("its files are in {folder}{pull}"));
+    for file in files.iter().take(MAX_NAMED) {
+        output.warn(format!(
+            "the agent changed {}: {}",
+            one_line(&file.path.display().to_string()),
+            file.why
+        ));
+    }
+    let more = more + files.len().saturating_sub(MAX_NAMED);
+    if more > 0 {
+        output.warn(format!(
+            "the agent changed {} that programs on this machine use",
+            counted(more as u64, "more file")
+        ));
+    }
+    if let Some(unknown) = unknown {
+        output.warn(format!("not all files in {folder} were checked: {}", one_line(unknown)));
+    }
+    if *repository_moved {
+        output.warn(format!(
+            "{folder}/.git was moved or replaced while the bottle ran, and the agent may have changed the new one: \
+             check its hooks and config before you use git there"
+        ));
+    }
+}
+
+/// The changes as a part of a JSON document.
+pub(crate) fn described(changes: &LiveChanges) -> json_schema::Live {
+    json_schema::Live {
+        folder: changes.folder.display().to_string(),
+        files: changes
+            .files
+            .iter()
+            .map(|file| json_schema::LiveFile {
+                path: file.path.display().to_string(),
+                why: file.why.clone(),
+            })
+            .collect(),
+        more: changes.more,
+        unknown: changes.unknown.clone(),
+        repository_moved: changes.repository_moved,
+    }
+}

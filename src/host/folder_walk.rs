@@ -1,0 +1,264 @@
+//! Walks a folder whose files may be hostile: at most a number of entries, for a time, and to a depth, and through no
+//! symlink.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
+use rustix::io::Errno;
+
+/// The maximum number of folders inside each other. Each needs an open descriptor.
+const MAX_DEPTH: usize = 128;
+
+/// How many unreadable folders are named.
+const MAX_UNREADABLE: usize = 20;
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The bounds of a walk.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// The maximum number of entries.
+    pub entries: usize,
+    /// The maximum duration.
+    pub time: Duration,
+}
+
+/// What a walk does after an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It goes on; an entry that is a folder is entered.
+    Enter,
+    /// It goes on, without the content of the entry.
+    Skip,
+    /// It ends.
+    Stop,
+}
+
+/// An entry of a walk.
+pub struct Entry<'a> {
+    /// The path, relative to the top of the walk.
+    pub path: &'a Path,
+    /// The kind of the entry.
+    pub kind: FileType,
+    folder: BorrowedFd<'a>,
+    name: &'a CStr,
+    siblings: &'a [(CString, FileType)],
+}
+
+impl Entry<'_> {
+    /// The file name.
+    #[must_use]
+    pub fn name(&self) -> &OsStr {
+        OsStr::from_bytes(self.name.to_bytes())
+    }
+
+    /// The metadata of the entry itself. `None` if it was removed meanwhile.
+    #[must_use]
+    pub fn stat(&self) -> Option<Stat> {
+        statat(self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()
+    }
+
+    /// The target of a symlink.
+    #[must_use]
+    pub fn target(&self) -> Option<PathBuf> {
+        let target = readlinkat(self.folder, self.name, Vec::new()).ok()?;
+        Some(PathBuf::from(OsStr::from_bytes(target.to_bytes())))
+    }
+
+    /// Whether the entry's folder contains a folder of this name.
+    #[must_use]
+    pub fn is_beside_folder(&self, name: &CStr) -> bool {
+        self.siblings.iter().any(|(other, kind)| other.as_c_str() == name && *kind == FileType::Directory)
+    }
+}
+
+/// Why a walk ended before it visited all entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// There are more entries than [`Bounds::entries`].
+    Entries(usize),
+    /// The walk took longer than [`Bounds::time`].
+    Time(Duration),
+    /// Folders are too deep inside each other.
+    Depth,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entries(entries) => write!(f, "it has more than {entries} files and folders"),
+            Self::Time(time) => write!(f, "looking through it takes longer than {} s", time.as_secs()),
+            Self::Depth => write!(f, "its folders are more than {MAX_DEPTH} deep"),
+        }
+    }
+}
+
+/// How a walk ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// Which bound ended the walk. `None` if it is complete, or the visitor stopped it.
+    pub bound: Option<Bound>,
+    /// The first folders that could not be read.
+    pub unreadable: Vec<PathBuf>,
+}
+
+/// Visits each entry of a folder, except the folder itself. Entries that are removed meanwhile are skipped.
+///
+/// # Errors
+/// When the folder itself cannot be read.
+pub fn walk(top: &Path, bounds: Bounds, visit: &mut dyn FnMut(&Entry<'_>) -> Next) -> io::Result<Walked> {
+    let top = openat(CWD, top, FOLDER, Mode::empty())?;
+    let mut walk = Walk { bounds, begun: Instant::now(), seen: 0, walked: Walked::default(), visit };
+    let entries = entries(&top)?;
+    walk.folder(&top, &entries, Path::new(""), 1);
+    Ok(walk.walked)
+}
+
+struct Walk<'a> {
+    bounds: Bounds,
+    begun: Instant,
+    seen: usize,
+    walked: Walked,
+    visit: &'a mut dyn FnMut(&Entry<'_>) -> Next,
+}
+
+impl Walk<'_> {
+    /// Returns false when the walk ends.
+    fn folder(
+        &mut self,
+        folder: &OwnedFd,
+        entries: &[(CString, FileType)],
+        path: &Path,
+        depth: usize,
+    ) -> bool {
+        for (name, kind) in entries {
+            self.seen += 1;
+            if self.seen > self.bounds.entries {
+                return self.end(Bound::Entries(self.bounds.entries));
+            }
+            if self.seen.is_multiple_of(1024) && self.begun.elapsed() > self.bounds.time {
+                return self.end(Bound::Time(self.bounds.time));
+            }
+            let path = path.join(OsStr::from_bytes(name.to_bytes()));
+            let folder = folder.as_fd();
+            let entry = Entry { path: &path, kind: *kind, folder, name, siblings: entries };
+            let goes_on = match (self.visit)(&entry) {
+                Next::Stop => false,
+                Next::Enter if *kind == FileType::Directory => self.enter(folder, name, &path, depth),
+                Next::Enter | Next::Skip => true,
+            };
+            if !goes_on {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn enter(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: &Path, depth: usize) -> bool {
+        if depth == MAX_DEPTH {
+            return self.end(Bound::Depth);
+        }
+        let opened = openat(parent, name, FOLDER, Mode::empty()).map_err(io::Error::from);
+        match opened.and_then(|folder| entries(&folder).map(|entries| (folder, entries))) {
+            Ok((folder, entries)) => self.folder(&folder, &entries, path, depth + 1),
+            // It was removed or replaced meanwhile.
+            Err(error) if is_gone(&error) => true,
+            Err(_) => {
+                if self.walked.unreadable.len() < MAX_UNREADABLE {
+                    self.walked.unreadable.push(path.to_owned());
+                }
+                true
+            }
+        }
+    }
+
+    fn end(&mut self, bound: Bound) -> bool {
+        self.walked.bound = Some(bound);
+        false
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
+}
+
+/// The names and kinds of a folder's entries, in the order of the names.
+fn entries(folder: &OwnedFd) -> io::Result<Vec<(CString, FileType)>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(_) => continue,
+            },
+            known => known,
+        };
+        found.push((name.to_owned(), kind));
+    }
+    found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { entries: 100, time: Duration::from_secs(60) };
+
+    fn seen(top: &Path, bounds: Bounds) -> (Vec<String>, Walked) {
+        let mut paths = Vec::new();
+        let walked = walk(top, bounds, &mut |entry| {
+            paths.push(entry.path.display().to_string());
+            match entry.path.to_str() {
+                Some("skipped") => Next::Skip,
+                Some("stop") => Next::Stop,
+                _ => Next::Enter,
+            }
+        });
+        (paths, walked.expect("walked"))
+    }
+
+    #[test]
+    fn visits_each_entry_and_follows_no_link() {
+        let folder = tempfile::tempdir().expect("folder");
+        fs::create_dir_all(folder.path().join("a/b")).expect("folders");
+        fs::create_dir_all(folder.path().join("skipped/in")).expect("folders");
+        fs::write(folder.path().join("a/b/file"), "x").expect("file");
+        symlink("/", folder.path().join("a/root")).expect("link");
+        let (paths, walked) = seen(folder.path(), BOUNDS);
+        assert_eq!(paths, ["a", "a/b", "a/b/file", "a/root", "skipped"]);
+        assert_eq!(walked, Walked::default());
+        fs::write(folder.path().join("stop"), "x").expect("file");
+        fs::write(folder.path().join("z"), "x").expect("file");
+        assert_eq!(seen(folder.path(), BOUNDS).0.last().map(String::as_str), Some("stop"));
+    }
+
+    #[test]
+    fn ends_at_its_bounds() {
+        let folder = tempfile::tempdir().expect("folder");
+        for name in ["a", "b", "c"] {
+            fs::write(folder.path().join(name), "x").expect("file");
+        }
+        let (paths, walked) = seen(folder.path(), Bounds { entries: 2, ..BOUNDS });
+        assert_eq!((paths.len(), walked.bound), (2, Some(Bound::Entries(2))));
+        let deep: PathBuf = std::iter::repeat_n("d", 200).collect();
+        fs::create_dir_all(folder.path().join(deep)).expect("folders");
+        let (_, walked) = seen(folder.path(), Bounds { entries: 1000, ..BOUNDS });
+        assert_eq!(walked.bound, Some(Bound::Depth));
+        assert!(walk(&folder.path().join("a"), BOUNDS, &mut |_| Next::Enter).is_err(), "it is a file");
+    }
+}

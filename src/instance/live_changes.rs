@@ -1,0 +1,207 @@
+//! Names what an agent left in a directory of the user that was its workspace (`--cwd=live`), and that has an effect
+//! outside of the bottle: files that programs on the host run or obey, nested repositories, set-id programs, and links
+//! that lead out of the directory.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustix::fs::{FileType, Mode};
+use serde::{Deserialize, Serialize};
+
+use super::live_folder::{GIT_DIR, is_repository_moved};
+use super::tool_files::tool_files;
+use crate::host::folder_walk::{Bounds, Entry, Next, walk};
+use crate::plan::LiveFolder;
+
+/// The bounds of the search. It runs while the user waits for the end of a bottle.
+const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(10) };
+
+/// The maximum number of files that are named. Further ones are only counted.
+const MAX_NAMED: usize = 100;
+
+/// The bits of a file's mode with which a program runs with the rights of the file's owner or group.
+const SET_ID: Mode = Mode::SUID.union(Mode::SGID);
+
+/// What an agent changed in the directory, and that has an effect outside of the bottle.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveChanges {
+    /// The directory.
+    pub folder: PathBuf,
+    /// The files, relative to the directory, in the order of their paths.
+    pub files: Vec<LiveFile>,
+    /// How many further files there are.
+    pub more: usize,
+    /// Why some files are unknown, as a sentence fragment.
+    pub unknown: Option<String>,
+    /// Whether the user's `.git`, which the agent does not see, was moved or replaced while the bottle ran. The agent
+    /// may have changed the new one.
+    pub repository_moved: bool,
+}
+
+/// A file that an agent changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveFile {
+    /// The path, relative to the directory.
+    pub path: PathBuf,
+    /// What effect it has.
+    pub why: String,
+}
+
+/// Searches the directory for files that changed after `since`, by the change time, which an agent cannot set.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn find(live: &LiveFolder, since: Timestamp) -> io::Result<LiveChanges> {
+    let mut found: BTreeMap<PathBuf, &'static str> = BTreeMap::new();
+    let mut more = 0;
+    let walked = walk(&live.path, BOUNDS, &mut |entry| {
+        // The user's own repository is not in the bottle.
+        if live.repository.is_some() && entry.path == Path::new(GIT_DIR) {
+            return Next::Skip;
+        }
+        if let Some((path, why)) = effect(entry, since) {
+            if found.len() < MAX_NAMED || found.contains_key(&path) {
+                found.entry(path).or_insert(why);
+            } else {
+                more += 1;
+            }
+        }
+        Next::Enter
+    })?;
+    let unreadable = walked.unreadable.first().map(|path| format!("cannot read {}", path.display()));
+    let files = found.into_iter().map(|(path, why)| LiveFile { path, why: why.to_owned() });
+    Ok(LiveChanges {
+        folder: live.path.clone(),
+        files: files.collect(),
+        more,
+        unknown: walked.bound.map(|bound| bound.to_string()).or(unreadable),
+        repository_moved: is_repository_moved(live),
+    })
+}
+
+/// The path and the effect of an entry that is newer than `since`.
+fn effect(entry: &Entry<'_>, since: Timestamp) -> Option<(PathBuf, &'static str)> {
+    let repository = repository(entry);
+    // A changed folder has changed files, except a new repository, which may be empty.
+    if entry.kind == FileType::Directory && repository.is_none() {
+        return None;
+    }
+    let stat = entry.stat()?;
+    if !is_newer(&stat, since) {
+        return None;
+    }
+    if let Some(path) = repository {
+        return Some((path, "git runs its hooks and programs"));
+    }
+    let used = tool_files([entry.path]).next().map(|(_, why)| why);
+    let why = match entry.kind {
+        FileType::RegularFile if Mode::from_raw_mode(stat.st_mode).intersects(SET_ID) => {
+            Some("it runs with the rights of its owner or group")
+        }
+        FileType::Symlink if leaves(entry) => Some("a link out of the directory"),
+        _ => used,
+    };
+    Some((entry.path.to_owned(), why?))
+}
+
+/// The path of the repository to which an entry belongs: a folder or file `.git`, or the folder of a bare repository,
+/// whose `HEAD` the entry is.
+fn repository(entry: &Entry<'_>) -> Option<PathBuf> {
+    let mut path = PathBuf::new();
+    for component in entry.path.components() {
+        path.push(component);
+        if component.as_os_str().eq_ignore_ascii_case(GIT_DIR) {
+            return Some(path);
+        }
+    }
+    let is_bare =
+        entry.name() == "HEAD" && entry.is_beside_folder(c"objects") && entry.is_beside_folder(c"refs");
+    if is_bare { entry.path.parent().map(Path::to_owned) } else { None }
+}
+
+/// Whether a symlink leads out of the directory, by its text.
+fn leaves(entry: &Entry<'_>) -> bool {
+    let Some(target) = entry.target() else { return false };
+    let mut depth = entry.path.components().count().saturating_sub(1);
+    for component in target.components() {
+        match component {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return true,
+        }
+    }
+    false
+}
+
+fn is_newer(stat: &rustix::fs::Stat, since: Timestamp) -> bool {
+    let seconds = i128::from(stat.st_ctime);
+    seconds * 1_000_000_000 + i128::from(stat.st_ctime_nsec) > since.as_nanosecond()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn names_what_changed_and_has_an_effect_on_the_host() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = |path: &str| folder.path().join(path);
+        let write = |name: &str| {
+            fs::create_dir_all(path(name).parent().expect("a parent")).expect("folder");
+            fs::write(path(name), "x").expect("file");
+        };
+        [
+            ".git/config",
+            "src/main.c",
+            "vendor/a/.git",
+            "tools/.git/config",
+            ".vscode/tasks.json",
+            "sub/.envrc",
+        ]
+        .into_iter()
+        .for_each(write);
+        ["bare/HEAD", "bare/objects/x", "bare/refs/x", "HEAD"].into_iter().for_each(write);
+        fs::create_dir_all(path("empty/.git")).expect("folder");
+        write("run");
+        fs::set_permissions(path("run"), fs::Permissions::from_mode(0o4755)).expect("mode");
+        symlink("../../etc/passwd", path("src/out")).expect("link");
+        symlink("../run", path("src/in")).expect("link");
+        symlink("/etc/passwd", path("absolute")).expect("link");
+        let live = LiveFolder {
+            path: folder.path().to_owned(),
+            device: 0,
+            inode: 0,
+            uid: 0,
+            gid: 0,
+            repository: Some(0),
+        };
+        let names = |since: Timestamp, repository: Option<u64>| {
+            let live = LiveFolder { repository, ..live.clone() };
+            let found = find(&live, since).expect("searched");
+            assert_eq!((found.more, &found.unknown), (0, &None));
+            let files = found.files.into_iter().map(|file| file.path.display().to_string());
+            files.collect::<Vec<_>>()
+        };
+        let expected = [
+            ".vscode/tasks.json",
+            "absolute",
+            "bare",
+            "empty/.git",
+            "run",
+            "src/out",
+            "sub/.envrc",
+            "tools/.git",
+            "vendor/a/.git",
+        ];
+        assert_eq!(names(Timestamp::MIN, Some(0)), expected);
+        assert_eq!(names(Timestamp::MIN, None)[0], ".git", "a repository that the agent made");
+        assert_eq!(names(Timestamp::MAX, Some(0)), [""; 0]);
+    }
+}

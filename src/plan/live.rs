@@ -1,0 +1,26 @@
+//! The directory that `--cwd=live` mounts as a workspace.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A directory of the user that a bottle sees as its workspace and may change.
+///
+/// The user is shown the directory before a launch. The backend compares [`LiveFolder::device`] and
+/// [`LiveFolder::inode`] when it mounts the directory, so that no link that appears meanwhile can redirect the mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveFolder {
+    /// The canonical path.
+    pub path: PathBuf,
+    /// The number of the device that contains the directory.
+    pub device: u64,
+    /// The directory's inode on this device.
+    pub inode: u64,
+    /// The directory's owner, to whom new files in it belong.
+    pub uid: u32,
+    /// The directory's group.
+    pub gid: u32,
+    /// The inode of the directory's folder `.git`, over which the bottle's own repository is mounted. `None` if there is
+    /// no `.git`.
+    pub repository: Option<u64>,
+}
