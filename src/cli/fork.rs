@@ -89,8 +89,7 @@ impl Fork {
         own_rules::load(host, output)?;
         let slug = &self.bottle.slug;
         let record = record(host, slug).await?;
-        let instead = "`bottle start --cwd` in the directory starts a new bottle with a copy of it";
-        live::require_copy(&record, &format!("fork {slug}"), instead)?;
+        let shared = live::shared(&record)?;
         let host = &Host { cwd: record.start_folder(), ..host.clone() };
         let resolved = resolved(&manifests(host), record.agent.clone(), record.bottles.clone())?;
         let plans = self.plans(host, &settings, &resolved, &record)?;
@@ -111,7 +110,10 @@ impl Fork {
             backend: &*backend,
             home: &host.user_home,
             files: Some(format!("a copy of the files of {}", self.bottle)),
-            live: Vec::new(),
+            live: shared
+                .iter()
+                .map(|path| format!("{path} is its workspace (`--cwd=live`), and is copied as it is now"))
+                .collect(),
         };
         if self.launch.dry_run {
             preflight::show_dry_run(&view, self.label.is_some(), output)?;
@@ -128,7 +130,7 @@ impl Fork {
         let forked = Forked {
             from: slug.clone(),
             copied_cwd: record.copied_cwd,
-            copied_all: record.copied_all,
+            copied_all: record.copied_all || shared.is_some(),
             image: record.image.clone(),
             unsaved,
         };
@@ -170,7 +172,7 @@ impl Fork {
         let flags = Flags {
             label,
             color: self.color_label.clone(),
-            workspace: Workspace::Empty,
+            workspace: if record.live().is_some() { Workspace::Files } else { Workspace::Empty },
             repository: record.repository(),
             backend: record.backend.clone(),
             resumed,

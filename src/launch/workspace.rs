@@ -88,7 +88,8 @@ async fn copy_folder(
     content: Workspace,
 ) -> Result<(), LaunchError> {
     let transfer = Transfer { guest, progress: &context.progress, bytes: Arc::default() };
-    let (from, objects) = (folder.to_owned(), shareable_objects(folder));
+    let with_repository = content != Workspace::Files;
+    let (from, objects) = (folder.to_owned(), shareable_objects(folder).filter(|_| with_repository));
     let copied_with = if objects.is_some() { Objects::Separate } else { Objects::Included };
     transfer.run(move |out| archive_folder(&from, content, copied_with, out)).await?;
     let Some(objects) = objects else { return Ok(()) };
@@ -179,6 +180,14 @@ pub(crate) fn workspace_files(
     everything: bool,
     objects: Objects,
 ) -> impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + use<> {
+    working_tree_files(folder, everything).chain(repository_files(folder, objects))
+}
+
+/// Walks the files of `folder` as [`workspace_files`] does, without its git repository.
+fn working_tree_files(
+    folder: &Path,
+    everything: bool,
+) -> impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + use<> {
     let mut files = walk(folder);
     let excluded = folder.join(GIT_DIR);
     files
@@ -188,7 +197,7 @@ pub(crate) fn workspace_files(
         .git_global(false)
         .require_git(false)
         .filter_entry(move |entry| entry.path() != excluded);
-    files.build().chain(repository_files(folder, objects))
+    files.build()
 }
 
 /// Walks the files of the git repository in `folder`, if there is one.
@@ -228,6 +237,7 @@ fn archive_folder(
 ) -> io::Result<()> {
     match content {
         Workspace::Repository => archive_files(folder, repository_files(folder, objects), out),
+        Workspace::Files => archive_files(folder, working_tree_files(folder, true), out),
         _ => archive_files(folder, workspace_files(folder, content == Workspace::CopyAll, objects), out),
     }
 }

@@ -205,6 +205,9 @@ pub enum Workspace {
     Copy,
     /// A copy of the whole working directory.
     CopyAll,
+    /// A copy of the whole working directory without its git repository, beside the repository of the bottle from whose
+    /// snapshot this one starts.
+    Files,
     /// A copy of the git repository of [`Plan::live`], without its working tree, which is mounted.
     Repository,
 }

@@ -261,8 +261,7 @@ fn commands_that_need_a_copy_are_refused() -> Result<()> {
     let _ = inside(&home, "echo two >>code")?.expect_code(0);
     let mut shown = String::new();
     for arguments in [
-        &["fork", "one", "--label", "two", "-y"][..],
-        &["export", "one", "-o", "x.bottle"],
+        &["export", "one", "-o", "x.bottle"][..],
         &["apply", "one", "--yes"],
         &["fs", "reset", "one", "--yes"],
         &["commit", "one"],
@@ -305,5 +304,25 @@ fn a_directory_without_a_repository_is_mounted_too() -> Result<()> {
     ensure!(stopped["live"]["files"][0]["path"] == ".git", "{stopped}");
     ensure!(stopped["preserved"].is_null(), "the files are the user's: {stopped}");
     ensure!(fs::read_to_string(home.project().join("code"))? == "one\ntwo\n");
+    Ok(())
+}
+
+#[test]
+fn a_fork_has_a_copy_of_the_directory_and_of_the_repository() -> Result<()> {
+    let test = "a_fork_has_a_copy_of_the_directory_and_of_the_repository";
+    let Some(home) = with_a_repository(test)? else { return Ok(()) };
+    let _ = run(&home, &START)?.expect_code(0);
+    let commit =
+        "echo two >>code; git -c user.name=A -c user.email=a@example.com commit -qam more; echo new >new";
+    let _ = inside(&home, commit)?.expect_code(0);
+    let forked = run(&home, &["fork", "one", "--label", "two", "-y"])?.expect_code(0);
+    ensure!(forked.stderr.contains("is copied as it is now"), "{forked:?}");
+    let script = "git log --format=%s; git status --short; echo three >>code; cat code";
+    let done = run(&home, &["exec", "two", "--", "/bin/sh", "-c", script])?.expect_code(0);
+    ensure!(done.stdout == "more\nbegin\n?? new\none\ntwo\nthree\n", "{done:?}");
+    ensure!(fs::read_to_string(home.project().join("code"))? == "one\ntwo\n", "the fork has a copy");
+    let _ = run(&home, &["pull", "two", "-q"])?.expect_code(0);
+    ensure!(home.git(&["show", "bottle/two:code"])? == "one\ntwo\n");
+    let _ = run(&home, &["stop", "one", "two", "--time", "0", "-q"])?.expect_code(0);
     Ok(())
 }

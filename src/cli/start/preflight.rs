@@ -216,7 +216,7 @@ fn copied(view: &View<'_>) -> Option<Copied> {
     let folder = &view.plan.identity.cwd;
     let shares = view.backend.shares_objects();
     match (&view.files, view.plan.workspace) {
-        (Some(_), _) | (_, Workspace::Empty | Workspace::Repository) => None,
+        (Some(_), _) | (_, Workspace::Empty | Workspace::Files | Workspace::Repository) => None,
         (_, Workspace::Copy) => Some(Copied::of(folder, false, shares)),
         (_, Workspace::CopyAll) => Some(Copied::of(folder, true, shares)),
     }
