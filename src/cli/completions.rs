@@ -16,6 +16,7 @@ use super::choice;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
+use super::start::MODES;
 use crate::host::Host;
 use crate::instance::environments::Environments;
 use crate::instance::{State, Store};
@@ -65,6 +66,11 @@ pub(crate) fn complete(arguments: &[OsString]) -> Option<ExitCode> {
         // A failed completion prints nothing, and the shell then shows no candidates.
         Err(_) => Some(ExitCode::from(exit::FAILED)),
     }
+}
+
+/// The modes of `bottle start --cwd`.
+pub(crate) fn cwd_modes() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| MODES.into_iter().map(CompletionCandidate::new).collect())
 }
 
 /// Completes names of agents, and shows where each manifest comes from.

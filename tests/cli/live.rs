@@ -308,6 +308,29 @@ fn a_directory_without_a_repository_is_mounted_too() -> Result<()> {
 }
 
 #[test]
+fn a_path_names_a_directory_called_live() -> Result<()> {
+    let Some(home) = with_git("a_path_names_a_directory_called_live")? else { return Ok(()) };
+    home.write("project/live/code", "one\n")?;
+    let arguments = ["start", "work", "--cwd=./live", "--detach", "--label", "one", "-y", "-q"];
+    let _ = run(&home, &arguments)?.expect_code(0);
+    let done = inside(&home, "echo two >>code; ls")?.expect_code(0);
+    ensure!(done.stdout == "code\n", "{done:?}");
+    ensure!(fs::read_to_string(home.project().join("live/code"))? == "one\n", "it is a copy");
+    let listed = run(&home, &["list", "--json"])?.json()?;
+    ensure!(listed[0]["cwd"].as_str() == home.project().join("live").canonicalize()?.to_str(), "{listed}");
+    let _ = run(&home, &STOP)?.expect_code(0);
+    let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
+    let _ = run(&home, &STOP)?.expect_code(0);
+    for (value, why) in
+        [("src", "a directory with a slash"), ("./missing", "No such file"), ("./live/code", "no directory")]
+    {
+        let started = home.program(["start", "work", &format!("--cwd={value}"), "-y"])?.run()?;
+        ensure!(started.stderr.contains(why), "{value}: {started:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_fork_has_a_copy_of_the_directory_and_of_the_repository() -> Result<()> {
     let test = "a_fork_has_a_copy_of_the_directory_and_of_the_repository";
     let Some(home) = with_a_repository(test)? else { return Ok(()) };

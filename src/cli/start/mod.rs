@@ -9,6 +9,7 @@
 pub(super) mod backend;
 pub(super) mod child;
 mod copied;
+mod cwd;
 pub(super) mod launch;
 pub(super) mod live;
 mod pick;
@@ -22,6 +23,8 @@ use bottle_contract::names::Name;
 use rand::RngExt as _;
 
 use self::child::Child;
+pub(super) use self::cwd::MODES;
+use self::cwd::{CopyIn, Cwd};
 use super::attach::{Client, on_terminal, title};
 use super::budget::require_unspent;
 use super::choice::{manifests, named, resolved};
@@ -70,9 +73,13 @@ pub(crate) struct Start {
     #[arg(long, value_parser = label_color_parser(), value_name = "COLOUR")]
     color_label: Option<String>,
     /// Copy the working directory into the bottle, except files that `.gitignore` excludes; `--cwd=all`
-    /// copies all files, and with `--cwd=live` the agent changes your files themselves
-    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
-    cwd: Option<CopyIn>,
+    /// copies all files
+    ///
+    /// With `--cwd=live` the directory itself is mounted, except its `.git`: the agent changes your files. `--cwd=./PATH`
+    /// copies another directory, as if you started the bottle there; it has a slash, to tell it from `all` and `live`.
+    #[arg(long, value_name = "tracked|all|live|./PATH", value_parser = Cwd::parse, num_args = 0..=1)]
+    #[arg(require_equals = true, default_missing_value = "tracked", add = completions::cwd_modes())]
+    cwd: Option<Cwd>,
     /// With `--cwd` in a directory of a git repository: copy the whole repository, and start the agent in this directory
     #[arg(long, requires = "cwd")]
     repository: bool,
@@ -146,19 +153,9 @@ impl LaunchOptions {
     }
 }
 
-/// The value of `--cwd`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum CopyIn {
-    /// All files except those that `.gitignore` excludes
-    Tracked,
-    /// All files
-    All,
-    /// No copy: the directory itself is mounted, except its `.git`, and the agent changes your files
-    Live,
-}
-
 impl Start {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let host = &self.cwd.as_ref().map_or_else(|| Ok(host.clone()), |cwd| cwd.enter(host))?;
         let settings = Settings::load(host)?;
         own_rules::load(host, output)?;
         host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
@@ -185,6 +182,11 @@ impl Start {
                 }
             }
         })
+    }
+
+    /// How much of the directory the bottle gets; none if it starts empty.
+    fn mode(&self) -> Option<CopyIn> {
+        self.cwd.as_ref().map(Cwd::mode)
     }
 
     fn resolved(&self, host: &Host) -> Result<Resolved, CliError> {
@@ -250,7 +252,7 @@ impl Start {
     fn check_folder(&self, host: &Host) -> Result<Option<live::Live>, CliError> {
         let top = self.in_repository.as_ref().map(|repository| &repository.top);
         let folder = top.unwrap_or(&host.cwd);
-        match self.cwd {
+        match self.mode() {
             None => Ok(None),
             Some(CopyIn::Tracked | CopyIn::All) => {
                 copied::require_no_home(host, folder, "copy").map(|()| None)
@@ -286,13 +288,13 @@ impl Start {
         live: Option<LiveFolder>,
     ) -> Result<Plan, CliError> {
         // Only a bottle with a copy of the working directory works in the user's repository.
-        let git_user = self.cwd.map(|_| identity(host, &host.cwd)).unwrap_or_default();
+        let git_user = self.mode().map(|_| identity(host, &host.cwd)).unwrap_or_default();
         let flags = Flags {
             label: self.label.clone(),
             color: self.color_label.clone(),
             git_user,
             renewal: Renewal { pull: self.pull, rebuild: self.rebuild },
-            workspace: match self.cwd {
+            workspace: match self.mode() {
                 None => Workspace::Empty,
                 Some(CopyIn::Tracked) => Workspace::Copy,
                 Some(CopyIn::All) => Workspace::CopyAll,

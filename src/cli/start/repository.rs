@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Start;
+use super::cwd::CopyIn;
 use super::preflight::ask;
 use crate::cli::error::CliError;
 use crate::cli::git::Repository;
@@ -24,7 +25,7 @@ pub(super) async fn choose(
     signals: &mut Signals,
     output: &Output,
 ) -> Result<Option<InRepository>, CliError> {
-    if start.cwd.is_none() {
+    if start.mode().is_none() {
         return Ok(None);
     }
     let (repository, top, here) = match containing(host).await {
@@ -37,9 +38,9 @@ pub(super) async fn choose(
     if top == here {
         return Ok(None);
     }
-    let everything = start.cwd != Some(super::CopyIn::Tracked);
-    let [done, does, offer] = match start.cwd {
-        Some(super::CopyIn::Live) => ["mounted", "mounts", "Mount"],
+    let everything = start.mode() != Some(CopyIn::Tracked);
+    let [done, does, offer] = match start.mode() {
+        Some(CopyIn::Live) => ["mounted", "mounts", "Mount"],
         _ => ["copied", "copies", "Copy"],
     };
     let is_ignored = !everything && repository.ignores_own_folder().await?;

@@ -1,0 +1,88 @@
+//! The value of `--cwd`: how much of a directory a bottle gets, or another directory than the working directory.
+
+use std::path::PathBuf;
+
+use crate::cli::error::CliError;
+use crate::cli::output::one_line;
+use crate::host::Host;
+
+/// How much of a directory a bottle gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopyIn {
+    /// A copy of all files except those that `.gitignore` excludes.
+    Tracked,
+    /// A copy of all files.
+    All,
+    /// The directory itself, except its `.git`.
+    Live,
+}
+
+/// The names of the modes.
+pub(crate) const MODES: [&str; 3] = ["tracked", "all", "live"];
+
+/// The value of `--cwd`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Cwd {
+    /// The working directory.
+    Here(CopyIn),
+    /// A copy of this directory, as [`CopyIn::Tracked`].
+    Folder(PathBuf),
+}
+
+impl Cwd {
+    /// Parses the value. A directory contains a slash, so that it is never taken for a mode.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "tracked" => Ok(Self::Here(CopyIn::Tracked)),
+            "all" => Ok(Self::Here(CopyIn::All)),
+            "live" => Ok(Self::Here(CopyIn::Live)),
+            "." | ".." => Ok(Self::Folder(text.into())),
+            path if path.contains('/') => Ok(Self::Folder(path.into())),
+            _ => Err(format!("use {}, or a directory with a slash, as in `./{text}`", MODES.join(", "))),
+        }
+    }
+
+    pub(super) fn mode(&self) -> CopyIn {
+        match self {
+            Self::Here(mode) => *mode,
+            Self::Folder(_) => CopyIn::Tracked,
+        }
+    }
+
+    /// The host as if the command was run in the named directory, whose agents and repository then count.
+    ///
+    /// # Errors
+    /// If the path is no directory.
+    pub(super) fn enter(&self, host: &Host) -> Result<Host, CliError> {
+        let Self::Folder(path) = self else { return Ok(host.clone()) };
+        let folder = host.cwd.join(path);
+        let cwd = folder.canonicalize().map_err(|error| CliError::path("copy", &folder, error))?;
+        if !cwd.is_dir() {
+            let shown = one_line(&folder.display().to_string());
+            return Err(CliError::usage(format!("cannot copy {shown}: it is no directory"))
+                .about("--cwd")
+                .hint("`bottle cp` copies a file into a bottle"));
+        }
+        Ok(Host { cwd, ..host.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_a_slash() {
+        for (text, parsed) in [
+            ("all", Ok(Cwd::Here(CopyIn::All))),
+            ("live", Ok(Cwd::Here(CopyIn::Live))),
+            ("./live", Ok(Cwd::Folder("./live".into()))),
+            ("live/", Ok(Cwd::Folder("live/".into()))),
+            ("/srv/all", Ok(Cwd::Folder("/srv/all".into()))),
+            ("..", Ok(Cwd::Folder("..".into()))),
+            ("src", Err("use tracked, all, live, or a directory with a slash, as in `./src`".to_owned())),
+        ] {
+            assert_eq!(Cwd::parse(text), parsed, "{text}");
+        }
+    }
+}
