@@ -102,7 +102,7 @@ impl Resume {
         let start_point = self.start_point(host, &*backend, &record, output).await?;
         let bottles = if self.bottles.is_empty() { &record.bottles } else { &self.bottles };
         let resolved = resolved(&manifests(host), record.agent.clone(), bottles.clone())?;
-        let live = record.live().map(|live| live::check_again(host, live)).transpose()?;
+        let live = record.live().map(|live| live::check_again(host, slug, live)).transpose()?;
         let (live, notes) = live.map(|live| (live.folder, live.warnings)).unzip();
         let flags = self.flags(host, &settings, &record, &start_point.origin, live);
         // The slug is given, so no random bytes are needed.

@@ -271,11 +271,21 @@ fn commands_that_need_a_copy_are_refused() -> Result<()> {
     }
     snapshot!(shown);
     ensure!(fs::read_to_string(home.project().join("code"))? == "one\ntwo\n");
+    let commit = "git -c user.name=A -c user.email=a@example.com commit -qam more";
+    let _ = inside(&home, commit)?.expect_code(0);
     let _ = run(&home, &STOP)?.expect_code(0);
-    // The directory of a preserved bottle is gone or has another owner.
+    // The repository of the directory is gone, and the one of the preserved bottle can be copied out.
     fs::rename(home.project().join(".git"), home.project().join("kept"))?;
     let resumed = run(&home, &["resume", "one", "--detach", "-y"])?.expect_code(1);
-    ensure!(resumed.stderr.contains("its .git is gone"), "{resumed:?}");
+    ensure!(
+        resumed.stderr.contains("its .git is gone") && resumed.stderr.contains("`bottle cp one:.git "),
+        "{resumed:?}"
+    );
+    let copied = run(&home, &["cp", "one:.git", "out"])?.expect_code(0);
+    ensure!(
+        home.project().join("out/HEAD").exists() || home.project().join("out/.git/HEAD").exists(),
+        "{copied:?}"
+    );
     Ok(())
 }
 

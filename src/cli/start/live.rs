@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bottle_contract::names::Slug;
 use rustix::fs::FileType;
 
 use super::copied::{Named, require_no_home};
@@ -62,11 +63,14 @@ pub(super) fn check(host: &Host, folder: &Path) -> Result<Live, CliError> {
 ///
 /// # Errors
 /// [`CliError`] of kind state, if the directory is not the same one any more.
-pub(crate) fn check_again(host: &Host, before: &LiveFolder) -> Result<Live, CliError> {
+pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveFolder) -> Result<Live, CliError> {
     let live = identify_again(before).map_err(|changed| {
         let path = before.path.display();
-        CliError::state(format!("cannot mount {}: {changed}", one_line(&path.to_string()))).about(path).hint(
-            "`bottle cp SLUG:.git FOLDER` copies the bottle's repository out; `bottle start --cwd=live` starts a new bottle",
+        CliError::state(format!("cannot mount {}: {changed}", one_line(&path.to_string()))).about(slug).hint(
+            format!(
+                "`bottle cp {slug}:.git FOLDER` copies the bottle's repository out; \
+                 `bottle start --cwd=live` starts a new bottle"
+            ),
         )
     })?;
     require_project(host, &live)?;
