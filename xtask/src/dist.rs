@@ -134,7 +134,7 @@ fn compile(root: &Path, build: &Build) -> Result<PathBuf> {
     let status = Command::new(cargo)
         .current_dir(root)
         .args([
-            "build",
+            "rustc",
             "--release",
             "--package",
             "bottle",
@@ -146,6 +146,10 @@ fn compile(root: &Path, build: &Build) -> Result<PathBuf> {
         ])
         .arg("--target-dir")
         .arg(&folder)
+        // The optimisations of the whole program, which are the last ones, are those of this crate. Loops of all crates
+        // become vector instructions there, but not at the level of the profile, which is for size. Functions of crates
+        // that are compiled for size stay small.
+        .args(["--", "-C", "opt-level=2"])
         .env("RUSTFLAGS", build.flags())
         .envs(build.environment(root)?)
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
