@@ -179,7 +179,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
             let (agent, troubles, overrun) = (guest.agent.state(), guest.problems(), guest.overrun());
             let quiet = guest.agent.log.quiet();
             let quiet_ms = quiet.map(|quiet| u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX));
-            let terminal = guest.agent.terminal().and_then(|terminal| terminal.size());
+            let terminal = guest.agent.terminal_size();
             let status = GuestEvent::Status { agent, troubles, overrun, quiet_ms, terminal };
             answer(&stream, &status).await;
         }

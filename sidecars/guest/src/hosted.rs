@@ -40,6 +40,7 @@ pub(crate) struct Origin {
     /// The program and its arguments, at most [`ARGV_MAX`] bytes of them.
     pub(crate) argv: Vec<String>,
     pub(crate) started_at: Timestamp,
+    pub(crate) in_terminal: bool,
 }
 
 /// The maximum size of a program and its arguments in a list of processes, in bytes.
@@ -54,7 +55,10 @@ enum Stage {
         origin: Origin,
         exit: ExitWatch,
         input: Input,
+        /// `None` also after the end of the process.
         terminal: Option<Terminal>,
+        /// The last size of the terminal, after the end of the process.
+        last_size: Option<Size>,
     },
 }
 
@@ -97,8 +101,9 @@ impl Hosted {
             *size = attached;
         }
         let Running { pid, exit, input, outputs, terminal } = guest.start(&process)?;
-        let origin = Origin { argv: clipped(process.argv), started_at: Timestamp::now() };
-        *stage = Stage::Started { pid, origin, exit: exit.clone(), input, terminal };
+        let in_terminal = terminal.is_some();
+        let origin = Origin { argv: clipped(process.argv), started_at: Timestamp::now(), in_terminal };
+        *stage = Stage::Started { pid, origin, exit: exit.clone(), input, terminal, last_size: None };
         if process.awaited && self.control().client.is_none() {
             self.log.set_controller(Some(0));
         }
@@ -189,7 +194,25 @@ impl Hosted {
         }
     }
 
-    /// The terminal, if the process has started in one.
+    /// Closes the input and the terminal of a process that has ended. What is remembered of it has no open files.
+    fn close(&self) {
+        if let Stage::Started { input, terminal, last_size, .. } = &mut *self.stage() {
+            *last_size = terminal.take().and_then(|terminal| terminal.size());
+            *input = Input::closed();
+        }
+    }
+
+    /// The size of the terminal. After the end of the process, its last size.
+    pub(crate) fn terminal_size(&self) -> Option<Size> {
+        match &*self.stage() {
+            Stage::Waiting => None,
+            Stage::Started { terminal, last_size, .. } => {
+                terminal.as_ref().map_or(*last_size, Terminal::size)
+            }
+        }
+    }
+
+    /// The terminal, if the process runs in one.
     pub(crate) fn terminal(&self) -> Option<Terminal> {
         match &*self.stage() {
             Stage::Waiting => None,
@@ -272,6 +295,7 @@ async fn record(hosted: Arc<Hosted>, outputs: Vec<Output>, mut exit: ExitWatch) 
     }
     let ended = exit.ended().await;
     let _ = hosted.ended_at.set(Timestamp::now());
+    hosted.close();
     hosted.log.end(ended);
 }
 

@@ -169,7 +169,7 @@ pub(crate) struct Input(mpsc::Sender<Bytes>);
 
 impl Input {
     /// An input that is already closed.
-    fn closed() -> Self {
+    pub(crate) fn closed() -> Self {
         Self(mpsc::channel(1).0)
     }
 

@@ -203,7 +203,7 @@ fn info(
         started_at: origin.started_at,
         ended_at: hosted.ended_at(),
         state: exit.now().map_or(ProcessState::Running, ProcessState::Exited),
-        terminal: hosted.terminal().is_some(),
+        terminal: origin.in_terminal,
         processes,
         cpu_ms,
         memory_bytes,
@@ -293,13 +293,16 @@ async fn send_part(
     Ok(read)
 }
 
+/// Finds a process that has not ended.
+fn find_running(guest: &Guest, process: &ProcessName) -> Outcome<Arc<Hosted>> {
+    let hosted = guest.processes.find(process)?;
+    let runs = hosted.process().is_some_and(|(_, exit)| exit.now().is_none());
+    if runs { Ok(hosted) } else { Err(bad_state(format!("{process} has ended"))) }
+}
+
 /// Writes the client's data to the input of a process.
 pub(crate) async fn write(guest: &Guest, request: WriteInput, stream: Stream) {
-    let hosted = guest.processes.find(&request.process).and_then(|hosted| {
-        let runs = hosted.process().is_some_and(|(_, exit)| exit.now().is_none());
-        if runs { Ok(hosted) } else { Err(bad_state(format!("{} has ended", request.process))) }
-    });
-    let hosted = match hosted {
+    let hosted = match find_running(guest, &request.process) {
         Ok(hosted) => hosted,
         Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
     };
@@ -338,7 +341,7 @@ pub(crate) async fn write(guest: &Guest, request: WriteInput, stream: Stream) {
 
 /// Sends a signal.
 pub(crate) fn signal(guest: &Guest, request: &SignalProcess) -> Outcome<GuestEvent> {
-    let hosted = guest.processes.find(&request.process)?;
+    let hosted = find_running(guest, &request.process)?;
     let signal = Signal::from_named_raw(request.signal.into())
         .ok_or_else(|| other(format!("there is no signal {}", request.signal)))?;
     let keys = [Signal::INT, Signal::QUIT, Signal::TSTP];

@@ -204,9 +204,10 @@ fn signal_number(text: &str) -> Result<u8, String> {
     let name = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
     let named = name.parse::<Signal>().ok().map(|signal| signal as i32);
     let number = named.or_else(|| text.parse().ok()).and_then(|number| u8::try_from(number).ok());
-    number
-        .filter(|number| (1..=31).contains(number))
-        .ok_or_else(|| "write a name such as TERM, or 1 to 31".to_owned())
+    number.filter(|number| (1..=31).contains(number)).ok_or_else(|| {
+        "write HUP, INT, QUIT, TERM, KILL, STOP, CONT, TSTP, USR1, USR2, WINCH or another name, or 1 to 31"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -272,6 +272,38 @@ async fn the_number_of_processes_is_bounded() {
 }
 
 #[tokio::test]
+async fn many_processes_leave_no_open_files() {
+    let (bottle, channel) = Bottle::ready().await;
+    let descriptors = format!("/proc/{}/fd", bottle.process.id());
+    let open = || std::fs::read_dir(&descriptors).map(Iterator::count);
+    let Ok(before) = open() else {
+        eprintln!("skipped: the open files of the guest cannot be listed");
+        return;
+    };
+    let in_terminal = Process { terminal: Some(SIZE), ..shell("read x; echo $x") };
+    for _ in 0..50 {
+        // One that ends by itself, one in a terminal, one that is ended, one that does not start, and a command.
+        for process in [shell("cat; echo x"), in_terminal.clone()] {
+            let process = start(&channel, process, None).await;
+            write(&channel, &process, "x\n", true).await;
+            let exit = ask(&channel, &GuestRequest::WaitForProcess { process: process.clone() }).await;
+            assert!(matches!(exit, GuestEvent::Exited(_)), "{exit:?}");
+            read(&channel, &process, ReadFrom::Position(0), 100, 0).await;
+        }
+        let ended = start(&channel, shell("sleep 1000"), None).await;
+        end(&channel, &ended, 1000).await;
+        let missing = StartProcess { process: crate::bottle::process(&["no-such-program"]), name: None };
+        refused(ask(&channel, &GuestRequest::StartProcess(missing)).await);
+        all(channel.open(&GuestRequest::Exec(shell("echo x"))).await.unwrap()).await;
+    }
+    let wait = Instant::now() + SOON;
+    while open().unwrap() > before {
+        assert!(Instant::now() < wait, "{} open files, and {before} before", open().unwrap());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_writer_that_gives_up_disturbs_no_other() {
     let (_bottle, channel) = Bottle::ready().await;
     let process = start(&channel, shell("exec sleep 1000"), None).await;
