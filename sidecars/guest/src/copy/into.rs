@@ -49,7 +49,13 @@ pub(crate) fn unpack_into(folder: &OwnedFd, mut reader: impl Read) -> io::Result
 }
 
 fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io::Result<()> {
-    let Some(name) = place.file_name().map(PathBuf::from) else { return Ok(()) };
+    let Some(name) = place.file_name().map(PathBuf::from) else {
+        // The folder itself, which `tar` writes as `./`.
+        return match member.what {
+            What::Folder => Ok(()),
+            _ => Err(io::Error::other("a file or link has no name")),
+        };
+    };
     let parents = place.parent().unwrap_or(Path::new(""));
     let parent = parents_of(top, parents)?;
     match &member.what {

@@ -157,6 +157,8 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
     let cases = [
         (vec![file("../escape", "x")], "points outside"),
         (vec![file("/escape", "x")], "points outside"),
+        (vec![file("", "x")], "has no name"),
+        (vec![link("", "x")], "has no name"),
         (vec![file("a/../../escape", "x")], "points outside"),
         (vec![link("trick", &outside_name), file("trick/escape", "x")], "in the place of a folder"),
         (vec![link("up", ".."), file("up/escape", "x")], "in the place of a folder"),
