@@ -8,7 +8,7 @@ use bottle_contract::session::guest::Process;
 
 use super::error::CliError;
 use super::exit;
-use super::rules::{Ask, permit};
+use super::rules::{Ask, permit, permit_script};
 use crate::host::Host;
 
 /// A program with its user, folder and variables.
@@ -49,13 +49,27 @@ impl ProgramArgs {
                 .hint("run single commands with `bottle exec --checked`"));
         }
         if self.checked {
-            for (name, value) in
-                permit(host, slug, &argv, None, if self.ask { Ask::Waits } else { Ask::Never }).await?
-            {
+            for (name, value) in permit(host, slug, &argv, None, self.ask()).await? {
                 env.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
             }
         }
         Ok(Process { argv, env, cwd: self.workdir.clone(), user: self.user.clone(), ..Process::default() })
+    }
+
+    /// Returns a script that runs beside the program.
+    ///
+    /// # Errors
+    /// Returns an error if the command policy does not allow the script.
+    pub(crate) async fn script(&self, host: &Host, slug: &Slug, script: &str) -> Result<String, CliError> {
+        if self.checked {
+            permit_script(host, slug, script, None, self.ask()).await
+        } else {
+            Ok(script.to_owned())
+        }
+    }
+
+    fn ask(&self) -> Ask {
+        if self.ask { Ask::Waits } else { Ask::Never }
     }
 }
 

@@ -127,6 +127,24 @@ pub(crate) async fn permit(
     }
 }
 
+/// Checks a script that a shell of a bottle runs, as [`permit`] checks a command. Returns the script with the variables
+/// that its proof needs.
+///
+/// # Errors
+/// Returns the errors of [`permit`].
+pub(crate) async fn permit_script(
+    host: &Host,
+    slug: &Slug,
+    script: &str,
+    mode: Option<Mode>,
+    ask: Ask,
+) -> Result<String, CliError> {
+    let argv = ["sh", "-c", script].map(str::to_owned);
+    let variables = permit(host, slug, &argv, mode, ask).await?;
+    let exports = variables.iter().map(|(name, value)| format!("export {name}='{value}'; "));
+    Ok(exports.chain([script.to_owned()]).collect())
+}
+
 const APPROVE_IN_SETTINGS: &str =
     "approve it in `commands.allow` of settings.yml: `bottle rules check` shows the entry";
 

@@ -201,7 +201,10 @@ impl Start {
         Ok(exit::DONE)
     }
 
-    async fn service(self, host: &Host) -> Result<GuestService, CliError> {
+    async fn service(mut self, host: &Host) -> Result<GuestService, CliError> {
+        if let Some(script) = &mut self.readiness.check {
+            *script = self.program.script(host, &self.slug, script).await?;
+        }
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Ok(GuestService {
             readiness: self.readiness.check()?.check,

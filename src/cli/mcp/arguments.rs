@@ -234,6 +234,8 @@ pub(super) struct Call {
     pub(super) words: Vec<String>,
     /// The words after `--`.
     pub(super) rest: Vec<String>,
+    /// The shell script of `--check`, which the command policy checks as it checks the command.
+    pub(super) check: Option<String>,
     /// Standard input.
     pub(super) input: Option<String>,
     /// What the command policy checks.
@@ -297,6 +299,11 @@ impl Call {
         Self { checked: Checked::Command, ..self.then(command) }
     }
 
+    /// Adds `--check` with a script, if there is a script.
+    pub(super) fn check(self, script: Option<&str>) -> Self {
+        Self { check: script.map(str::to_owned), ..self }
+    }
+
     pub(super) fn input(self, input: Option<&str>) -> Self {
         Self { input: input.map(str::to_owned), ..self }
     }
@@ -312,6 +319,7 @@ impl Call {
     /// The command line without the program.
     pub(super) fn line(&self) -> Vec<String> {
         let mut line = self.words.clone();
+        line.extend(self.check.iter().map(|script| format!("--check={script}")));
         line.push("--json".to_owned());
         if !self.rest.is_empty() {
             line.push("--".to_owned());

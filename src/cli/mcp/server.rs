@@ -21,7 +21,7 @@ use super::resources;
 use super::scope::Scope;
 use super::tools::{self, Effect, Target, Tool};
 use crate::cli::error::CliError;
-use crate::cli::rules::{Ask, permit, permit_input};
+use crate::cli::rules::{Ask, permit, permit_input, permit_script};
 use crate::host::Host;
 
 /// The maximum number of calls of all clients at the same time. Further ones wait.
@@ -174,6 +174,10 @@ impl Server {
                 for (name, value) in permitted.await? {
                     // Before those of the call, which take precedence.
                     call.words.insert(2, format!("--env={name}={value}"));
+                }
+                if let Some(script) = &mut call.check {
+                    let ask = Ask::WaitsForACall;
+                    *script = permit_script(&self.host, &slug, script, self.scope.mode, ask).await?;
                 }
             }
             Checked::Input => permit_input(call.input.as_deref().unwrap_or_default())?,

@@ -296,9 +296,11 @@ pub(super) const ALL: &[Tool] = &[
             // A name that begins with a dash is refused, because the words after `--` are the command.
             let call = call.word(name);
             let Some(command) = given.command("command") else { return call };
-            let call = ["http", "tcp", "file", "check", "restart"]
+            let call = ["http", "tcp", "file", "restart"]
                 .iter()
-                .fold(call, |call, flag| call.value(&format!("--{flag}"), given.text(flag)));
+                .fold(call.check(given.text("check")), |call, flag| {
+                    call.value(&format!("--{flag}"), given.text(flag))
+                });
             program(call.value("--start-period", given.number("start_period")), given).command(command)
         },
     },
