@@ -33,6 +33,7 @@
 //! - `processes`: `process`, `ps` and `shell`
 //! - `services`: programs that must be ready before the agent starts
 //! - `fs`: files of a workspace
+//! - `guest_tools`: the behaviours of tools that drive a machine, as tables
 //! - `pulling`: `pull` and `diff`
 //! - `removing`: the removal of an ended bottle's files
 //! - `shared_objects`: copied repositories that share their objects with the user's
@@ -85,6 +86,7 @@ mod forge_tools;
 mod forking;
 mod freezing;
 mod fs;
+mod guest_tools;
 mod home;
 mod homes;
 mod host_keys;

@@ -16,7 +16,7 @@ use crate::home::{home, run, snapshot, transcripts};
 const SOON: Duration = Duration::from_secs(60);
 
 /// A client on the server's standard input and output.
-struct Client {
+pub(crate) struct Client {
     server: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -24,7 +24,7 @@ struct Client {
 }
 
 impl Client {
-    fn start(home: &TestHome, arguments: &[&str]) -> Result<Self> {
+    pub(crate) fn start(home: &TestHome, arguments: &[&str]) -> Result<Self> {
         let mut command: Command = home.program([&["mcp"], arguments].concat())?.command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut server = command.spawn()?;
@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// Calls a tool. Returns its result.
-    fn call(&mut self, tool: &str, arguments: Value) -> Result<Value> {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Result<Value> {
         let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}))?;
         match answer.get("result") {
             Some(result) => Ok(result.clone()),
