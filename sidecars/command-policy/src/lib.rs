@@ -25,6 +25,7 @@ mod expand;
 mod mode;
 mod path;
 mod read_only;
+mod rewrite;
 mod rules;
 mod run;
 mod scope;

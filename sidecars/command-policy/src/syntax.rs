@@ -4,6 +4,8 @@ use brush_parser::ast::Program;
 use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
 use thiserror::Error;
 
+use crate::rewrite::rewrite;
+
 /// The longest command line that is read, in bytes.
 pub const MAX_LINE: usize = 64 * 1024;
 /// The largest number of brackets and compound commands that may open in a command line. The parser is recursive.
@@ -53,6 +55,8 @@ pub(crate) fn parse(line: &str, dialect: Dialect) -> Result<Program, Unreadable>
     let options = dialect.options();
     let tokens: Vec<Token> =
         uncached_tokenize_str(line, &options.tokenizer_options()).map_err(|_| Unreadable::Malformed)?;
+    // The POSIX shell has none of these commands.
+    let tokens = if dialect == Dialect::Bash { rewrite(tokens) } else { tokens };
     parse_tokens(&tokens, &options).map_err(|_| Unreadable::Malformed)
 }
 
