@@ -56,7 +56,9 @@ impl Cwd {
     pub(super) fn enter(&self, host: &Host) -> Result<Host, CliError> {
         let Self::Folder(path) = self else { return Ok(host.clone()) };
         let folder = host.cwd.join(path);
-        let cwd = folder.canonicalize().map_err(|error| CliError::path("copy", &folder, error))?;
+        let cwd = folder.canonicalize().map_err(|error| {
+            CliError::path("copy", path, error).hint("`--cwd=./PATH` names a directory that exists")
+        })?;
         if !cwd.is_dir() {
             let shown = one_line(&folder.display().to_string());
             return Err(CliError::usage(format!("cannot copy {shown}: it is no directory"))
