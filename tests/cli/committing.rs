@@ -4,7 +4,6 @@ use std::fs;
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
-use bottle_test_support::skip;
 
 use crate::home::{home, run};
 
@@ -21,11 +20,7 @@ fn with_agents(test: &str) -> Result<Option<TestHome>> {
     home.bottle("work", &format!("---\n{COMMITS}---\n"))?.agent("work", "---\nbottle: work\n---\n")?;
     let user = "git-gate: {user: {name: Coder, email: coder@example.com}}";
     home.agent("coder", &format!("---\nbottle: work\n{user}\n---\n"))?;
-    if !home.runs(test, "linux")? {
-        return Ok(None);
-    }
-    if home.git(&["--version"]).is_err() {
-        skip::aloud(test, &"there is no git here");
+    if !home.runs_with_git(test, "linux")? {
         return Ok(None);
     }
     Ok(Some(home))

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bottle_test_support::home::TestHome;
-use bottle_test_support::skip;
 
 use crate::home::{home, run, snapshot, transcript, transcripts};
 
@@ -23,11 +22,7 @@ agent_provider:
 fn ended(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", WORKS)?.agent("work", "---\nbottle: work\n---\n")?;
-    if !home.runs(test, "linux")? {
-        return Ok(None);
-    }
-    if home.git(&["--version"]).is_err() {
-        skip::aloud(test, &"there is no git here");
+    if !home.runs_with_git(test, "linux")? {
         return Ok(None);
     }
     home.write("project/code", "one\n")?;

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
-use bottle_test_support::skip;
 
 use crate::home::{home, run, snapshot, transcripts};
 
@@ -22,11 +21,7 @@ pub(crate) fn inside(home: &TestHome, script: &str) -> Result<String> {
 pub(crate) fn with_git(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
-    if !home.runs(test, "linux")? {
-        return Ok(None);
-    }
-    if home.git(&["--version"]).is_err() {
-        skip::aloud(test, &"there is no git here");
+    if !home.runs_with_git(test, "linux")? {
         return Ok(None);
     }
     Ok(Some(home))

@@ -4,7 +4,6 @@
 use anyhow::{Error, Result, ensure};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::repository_kinds::{Case, KINDS, each, work};
-use bottle_test_support::skip;
 
 use crate::home::home;
 
@@ -18,11 +17,7 @@ fn home_of(test: &str, command: &str) -> Result<Option<TestHome>> {
         "---\nbackend: linux\nagent_provider: {{template: command, command: [/bin/sh, -c, \"{command}\"]}}\n---\n"
     );
     home.bottle("work", &bottle)?.agent("work", "---\nbottle: work\n---\n")?;
-    if !home.runs(test, "linux")? {
-        return Ok(None);
-    }
-    if home.git(&["--version"]).is_err() {
-        skip::aloud(test, &"there is no git here");
+    if !home.runs_with_git(test, "linux")? {
         return Ok(None);
     }
     Ok(Some(home))

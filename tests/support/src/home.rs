@@ -161,6 +161,21 @@ impl TestHome {
         Ok(missing.map(|missing| missing.to_string()))
     }
 
+    /// Like [`TestHome::runs`], for a test that also needs git.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`TestHome::unusable`].
+    pub fn runs_with_git(&self, test: &str, backend: &str) -> Result<bool> {
+        if !self.runs(test, backend)? {
+            return Ok(false);
+        }
+        let has_git = self.git(&["--version"]).is_ok();
+        if !has_git {
+            skip::aloud(test, &"there is no git here");
+        }
+        Ok(has_git)
+    }
+
     /// Whether this user can run bottles on this backend. If not, reports that `test` is skipped.
     ///
     /// # Errors
