@@ -4,6 +4,9 @@ use std::borrow::Cow;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
 use crate::mode::Mode;
 use crate::rules::Rule;
 use crate::syntax::{Dialect, Unreadable};
@@ -39,7 +42,8 @@ pub const READ_ONLY_ENVIRONMENT: &[(&str, &str)] = &[
 pub struct Finding {
     /// The rule that found it.
     pub rule: Rule,
-    /// The words of the command that does it.
+    /// The words of the command that does it. `…` is a part that is known only when the command runs. A `…` of the
+    /// command itself is `\…` here, so that an approval of the one is none of the other.
     pub command: Vec<String>,
     /// Why the rule applies: a clause without a subject, such as `deletes /etc`.
     pub why: String,
@@ -130,7 +134,7 @@ pub fn assess(line: &str) -> Assessment {
     let unreadable = |why: &Unreadable| Assessment {
         findings: vec![Finding {
             rule: Rule::Unreadable,
-            command: vec![line.chars().take(MAX_SHOWN).collect()],
+            command: unreadable_words(line),
             why: format!("cannot be read: {why}"),
         }],
         is_read_only: false,
@@ -146,6 +150,18 @@ pub fn assess(line: &str) -> Assessment {
         Ok(Ok(Ok(assessment))) => assessment,
         Ok(Ok(Err(why))) => unreadable(&why),
         Ok(Err(_)) | Err(_) => unreadable(&Unreadable::TooComplex),
+    }
+}
+
+/// The words of a line that cannot be read: the line, or its beginning and the digest of the whole. So an approval is
+/// for this line alone.
+fn unreadable_words(line: &str) -> Vec<String> {
+    match line.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => {
+            let digest = HEXLOWER.encode(&Sha256::digest(line));
+            vec![line[..end].to_owned(), format!("sha256:{digest}")]
+        }
+        None => vec![line.to_owned()],
     }
 }
 

@@ -78,7 +78,7 @@ impl Walk {
     /// Adds a finding, once.
     pub(crate) fn found(&mut self, rule: Rule, argv: &[Text], why: impl Into<String>) {
         let shown = |text: &str| text.replace([UNKNOWN, SOMETHING], "…");
-        let command = argv.iter().map(|text| shown(&text.value)).collect();
+        let command = argv.iter().map(|text| shown(&text.value.replace('…', "\\…"))).collect();
         let finding = Finding { rule, command, why: shown(&why.into()) };
         self.is_read_only = false;
         if !self.findings.contains(&finding) {

@@ -101,6 +101,46 @@ fn an_approval_covers_commands_of_its_rule_with_its_prefix() {
 }
 
 #[test]
+fn an_approval_of_a_known_word_is_none_of_an_unknown_one() {
+    let is_covered = |approved: &str, line: &str| {
+        let findings = assess(approved).findings;
+        let approvals: Vec<_> = findings
+            .into_iter()
+            .map(|finding| Approval { rule: finding.rule, prefix: finding.command })
+            .collect();
+        assess(line).decide(Mode::Teenager, &approvals) == Decision::Allow
+    };
+    for line in ["touch $X", "touch a$X", "touch a…", "touch a\\…", r"touch a\\…", "touch 'a\u{fffd}'"]
+    {
+        assert!(is_covered(line, line), "{line}");
+    }
+    for (approved, line) in [
+        ("touch …", "touch $X"),
+        ("touch a…", "touch a$X"),
+        ("touch 'a\\…'", "touch a$X"),
+        ("touch $X", "touch …"),
+        ("touch $X", "touch x"),
+        ("touch x", "touch $X"),
+    ] {
+        assert!(!is_covered(approved, line), "{approved} covers {line}");
+    }
+}
+
+#[test]
+fn an_approval_of_an_unreadable_line_is_for_this_line_alone() {
+    let start = format!("echo {}", "x".repeat(300));
+    let approvals: Vec<_> = assess(&format!("{start} 'a"))
+        .findings
+        .into_iter()
+        .map(|finding| Approval { rule: finding.rule, prefix: finding.command })
+        .collect();
+    let is_allowed = |line: &str| assess(line).decide(Mode::LetItGo, &approvals) == Decision::Allow;
+    assert!(is_allowed(&format!("{start} 'a")));
+    assert!(!is_allowed(&format!("{start} 'b")));
+    assert!(!is_allowed(&format!("{start} 'a ")));
+}
+
+#[test]
 fn what_cannot_be_read_asks_in_each_mode() {
     let nested = "(".repeat(5_000);
     let long = "x".repeat(100_000);
