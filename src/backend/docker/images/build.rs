@@ -1,33 +1,24 @@
 //! Builds images, with the engine's classic builder unless a Dockerfile needs BuildKit. Also finds images and
 //! containers that an aborted build did not remove.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use bollard::Docker;
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum, ImageSummary};
-use bollard::query_parameters::{BuildImageOptionsBuilder, BuilderVersion, ListContainersOptionsBuilder};
+use bollard::query_parameters::ListContainersOptionsBuilder;
 use bottle_contract::session::guest::SecretText;
-use bytes::Bytes;
-use futures_util::StreamExt;
 use indicatif::HumanBytes;
 
-use super::context::IGNORE_FILE;
-use super::dockerfile::Dockerfile;
 use super::logins::Login;
-use super::output::Output;
 use super::recipe::Recipe;
 use super::unused::{IMAGE, STEP};
-use super::upload::Unread;
-use super::{IMAGE_LABEL, buildkit, failed, logins};
-use crate::backend::docker::engine::EngineError;
+use super::{IMAGE_LABEL, buildkit, classic, failed};
 use crate::backend::docker::listing;
 use crate::backend::static_program::Program;
 use crate::backend::{BackendError, ProgressSink, Step, Unused};
 use crate::host::Host;
 
-/// The name of the labelled Dockerfile in a build context that is a user's folder.
-const LABELLED: &str = ".bottle.Dockerfile";
 /// The age in seconds at which an agent's or sidecars' image is removed after another image took its name. A start may
 /// still be about to use a younger one.
 const RENAMED_MAX_AGE: i64 = 60 * 60;
@@ -45,7 +36,7 @@ const PROGRAM_LABEL: &str = "bottle.program";
 /// The value of the kind label for a sidecars' image.
 pub(super) const SIDECARS: &str = "sidecars";
 /// The value of the kind label for a build stage.
-const STAGE: &str = "stage";
+pub(super) const STAGE: &str = "stage";
 /// The beginning of a build step's command, unless the Dockerfile sets another shell.
 const STEP_COMMAND: &str = "/bin/sh -c ";
 /// The value of the kind label for an image that is built but not yet prepared for the agent.
@@ -73,62 +64,9 @@ pub(super) async fn build(
         progress.report(Step { subject: request.name.to_owned(), line, starts_stage: true });
     }
     match std::mem::replace(&mut request.builder, Builder::Classic) {
-        Builder::Classic => build_classic(docker, recipe, &request, progress).await,
+        Builder::Classic => classic::build(docker, recipe, &request, progress).await,
         Builder::BuildKit { secrets } => buildkit::build(socket, recipe, &request, secrets, progress).await,
     }
-}
-
-async fn build_classic(
-    docker: &Docker,
-    recipe: Recipe,
-    request: &BuildRequest<'_>,
-    progress: &ProgressSink<Step>,
-) -> Result<String, BackendError> {
-    let labelled = Dockerfile::parse(&recipe.dockerfile).label_stages(&mark(&request.home, STAGE));
-    let args: HashMap<String, String> = request.proxies.iter().cloned().chain(recipe.args.clone()).collect();
-    let (name, texts) = classic_texts(&recipe, &labelled.text);
-    let mut options = BuildImageOptionsBuilder::new()
-        .version(BuilderVersion::BuilderV1)
-        .dockerfile(name)
-        .buildargs(&args)
-        .labels(&request.labels.iter().cloned().collect())
-        .nocache(request.no_cache)
-        // Intermediate containers are removed even if the build is aborted.
-        .rm(true)
-        .forcerm(true);
-    if let Some(tag) = &request.tag {
-        options = options.t(tag);
-    }
-    let unread = Unread::default();
-    let body = bollard::body_try_stream(unread.stream(move |out| recipe.pack(out, &texts)));
-    let logins = (!request.logins.is_empty()).then(|| logins::for_build(&request.logins));
-    let mut events = docker.build_image(options.build(), logins, Some(body));
-    let mut output = Output::default();
-    let failure = |output: &mut Output, cause: &EngineError| match unread.take() {
-        Some(why) => BackendError::failed(format!("cannot read the files for {}: {why}", request.name)),
-        None => output.failure(request, &labelled, cause),
-    };
-    let mut id = None;
-    while let Some(event) = events.next().await {
-        let event = event.map_err(|error| failure(&mut output, &EngineError::from(error)))?;
-        id = event.aux.and_then(|aux| aux.id).or(id);
-        if let Some(text) = event.stream.or(event.status) {
-            output.take(&text, &|step| progress.report(Step { subject: request.name.to_owned(), ..step }));
-        }
-    }
-    let ended = || EngineError::Disconnected("the build ended without a result".to_owned());
-    id.ok_or_else(|| failure(&mut output, &ended()))
-}
-
-/// The name of the labelled Dockerfile in the build context, and the files that the classic builder needs in addition
-/// to those of the context. The builder removes the labelled Dockerfile from a user's folder, because `.dockerignore`
-/// names it.
-fn classic_texts(recipe: &Recipe, labelled: &str) -> (&'static str, Vec<(&'static str, Bytes)>) {
-    let dockerfile = Bytes::from(labelled.to_owned());
-    let Some(folder) = &recipe.folder else { return ("Dockerfile", vec![("Dockerfile", dockerfile)]) };
-    let mut ignore = folder.ignore_file().unwrap_or_else(|| IGNORE_FILE.as_bytes().to_vec());
-    ignore.extend_from_slice(format!("\n{LABELLED}\n").as_bytes());
-    (LABELLED, vec![(LABELLED, dockerfile), (IGNORE_FILE, Bytes::from(ignore))])
 }
 
 /// The builder of an image.

@@ -18,6 +18,7 @@ pub(in crate::backend) mod adopt;
 mod base;
 mod build;
 mod buildkit;
+mod classic;
 mod context;
 mod dockerfile;
 mod dockerfile_diff;
