@@ -237,13 +237,24 @@ impl Export {
         if let Some(more @ 1..) = refused.len().checked_sub(MAX_SHOWN) {
             output.warn(format!("{more} more findings are not shown"));
         }
-        let flags: Vec<String> = rules(&refused).iter().map(|rule| format!("--accept {rule}")).collect();
         let message = format!(
             "cannot export {}: the scan of its files has {}",
             self.bottle,
             counted(refused.len(), "finding")
         );
-        Err(CliError::state(message).hint(format!("remove them from the bottle, or `{}`", flags.join(" "))))
+        let command = self.accepting(rules(&refused));
+        Err(CliError::state(message)
+            .hint(format!("remove them from the bottle, or accept them: `{command}`")))
+    }
+
+    /// This command, with the findings of these rules accepted too.
+    fn accepting(&self, rules: Vec<String>) -> String {
+        let (bottle, file) = (self.bottle.to_string(), self.file.to_string_lossy());
+        let mut words = vec!["bottle", "export", &bottle, "-o", &file];
+        words.extend(self.sign.then_some("--sign"));
+        words.extend(self.force.then_some("--force"));
+        words.extend(self.accept.iter().chain(&rules).flat_map(|rule| ["--accept", rule]));
+        inert(&shlex::try_join(words).unwrap_or_default())
     }
 
     fn not_written(&self, error: io::Error) -> CliError {
