@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
@@ -33,8 +33,6 @@ pub(super) enum Printed {
     Document(Value),
     /// Text.
     Text(String),
-    /// Nothing but notes for the user.
-    Notes(String),
 }
 
 /// Runs the command of a call. `client` becomes the parent of bottles that it starts. `cancelled` ends it.
@@ -95,7 +93,7 @@ async fn finish(child: &mut Child, call: &Call) -> Result<Printed, String> {
         Ok(document) if !call.is_text => Ok(Printed::Document(document)),
         _ if !status.success() => Err(complaint(&notes)),
         _ if call.is_text || !printed.is_empty() => Ok(Printed::Text(printed)),
-        _ => Ok(Printed::Notes(notes.trim().to_owned())),
+        _ => Ok(Printed::Document(json!({"done": true, "notes": notes.trim()}))),
     }
 }
 

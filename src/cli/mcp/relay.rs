@@ -141,7 +141,7 @@ async fn answer(
         ToolRequest::Call { tool, arguments } => {
             match client.server.printed(&tool, Some(arguments), cancelled).await {
                 Ok(Printed::Document(document)) => ToolAnswer::Document { document: short(&tool, document) },
-                Ok(Printed::Text(text) | Printed::Notes(text)) => ToolAnswer::Text { text },
+                Ok(Printed::Text(text)) => ToolAnswer::Text { text },
                 Err(Mistake(sentence)) => ToolAnswer::Mistake { sentence },
             }
         }

@@ -125,7 +125,6 @@ impl Server {
             }
             Printed::Document(document @ Value::Object(_)) => Printed::Document(document),
             Printed::Document(value) => Printed::Document(json!({"value": value})),
-            Printed::Notes(notes) => Printed::Document(json!({"done": true, "notes": notes})),
             Printed::Text(text) => Printed::Text(text),
         })
     }
@@ -138,9 +137,7 @@ impl Server {
     ) -> Result<CallToolResult, Mistake> {
         Ok(match self.printed(&request.name, request.arguments, &context.ct).await? {
             Printed::Document(document) => CallToolResult::structured(document),
-            Printed::Text(text) | Printed::Notes(text) => {
-                CallToolResult::success(vec![ContentBlock::text(text)])
-            }
+            Printed::Text(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
         })
     }
 
@@ -222,7 +219,7 @@ impl Server {
         let slug = self.scope.bottle(&self.host, &bottle)?;
         let printed = self.print(&part.call(slug.as_str()), &context.ct).await?;
         Ok(match printed {
-            Printed::Text(text) | Printed::Notes(text) => ResourceContents::text(text, uri),
+            Printed::Text(text) => ResourceContents::text(text, uri),
             Printed::Document(document) => match document["base64"].as_str() {
                 Some(bytes) => ResourceContents::blob(bytes, uri),
                 None => ResourceContents::text(document["text"].as_str().unwrap_or_default(), uri),
