@@ -8,6 +8,7 @@ pub mod budget;
 pub mod byte_size;
 pub mod clock;
 pub mod command_settings;
+pub mod detach_keys;
 pub mod disk;
 pub mod docker_settings;
 pub mod environment_settings;
@@ -21,6 +22,7 @@ pub mod rates;
 pub mod roots;
 pub mod rules;
 pub mod settings;
+mod settings_file;
 pub(crate) mod system;
 
 use std::collections::BTreeMap;

@@ -4,26 +4,23 @@
 //! are refused too, because the user would expect an effect.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use bottle_command_policy::Approval;
 use bottle_contract::session::bundle::{Limits, ModelRules};
 use bottle_contract::terminal::Pass;
-use bottle_contract::yaml::{self, Position, Spanned, YamlError};
-use serde::de::value::SeqAccessDeserializer;
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use bottle_contract::yaml;
+use serde::{Deserialize, Serialize};
 
 use super::Host;
-use super::budget::{self, BadBudget, Declared, Limit, Policy, Scope};
+use super::budget::{Declared, Policy};
 use super::command_settings::{self, CommandSettings};
-use super::docker_settings::{self, DockerSettings};
-use super::environment_settings::{self, EnvironmentSettings};
-use crate::host::byte_size::ByteSize;
+use super::detach_keys::DetachKeys;
+use super::docker_settings::DockerSettings;
+use super::environment_settings::EnvironmentSettings;
+use super::settings_file::parse;
 
 /// The user's settings, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +71,7 @@ pub struct Settings {
 }
 
 /// The default of `logs.keep`, in bytes.
-const LOG_KEEP: u64 = 64 << 20;
+pub(super) const LOG_KEEP: u64 = 64 << 20;
 
 /// How long proposals wait for the user's answer, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,27 +91,10 @@ impl Default for Waits {
 }
 
 /// The default of `keep_days`: for how many days usage records are kept.
-const KEEP_DAYS: u32 = 90;
+pub(super) const KEEP_DAYS: u32 = 90;
 
 /// The default of `keep_size`, in bytes.
-const KEEP_SIZE: u64 = 4 << 30;
-
-/// The minimum of `keep_size`, in bytes.
-const KEEP_SIZE_MIN: u64 = 1 << 20;
-
-/// The minimum of `logs.keep`, in bytes. Smaller log files would lose the latest entries.
-const LOG_KEEP_MIN: u64 = 1 << 20;
-
-/// The minimum of `egress.body_limit` and `egress.spool_quota`, in bytes. The proxy buffers this much of a body in
-/// memory in any case.
-const LIMIT_MIN: u64 = 1 << 20;
-
-/// The maximum of `supervise.token_timeout` and `supervise.git_timeout`, in seconds. A waiting request occupies one
-/// of a small number of slots, and its client gives up long before this time.
-const WAIT_MAX: u64 = 24 * 60 * 60;
-
-/// The maximum of `supervise.call_wait`, in seconds, because clients time out after a minute.
-const CALL_WAIT_MAX: u64 = 55;
+pub(super) const KEEP_SIZE: u64 = 4 << 30;
 
 impl Default for Settings {
     fn default() -> Self {
@@ -142,20 +122,8 @@ impl Default for Settings {
     }
 }
 
-/// The largest `gate.default_output`, in tokens: more than any model's longest response.
-const DEFAULT_OUTPUT_MAX: u64 = 10_000_000;
-
 /// The default of `pause_timeout`, in seconds. Claude Code and pi wait ten minutes for a response.
-const PAUSE_SECONDS: u64 = 10 * 60;
-
-/// A sequence of keys, as the bytes that a terminal sends for them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DetachKeys {
-    /// The bytes; not empty.
-    bytes: Vec<u8>,
-    /// The sequence as the user wrote it, for messages.
-    text: String,
-}
+pub(super) const PAUSE_SECONDS: u64 = 10 * 60;
 
 /// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -215,239 +183,6 @@ impl Settings {
     }
 }
 
-impl DetachKeys {
-    /// The default sequence, which programs rarely use.
-    pub const DEFAULT: &str = "ctrl-],d";
-
-    /// Parses keys that are separated by commas. Each key is `ctrl-X` or a single character.
-    ///
-    /// # Errors
-    /// Returns a sentence fragment that names the invalid key.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let bytes = text.split(',').map(key).collect::<Result<Vec<u8>, String>>()?;
-        Ok(Self { bytes, text: text.to_owned() })
-    }
-
-    /// Returns the bytes, of which there is at least one.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl fmt::Display for DetachKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-/// Returns the byte that a terminal sends for a key.
-fn key(word: &str) -> Result<u8, String> {
-    let word = word.trim();
-    let control = word.strip_prefix("ctrl-").or_else(|| word.strip_prefix("Ctrl-"));
-    match (control.unwrap_or(word).as_bytes(), control.is_some()) {
-        ([letter @ (b'a'..=b'z' | b'A'..=b'Z' | b'@' | b'[' | b'\\' | b']' | b'^' | b'_')], true) => {
-            Ok(letter.to_ascii_uppercase() & 0x1f)
-        }
-        ([character @ 0x20..=0x7e], false) => Ok(*character),
-        _ => Err(format!(
-            "{word:?} is not a key; write `ctrl-` and a letter or one of @[\\]^_, or one character"
-        )),
-    }
-}
-
-/// The settings as they are written in the file.
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Written {
-    backend: Option<String>,
-    detach_keys: Option<Spanned<String>>,
-    terminal: Terminal,
-    logs: Logs,
-    docker: docker_settings::Written,
-    commands: command_settings::Written,
-    environments: environment_settings::Written,
-    supervise: Supervise,
-    egress: Egress,
-    gate: Gate,
-    keep_days: Option<Spanned<u32>>,
-    keep_size: Option<Spanned<String>>,
-    home_allow: Vec<Spanned<PathBuf>>,
-    import: Import,
-    budget: Option<Spanned<budget::Written>>,
-    #[serde(alias = "shutdown")]
-    cutoff: Option<Spanned<String>>,
-    pause_timeout: Option<Spanned<Pause>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Import {
-    known_keys: BTreeMap<String, Spanned<String>>,
-}
-
-/// Checks the form of the keys.
-fn known_keys(keys: BTreeMap<String, Spanned<String>>) -> Result<BTreeMap<String, String>, Problem> {
-    let is_key = |key: &str| {
-        let digits = key.strip_prefix("ed25519:").unwrap_or_default();
-        digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    keys.into_iter()
-        .map(|(name, key)| match is_key(&key.value) {
-            true => Ok((name, key.value)),
-            false => {
-                let hint = "`bottle export --sign` prints the key: `ed25519:` and 64 hexadecimal digits";
-                Err((
-                    at(&key, &format!("`import.known_keys.{name}` is not a public key")),
-                    Some(hint.to_owned()),
-                ))
-            }
-        })
-        .collect()
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Terminal {
-    pass: Vec<Passing>,
-    tint: bool,
-}
-
-/// One entry of `terminal.pass`.
-#[derive(Deserialize, PartialEq)]
-#[serde(rename_all = "kebab-case")]
-enum Passing {
-    Clipboard,
-    Notify,
-    Title,
-    Images,
-}
-
-impl Terminal {
-    fn pass(&self) -> Pass {
-        Pass {
-            clipboard: self.pass.contains(&Passing::Clipboard),
-            notify: self.pass.contains(&Passing::Notify),
-            title: self.pass.contains(&Passing::Title),
-            images: self.pass.contains(&Passing::Images),
-        }
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Logs {
-    keep: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Egress {
-    body_limit: Option<Spanned<String>>,
-    spool_quota: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Gate {
-    default_output: Option<Spanned<u64>>,
-    repeats: Option<Spanned<u32>>,
-    exact: bool,
-}
-
-impl Gate {
-    fn rules(self) -> Result<ModelRules, Problem> {
-        let output = self.default_output.map(|tokens| match tokens.value {
-            1..=DEFAULT_OUTPUT_MAX => Ok(tokens.value),
-            _ => {
-                let why = format!("`gate.default_output` must be from 1 to {DEFAULT_OUTPUT_MAX} tokens");
-                Err((at(&tokens, &why), None))
-            }
-        });
-        let repeats = self.repeats.map(|times| match times.value {
-            0 => Err((at(&times, "`gate.repeats` must be at least 1"), None)),
-            value => Ok(value),
-        });
-        let default = ModelRules::default();
-        Ok(ModelRules {
-            default_output: output.transpose()?.unwrap_or(default.default_output),
-            repeats: repeats.transpose()?,
-            exact: self.exact,
-        })
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Supervise {
-    token_timeout: Option<Spanned<String>>,
-    git_timeout: Option<Spanned<String>>,
-    call_wait: Option<Spanned<String>>,
-    notify: Option<Spanned<CommandLine>>,
-}
-
-/// A duration, or the number 0.
-pub(super) struct Pause(String);
-
-impl<'de> Deserialize<'de> for Pause {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DurationOrZero;
-        impl Visitor<'_> for DurationOrZero {
-            type Value = Pause;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration, as in `10m`, or 0")
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Pause, E> {
-                Ok(Pause(number.to_string()))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Pause, E> {
-                Ok(Pause(text.to_owned()))
-            }
-        }
-        deserializer.deserialize_any(DurationOrZero)
-    }
-}
-
-/// A program and its arguments, written as a list or as one line. A line is split into words as in a shell,
-/// but without expansion.
-struct CommandLine(Result<Vec<String>, &'static str>);
-
-impl<'de> Deserialize<'de> for CommandLine {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LineOrList;
-        impl<'de> Visitor<'de> for LineOrList {
-            type Value = CommandLine;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a command: a line, or a list of words")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, line: &str) -> Result<CommandLine, E> {
-                Ok(CommandLine::new(shlex::split(line).ok_or("has an unclosed quote")))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<CommandLine, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(|words| CommandLine::new(Ok(words)))
-            }
-        }
-        deserializer.deserialize_any(LineOrList)
-    }
-}
-
-impl CommandLine {
-    fn new(words: Result<Vec<String>, &'static str>) -> Self {
-        Self(words.and_then(|words| match words.first() {
-            Some(program) if !program.is_empty() && words.iter().all(|word| !word.contains('\0')) => {
-                Ok(words)
-            }
-            _ => Err("names no program"),
-        }))
-    }
-}
-
 /// Adds approvals of commands to the text of `settings.yml`. The rest of the text stays as it is. `None` if the text does
 /// not allow inserted lines; the user must then add the entries by hand.
 #[must_use]
@@ -471,169 +206,6 @@ pub fn with_approvals(text: &str, approvals: &[Approval]) -> Option<String> {
     (after.commands.approvals() == expected && rest(&new) == rest(text)).then_some(new)
 }
 
-/// A problem with its position, and the hint.
-type Problem = (String, Option<String>);
-
-fn parse(text: &str) -> Result<Settings, Problem> {
-    let mut root = yaml::parse(text).map_err(problem)?;
-    for (_, docker) in root.entries_mut().into_iter().flatten().filter(|(key, _)| key.text() == "docker") {
-        docker_settings::rename_old_keys(docker);
-    }
-    let written: Written = yaml::decode(&root).map_err(problem)?;
-    let supervise = written.supervise;
-    let notify = supervise.notify.map(notify).transpose()?;
-    let keep_days = match written.keep_days {
-        Some(days) if days.value == 0 => {
-            return Err((at(&days, "`keep_days` must be at least 1"), None));
-        }
-        days => days.map_or(KEEP_DAYS, |days| days.value),
-    };
-    let detach_keys = match written.detach_keys {
-        None => Settings::default().detach_keys,
-        Some(keys) if keys.value == "none" => None,
-        Some(keys) => {
-            let parsed = DetachKeys::parse(&keys.value);
-            Some(parsed.map_err(|why| (at(&keys, &format!("`detach_keys`: {why}")), None))?)
-        }
-    };
-    let bytes = |text: Option<Spanned<String>>, key, least, default| {
-        text.map_or(Ok(default), |text| byte_size(&text, key, least))
-    };
-    let log_keep = bytes(written.logs.keep, "logs.keep", LOG_KEEP_MIN, LOG_KEEP)?;
-    let keep_size = bytes(written.keep_size, "keep_size", KEEP_SIZE_MIN, KEEP_SIZE)?;
-    let default = Limits::default();
-    let limits = Limits {
-        body: bytes(written.egress.body_limit, "egress.body_limit", LIMIT_MIN, default.body)?,
-        spool: bytes(written.egress.spool_quota, "egress.spool_quota", LIMIT_MIN, default.spool)?,
-    };
-    let gate = written.gate.rules()?;
-    let wait = |text: Option<Spanned<String>>, key, most, default| {
-        text.map_or(Ok(default), |text| seconds(&text, key, most))
-    };
-    let default = Waits::default();
-    let waits = Waits {
-        token_seconds: wait(
-            supervise.token_timeout,
-            "supervise.token_timeout",
-            WAIT_MAX,
-            default.token_seconds,
-        )?,
-        git_seconds: wait(supervise.git_timeout, "supervise.git_timeout", WAIT_MAX, default.git_seconds)?,
-        call_seconds: wait(supervise.call_wait, "supervise.call_wait", CALL_WAIT_MAX, default.call_seconds)?,
-    };
-    let budget = written.budget.map(home_budget).transpose()?.unwrap_or_default();
-    let cutoff = written
-        .cutoff
-        .map(|text| Policy::parse(&text.value).map_err(|why| (at(&text, &format!("`cutoff`: {why}")), None)));
-    let pause_seconds = match written.pause_timeout {
-        None => PAUSE_SECONDS,
-        Some(Spanned { value: Pause(text), at }) if text != "0" => {
-            seconds(&Spanned::new(text, at), "pause_timeout", WAIT_MAX)?
-        }
-        Some(_) => 0,
-    };
-    let home_allow = written.home_allow.into_iter().map(home_path).collect::<Result<_, Problem>>()?;
-    let terminal_pass = written.terminal.pass();
-    let docker = written.docker.settle().map_err(|(place, why)| (at(&place, why), None))?;
-    Ok(Settings {
-        backend: written.backend,
-        detach_keys,
-        terminal_pass,
-        terminal_tint: written.terminal.tint,
-        home_allow,
-        log_keep,
-        limits,
-        gate,
-        waits,
-        notify,
-        keep_days,
-        keep_size,
-        known_keys: known_keys(written.import.known_keys)?,
-        docker,
-        commands: written.commands.settle()?,
-        environments: environments(written.environments)?,
-        budget,
-        cutoff: cutoff.transpose()?.unwrap_or_default(),
-        pause_seconds,
-    })
-}
-
-fn environments(mut written: environment_settings::Written) -> Result<EnvironmentSettings, Problem> {
-    let idle = match written.idle.take() {
-        None => EnvironmentSettings::default().idle,
-        Some(Spanned { value: Pause(text), at }) if text != "0" => {
-            Some(Duration::from_secs(seconds(&Spanned::new(text, at), "environments.idle", WAIT_MAX)?))
-        }
-        Some(_) => None,
-    };
-    written.settle(idle)
-}
-
-fn home_budget(written: Spanned<budget::Written>) -> Result<Vec<Declared>, Problem> {
-    let problem = |bad: BadBudget| (format!("{}: {}", bad.at, bad.message), bad.hint);
-    let (limits, ceiling) = budget::of_settings(written).map_err(problem)?;
-    let declared = |scope: Scope| {
-        move |limit: Spanned<Limit>| Declared {
-            scope: scope.clone(),
-            limit: limit.value,
-            origin: format!("settings.yml:{}", limit.at.line),
-        }
-    };
-    let limits = limits.into_iter().map(declared(Scope::Host));
-    Ok(limits.chain(ceiling.into_iter().map(declared(Scope::Ceiling))).collect())
-}
-
-fn home_path(path: Spanned<PathBuf>) -> Result<PathBuf, Problem> {
-    if path.value.is_absolute() || path.value.starts_with("~") {
-        return Ok(path.value);
-    }
-    let problem = at(&path, &format!("`home_allow`: {} is not an absolute path", path.value.display()));
-    Err((problem, Some("begin it with `/` or `~/`".to_owned())))
-}
-
-fn byte_size(text: &Spanned<String>, key: &str, least: u64) -> Result<u64, Problem> {
-    let problem = |why: String| (at(text, &format!("`{key}` {why}, as in `64MiB`")), None);
-    match text.value.parse::<ByteSize>() {
-        Ok(ByteSize(bytes)) if bytes >= least => Ok(bytes),
-        Ok(_) => Err(problem(format!("must be at least {}", ByteSize(least)))),
-        Err(error) => Err(problem(error.to_string())),
-    }
-}
-
-fn notify(words: Spanned<CommandLine>) -> Result<Vec<String>, Problem> {
-    let problem = |why| (at(&words, &format!("`supervise.notify` {why}")), None);
-    words.value.0.clone().map_err(problem)
-}
-
-/// Parses a number followed by `s`, `m` or `h`.
-fn seconds(text: &Spanned<String>, key: &str, most: u64) -> Result<u64, Problem> {
-    let problem = |why: String| (at(text, &format!("`{key}` {why}, as in `90s`, `5m` or `1h`")), None);
-    let digits = text.value.trim_end_matches(|character: char| !character.is_ascii_digit());
-    let unit = match &text.value[digits.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        _ => return Err(problem(format!("is not a duration: {:?}", text.value))),
-    };
-    let number =
-        digits.parse::<u64>().map_err(|_| problem(format!("is not a duration: {:?}", text.value)))?;
-    match number.checked_mul(unit) {
-        Some(seconds) if (1..=most).contains(&seconds) => Ok(seconds),
-        _ if most == WAIT_MAX => Err(problem("must be from 1s to 24h".to_owned())),
-        _ => Err((at(text, &format!("`{key}` must be from 1s to {most}s")), None)),
-    }
-}
-
-/// Formats `line:column: problem`.
-fn at<T>(place: &Spanned<T>, problem: &str) -> String {
-    format!("{}: {problem}", place.at)
-}
-
-fn problem(error: YamlError) -> Problem {
-    let at = error.at.unwrap_or(Position::START);
-    (format!("{at}: {}", error.message("the file")), error.hint())
-}
-
 fn read(path: &std::path::Path) -> io::Result<String> {
     let mut text = String::new();
     // One byte more than the limit is read, so that the parser can refuse a file that is too long.
@@ -643,10 +215,12 @@ fn read(path: &std::path::Path) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use bottle_command_policy::{Approval, Mode, Rule};
+    use std::time::Duration;
 
-    use crate::host::budget::Window;
+    use bottle_command_policy::{Mode, Rule};
+
+    use super::*;
+    use crate::host::budget::{Limit, Scope, Window};
     use crate::host::command_settings::Allowed;
     use crate::host::docker_settings::DockerTransport;
     use crate::host::environment_settings::Choices;
@@ -870,16 +444,5 @@ mod tests {
         let (problem, hint) = parse("docker: {socket: x}\n").expect_err("an error");
         assert_eq!(problem, "1:10: unknown key `socket` in `docker`");
         assert_eq!(hint.as_deref(), Some("accepted here: `transport`, `subnets` and `runtime`"));
-    }
-
-    #[test]
-    fn parses_keys_to_terminal_bytes() {
-        for (text, bytes) in [("ctrl-],d", vec![0x1d, b'd']), ("ctrl-a", vec![1]), ("~,.", vec![b'~', b'.'])]
-        {
-            assert_eq!(DetachKeys::parse(text).expect("keys").bytes(), bytes, "{text}");
-        }
-        for text in ["", "ctrl-", "ctrl-1", "abc", "ctrl-a,", "\u{7f}"] {
-            assert!(DetachKeys::parse(text).is_err(), "{text:?}");
-        }
     }
 }
