@@ -1,5 +1,6 @@
-//! Measures a bottle with a copy of a large repository, in comparison with `cp -r`: its start, its first commit and its
-//! stop.
+//! Measures a bottle with a copy of a large repository: its start, its first commit and its stop, and ten such bottles
+//! that start at once. Compares them with `cp -r`, which is the least that a sandbox on a copy costs, and with a container
+//! on a bind mount of the repository, which copies nothing and protects nothing.
 //!
 //! The repository has 20 000 files and 4 GiB, half of them in its history. The goals are a start in 2 s, which takes no
 //! more space than the working tree, and a stop in 1 s. On a file system that cannot share blocks, a start copies the
@@ -11,9 +12,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use bottle_test_support::measure::{interleaved, timed};
+use anyhow::{Result, anyhow, ensure};
+use bottle_test_support::engine;
+use bottle_test_support::measure::{Contender, interleaved, timed};
 
 use crate::scene::Scene;
 
@@ -25,6 +28,9 @@ const FILES: usize = 100;
 
 /// The size of a file in bytes. Each file has two versions, and the working tree contains the second.
 const SIZE: u64 = 68 << 10;
+
+/// The number of bottles that start at once.
+const AT_ONCE: usize = 10;
 
 pub(crate) fn run() -> Result<()> {
     let scene = Scene::new(&["sleep", "36000"])?;
@@ -54,15 +60,17 @@ pub(crate) fn run() -> Result<()> {
         fs::remove_dir_all(&copy)?;
         Ok(took)
     };
-    let samples = interleaved(
-        ROUNDS,
-        vec![
-            ("start --cwd", Box::new(start)),
-            ("first commit", Box::new(commit)),
-            ("stop", Box::new(stop)),
-            ("cp -r", Box::new(whole)),
-        ],
-    )?;
+    let mut contenders: Vec<Contender<'_>> = vec![
+        ("start --cwd", Box::new(start)),
+        ("first commit", Box::new(commit)),
+        ("stop", Box::new(stop)),
+        ("cp -r", Box::new(whole)),
+    ];
+    match engine::here() {
+        Ok(()) => contenders.push(("docker run -v", Box::new(|| bind_mounted(&project)))),
+        Err(why) => println!("skipped: docker run -v: {why}"),
+    }
+    let samples = interleaved(ROUNDS, contenders)?;
     samples.iter().for_each(|sample| println!("{}", sample.line()));
     let mebibytes = |bytes: u64| bytes >> 20;
     println!(
@@ -72,7 +80,38 @@ pub(crate) fn run() -> Result<()> {
         mebibytes(own_bytes(&project)?.saturating_sub(own_bytes(&project.join(".git"))?)),
         mebibytes(own_bytes(&project)?),
     );
+    at_once(&scene)
+}
+
+/// Starts [`AT_ONCE`] bottles with a copy of the repository at the same time, and stops them at the same time.
+fn at_once(scene: &Scene) -> Result<()> {
+    let slugs: Vec<String> = (0..AT_ONCE).map(|number| format!("one-of-many-{number}")).collect();
+    let each = |run: &(dyn Fn(&str) -> Result<()> + Sync)| {
+        timed(|| {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = slugs.iter().map(|slug| scope.spawn(|| run(slug))).collect();
+                threads
+                    .into_iter()
+                    .try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
+            })
+        })
+    };
+    let start = each(&|slug| scene.start_with_copy(slug).map(drop))?;
+    let stop = each(&|slug| scene.bottle(&["stop", slug, "--time", "0", "-q"]).map(drop))?;
+    println!("{AT_ONCE} at once: start {:.2} s, stop {:.2} s", start.as_secs_f64(), stop.as_secs_f64());
     Ok(())
+}
+
+/// Measures a container on a bind mount of the repository.
+fn bind_mounted(project: &Path) -> Result<Duration> {
+    timed(|| {
+        let mount = format!("{}:/workspace", project.display());
+        let ran = Command::new("docker")
+            .args(["run", "--rm", "--volume", &mount, engine::BASE_IMAGE, "true"])
+            .status()?;
+        ensure!(ran.success(), "docker run failed");
+        Ok(())
+    })
 }
 
 /// Creates the repository.
