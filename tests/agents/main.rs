@@ -14,7 +14,7 @@
 //!
 //! `working` tests that the work of each agent comes out of its bottle.
 //!
-//! `driving` tests agents on the host, which drive bottles with `bottle mcp`.
+//! `driving` tests agents on the host, which drive bottles with `bottle mcp`, and `mcp_clients` other clients of it.
 //!
 //! `packages` tests without an agent what all agents do: pip, npm and cargo with this machine's registries; `java`
 //! tests Java with a fake site.
@@ -30,6 +30,7 @@ mod codex;
 mod docker;
 mod driving;
 mod java;
+mod mcp_clients;
 mod mini;
 mod moving;
 mod packages;

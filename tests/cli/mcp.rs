@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_test_support::home::TestHome;
+use bottle_test_support::mcp_server::{McpServer, token};
 use serde_json::{Value, json};
 
 use crate::home::{home, run, snapshot, transcripts};
@@ -388,108 +389,78 @@ fn hostile_lines_end_no_server_that_others_use() -> Result<()> {
     Ok(())
 }
 
-/// A server on HTTP, and its address.
-struct Server {
-    process: Child,
-    address: String,
+/// Posts a message. Returns the status and the body.
+fn post(server: &McpServer, headers: &str, message: &Value) -> Result<(u16, String)> {
+    let mut socket = TcpStream::connect_timeout(&server.address.parse()?, SOON)?;
+    socket.set_read_timeout(Some(SOON))?;
+    let body = message.to_string();
+    write!(
+        socket,
+        "POST /mcp HTTP/1.1\r\n{headers}content-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut response = String::new();
+    socket.read_to_string(&mut response)?;
+    let status = response.split(' ').nth(1).context("a status")?.parse()?;
+    Ok((status, response))
 }
 
-impl Server {
-    fn start(home: &TestHome) -> Result<Self> {
-        let mut command = home.program(["mcp", "--http", "--token-file", "tokens.yml"])?.command();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = command.spawn()?;
-        let mut url = String::new();
-        BufReader::new(process.stdout.take().context("its output")?).read_line(&mut url)?;
-        let address = url.trim().strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp"));
-        Ok(Self { process, address: address.with_context(|| url.clone())?.to_owned() })
-    }
-
-    /// Posts a message. Returns the status and the body.
-    fn post(&self, headers: &str, message: &Value) -> Result<(u16, String)> {
-        let mut socket = TcpStream::connect_timeout(&self.address.parse()?, SOON)?;
-        socket.set_read_timeout(Some(SOON))?;
-        let body = message.to_string();
-        write!(
-            socket,
-            "POST /mcp HTTP/1.1\r\n{headers}content-type: application/json\r\n\
-             accept: application/json, text/event-stream\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        )?;
-        let mut response = String::new();
-        socket.read_to_string(&mut response)?;
-        let status = response.split(' ').nth(1).context("a status")?.parse()?;
-        Ok((status, response))
-    }
-
-    fn host(&self) -> String {
-        format!("host: {}\r\n", self.address)
-    }
-
-    /// Calls a tool with a token. Returns the result, which is in an event.
-    fn call(&self, token: &str, tool: &str, arguments: &Value) -> Result<Value> {
-        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
-        let (status, body) =
-            self.post(&format!("{}authorization: Bearer {token}\r\n", self.host()), &message)?;
-        ensure!(status == 200, "{body}");
-        let document = body.lines().find_map(|line| {
-            let text = line.strip_prefix("data: ").unwrap_or(line);
-            serde_json::from_str::<Value>(text).ok().filter(|value| value["id"] == 1)
-        });
-        Ok(document.with_context(|| body.clone())?["result"].clone())
-    }
+fn host(server: &McpServer) -> String {
+    format!("host: {}\r\n", server.address)
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// Calls a tool with a token. Returns the result, which is in an event.
+fn call(server: &McpServer, token: &str, tool: &str, arguments: &Value) -> Result<Value> {
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
+    let (status, body) =
+        post(server, &format!("{}authorization: Bearer {token}\r\n", host(server)), &message)?;
+    ensure!(status == 200, "{body}");
+    let document = body.lines().find_map(|line| {
+        let text = line.strip_prefix("data: ").unwrap_or(line);
+        serde_json::from_str::<Value>(text).ok().filter(|value| value["id"] == 1)
+    });
+    Ok(document.with_context(|| body.clone())?["result"].clone())
 }
 
 #[test]
 fn a_token_opens_its_bottles_and_tools_over_http() -> Result<()> {
     let home = home()?;
-    let token = |name: &str| -> Result<(String, String)> {
-        let made = run(&home, &["mcp", "token", name, "--json"])?.expect_code(0).json()?;
-        let text = |key: &str| made[key].as_str().map(str::to_owned).context("a text");
-        Ok((text("token")?, text("entry")?))
-    };
-    let ((full, all), (narrow, few)) = (token("full")?, token("narrow")?);
+    let ((full, all), (narrow, few)) = (token(&home, "full")?, token(&home, "narrow")?);
     let few = few.replace("[started]", "[ci-*]") + "  tools: ['file_*', terminal]\n  mode: teenager\n";
     home.write("project/tokens.yml", &format!("{all}{few}"))?;
     home.write("home/.bottle/settings.yml", "supervise: {call_wait: 1s}\n")?;
-    let server = Server::start(&home)?;
-    let started = server.call(&full, "bottle_start", &json!({"agent": "nap", "label": "one"}))?;
+    let server = McpServer::start(&home)?;
+    let started = call(&server, &full, "bottle_start", &json!({"agent": "nap", "label": "one"}))?;
     ensure!(started["structuredContent"]["slug"] == "one", "{started}");
     let _ = run(&home, &["start", "nap", "--detach", "--yes", "-q", "--label", "ci-1"])?.expect_code(0);
     let is_error = |result: &Value| result["isError"] == true;
     let echo = |bottle: &str| json!({"bottle": bottle, "command": ["echo", "x"]});
-    ensure!(!is_error(&server.call(&full, "terminal", &echo("one"))?));
-    ensure!(is_error(&server.call(&full, "terminal", &echo("ci-1"))?), "another client started it");
-    ensure!(!is_error(&server.call(&narrow, "terminal", &echo("ci-1"))?));
-    ensure!(is_error(&server.call(&narrow, "terminal", &echo("one"))?));
+    ensure!(!is_error(&call(&server, &full, "terminal", &echo("one"))?));
+    ensure!(is_error(&call(&server, &full, "terminal", &echo("ci-1"))?), "another client started it");
+    ensure!(!is_error(&call(&server, &narrow, "terminal", &echo("ci-1"))?));
+    ensure!(is_error(&call(&server, &narrow, "terminal", &echo("one"))?));
     ensure!(
-        is_error(&server.call(&narrow, "bottle_start", &json!({"agent": "nap"}))?),
+        is_error(&call(&server, &narrow, "bottle_start", &json!({"agent": "nap"}))?),
         "the tool is not granted"
     );
     // The user is asked, as long as a call waits.
-    let asked = server.call(&narrow, "terminal", &json!({"bottle": "ci-1", "command": "make"}))?;
+    let asked = call(&server, &narrow, "terminal", &json!({"bottle": "ci-1", "command": "make"}))?;
     ensure!(is_error(&asked) && asked.to_string().contains("was not approved in time"), "{asked}");
 
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     let bearer = format!("authorization: Bearer {full}\r\n");
     for (headers, status) in [
-        (format!("{}{bearer}", server.host()), 200),
-        (server.host(), 401),
-        (format!("{}authorization: Bearer {}\r\n", server.host(), "0".repeat(64)), 401),
-        (format!("{}authorization: Basic {full}\r\n", server.host()), 401),
-        (format!("{}{bearer}{bearer}", server.host()), 401),
+        (format!("{}{bearer}", host(&server)), 200),
+        (host(&server), 401),
+        (format!("{}authorization: Bearer {}\r\n", host(&server), "0".repeat(64)), 401),
+        (format!("{}authorization: Basic {full}\r\n", host(&server)), 401),
+        (format!("{}{bearer}{bearer}", host(&server)), 401),
         (format!("host: evil.example\r\n{bearer}"), 403),
-        (format!("{}{bearer}origin: http://evil.example\r\n", server.host()), 403),
-        (format!("{}{bearer}origin: null\r\n", server.host()), 403),
+        (format!("{}{bearer}origin: http://evil.example\r\n", host(&server)), 403),
+        (format!("{}{bearer}origin: null\r\n", host(&server)), 403),
     ] {
-        let (found, body) = server.post(&headers, &ping)?;
+        let (found, body) = post(&server, &headers, &ping)?;
         ensure!(found == status, "{headers}: {body}");
     }
     Ok(())
