@@ -30,8 +30,8 @@ pub(crate) struct Typed<'a> {
     pub(crate) choice: &'a str,
 }
 
-/// Starts the agent `name`, gives it a task, waits for its answer and exits it. Checks that the terminal is
-/// back in line mode.
+/// Starts the agent `name`, gives it a task, waits for its answer and exits it. Checks that `logs` shows the conversation
+/// as text, and that the terminal is back in line mode.
 pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<()> {
     let arguments = ["start", name, "--backend", scene.backend, "--yes", "--label", "on-a-terminal"];
     let mut pty = scene.home.on_terminal(&arguments, 40, 100)?;
@@ -48,6 +48,11 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
         asked[before..].iter().any(|call| call.body.contains("task that was typed")),
         "what was typed did not reach the model"
     );
+    let shown = scene.home.program(["logs", "on-a-terminal"])?.run()?.expect_code(0).stdout;
+    for words in ["Do the scripted task that was typed.", "The scripted task is done."] {
+        ensure!(shown.contains(words), "`logs` does not show {words:?}:\n{shown}");
+    }
+    ensure!(!shown.contains(['\u{1b}', '\r']), "`logs` shows control characters: {shown:?}");
     enter(&mut pty, typed.end, ENTER)?;
     // The script wrote a file that was not pulled, so `bottle` asks what to do with it.
     pty.wait_for("[keep/pull/discard]")?;
