@@ -61,6 +61,19 @@ impl Life {
         }
     }
 
+    /// Waits until the engine measured the files of the bottle.
+    fn is_measured(&self) -> Result<()> {
+        let end = std::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let listed = self.done(&["list", "--json"])?.json()?;
+            if listed[0]["disk_bytes"].as_u64().is_some_and(|bytes| bytes > 0) {
+                return Ok(());
+            }
+            ensure!(std::time::Instant::now() < end, "the engine does not measure: {listed}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     fn left(&self) -> Vec<String> {
         let asked: [&[&str]; 3] = [
             &["ps", "--all", "--format", "{{.Names}}"],
@@ -91,6 +104,7 @@ impl Life {
         let work = "git init -q -b main && git config user.email a@example.com && git config user.name a \
             && echo one > one && git add one && git commit -qm one && curl -s -m 10 http://denied.example/x";
         self.done(&["exec", "work", "--", "sh", "-c", work])?;
+        self.is_measured()?;
         ensure!(self.denials("denied.example")? == 1, "one denial is logged");
         let project = self.home.project();
         let git = |arguments: &[&str]| {

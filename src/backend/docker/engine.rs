@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use bollard::errors::Error as Bollard;
 use bollard::models::{ContainerInspectResponse, ContainerSummary, SystemInfo};
-use bollard::query_parameters::{
-    InspectContainerOptions, InspectContainerOptionsBuilder, ListContainersOptionsBuilder,
-};
+use bollard::query_parameters::{InspectContainerOptionsBuilder, ListContainersOptionsBuilder};
 use bollard::{API_DEFAULT_VERSION, Docker};
 use tokio::sync::OnceCell;
 
@@ -171,23 +169,26 @@ impl Engine {
     /// # Errors
     /// As [`Engine::call`].
     pub(super) async fn inspect_container(&self, id: &str) -> Result<ContainerInspectResponse, EngineError> {
-        match self.podman_socket() {
-            Some(socket) => self.own_request(podman::inspect(socket, id)).await,
-            None => self.call(self.docker.inspect_container(id, None::<InspectContainerOptions>)).await,
-        }
+        self.inspect(id, false).await
     }
 
-    /// Measures the writable layer of a container in bytes. `None` if the container does not exist, and on Podman.
+    /// Measures the writable layer of a container in bytes. `None` if the container does not exist.
     ///
     /// # Errors
     /// As [`Engine::call`].
     pub(super) async fn writable_size(&self, id: &str) -> Result<Option<u64>, EngineError> {
-        if self.podman_socket().is_some() {
-            return Ok(None);
+        match self.inspect(id, true).await {
+            Err(error) if error.is_missing() => Ok(None),
+            found => Ok(found?.size_rw.and_then(|bytes| u64::try_from(bytes).ok())),
         }
-        let options = InspectContainerOptionsBuilder::new().size(true).build();
-        let found = self.call_if_there(self.docker.inspect_container(id, Some(options))).await?;
-        Ok(found.and_then(|container| u64::try_from(container.size_rw?).ok()))
+    }
+
+    async fn inspect(&self, id: &str, with_size: bool) -> Result<ContainerInspectResponse, EngineError> {
+        let options = InspectContainerOptionsBuilder::new().size(with_size).build();
+        match self.podman_socket() {
+            Some(socket) => self.own_request(podman::inspect(socket, id, with_size)).await,
+            None => self.call(self.docker.inspect_container(id, Some(options))).await,
+        }
     }
 
     /// Lists the containers, running or not, that these filters select.

@@ -100,12 +100,16 @@ async fn on_podman(socket: &Path, commit: &Commit<'_>) -> Result<String, EngineE
     answer.id.map(|id| image_id(&id)).ok_or_else(not_understood)
 }
 
-/// Inspects a container.
+/// Inspects a container. Podman measures its writable layer only on request, because that takes time.
 ///
 /// # Errors
 /// [`EngineError`].
-pub(super) async fn inspect(socket: &Path, container: &str) -> Result<ContainerInspectResponse, EngineError> {
-    let path = format!("/v1.41/containers/{container}/json");
+pub(super) async fn inspect(
+    socket: &Path,
+    container: &str,
+    with_size: bool,
+) -> Result<ContainerInspectResponse, EngineError> {
+    let path = format!("/v1.41/containers/{container}/json?size={with_size}");
     let mut answer: Value = read(&ask(socket, &get(&path)).await?)?;
     if let Some(status) = answer.pointer_mut("/State/Status") {
         rename_stopped(status);
