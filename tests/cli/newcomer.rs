@@ -106,6 +106,34 @@ fn a_first_session_from_init_to_pull() -> Result<()> {
 }
 
 #[test]
+fn a_session_in_the_directory_itself() -> Result<()> {
+    let home = TestHome::new()?;
+    if !home.runs("a session in the directory itself", "linux")? {
+        return Ok(());
+    }
+    home.write("project/README", "A small project.\n")?;
+    for arguments in [&["init", "-q", "-b", "main"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
+        home.git(arguments)?;
+    }
+    let mut story = Story { home: &home, text: String::new() };
+    let work = "echo hello >answer; touch .envrc; git add -A; \
+                git -c user.name=Agent -c user.email=agent@example.com commit -qm hello; echo do''ne\r";
+    let steps = [("[y/N/e/?]", "y\r"), ("$ ", work), ("done", "exit\r"), ("[keep/pull/discard]", "keep\r")];
+    let code =
+        story.run(&["start", "shell", "--cwd=live", "--label", "notes", "--backend", "linux"], &steps)?;
+    assert_eq!(code, 0, "{}", story.text);
+    assert_eq!(std::fs::read_to_string(home.project().join("answer"))?, "hello\n");
+    assert_eq!(story.run(&["pull", "notes"], &[])?, 0, "{}", story.text);
+    assert_eq!(home.git(&["log", "--format=%s", "main..bottle/notes"])?, "hello\n");
+    assert_eq!(story.run(&["discard", "notes"], &[("[y/N]", "y\r")])?, 0, "{}", story.text);
+    assert_eq!(std::fs::read_to_string(home.project().join("answer"))?, "hello\n");
+    let mut scrub = home.scrub()?;
+    scrub.add(r"\d+(\.\d+)? (B|KiB|MiB)\b", "[SIZE]")?.add(r"\b[0-9a-f]{7,12}\b", "[COMMIT]")?;
+    snapshot!(scrub.apply(&story.text));
+    Ok(())
+}
+
+#[test]
 fn the_title_shows_the_label_and_counts_denials() -> Result<()> {
     let home = TestHome::new()?;
     if !home.runs("the window's title", "linux")? {
