@@ -172,11 +172,6 @@ pub trait Lifecycle: Send + Sync {
     /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
-    /// Whether [`Lifecycle::share_objects`] shares objects, so that a launch copies none.
-    fn shares_objects(&self) -> bool {
-        false
-    }
-
     /// Makes the git objects in the folder `objects` of this machine visible in a new bottle, read-only and as they are
     /// now, in the folder [`bottle_contract::names::GIT_OBJECTS_DIR`]. Later changes to `objects` have no effect there,
     /// and no program in the bottle can change a file in `objects`. The objects are part of the bottle's snapshots.
@@ -579,6 +574,8 @@ pub struct Preview {
     pub notes: Vec<String>,
     /// Resource limits that this machine enforces only approximately, a sentence each.
     pub limits: Vec<String>,
+    /// Whether [`Lifecycle::share_objects`] probably shares objects, so that a launch copies none.
+    pub shares_objects: bool,
 }
 
 /// The result of [`Images::prepare`], which is an input of [`Lifecycle::start_guest`].

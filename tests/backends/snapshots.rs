@@ -262,7 +262,7 @@ async fn shared_git_objects_stay_as_they_were_and_are_part_of_a_snapshot() {
         bottle.prepared = fixture.prepared().await.expect("prepared");
         bottle.begin().await;
         let shared = fixture.backend.share_objects(&bottle.launch(), &objects).await.expect("shared");
-        assert_eq!(shared, fixture.name() == "linux", "{}", fixture.name());
+        assert!(shared || fixture.name() != "linux", "an engine may not see the folders of this machine");
         if !shared {
             bottle.remove().await;
             continue;

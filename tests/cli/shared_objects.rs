@@ -3,21 +3,43 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
+use bottle_test_support::{engine, skip};
 
-use crate::home::run;
-use crate::pulling::with_git;
+use crate::home::home;
+
+/// The time limit for a command on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
+    home.program(arguments.iter().copied())?.deadline(PATIENCE).run()
+}
 
 /// Runs a shell script in a bottle.
 fn inside(home: &TestHome, slug: &str, script: &str) -> Result<String> {
     Ok(run(home, &["exec", slug, "--", "/bin/sh", "-ec", script])?.expect_code(0).stdout)
 }
 
-/// Returns a home with a bottle `one` that has a copy of a repository with the branches `main` and `side`. If the
-/// backend is not available, reports that the test is skipped and returns none.
-fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
-    let Some(home) = with_git(test)? else { return Ok(None) };
+/// Returns a home with a bottle `one` on this backend that has a copy of a repository with the branches `main` and
+/// `side`. If the backend is not available, reports that the test is skipped and returns none.
+fn with_a_copy(test: &str, backend: &str) -> Result<Option<TestHome>> {
+    if backend == "docker"
+        && let Err(missing) = engine::on_this_kernel()
+    {
+        skip::aloud(test, &missing);
+        return Ok(None);
+    }
+    let mut home = home()?;
+    let provider = "{template: command, command: [sleep, '600']}";
+    home.bottle("work", &format!("---\nbackend: {backend}\nagent_provider: {provider}\n---\n"))?;
+    home.agent("work", "---\nbottle: work\n---\n")?;
+    if !home.runs_with_git(test, backend)? {
+        return Ok(None);
+    }
     // An ignore file does not apply to the files of the repository itself.
     home.write("project/.gitignore", "side\n*.pack\n")?;
     home.write("project/code", "one\n")?;
@@ -46,7 +68,18 @@ fn check(home: &TestHome, slug: &str) -> Result<()> {
 
 #[test]
 fn shared_objects_survive_the_users_repository() -> Result<()> {
-    let Some(home) = with_a_copy("shared_objects_survive_the_users_repository")? else { return Ok(()) };
+    objects_survive("linux")
+}
+
+#[test]
+fn shared_objects_survive_the_users_repository_on_docker() -> Result<()> {
+    objects_survive("docker")
+}
+
+fn objects_survive(backend: &str) -> Result<()> {
+    let Some(home) = with_a_copy("shared_objects_survive_the_users_repository", backend)? else {
+        return Ok(());
+    };
     check(&home, "one")?;
     ensure!(inside(&home, "one", "cat .git/objects/info/alternates")? == "/git-objects\n");
     ensure!(inside(&home, "one", "find .git/objects -type f | wc -l")?.trim() == "1", "no object is copied");
@@ -79,7 +112,16 @@ fn shared_objects_survive_the_users_repository() -> Result<()> {
 
 #[test]
 fn an_archive_contains_the_shared_objects() -> Result<()> {
-    let Some(home) = with_a_copy("an_archive_contains_the_shared_objects")? else { return Ok(()) };
+    archive_is_whole("linux")
+}
+
+#[test]
+fn an_archive_contains_the_shared_objects_on_docker() -> Result<()> {
+    archive_is_whole("docker")
+}
+
+fn archive_is_whole(backend: &str) -> Result<()> {
+    let Some(home) = with_a_copy("an_archive_contains_the_shared_objects", backend)? else { return Ok(()) };
     // The kept files of an ended bottle have the objects too.
     inside(&home, "one", "echo two >>code; git -c user.name=A -c user.email=a@example.com commit -qam more")?;
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
@@ -97,7 +139,16 @@ fn an_archive_contains_the_shared_objects() -> Result<()> {
 
 #[test]
 fn a_bottle_changes_no_object_of_the_user() -> Result<()> {
-    let Some(home) = with_a_copy("a_bottle_changes_no_object_of_the_user")? else { return Ok(()) };
+    objects_are_read_only("linux")
+}
+
+#[test]
+fn a_bottle_changes_no_object_of_the_user_on_docker() -> Result<()> {
+    objects_are_read_only("docker")
+}
+
+fn objects_are_read_only(backend: &str) -> Result<()> {
+    let Some(home) = with_a_copy("a_bottle_changes_no_object_of_the_user", backend)? else { return Ok(()) };
     let objects = home.project().join(".git/objects");
     let facts = || -> Result<Vec<(u64, u32, u32, i64)>> {
         let mut found = Vec::new();

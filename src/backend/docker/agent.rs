@@ -19,7 +19,7 @@ use super::hardened::{Tmpfs, container, host_config};
 use super::limits::Enforced;
 use super::names::{Names, Part};
 use super::network::Transport;
-use super::subnets;
+use super::{shared_objects, subnets};
 use crate::backend::memory;
 use crate::plan::Resources;
 
@@ -41,6 +41,8 @@ pub(super) struct Agent<'a> {
     pub(super) program: &'a str,
     /// `None` for a container that only works on preserved files. It has no network and no proxy.
     pub(super) transport: Option<&'a Transport>,
+    /// The folder of this machine with the git objects that the bottle shares, if it shares any.
+    pub(super) objects: Option<&'a str>,
     /// Whether nothing may change the files of the container.
     pub(super) read_only: bool,
     pub(super) limits: &'a Resources,
@@ -71,6 +73,7 @@ impl Agent<'_> {
     fn host_config(&self) -> HostConfig {
         let common = host_config(self.on_podman);
         let mut mounts = vec![program_mount(self.program)];
+        mounts.extend(self.objects.map(shared_objects::mount));
         let (network, proxy) = match self.transport {
             Some(Transport::Network(net)) => (net.id.clone(), subnets::bundle(net.subnet)),
             Some(Transport::Socket(volume)) => {
@@ -208,6 +211,7 @@ mod tests {
             user: (1000, 1001),
             program: "bottle-program",
             transport,
+            objects: None,
             read_only: transport.is_none(),
             limits: &limits,
             enforced: Enforced::of(&bollard::models::SystemInfo::default()),

@@ -15,7 +15,7 @@ use super::container::find_agent;
 use super::engine::{Engine, EngineError};
 use super::kept::{self, IMAGE};
 use super::names::{Names, Part};
-use super::pending_usage;
+use super::{pending_usage, shared_objects};
 use crate::backend::{BackendError, LAYERS, Resource};
 use crate::causes;
 
@@ -158,11 +158,27 @@ enum NotRemoved {
     NotOwned(&'static str),
     #[error("the engine says that it is removed, but it still exists")]
     StillThere,
+    #[error("cannot remove its git objects: {0}")]
+    Objects(std::io::Error),
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
 async fn remove_one(
+    engine: &Engine,
+    names: &Names,
+    state: &Path,
+    resource: &Resource,
+) -> Result<(), NotRemoved> {
+    remove_from_engine(engine, names, state, resource).await?;
+    // A container that replaces this one mounts the same folder.
+    if resource.kind == LAYERS && find_agent(engine, names, &resource.slug).await?.is_none() {
+        shared_objects::remove(&state.join(resource.slug.as_str())).map_err(NotRemoved::Objects)?;
+    }
+    Ok(())
+}
+
+async fn remove_from_engine(
     engine: &Engine,
     names: &Names,
     state: &Path,

@@ -19,6 +19,7 @@ use super::container::{Found, create, find, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
 use super::flatten::{self, MAX_LAYERS, Source};
 use super::names::{Names, Part, WIRING};
+use super::shared_objects;
 use crate::backend::{BackendError, LAYERS, Ledger, ProgressSink, Resource};
 
 /// The repository name of kept containers' images.
@@ -49,7 +50,8 @@ pub(super) async fn find_kept(
 }
 
 /// Returns the id of a stopped container with the kept files and the settings of `agent`, whose image is ignored. It is
-/// the kept container itself if that one is wired in the same way, otherwise a new one that replaces it. Records it.
+/// the kept container itself if that one is wired in the same way, otherwise a new one that replaces it. Records it. The
+/// container mounts the shared git objects if the kept one does.
 ///
 /// # Errors
 /// [`BackendError`] when there is no kept container, or the engine fails. `verb` says what it is needed for.
@@ -63,6 +65,7 @@ pub(super) async fn continue_kept(
     let Agent { names, slug, .. } = agent;
     let failed = |error: EngineError| error.during(&format!("{verb} the kept container of {slug}"));
     let kept = find_kept(engine, names, slug, verb).await?;
+    let agent = with_kept_mounts(engine, &kept.id, agent).await.map_err(failed)?;
     if fits(engine, &kept.id, &agent.body()).await.map_err(failed)? {
         restore_name(engine, names, slug).await.map_err(failed)?;
         ledger.record(Resource::new(slug, LAYERS, kept.id.clone()))?;
@@ -80,7 +83,7 @@ pub(super) async fn continue_kept(
 }
 
 /// Creates a container that reads a copy of the kept files, with the settings of `agent`, whose image is ignored.
-/// Returns its id. The kept container stays as it is.
+/// Returns its id. The kept container stays as it is. As [`continue_kept`] for shared git objects.
 ///
 /// # Errors
 /// As [`continue_kept`].
@@ -91,8 +94,19 @@ pub(super) async fn make_reader(engine: &Engine, agent: Agent<'_>) -> Result<Str
     let progress = ProgressSink::discard();
     let image = image_of_files(engine, names, slug, &kept.id, ("-read", MAX_LAYERS), &progress).await;
     let image = image.map_err(failed)?;
+    let agent = with_kept_mounts(engine, &kept.id, agent).await.map_err(failed)?;
     let agent = Agent { image: &image, ..agent };
     create_agent(engine, &agent, Some(&format!("{}:ro", kept.id))).await.map_err(failed)
+}
+
+/// The settings of `agent` with only those mounts that the kept container has.
+async fn with_kept_mounts<'a>(
+    engine: &Engine,
+    kept: &str,
+    agent: Agent<'a>,
+) -> Result<Agent<'a>, EngineError> {
+    let shares = agent.objects.is_some() && shared_objects::are_mounted(engine, kept).await?;
+    Ok(Agent { objects: agent.objects.filter(|_| shares), ..agent })
 }
 
 /// Creates an agent's container, labelled with its wiring. Its image's volumes are those of the container `volumes_of`,

@@ -3,7 +3,7 @@
 //! A phase creates independent resources in parallel. The state exists only in the launching process; later processes
 //! find the resources by their names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,12 +23,13 @@ use super::inventory::{BUNDLE, GUEST, READER, VOLUME};
 use super::limits::Enforced;
 use super::names::{self, Names, Part};
 use super::network::{self, Net, Transport};
-use super::{kept, snapshot_images, subnets, volume_owner};
+use super::{kept, shared_objects, snapshot_images, subnets, volume_owner};
 use crate::backend::{
     Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, ImageInfo, KeptFiles, LAYERS,
     Launch, Ledger, Origin, Prepared, ProgressSink, Resource,
 };
 use crate::host::docker_settings::DockerTransport;
+use crate::plan::Workspace;
 
 /// The size limit of the tmpfs for the proxy's sockets, in pages: Podman does not accept a volume's option `size`.
 const LISTENER_DIR_PAGES: u32 = 256;
@@ -43,6 +44,8 @@ pub(super) struct Launches {
     transports: Mutex<BTreeMap<Slug, Transport>>,
     /// Streams that were attached before their container started.
     opened: Mutex<BTreeMap<(Slug, Part), Attached>>,
+    /// The new bottles whose container mounts the folder of the shared git objects.
+    sharing: Mutex<BTreeSet<Slug>>,
 }
 
 impl Launches {
@@ -138,18 +141,20 @@ impl Launches {
         Ok(())
     }
 
-    /// Implements [`crate::backend::Lifecycle::start_guest`].
+    /// Implements [`crate::backend::Lifecycle::start_guest`]. `sees_folders` says whether the container probably sees
+    /// folders of this machine.
     pub(super) async fn start_guest(
         &self,
         engine: &Engine,
         names: &Names,
         launch: &Launch<'_>,
         prepared: &Prepared,
-        runtime: Option<&str>,
+        (runtime, sees_folders): (Option<&str>, bool),
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bottle");
         let (transport, contained, inside) = (self.transport(slug)?, contained(prepared)?, inside(prepared)?);
+        let objects = objects_folder(launch, sees_folders)?;
         let agent = Agent {
             names,
             slug,
@@ -158,6 +163,7 @@ impl Launches {
             user: (inside.uid, inside.gid),
             program: &contained.program,
             transport: Some(&transport),
+            objects: objects.as_deref(),
             read_only: false,
             limits: &launch.plan.resources,
             enforced: Enforced::of(engine.info().await.map_err(failed)?),
@@ -167,7 +173,7 @@ impl Launches {
         };
         let id = match launch.origin {
             Origin::New => {
-                let id = kept::create_agent(engine, &agent, None).await.map_err(failed)?;
+                let id = self.create_new(engine, agent).await.map_err(failed)?;
                 launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
                 volume_owner::give_to_agent(engine, &id, inside).await?;
                 id
@@ -182,6 +188,9 @@ impl Launches {
                 launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
                 volume_owner::give_to_agent(engine, &id, inside).await?;
                 kept::remove_set_aside(engine, names, slug, true).await.map_err(failed)?;
+                // The snapshot contains its objects.
+                shared_objects::remove(launch.state)
+                    .map_err(|error| cannot_use(&shared_objects::folder(launch.state), "remove", error))?;
                 id
             }
             Origin::Kept => {
@@ -193,6 +202,43 @@ impl Launches {
         start(engine, &id).await.map_err(failed)?;
         locked(&self.opened).insert((slug.clone(), Part::Agent), attached);
         Ok(())
+    }
+
+    /// Creates the container of a new bottle. It has no shared git objects if the engine does not see their folder.
+    async fn create_new(&self, engine: &Engine, agent: Agent<'_>) -> Result<String, EngineError> {
+        let created = kept::create_agent(engine, &agent, None).await;
+        if agent.objects.is_none() {
+            return created;
+        }
+        match created {
+            Err(error) if shared_objects::is_unseen(&error) => {
+                kept::create_agent(engine, &Agent { objects: None, ..agent }, None).await
+            }
+            created => created.inspect(|_| {
+                locked(&self.sharing).insert(agent.slug.clone());
+            }),
+        }
+    }
+
+    /// Implements [`crate::backend::Lifecycle::share_objects`].
+    pub(super) async fn share_objects(
+        &self,
+        engine: &Engine,
+        names: &Names,
+        launch: &Launch<'_>,
+        objects: &Path,
+    ) -> Result<bool, BackendError> {
+        let slug = &launch.plan.identity.slug;
+        if !locked(&self.sharing).contains(slug) {
+            return Ok(false);
+        }
+        let folder = shared_objects::folder(launch.state);
+        let container = names.name(Part::Agent, slug);
+        let sees = shared_objects::sees(engine, &container, &folder).await;
+        if !sees.map_err(|error| error.during("share the git objects"))? {
+            return Ok(false);
+        }
+        shared_objects::share(objects, &folder).await.map(|()| true)
     }
 
     /// Implements [`crate::backend::Lifecycle::open_kept`].
@@ -207,6 +253,7 @@ impl Launches {
         let failed = |error: EngineError| error.during(&format!("open the files of {}", files.slug));
         let KeptFiles { slug, sandbox, .. } = *files;
         let (uid, gid) = inside(&sandbox.prepared).map(|inside| (inside.uid, inside.gid))?;
+        let objects = shared_objects::folder(files.state);
         let agent = Agent {
             names,
             slug,
@@ -215,6 +262,7 @@ impl Launches {
             user: (uid, gid),
             program,
             transport: None,
+            objects: objects.to_str(),
             read_only: true,
             limits: &sandbox.limits,
             enforced: Enforced::of(engine.info().await.map_err(failed)?),
@@ -359,6 +407,23 @@ async fn join_outside(engine: &Engine, outside: &Net, id: &str) -> Result<(), En
     let endpoint = Some(Bundle::endpoint(outside));
     let request = NetworkConnectRequest { container: id.to_owned(), endpoint_config: endpoint };
     engine.call(engine.docker().connect_network(&outside.id, request)).await
+}
+
+/// The folder of the git objects that the container mounts if it can. A new bottle's folder is created.
+fn objects_folder(launch: &Launch<'_>, sees_folders: bool) -> Result<Option<String>, BackendError> {
+    let copies_repository = !matches!(launch.plan.workspace, Workspace::Empty | Workspace::Files);
+    let folder = match launch.origin {
+        Origin::Snapshot(_) => return Ok(None),
+        Origin::Kept => shared_objects::folder(launch.state),
+        Origin::New if copies_repository && sees_folders => shared_objects::make_folder(launch.state)
+            .map_err(|error| cannot_use(&shared_objects::folder(launch.state), "make", error))?,
+        Origin::New => return Ok(None),
+    };
+    Ok(folder.to_str().map(str::to_owned))
+}
+
+fn cannot_use(folder: &Path, verb: &str, error: std::io::Error) -> BackendError {
+    BackendError::failed(format!("cannot {verb} {}", folder.display())).because(error)
 }
 
 fn contained(prepared: &Prepared) -> Result<&ContainerImages, BackendError> {

@@ -15,6 +15,7 @@
 //! - `runtime`: the container runtime and the transport that it supports · `runtime_trial`: whether a runtime works
 //! - `hardened`, `agent`, `bundle`: the create requests of the containers, without side effects
 //! - `container_entry`: the command lines of this program inside the containers · `container_roles`: its roles there
+//! - `host_folders`: whether containers see folders of this machine · `shared_objects`: shares git objects with a bottle
 //! - `container`, `attach`: create, start, find and attach to containers
 //! - `prepare`, `images`: the images and the program volume of a bottle · `launch`: the state of a launch between its
 //!   phases
@@ -46,6 +47,7 @@ mod engine;
 mod flatten;
 mod hardened;
 mod home_import;
+mod host_folders;
 mod identity;
 pub mod images;
 mod inventory;
@@ -64,13 +66,14 @@ mod routes;
 mod run_state;
 mod runtime;
 mod runtime_trial;
+mod shared_objects;
 mod snapshot_images;
 mod subnets;
 mod volume_owner;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bottle_contract::names::{EGRESS_PORT, Slug};
@@ -79,6 +82,8 @@ use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 use self::engine::{Engine, EngineError};
+use self::flatten::Source;
+use self::host_folders::Obstacle;
 use self::images::Images;
 use self::launch::Launches;
 use self::limits::Enforced;
@@ -176,6 +181,13 @@ impl DockerBackend {
         Ok(works.then(|| preferred.to_owned()))
     }
 
+    /// Why the agent's container cannot see folders of this machine, if so.
+    async fn obstacle(&self, runtime: Option<&str>, doing: &str) -> Result<Option<Obstacle>, BackendError> {
+        let engine = self.engine(doing).await?;
+        let info = engine.info().await.map_err(|error| error.during(doing))?;
+        Ok(host_folders::obstacle(engine, info, runtime))
+    }
+
     /// Tries the preferred runtime, unless it was tried before. Returns a note for the user if it does not work.
     async fn try_runtime(&self, prepared: &Prepared) -> Result<Option<String>, BackendError> {
         let doing = "try the container runtime";
@@ -250,8 +262,11 @@ impl Backend for DockerBackend {
 impl super::Images for DockerBackend {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let preview = self.images().await?.preview(plan).await?;
-        let limits = self.limits(plan).await?;
-        Ok(Preview { limits: [preview.limits, limits].concat(), ..preview })
+        let limits = [preview.limits, self.limits(plan).await?].concat();
+        let doing = "look for shared folders";
+        let runtime = self.runtime(self.engine(doing).await?, doing).await?;
+        let shares_objects = self.obstacle(runtime.as_deref(), doing).await?.is_none();
+        Ok(Preview { limits, shares_objects, ..preview })
     }
 
     async fn prepare(
@@ -297,9 +312,17 @@ impl Lifecycle for DockerBackend {
     }
 
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
-        let engine = self.engine("start the bottle").await?;
-        let runtime = self.runtime(engine, "start the bottle").await?;
-        self.launches.start_guest(engine, &self.names, launch, prepared, runtime.as_deref()).await
+        let doing = "start the bottle";
+        let engine = self.engine(doing).await?;
+        let runtime = self.runtime(engine, doing).await?;
+        let sees_folders = self.obstacle(runtime.as_deref(), doing).await?.is_none();
+        let runtime = (runtime.as_deref(), sees_folders);
+        self.launches.start_guest(engine, &self.names, launch, prepared, runtime).await
+    }
+
+    async fn share_objects(&self, launch: &Launch<'_>, objects: &Path) -> Result<bool, BackendError> {
+        let engine = self.engine("share the git objects").await?;
+        self.launches.share_objects(engine, &self.names, launch, objects).await
     }
 
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
@@ -387,7 +410,8 @@ impl Snapshots for DockerBackend {
         progress: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         let engine = self.engine("make a snapshot").await?;
-        snapshot_images::freeze(engine, &self.names, slug, new, &progress).await
+        let source = Source { engine, names: &self.names, slug, progress: &progress };
+        snapshot_images::freeze(&source, &self.host.state(), new).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {

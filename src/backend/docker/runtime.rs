@@ -47,6 +47,13 @@ pub(super) fn shares_sockets(runtime: Option<&str>, info: &SystemInfo) -> bool {
     !has_own_kernel(name, known) || known.is_some_and(opens_host_sockets)
 }
 
+/// The runtime, if its containers have a kernel of their own. `None` as runtime means the engine's default.
+pub(super) fn own_kernel<'a>(runtime: Option<&'a str>, info: &'a SystemInfo) -> Option<&'a str> {
+    let name = runtime.or(info.default_runtime.as_deref())?;
+    let known = info.runtimes.as_ref().and_then(|runtimes| runtimes.get(name));
+    has_own_kernel(name, known).then_some(name)
+}
+
 fn has_own_kernel(name: &str, runtime: Option<&Runtime>) -> bool {
     let program = runtime.and_then(|runtime| runtime.path.as_deref()).unwrap_or_default();
     OWN_KERNEL.iter().any(|own| name.contains(own) || program.contains(own))

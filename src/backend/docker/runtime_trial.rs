@@ -112,6 +112,7 @@ async fn start_guest(
         user: (image.uid, image.gid),
         program: &contained.program,
         transport: None,
+        objects: None,
         read_only: true,
         limits: &Resources::default(),
         enforced: Enforced::of(info),

@@ -5,31 +5,32 @@
 
 use std::path::Path;
 
+use bollard::models::ContainerConfig;
 use bollard::query_parameters::RemoveImageOptionsBuilder;
 use bottle_contract::names::{Name, Slug, WORKSPACE};
 use jiff::Timestamp;
 
 use super::commit::{
-    Committed, SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_NAME, SNAPSHOT_PARENT, SNAPSHOT_REPOSITORY,
-    SNAPSHOT_SLUG, commit, inspect, list_labelled,
+    Committed, KEPT_HOME, KEPT_SLUG, SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_NAME, SNAPSHOT_PARENT,
+    SNAPSHOT_REPOSITORY, SNAPSHOT_SLUG, commit, inspect, list_labelled,
 };
-use super::container::find_agent;
+use super::container::{Found, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT, REMOVED_HINT};
 use super::flatten::{MAX_LAYERS, Source};
 use super::names::Names;
-use crate::backend::{BackendError, Copied, Frozen, NewSnapshot, ProgressSink, Snapshot};
+use super::{kept, shared_objects};
+use crate::backend::{BackendError, Copied, Frozen, NewSnapshot, Snapshot};
 
-/// Implements [`crate::backend::Snapshots::freeze`].
+/// Implements [`crate::backend::Snapshots::freeze`]. `state` is the folder with the bottles' folders.
 ///
 /// # Errors
 /// [`BackendError`] when the bottle has no container, or the engine fails.
 pub(super) async fn freeze(
-    engine: &Engine,
-    names: &Names,
-    slug: &Slug,
+    source: &Source<'_>,
+    state: &Path,
     new: &NewSnapshot,
-    progress: &ProgressSink,
 ) -> Result<Frozen, BackendError> {
+    let Source { engine, names, slug, progress } = *source;
     let failed = |error: EngineError| error.during(&format!("make a snapshot of {slug}"));
     let found = find_agent(engine, names, slug).await.map_err(failed)?;
     let gone = || {
@@ -48,13 +49,8 @@ pub(super) async fn freeze(
         (SNAPSHOT_PARENT, new.parent.as_deref().unwrap_or_default()),
     ];
     let named = (SNAPSHOT_REPOSITORY, tag.as_str());
-    let committed = if container.running {
-        commit(engine, &container.id, named, &labels).await
-    } else {
-        let source = Source { engine, names, slug, progress };
-        source.image_of_container(&container.id, MAX_LAYERS, named, &labels).await
-    };
-    let id = committed.map_err(failed)?;
+    let state = state.join(slug.as_str());
+    let id = whole_image(source, &container, &state, named, &labels).await.map_err(failed)?;
     let image = inspect(engine, &id).await.map_err(failed)?;
     let gone =
         || BackendError::failed(format!("the new snapshot of {slug} was removed")).with_hint(REMOVED_HINT);
@@ -66,6 +62,49 @@ pub(super) async fn freeze(
     let volumes = volumes_of(engine, &container.id).await.map_err(failed)?;
     let has_workspace = !volumes.iter().any(|path| overlaps(path, WORKSPACE));
     Ok(Frozen { snapshot, has_workspace, notes: Vec::new() })
+}
+
+/// Makes an image of a bottle's container, with this tag and these labels. Git objects that the container only mounts
+/// are files of the image, so that it is complete.
+async fn whole_image(
+    source: &Source<'_>,
+    container: &Found,
+    state: &Path,
+    tag: (&str, &str),
+    labels: &[(&str, &str)],
+) -> Result<String, EngineError> {
+    let Source { engine, names, slug, .. } = *source;
+    if !shared_objects::are_mounted(engine, &container.id).await? {
+        return own_image(source, container, tag, labels).await;
+    }
+    // Until the complete image is based on it, a cleanup finds this image by its label.
+    let kept = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
+    let partial = own_image(source, container, ("", ""), &kept).await?;
+    let scratch = source.scratch(&partial, ContainerConfig::default()).await?;
+    let committed = async {
+        shared_objects::copy_into(engine, &scratch, state).await?;
+        commit(engine, &scratch, tag, labels).await
+    };
+    let committed = committed.await;
+    source.remove(&scratch).await?;
+    if committed.is_err() {
+        // The error of the copy matters more. A cleanup removes the image then.
+        let _ = kept::remove_image(engine, &partial).await;
+    }
+    committed
+}
+
+/// Makes an image of the files that only the container has.
+async fn own_image(
+    source: &Source<'_>,
+    container: &Found,
+    tag: (&str, &str),
+    labels: &[(&str, &str)],
+) -> Result<String, EngineError> {
+    if container.running {
+        return commit(source.engine, &container.id, tag, labels).await;
+    }
+    source.image_of_container(&container.id, MAX_LAYERS, tag, labels).await
 }
 
 /// Implements [`crate::backend::Snapshots::snapshots`].

@@ -348,15 +348,16 @@ impl super::Images for LinuxBackend {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         if let ImageSource::Path(path) = &plan.image {
             let limits = self.polled_limits(&plan.resources);
-            return Ok(Preview { limits, ..self.images.preview(path).await? });
+            return Ok(Preview { limits, shares_objects: true, ..self.images.preview(path).await? });
         }
         if let ImageSource::Imported(name) = &plan.image {
             let limits = self.polled_limits(&plan.resources);
-            return Ok(Preview { limits, notes: self.images.imported(name)?.1, ..Preview::default() });
+            let notes = self.images.imported(name)?.1;
+            return Ok(Preview { limits, notes, shares_objects: true, ..Preview::default() });
         }
         let prepared = self.prepare(plan, &BTreeMap::new(), &ProgressSink::discard()).await?;
         let limits = self.polled_limits(&plan.resources);
-        Ok(Preview { exposed: prepared.exposed, limits, ..Preview::default() })
+        Ok(Preview { exposed: prepared.exposed, limits, shares_objects: true, ..Preview::default() })
     }
 
     async fn prepare(
@@ -453,10 +454,6 @@ impl Lifecycle for LinuxBackend {
         let live = live.as_ref();
         let bottle = BottleSandbox { slug, state, ledger, limits, prepared, live, access: Some(access) };
         self.start(&bottle, image.as_ref()).await
-    }
-
-    fn shares_objects(&self) -> bool {
-        true
     }
 
     async fn share_objects(&self, launch: &Launch<'_>, objects: &Path) -> Result<bool, BackendError> {

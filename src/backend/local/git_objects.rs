@@ -17,7 +17,6 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use rustix::fs::{
@@ -35,26 +34,35 @@ pub(crate) const OBJECTS: &str = "git-objects";
 /// How often the packs are read again because git replaced one meanwhile. After that, sharing fails.
 const TRIES: usize = 10;
 
+/// The user of a bottle who reads the shared objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// The user who starts the bottle, or an unprivileged one if that is root.
+    Starter,
+    /// Any user.
+    Anyone,
+}
+
 /// The maximum number of files; sharing more fails. `git gc` packs loose objects long before.
 const MAX_FILES: usize = 5_000_000;
 
-/// Shares the objects in the folder `from` with the folder `to`, which is created if it is missing. Returns the total
-/// size of the files in bytes. If this fails, `to` is removed.
+/// Shares the objects in the folder `from` with the folder `to`, which is created if it is missing. Files that `reader`
+/// cannot read are copied. Returns the total size of the files in bytes. If this fails, `to` is removed.
 ///
 /// # Errors
 /// When a file cannot be shared, or git replaces packs again and again. The error names the path.
-pub(crate) fn share(from: &Path, to: &Path) -> io::Result<u64> {
-    let shared = share_folders(from, to);
+pub(crate) fn share(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
+    let shared = share_folders(from, to, reader);
     if shared.is_err() {
         let _ = layers::remove_tree(to);
     }
     shared
 }
 
-fn share_folders(from: &Path, to: &Path) -> io::Result<u64> {
+fn share_folders(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
     make_folder(to)?;
     let (from, to) = (open(from)?, open(to)?);
-    let mut sharing = Sharing { clones: true, links: true, files_left: MAX_FILES, bytes: 0 };
+    let mut sharing = Sharing { reader, clones: true, links: true, files_left: MAX_FILES, bytes: 0 };
     // An object that git moves into a pack meanwhile has its pack before it loses its loose file, so the packs are
     // shared last. Every commit of a graph existed when the graph was written, so the graphs are shared first.
     if let Some((from, to)) = sharing.inner(&from, &to, c"info")? {
@@ -79,13 +87,19 @@ fn share_folders(from: &Path, to: &Path) -> io::Result<u64> {
 /// # Errors
 /// When it cannot be created.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o755).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
+    match DirBuilder::new().create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        created => created.and_then(|()| open(folder)).and_then(|folder| let_read(&folder)),
     }
 }
 
+/// Lets every user read a folder. The mode does not depend on the user's mask.
+fn let_read(folder: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::fs::fchmod(folder, Mode::from_raw_mode(0o755))?)
+}
+
 struct Sharing {
+    reader: Reader,
     /// Whether the file system can clone files, as far as is known.
     clones: bool,
     /// Whether the files can be linked, as far as is known.
@@ -101,11 +115,17 @@ impl Sharing {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
             opened => opened.map_err(|error| named(name, error.into()))?,
         };
-        match mkdirat(to, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(named(name, error.into())),
+        let created = mkdirat(to, name, Mode::RWXU);
+        if let Err(error) = created
+            && error != Errno::EXIST
+        {
+            return Err(named(name, error.into()));
         }
-        Ok(Some((from, openat(to, name, FOLDER, Mode::empty())?)))
+        let to = openat(to, name, FOLDER, Mode::empty())?;
+        if created.is_ok() {
+            let_read(&to)?;
+        }
+        Ok(Some((from, to)))
     }
 
     /// Shares the packs until a round shared every pack that existed when it began and when it ended.
@@ -171,7 +191,7 @@ impl Sharing {
     /// Links the file if the bottle's user can read it. Fails across file systems, and for files of other users that
     /// this user may not link.
     fn try_link(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> bool {
-        if !self.links || !is_readable(stat) {
+        if !self.links || !is_readable(stat, self.reader) {
             return false;
         }
         match linkat(from, name, to, name, AtFlags::empty()) {
@@ -211,10 +231,11 @@ fn is_same(to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> bool {
         .is_ok_and(|found| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino))
 }
 
-/// Whether the bottle's user can read the file: the user who starts the bottle, or an unprivileged one if that is root.
-fn is_readable(stat: &Stat) -> bool {
+/// Whether the bottle's user can read the file.
+fn is_readable(stat: &Stat, reader: Reader) -> bool {
     let mode = Mode::from_raw_mode(stat.st_mode);
-    let own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_uid != 0;
+    let is_starters = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_uid != 0;
+    let own = is_starters && reader == Reader::Starter;
     mode.contains(if own { Mode::RUSR } else { Mode::ROTH })
 }
 
@@ -289,7 +310,7 @@ mod tests {
         let secret = from.join(format!("ab/{}", "1".repeat(38)));
         fs::write(&secret, "private").expect("file");
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o400)).expect("mode");
-        let bytes = share(&from, &to).expect("shared");
+        let bytes = share(&from, &to, Reader::Starter).expect("shared");
         assert_eq!(bytes, 7 * (wanted.len() as u64 + 1));
         for path in &wanted {
             assert_eq!(fs::read_to_string(to.join(path)).expect("shared"), "content", "{path}");
@@ -314,11 +335,11 @@ mod tests {
         for path in [pack.as_str(), "pack/multi-pack-index"] {
             fs::write(from.join(path), "old").expect("file");
         }
-        share(&from, &to).expect("shared");
+        share(&from, &to, Reader::Starter).expect("shared");
         fs::remove_file(from.join(&pack)).expect("removed");
         fs::write(from.join("new"), "new").expect("file");
         fs::rename(from.join("new"), from.join("pack/multi-pack-index")).expect("replaced");
-        share(&from, &to).expect("shared again");
+        share(&from, &to, Reader::Starter).expect("shared again");
         assert_eq!(fs::read_to_string(to.join(&pack)).expect("there"), "old");
         assert_eq!(fs::read_to_string(to.join("pack/multi-pack-index")).expect("there"), "new");
     }

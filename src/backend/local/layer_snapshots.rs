@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::copy::stamps::{self, Stamps};
 use super::copy::{Copier, Outcome};
-use super::git_objects::OBJECTS;
+use super::git_objects::{OBJECTS, Reader};
 use super::layers::Kind;
 use super::{Scope, git_objects, layers};
 use crate::archive;
@@ -336,7 +336,7 @@ fn share_objects(from: &Path, to: &Path) -> io::Result<u64> {
     if !objects.is_dir() {
         return Ok(0);
     }
-    git_objects::share(&objects, &to.join(OBJECTS))
+    git_objects::share(&objects, &to.join(OBJECTS), Reader::Starter)
 }
 
 /// Whether writes may leave the time stamps unchanged. A tmpfs does not record writes through a memory mapping.

@@ -89,7 +89,8 @@ impl Scope {
         let (objects, folder) = (objects.to_owned(), self.layers_in(launch.state).git_objects());
         self.run_blocking(move |_| {
             let failed = || format!("cannot share the git objects in {}", objects.display());
-            git_objects::share(&objects, &folder).map_err(|error| explain(failed(), error))
+            git_objects::share(&objects, &folder, git_objects::Reader::Starter)
+                .map_err(|error| explain(failed(), error))
         })
         .await?;
         Ok(true)

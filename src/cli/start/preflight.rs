@@ -214,7 +214,7 @@ fn commits_as(plan: &Plan) -> Vec<String> {
 /// What `--cwd` copies; none if the bottle starts with other files.
 fn copied(view: &View<'_>) -> Option<Copied> {
     let folder = &view.plan.identity.cwd;
-    let shares = view.backend.shares_objects();
+    let shares = view.preview.shares_objects;
     match (&view.files, view.plan.workspace) {
         (Some(_), _) | (_, Workspace::Empty | Workspace::Files | Workspace::Repository) => None,
         (_, Workspace::Copy) => Some(Copied::of(folder, false, shares)),

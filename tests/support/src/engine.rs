@@ -38,6 +38,25 @@ pub fn here() -> Result<(), NoEngine> {
     ANSWER.get_or_init(look).clone()
 }
 
+/// As [`here`], for an engine whose containers see the folders of this machine as they are: Docker, as root, on the
+/// kernel of this machine, without mapped users and without labels of files.
+///
+/// # Errors
+/// As [`here`].
+pub fn on_this_kernel() -> Result<(), NoEngine> {
+    here()?;
+    let info = docker(&["info", "--format", "{{.KernelVersion}} {{.SecurityOptions}}"]).unwrap_or_default();
+    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    let other =
+        ["rootless", "userns", "selinux"].iter().any(|option| info.contains(&format!("name={option}")));
+    if info.split(' ').next() != Some(&kernel) || other {
+        return no(
+            "the containers of the engine do not see the folders of this machine as they are".to_owned()
+        );
+    }
+    Ok(())
+}
+
 /// Waits until no other test program makes the image with the agents' tools, and returns the lock. All homes share this
 /// image, and it takes a minute to make.
 #[must_use]

@@ -1,0 +1,110 @@
+//! Decides whether the containers of an engine can see folders of this machine as they are. The module has no side
+//! effects.
+
+use std::fmt;
+
+use bollard::models::SystemInfo;
+
+use super::engine::Engine;
+use super::runtime::own_kernel;
+
+/// Why containers cannot see a folder of this machine, with the owners and the permissions that it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// The engine has another kernel, so it is on another machine or in a virtual one.
+    OtherMachine,
+    /// The engine is Podman.
+    Podman,
+    /// The engine does not run as root.
+    Rootless,
+    /// The engine maps the user ids of containers to other ones.
+    MappedIds,
+    /// The engine lets containers see only files with their label.
+    Labels,
+    /// Containers of this runtime have a kernel of their own.
+    OwnKernel(String),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherMachine => f.write_str("the container engine runs on another or a virtual machine"),
+            Self::Podman => f.write_str("the container engine is Podman"),
+            Self::Rootless => f.write_str("the container engine does not run as root"),
+            Self::MappedIds => f.write_str("the container engine maps user ids (`userns-remap`)"),
+            Self::Labels => f.write_str("the container engine labels files (SELinux)"),
+            Self::OwnKernel(runtime) => {
+                write!(f, "the container runtime {runtime} has a kernel of its own")
+            }
+        }
+    }
+}
+
+/// Why the containers of this engine and this runtime cannot see folders of this machine. `None` as runtime means the
+/// engine's default.
+///
+/// The answer is a guess from what the engine reports: a process that runs in a container itself, with the engine's
+/// socket, has the engine's kernel and sees other folders.
+pub(super) fn obstacle(engine: &Engine, info: &SystemInfo, runtime: Option<&str>) -> Option<Obstacle> {
+    if engine.podman_socket().is_some() {
+        return Some(Obstacle::Podman);
+    }
+    on_docker(info, &rustix::system::uname().release().to_string_lossy(), runtime)
+}
+
+fn on_docker(info: &SystemInfo, kernel: &str, runtime: Option<&str>) -> Option<Obstacle> {
+    let is_secured_by = |name: &str| {
+        let option = format!("name={name}");
+        info.security_options.iter().flatten().any(|found| found.split(',').any(|part| part == option))
+    };
+    if info.kernel_version.as_deref() != Some(kernel) {
+        return Some(Obstacle::OtherMachine);
+    }
+    if is_secured_by("rootless") {
+        return Some(Obstacle::Rootless);
+    }
+    if is_secured_by("userns") {
+        return Some(Obstacle::MappedIds);
+    }
+    if is_secured_by("selinux") {
+        return Some(Obstacle::Labels);
+    }
+    own_kernel(runtime, info).map(|name| Obstacle::OwnKernel(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use bollard::models::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn only_a_root_engine_on_this_kernel_sees_folders_as_they_are() {
+        let info = |kernel: &str, security: &[&str]| SystemInfo {
+            kernel_version: Some(kernel.to_owned()),
+            security_options: Some(security.iter().map(|option| (*option).to_owned()).collect()),
+            runtimes: Some(HashMap::from([("runc".to_owned(), Runtime::default())])),
+            default_runtime: Some("runc".to_owned()),
+            ..SystemInfo::default()
+        };
+        let seccomp = "name=seccomp,profile=default";
+        for (kernel, security, runtime, expected) in [
+            ("6.1.0", &[seccomp, "name=cgroupns"][..], None, None),
+            ("6.1.0", &["name=apparmor", seccomp], Some("runc"), None),
+            ("6.6.12-linuxkit", &[seccomp], None, Some(Obstacle::OtherMachine)),
+            ("6.1.0", &[seccomp, "name=rootless"], None, Some(Obstacle::Rootless)),
+            ("6.1.0", &[seccomp, "name=userns"], None, Some(Obstacle::MappedIds)),
+            ("6.1.0", &["name=selinux", seccomp], None, Some(Obstacle::Labels)),
+            ("6.1.0", &[seccomp], Some("runsc"), Some(Obstacle::OwnKernel("runsc".to_owned()))),
+        ] {
+            assert_eq!(
+                on_docker(&info(kernel, security), "6.1.0", runtime),
+                expected,
+                "{security:?} {runtime:?}"
+            );
+        }
+        assert_eq!(on_docker(&SystemInfo::default(), "6.1.0", None), Some(Obstacle::OtherMachine));
+    }
+}

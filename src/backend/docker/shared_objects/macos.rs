@@ -1,0 +1,42 @@
+//! Shares nothing. No function here is called, because an engine on this system is in a virtual machine.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::backend::BackendError;
+
+fn unsupported() -> io::Error {
+    io::Error::from(io::ErrorKind::Unsupported)
+}
+
+/// Always fails.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`].
+pub(in crate::backend::docker) fn make_folder(_: &Path) -> io::Result<PathBuf> {
+    Err(unsupported())
+}
+
+/// Always fails.
+///
+/// # Errors
+/// [`BackendError`].
+pub(in crate::backend::docker) async fn share(_: &Path, _: &Path) -> Result<(), BackendError> {
+    Err(BackendError::failed("cannot share git objects on this system"))
+}
+
+/// Does nothing, because there is no folder.
+///
+/// # Errors
+/// Never.
+pub(in crate::backend::docker) fn remove(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Always fails.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`].
+pub(super) fn write_archive(_: &Path, _: &mut dyn Write) -> io::Result<()> {
+    Err(unsupported())
+}
