@@ -92,7 +92,10 @@ impl BackendError {
             "`--cwd=live` is not available on the {backend} backend, so it cannot mount {}",
             live.path.display()
         );
-        Err(Self::unsupported(message, "use `--backend linux`, or `--cwd`, which copies the directory"))
+        Err(Self::unsupported(
+            message,
+            "use `--backend linux` or `docker`, or `--cwd`, which copies the directory",
+        ))
     }
 
     /// The message and its causes on one line, as commands print them.

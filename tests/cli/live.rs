@@ -1,4 +1,5 @@
-//! Tests `--cwd=live`: the agent changes the user's files, but not the user's repository.
+//! Tests `--cwd=live`: the agent changes the user's files, but not the user's repository. `live_docker` tests it on a
+//! container engine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +13,9 @@ use bottle_test_support::program::Outcome;
 use crate::home::{run, snapshot};
 use crate::pulling::with_git;
 
-const START: [&str; 8] = ["start", "work", "--cwd=live", "--detach", "--label", "one", "-y", "-q"];
+pub(crate) const START: [&str; 8] = ["start", "work", "--cwd=live", "--detach", "--label", "one", "-y", "-q"];
 
-const STOP: [&str; 5] = ["stop", "one", "--time", "0", "--json"];
+pub(crate) const STOP: [&str; 5] = ["stop", "one", "--time", "0", "--json"];
 
 /// Returns a home whose project is a repository with one commit. As [`with_git`].
 fn with_a_repository(test: &str) -> Result<Option<TestHome>> {
@@ -34,7 +35,7 @@ fn inside(home: &TestHome, script: &str) -> Result<Outcome> {
 
 /// The content, mode, owner, inode and modification time of all files below a folder. The bottle shares the objects by
 /// hard links, which change their change time.
-fn facts(folder: &Path) -> Result<BTreeMap<String, String>> {
+pub(crate) fn facts(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

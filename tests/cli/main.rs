@@ -94,6 +94,7 @@ mod image_files;
 mod images;
 mod kept;
 mod live;
+mod live_docker;
 mod lock_out;
 mod logs;
 mod looking;

@@ -17,6 +17,7 @@ use bottle_contract::names::{
 use super::container_entry::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
 use super::hardened::{Tmpfs, container, host_config};
 use super::limits::Enforced;
+use super::live::WorkspaceFiles;
 use super::names::{Names, Part};
 use super::network::Transport;
 use super::{shared_objects, subnets};
@@ -41,6 +42,8 @@ pub(super) struct Agent<'a> {
     pub(super) program: &'a str,
     /// `None` for a container that only works on preserved files. It has no network and no proxy.
     pub(super) transport: Option<&'a Transport>,
+    /// What is at the workspace.
+    pub(super) workspace: WorkspaceFiles<'a>,
     /// The folder of this machine with the git objects that the bottle shares, if it shares any.
     pub(super) objects: Option<&'a str>,
     /// Whether nothing may change the files of the container.
@@ -60,7 +63,8 @@ impl Agent<'_> {
     /// The body of the create request.
     pub(super) fn body(&self) -> ContainerCreateBody {
         let by_socket = matches!(self.transport, Some(Transport::Socket(_)));
-        let command = [PROGRAM_FILE, GUEST_FLAG, &to_argument(&GuestSpec { by_socket })];
+        let command =
+            [PROGRAM_FILE, GUEST_FLAG, &to_argument(&GuestSpec { by_socket, live: self.workspace.spec() })];
         let common = container(self.names, self.part, self.slug, self.image, self.user, command);
         ContainerCreateBody {
             working_dir: Some(WORKSPACE.to_owned()),
@@ -74,6 +78,7 @@ impl Agent<'_> {
         let common = host_config(self.on_podman);
         let mut mounts = vec![program_mount(self.program)];
         mounts.extend(self.objects.map(shared_objects::mount));
+        mounts.extend(self.workspace.mounts(self.read_only));
         let (network, proxy) = match self.transport {
             Some(Transport::Network(net)) => (net.id.clone(), subnets::bundle(net.subnet)),
             Some(Transport::Socket(volume)) => {
@@ -123,9 +128,13 @@ impl Agent<'_> {
         let size = self.scratch();
         // Programs are built and run in `/tmp`.
         let scratch = Tmpfs { exec: true, mode: "1777", owner: None, size, files: memory::files(size) };
+        // It hides the directory that the container gets from the one whose volumes it gets.
+        let empty = matches!(self.workspace, WorkspaceFiles::Repository).then_some((WORKSPACE, &run));
         [("/run", &run), (RUN_DIR, &run), ("/tmp", &scratch)]
+            .into_iter()
+            .chain(empty)
             .map(|(path, tmpfs)| (path.to_owned(), tmpfs.options(self.on_podman)))
-            .into()
+            .collect()
     }
 
     fn networking(&self) -> NetworkingConfig {
@@ -211,6 +220,7 @@ mod tests {
             user: (1000, 1001),
             program: "bottle-program",
             transport,
+            workspace: WorkspaceFiles::Own,
             objects: None,
             read_only: transport.is_none(),
             limits: &limits,

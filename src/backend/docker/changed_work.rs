@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use super::attach::{Attached, attach};
 use super::container::{find_agent, start};
 use super::engine::{Engine, EngineError};
+use super::live;
 use super::names::Names;
 use crate::backend::BackendError;
 
@@ -58,6 +59,8 @@ pub(super) async fn holds_work(
     let Some(container) = find_agent(engine, names, slug).await.map_err(failed)? else {
         return Ok(false);
     };
+    let mounted = live::mounted(engine, &container.id).await.map_err(failed)?;
+    mounted.require_covered(slug, &format!("look for changes in the workspace of {slug}"))?;
     let guest_failed = |why: NoAnswer| {
         BackendError::failed(format!("cannot look for changes in the workspace of {slug}")).because(why)
     };

@@ -24,6 +24,19 @@ pub(super) struct GuestSpec {
     /// Whether the guest forwards the proxy's ports to sockets. If the agent's container reaches the bundle's container
     /// over a network, the guest forwards nothing.
     pub(super) by_socket: bool,
+    /// The directory of the user that is mounted as the workspace, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) live: Option<LiveSpec>,
+}
+
+/// Identifies a directory of the user, as [`crate::plan::LiveFolder`] does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct LiveSpec {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    /// The inode of the user's repository, which must not be visible.
+    pub(super) repository: Option<u64>,
 }
 
 /// Encodes the specification as the one argument of a role.

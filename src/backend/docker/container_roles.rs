@@ -13,6 +13,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::de::DeserializeOwned;
 
 use super::container_entry::{BUNDLE_FLAG, GUEST_FLAG, GuestSpec, PROGRAM_FILE};
+use super::container_live;
 use crate::backend::linux::seccomp;
 use crate::causes;
 
@@ -41,6 +42,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    let confine = spec.live.as_ref().map(container_live::confine).transpose()?;
     forbid_core_files()?;
     // This filter is added to the engine's own filter, so that an agent has the same restrictions on every backend.
     seccomp::install(false).map_err(io::Error::other)?;
@@ -58,7 +60,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         // The engine enforces the resource limits, so the guest polls none.
         limits: Limits::default(),
         changed: None,
-        confine: None,
+        confine,
     }))
 }
 

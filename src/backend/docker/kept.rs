@@ -18,6 +18,7 @@ use super::commit::{KEPT_HOME, KEPT_SLUG, inspect, list_labelled};
 use super::container::{Found, create, find, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
 use super::flatten::{self, MAX_LAYERS, Source};
+use super::live::{self, WorkspaceFiles};
 use super::names::{Names, Part, WIRING};
 use super::shared_objects;
 use crate::backend::{BackendError, LAYERS, Ledger, ProgressSink, Resource};
@@ -50,8 +51,8 @@ pub(super) async fn find_kept(
 }
 
 /// Returns the id of a stopped container with the kept files and the settings of `agent`, whose image is ignored. It is
-/// the kept container itself if that one is wired in the same way, otherwise a new one that replaces it. Records it. The
-/// container mounts the shared git objects if the kept one does.
+/// the kept container itself if that one is wired in the same way, otherwise a new one that replaces it. Records it.
+/// The container mounts the shared git objects if the kept one does.
 ///
 /// # Errors
 /// [`BackendError`] when there is no kept container, or the engine fails. `verb` says what it is needed for.
@@ -99,14 +100,21 @@ pub(super) async fn make_reader(engine: &Engine, agent: Agent<'_>) -> Result<Str
     create_agent(engine, &agent, Some(&format!("{}:ro", kept.id))).await.map_err(failed)
 }
 
-/// The settings of `agent` with only those mounts that the kept container has.
+/// The settings of `agent` with only those shared objects that the kept container has. If that one mounts a directory
+/// of the user and `agent` does not, the new container must not get the mount from it.
 async fn with_kept_mounts<'a>(
     engine: &Engine,
     kept: &str,
     agent: Agent<'a>,
 ) -> Result<Agent<'a>, EngineError> {
     let shares = agent.objects.is_some() && shared_objects::are_mounted(engine, kept).await?;
-    Ok(Agent { objects: agent.objects.filter(|_| shares), ..agent })
+    let workspace = match agent.workspace {
+        WorkspaceFiles::Own if live::mounted(engine, kept).await?.folder.is_some() => {
+            WorkspaceFiles::Repository
+        }
+        workspace => workspace,
+    };
+    Ok(Agent { objects: agent.objects.filter(|_| shares), workspace, ..agent })
 }
 
 /// Creates an agent's container, labelled with its wiring. Its image's volumes are those of the container `volumes_of`,
@@ -122,8 +130,11 @@ pub(super) async fn create_agent(
     let mut body = agent.body();
     let wiring = wiring(&body);
     body.labels.get_or_insert_default().insert(WIRING.to_owned(), wiring);
-    let volumes_from = volumes_of.map(|container| vec![container.to_owned()]);
-    body.host_config.get_or_insert_default().volumes_from = volumes_from;
+    let host = body.host_config.get_or_insert_default();
+    host.volumes_from = volumes_of.map(|container| vec![container.to_owned()]);
+    if volumes_of.is_some() {
+        host.mounts.get_or_insert_default().retain(|mount| !live::is_repository(mount));
+    }
     create(engine, &agent.names.name(agent.part, agent.slug), body).await
 }
 

@@ -21,6 +21,7 @@ use super::container::{self, create, start};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
 use super::inventory::{BUNDLE, GUEST, READER, VOLUME};
 use super::limits::Enforced;
+use super::live::{self, WorkspaceFiles};
 use super::names::{self, Names, Part};
 use super::network::{self, Net, Transport};
 use super::{kept, shared_objects, snapshot_images, subnets, volume_owner};
@@ -155,14 +156,19 @@ impl Launches {
         let failed = |error: EngineError| error.during("start the bottle");
         let (transport, contained, inside) = (self.transport(slug)?, contained(prepared)?, inside(prepared)?);
         let objects = objects_folder(launch, sees_folders)?;
+        if let Some(live) = &launch.plan.live {
+            live::require_image(live, inside)?;
+        }
+        let workspace = WorkspaceFiles::of(launch.plan.live.as_ref());
         let agent = Agent {
             names,
             slug,
             part: Part::Agent,
             image: &inside.image,
-            user: (inside.uid, inside.gid),
+            user: workspace.user(inside),
             program: &contained.program,
             transport: Some(&transport),
+            workspace,
             objects: objects.as_deref(),
             read_only: false,
             limits: &launch.plan.resources,
@@ -175,7 +181,7 @@ impl Launches {
             Origin::New => {
                 let id = self.create_new(engine, agent).await.map_err(failed)?;
                 launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
-                volume_owner::give_to_agent(engine, &id, inside).await?;
+                volume_owner::give_to_agent(engine, &id, inside, workspace).await?;
                 id
             }
             Origin::Snapshot(snapshot) => {
@@ -186,7 +192,7 @@ impl Launches {
                 let agent = Agent { image: &image, ..agent };
                 let id = kept::create_agent(engine, &agent, None).await.map_err(failed)?;
                 launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
-                volume_owner::give_to_agent(engine, &id, inside).await?;
+                volume_owner::give_to_agent(engine, &id, inside, workspace).await?;
                 kept::remove_set_aside(engine, names, slug, true).await.map_err(failed)?;
                 // The snapshot contains its objects.
                 shared_objects::remove(launch.state)
@@ -252,16 +258,18 @@ impl Launches {
     ) -> Result<(), BackendError> {
         let failed = |error: EngineError| error.during(&format!("open the files of {}", files.slug));
         let KeptFiles { slug, sandbox, .. } = *files;
-        let (uid, gid) = inside(&sandbox.prepared).map(|inside| (inside.uid, inside.gid))?;
+        let workspace = WorkspaceFiles::of(sandbox.live.as_ref());
+        let user = workspace.user(inside(&sandbox.prepared)?);
         let objects = shared_objects::folder(files.state);
         let agent = Agent {
             names,
             slug,
             part: Part::Reader,
             image: "",
-            user: (uid, gid),
+            user,
             program,
             transport: None,
+            workspace,
             objects: objects.to_str(),
             read_only: true,
             limits: &sandbox.limits,

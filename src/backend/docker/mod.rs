@@ -15,7 +15,8 @@
 //! - `runtime`: the container runtime and the transport that it supports · `runtime_trial`: whether a runtime works
 //! - `hardened`, `agent`, `bundle`: the create requests of the containers, without side effects
 //! - `container_entry`: the command lines of this program inside the containers · `container_roles`: its roles there
-//! - `host_folders`: whether containers see folders of this machine · `shared_objects`: shares git objects with a bottle
+//! - `host_folders`: whether containers see folders of this machine · `shared_objects`: shares git objects
+//! - `live`: mounts a directory of the user as the workspace · `container_live`: checks it in the container
 //! - `container`, `attach`: create, start, find and attach to containers
 //! - `prepare`, `images`: the images and the program volume of a bottle · `launch`: the state of a launch between its
 //!   phases
@@ -41,6 +42,8 @@ pub(in crate::backend) mod commit;
 mod container;
 mod container_entry;
 #[cfg(target_os = "linux")]
+mod container_live;
+#[cfg(target_os = "linux")]
 pub mod container_roles;
 mod endpoint;
 mod engine;
@@ -55,6 +58,7 @@ mod kept;
 mod launch;
 mod limits;
 mod listing;
+mod live;
 pub(in crate::backend) mod names;
 mod network;
 mod pending_usage;
@@ -249,7 +253,7 @@ impl Backend for DockerBackend {
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
-        BackendError::reject_live(self.name(), plan)?;
+        plan.live.as_ref().map_or(Ok(()), live::require_ordinary)?;
         let asked = &plan.resources;
         BackendError::reject_unsupported_limits(
             self.name(),
@@ -265,7 +269,11 @@ impl super::Images for DockerBackend {
         let limits = [preview.limits, self.limits(plan).await?].concat();
         let doing = "look for shared folders";
         let runtime = self.runtime(self.engine(doing).await?, doing).await?;
-        let shares_objects = self.obstacle(runtime.as_deref(), doing).await?.is_none();
+        let obstacle = self.obstacle(runtime.as_deref(), doing).await?;
+        if let Some(live) = &plan.live {
+            live::require_visible(live, obstacle.as_ref())?;
+        }
+        let shares_objects = obstacle.is_none();
         Ok(Preview { limits, shares_objects, ..preview })
     }
 
@@ -278,6 +286,9 @@ impl super::Images for DockerBackend {
         let images = self.images().await?;
         let (mut prepared, _) =
             tokio::try_join!(prepare::prepare(images, plan, secrets, progress), self.limits(plan))?;
+        if let (Some(live), Some(image)) = (&plan.live, &prepared.inside) {
+            live::require_image(live, image)?;
+        }
         let note = self.try_runtime(&prepared).await?;
         prepared.notes.extend(note);
         Ok(prepared)
@@ -315,8 +326,11 @@ impl Lifecycle for DockerBackend {
         let doing = "start the bottle";
         let engine = self.engine(doing).await?;
         let runtime = self.runtime(engine, doing).await?;
-        let sees_folders = self.obstacle(runtime.as_deref(), doing).await?.is_none();
-        let runtime = (runtime.as_deref(), sees_folders);
+        let obstacle = self.obstacle(runtime.as_deref(), doing).await?;
+        if let Some(live) = &launch.plan.live {
+            live::require_visible(live, obstacle.as_ref())?;
+        }
+        let runtime = (runtime.as_deref(), obstacle.is_none());
         self.launches.start_guest(engine, &self.names, launch, prepared, runtime).await
     }
 

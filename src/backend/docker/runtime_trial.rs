@@ -24,6 +24,7 @@ use super::container::{create, start};
 use super::engine::Engine;
 use super::inventory::{self, READER};
 use super::limits::Enforced;
+use super::live::WorkspaceFiles;
 use super::names::{Names, Part};
 use crate::backend::{ContainerImages, ImageInfo, Resource};
 use crate::causes;
@@ -112,6 +113,7 @@ async fn start_guest(
         user: (image.uid, image.gid),
         program: &contained.program,
         transport: None,
+        workspace: WorkspaceFiles::Own,
         objects: None,
         read_only: true,
         limits: &Resources::default(),

@@ -18,7 +18,7 @@ use super::container::{Found, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT, REMOVED_HINT};
 use super::flatten::{MAX_LAYERS, Source};
 use super::names::Names;
-use super::{kept, shared_objects};
+use super::{kept, live, shared_objects};
 use crate::backend::{BackendError, Copied, Frozen, NewSnapshot, Snapshot};
 
 /// Implements [`crate::backend::Snapshots::freeze`]. `state` is the folder with the bottles' folders.
@@ -50,7 +50,13 @@ pub(super) async fn freeze(
     ];
     let named = (SNAPSHOT_REPOSITORY, tag.as_str());
     let state = state.join(slug.as_str());
-    let id = whole_image(source, &container, &state, named, &labels).await.map_err(failed)?;
+    let mounted = live::mounted(engine, &container.id).await.map_err(failed)?;
+    mounted.require_covered(slug, &format!("make a snapshot of {slug}"))?;
+    let parts = Parts {
+        repository: mounted.repository,
+        objects: shared_objects::are_mounted(engine, &container.id).await.map_err(failed)?,
+    };
+    let id = whole_image(source, &container, (parts, &state), named, &labels).await.map_err(failed)?;
     let image = inspect(engine, &id).await.map_err(failed)?;
     let gone =
         || BackendError::failed(format!("the new snapshot of {slug} was removed")).with_hint(REMOVED_HINT);
@@ -64,34 +70,92 @@ pub(super) async fn freeze(
     Ok(Frozen { snapshot, has_workspace, notes: Vec::new() })
 }
 
-/// Makes an image of a bottle's container, with this tag and these labels. Git objects that the container only mounts
-/// are files of the image, so that it is complete.
+/// The files of a bottle that its container only mounts.
+#[derive(Debug, Clone, Copy)]
+struct Parts {
+    /// The bottle's repository, in a volume.
+    repository: bool,
+    /// The shared git objects, in a folder of this machine.
+    objects: bool,
+}
+
+/// Makes an image of a bottle's container, with this tag and these labels. The parts are files of the image, so that it
+/// is complete. `state` is the bottle's state folder.
 async fn whole_image(
     source: &Source<'_>,
     container: &Found,
-    state: &Path,
+    (parts, state): (Parts, &Path),
     tag: (&str, &str),
     labels: &[(&str, &str)],
 ) -> Result<String, EngineError> {
-    let Source { engine, names, slug, .. } = *source;
-    if !shared_objects::are_mounted(engine, &container.id).await? {
+    if !parts.objects && !parts.repository {
         return own_image(source, container, tag, labels).await;
     }
-    // Until the complete image is based on it, a cleanup finds this image by its label.
-    let kept = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
-    let partial = own_image(source, container, ("", ""), &kept).await?;
-    let scratch = source.scratch(&partial, ContainerConfig::default()).await?;
+    let engine = source.engine;
+    let (partial, scratch) = match parts.repository {
+        true => while_paused(engine, container, copy_of(source, container, parts)).await?,
+        false => copy_of(source, container, parts).await?,
+    };
     let committed = async {
-        shared_objects::copy_into(engine, &scratch, state).await?;
+        if parts.objects {
+            shared_objects::copy_into(engine, &scratch, state).await?;
+        }
         commit(engine, &scratch, tag, labels).await
     };
     let committed = committed.await;
     source.remove(&scratch).await?;
     if committed.is_err() {
-        // The error of the copy matters more. A cleanup removes the image then.
+        // The error of the commit matters more. A cleanup removes the image then.
         let _ = kept::remove_image(engine, &partial).await;
     }
     committed
+}
+
+/// Runs `work` while no program of the container runs: the engine copies the repository apart from the other files, and
+/// cannot copy a file that changes.
+async fn while_paused<T>(
+    engine: &Engine,
+    container: &Found,
+    work: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, EngineError> {
+    if !container.running || container.paused {
+        return work.await;
+    }
+    engine.call(engine.docker().pause_container(&container.id)).await?;
+    let done = work.await;
+    let continued = engine.call(engine.docker().unpause_container(&container.id)).await;
+    let done = done?;
+    continued.map(|()| done)
+}
+
+/// Copies the container's own files and its repository into a new container that is not started. Returns the image and
+/// the id of that container.
+async fn copy_of(
+    source: &Source<'_>,
+    container: &Found,
+    parts: Parts,
+) -> Result<(String, String), EngineError> {
+    let Source { engine, names, slug, .. } = *source;
+    // Until the complete image is based on it, a cleanup finds this image by its label.
+    let labels = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
+    let image = own_image(source, container, ("", ""), &labels).await?;
+    let filled = async {
+        let scratch = source.scratch(&image, ContainerConfig::default()).await?;
+        if parts.repository
+            && let Err(error) = live::copy_repository(engine, &container.id, &scratch).await
+        {
+            source.remove(&scratch).await?;
+            return Err(error);
+        }
+        Ok(scratch)
+    };
+    match filled.await {
+        Ok(scratch) => Ok((image, scratch)),
+        Err(error) => {
+            let _ = kept::remove_image(engine, &image).await;
+            Err(error)
+        }
+    }
 }
 
 /// Makes an image of the files that only the container has.
