@@ -174,6 +174,7 @@ impl Fork {
             color: self.color_label.clone(),
             workspace: if record.live().is_some() { Workspace::Files } else { Workspace::Empty },
             repository: record.repository(),
+            folders: record.folders.clone(),
             backend: record.backend.clone(),
             resumed,
             image: record.image.clone(),

@@ -20,6 +20,7 @@ use crate::instance::record::Service;
 use crate::keeper::protocol::{Ended, Resumable};
 use crate::launch::isolation::{Control, JudgedAttempt};
 use crate::ledger::{Group, Response, Totals};
+use crate::plan::CopiedFolder;
 
 /// The document that `bottle exec --json` prints.
 #[derive(Debug, Serialize)]
@@ -214,8 +215,11 @@ pub(crate) struct RemovedFiles {
 #[derive(Debug, Serialize)]
 pub(crate) struct ResetFiles {
     pub(crate) slug: String,
-    /// The commit to which the files were put back; absent if the workspace was empty at its start.
+    /// The commit to which the files were put back; absent if the workspace was empty at its start, and with `folders`.
     pub(crate) base: Option<String>,
+    /// The folders of the workspace, if several directories were copied.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) folders: Vec<ComparedFolder>,
     pub(crate) files: Vec<ResetFile>,
     /// Whether the files were changed. False with `--dry-run`.
     pub(crate) applied: bool,
@@ -305,6 +309,9 @@ pub(crate) struct ActiveBottle {
     /// Whether the directory itself is the bottle's workspace (`--cwd=live`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) live: bool,
+    /// The directories that were copied into folders of the workspace, if there are several. The first one is `cwd`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) folders: Vec<CopiedFolder>,
     /// The number of this bottle's pending proposals.
     pub(crate) pending: u32,
     /// What the agent of a running bottle does: `working`, `asking` (a proposal needs an answer) or `idle`. `None` if
@@ -722,10 +729,13 @@ pub(crate) struct SignedBy {
     pub(crate) name: Option<String>,
 }
 
-/// The output of `bottle pull --json`.
+/// The output of `bottle pull --json`. An array of these with `--all-forks`, and if several directories were copied.
 #[derive(Debug, Serialize)]
 pub(crate) struct Pulled {
     pub(crate) slug: String,
+    /// The folder of the workspace; absent for the workspace itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
     /// The updated branch, without `refs/heads/`.
     pub(crate) branch: String,
     /// The branch's previous commit; absent when the branch is new.
@@ -748,10 +758,14 @@ pub(crate) struct Pulled {
 #[derive(Debug, Serialize)]
 pub(crate) struct Difference {
     pub(crate) slug: String,
+    /// The folders of the workspace that were compared, if several directories were copied. Paths in the texts begin
+    /// with the folder.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) folders: Vec<ComparedFolder>,
     /// The bottle that the workspace is compared with; absent when it is compared with a commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) other: Option<String>,
-    /// The base commit of the comparison; absent when there is none.
+    /// The base commit of the comparison; absent when there is none, and with `folders`.
     pub(crate) base: Option<String>,
     /// A patch from the base to the workspace, or from the workspace to the other bottle's one. With `--stat` or
     /// `--name-only`, the text that these flags show.
@@ -763,10 +777,21 @@ pub(crate) struct Difference {
     pub(crate) cut: bool,
 }
 
-/// The output of `bottle apply --json`.
+/// A folder of a workspace that was compared.
+#[derive(Debug, Serialize)]
+pub(crate) struct ComparedFolder {
+    pub(crate) name: String,
+    /// The base commit of the comparison; absent when there is none.
+    pub(crate) base: Option<String>,
+}
+
+/// The output of `bottle apply --json`. An array of these if several directories were copied.
 #[derive(Debug, Serialize)]
 pub(crate) struct Applied {
     pub(crate) slug: String,
+    /// The folder of the workspace; absent for the workspace itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
     /// The directory whose files change.
     pub(crate) folder: String,
     /// Whether the files were changed.

@@ -166,10 +166,14 @@ fn size(bottle: &ActiveBottle) -> String {
     bottle.disk_bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default()
 }
 
-/// The directory of `bottle start` if the bottle has a copy of it.
+/// The directories of `bottle start` if the bottle has copies of them.
 fn folder(bottle: &ActiveBottle, host: &Host) -> String {
-    let folder = bottle.cwd.as_deref().filter(|_| bottle.copied_cwd);
-    folder.map(|folder| one_line(&from_home(folder, &host.user_home))).unwrap_or_default()
+    let shown = |folder: &str| one_line(&from_home(folder, &host.user_home));
+    if !bottle.folders.is_empty() {
+        let folders = bottle.folders.iter().map(|folder| shown(&folder.path.display().to_string()));
+        return folders.collect::<Vec<_>>().join(", ");
+    }
+    bottle.cwd.as_deref().filter(|_| bottle.copied_cwd).map(shown).unwrap_or_default()
 }
 
 /// The width in columns from which the size is shown.
@@ -321,6 +325,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         started_at: Some(record.started_at),
         cwd: Some(record.cwd.display().to_string()),
         copied_cwd: record.copied_cwd,
+        folders: record.folders,
         live,
         disk_bytes: record.size.map(|size| size.bytes),
         measured_at: record.size.map(|size| size.at),

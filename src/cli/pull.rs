@@ -13,8 +13,8 @@ use super::diff::warn_left_out;
 use super::error::{CliError, Kind, require_answer};
 use super::exit;
 use super::git::{
-    Author, BottleGit, Fetched, LeftOut, ObjectId, Repository, Scratch, Uncommitted, copy_out_hint,
-    nothing_committed,
+    Author, Beside, BottleGit, Fetched, LeftOut, ObjectId, Repository, Root, Scratch, Uncommitted,
+    copy_out_hint, nothing_committed, quoted,
 };
 use super::json_schema;
 use super::output::{Output, counted, inert};
@@ -37,6 +37,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// Uses the repository that the bottle was started in with `--cwd`, otherwise the repository that contains
 /// the working directory. In this repository, the command changes only the branch `bottle/SLUG`, and no tag,
 /// submodule, configuration or checked-out file. It also works after the bottle ended, if its files are preserved.
+///
+/// With several `--cwd`, fetches from each folder into the repository that it was copied from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pull {
     /// The bottle, as `bottle list` shows it
@@ -49,13 +51,16 @@ pub(crate) struct Pull {
     /// repository does not change
     #[arg(long, conflicts_with = "branch")]
     uncommitted: bool,
+    /// Only fetch from the repository in this folder of the workspace
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<String>,
     /// Also fetch from every bottle that was forked from this one, each into its own branch
     #[arg(long)]
     all_forks: bool,
 }
 
-/// The result of a pull.
-pub(crate) struct Pulled {
+/// The result of a pull from one repository.
+struct Pulled {
     fetched: Fetched,
     /// The number of uncommitted files that the pull committed.
     taken: usize,
@@ -71,7 +76,7 @@ pub(crate) struct Pulled {
 
 impl Pulled {
     /// Whether the bottle has no further changes that could be lost.
-    pub(crate) fn is_complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         let Self { uncommitted, elsewhere, left_out, unread, .. } = self;
         *uncommitted == 0 && *elsewhere == 0 && left_out.places.is_empty() && unread.is_none()
     }
@@ -93,21 +98,25 @@ impl Pull {
         let asks = !self.uncommitted && self.branch.is_none() && !output.json && terminal::interactive();
         let pulled = self.pull_one(host, &self.slug, self.uncommitted, output).await;
         let question = match &pulled {
-            Ok(pulled) if asks && pulled.uncommitted > 0 => {
-                report(&self.slug, pulled, output)?;
-                format!("Take the uncommitted work too, as one commit on {}?", pulled.fetched.branch)
+            Ok(pulled) => pulled.question(),
+            Err(error) if error.kind == Kind::NothingCommitted => {
+                Some(format!("Take the files of its workspace, as one commit on bottle/{}?", self.slug))
             }
-            Err(error) if asks && error.kind == Kind::NothingCommitted => {
-                output.warn(&error.message);
-                format!("Take the files of its workspace, as one commit on bottle/{}?", self.slug)
-            }
-            _ => return report(&self.slug, &pulled?, output),
+            Err(_) => None,
         };
+        let Some(question) = question.filter(|_| asks) else { return pulled?.report(output) };
+        match &pulled {
+            Ok(pulled) => {
+                pulled.print(output)?;
+                pulled.failed().take(1).for_each(|(root, error)| output.warn(not_pulled(root, error)));
+            }
+            Err(error) => output.warn(&error.message),
+        }
         let asked = TerminalUser::find().and_then(|mut user| user.confirm(&question));
         if !require_answer(asked, "the uncommitted work was not taken")? {
-            return pulled.map(drop);
+            return pulled?.failure().map_or(Ok(()), Err);
         }
-        report(&self.slug, &self.pull_one(host, &self.slug, true, output).await?, output)
+        self.pull_one(host, &self.slug, true, output).await?.report(output)
     }
 
     async fn pull_one(
@@ -116,11 +125,12 @@ impl Pull {
         slug: &Slug,
         uncommitted: bool,
         output: &Output,
-    ) -> Result<Pulled, CliError> {
+    ) -> Result<PulledWork, CliError> {
         let pulled = async {
             let record = record(host, slug).await?;
             let channel = connect_or_open_files(host, slug, Access::Read).await?;
-            let wanted = Wanted { branch: self.branch.as_deref(), uncommitted };
+            let folder = self.folder.as_deref();
+            let wanted = Wanted { branch: self.branch.as_deref(), uncommitted, folder };
             let left = "the local branch is either unchanged or complete";
             let pulling = async |_| pull(host, &record, &channel, wanted).await;
             progress::with_progress("pulling", left, output, pulling).await
@@ -134,15 +144,22 @@ impl Pull {
         let mut all = Vec::new();
         let mut failed = None;
         for slug in std::iter::once(&self.slug).chain(&forks) {
-            match self.pull_one(host, slug, self.uncommitted, output).await {
-                Ok(pulled) if output.json => all.push(described(slug, &pulled)),
-                Ok(pulled) => report(slug, &pulled, output)?,
-                Err(error) => {
-                    let message = error.message.clone();
-                    if failed.replace(error).is_some() {
-                        output.warn(format!("{slug} was not pulled: {message}"));
+            let error = match self.pull_one(host, slug, self.uncommitted, output).await {
+                Ok(pulled) => {
+                    if output.json {
+                        all.extend(pulled.described());
+                        pulled.warn(output);
+                    } else {
+                        pulled.print(output)?;
                     }
+                    pulled.failure()
                 }
+                Err(error) => Some(error),
+            };
+            let Some(error) = error else { continue };
+            let message = error.message.clone();
+            if failed.replace(error).is_some() {
+                output.warn(format!("{slug} was not pulled: {message}"));
             }
         }
         if output.json {
@@ -199,54 +216,123 @@ pub(crate) struct Wanted<'a> {
     pub(crate) branch: Option<&'a str>,
     /// The uncommitted files too.
     pub(crate) uncommitted: bool,
+    /// Only this folder of the workspace.
+    pub(crate) folder: Option<&'a str>,
 }
 
-/// Fetches the commits. If this saved all work in the bottle, reports it to the keeper.
+/// The result of a pull from a workspace, or from a folder of it; none if its directory is in no repository.
+type RootResult = (Root, Result<Option<Pulled>, CliError>);
+
+/// The result of a pull: from the workspace, or from each of its folders.
+pub(crate) struct PulledWork {
+    slug: Slug,
+    /// The results, of which at least one is a success.
+    roots: Vec<RootResult>,
+    beside: Beside,
+    /// Whether the pull was from the whole workspace.
+    is_whole: bool,
+}
+
+/// Fetches the commits, from each folder if the workspace has several. If this saved all work in the bottle, reports it
+/// to the keeper.
+///
+/// # Errors
+/// Returns an error if nothing could be fetched.
 pub(crate) async fn pull(
     host: &Host,
     record: &Record,
     channel: &Channel,
     wanted: Wanted<'_>,
-) -> Result<Pulled, CliError> {
-    let slug = &record.slug;
-    let repository = repository(host, record).await?;
+) -> Result<PulledWork, CliError> {
     // Changes that the agent makes after this time may be missing from the pull.
     let started_at = before_any_change();
-    let (History { head, tips }, unread) = match history(channel, slug, wanted).await {
+    let mut roots = Vec::new();
+    for root in Root::of(host, record, wanted.folder).await? {
+        let is_pulled = record.folders.is_empty() || is_in_repository(host, &root).await.unwrap_or(true);
+        let pulled = match is_pulled {
+            true => pull_root(host, record, &root, channel, wanted).await.map(Some),
+            false => Ok(None),
+        };
+        roots.push((root, pulled));
+    }
+    if !roots.iter().any(|(_, pulled)| matches!(pulled, Ok(Some(_)))) {
+        return Err(nothing_pulled(&record.slug, roots));
+    }
+    let is_whole = wanted.folder.is_none();
+    let beside = if is_whole { Beside::find(channel, record).await? } else { Beside::default() };
+    let work = PulledWork { slug: record.slug.clone(), roots, beside, is_whole };
+    if work.is_complete() {
+        report_to_keeper(channel, started_at).await?;
+    }
+    Ok(work)
+}
+
+async fn is_in_repository(host: &Host, root: &Root) -> Result<bool, CliError> {
+    Ok(Repository::containing(host, &root.directory).await?.is_some())
+}
+
+/// The error if nothing could be fetched: that of the first folder with one.
+fn nothing_pulled(slug: &Slug, roots: Vec<RootResult>) -> CliError {
+    let several = roots.len() > 1;
+    let failed = roots.into_iter().find_map(|(root, pulled)| Some((root, pulled.err()?)));
+    match failed {
+        Some((root, error)) if several => {
+            CliError { message: format!("{}{}", root.label(), error.message), ..error }
+        }
+        Some((_, error)) => error,
+        None => {
+            CliError::state(format!("cannot pull from {slug}: no copied directory is in a git repository"))
+                .hint(copy_out_hint(slug))
+        }
+    }
+}
+
+/// Fetches the commits of a workspace, or of a folder of it.
+async fn pull_root(
+    host: &Host,
+    record: &Record,
+    root: &Root,
+    channel: &Channel,
+    wanted: Wanted<'_>,
+) -> Result<Pulled, CliError> {
+    let slug = &record.slug;
+    let repository = repository(host, root).await?;
+    let (History { head, tips }, unread) = match history(channel, root, wanted).await {
         Ok(history) => (history, None),
         // The files can be pulled without the bottle's commits.
         Err(error) if wanted.uncommitted => (History::default(), Some(error.message)),
         Err(error) => return Err(error),
     };
     if head.is_none() && wanted.branch.is_none() && !wanted.uncommitted {
-        return Err(nothing_committed(slug, format!("{slug} has no commits")));
+        return Err(nothing_committed(slug, format!("{} has no commits", named(root))));
     }
     let own_head = repository.head().await?;
     let scratch = Scratch::create(host, Some(&repository), own_head.as_ref().or(head.as_ref())).await?;
     let tip = match wanted.branch {
-        Some(branch) => Some(scratch.fetch_branch(slug, branch).await?),
-        None if head.is_some() => scratch.fetch(slug).await?,
+        Some(branch) => Some(scratch.fetch_branch(root, branch).await?),
+        None if head.is_some() => scratch.fetch(root).await?,
         None => None,
     };
-    let copied = Some(&repository).filter(|_| record.copied_cwd);
+    let copied = Some(&repository).filter(|_| root.is_copy);
     let base = scratch.base(own_head.as_ref(), tip.as_ref(), copied).await?;
     let count = async {
         // The user has the files of a live workspace already.
         if record.live().is_some() && !wanted.uncommitted {
             return Ok(Uncommitted::default());
         }
-        scratch.uncommitted(channel, slug, &repository, &base, tip.as_ref()).await
+        scratch.uncommitted((channel, root), &repository, &base, tip.as_ref()).await
     };
     let (fetched, uncommitted) = if wanted.uncommitted {
         let uncommitted = count.await?;
         let commit = match &tip {
             Some(tip) if uncommitted.files == 0 => tip.clone(),
-            _ => scratch.commit(&repository, slug, &base, tip.as_ref(), &author(record)).await?,
+            _ => scratch.commit(&repository, root, &base, tip.as_ref(), &author(record)).await?,
         };
-        (scratch.pull(&repository, slug, &commit).await?, uncommitted)
+        (scratch.pull(&repository, root, &commit).await?, uncommitted)
     } else {
-        let tip = tip.as_ref().ok_or_else(|| nothing_committed(slug, format!("{slug} has no commits")))?;
-        let fetched = scratch.pull(&repository, slug, tip).await?;
+        let tip =
+            tip.as_ref().ok_or_else(|| nothing_committed(slug, format!("{} has no commits", named(root))))?;
+        let fetched = scratch.pull(&repository, root, tip).await?;
         let uncommitted = count.await.map_err(|error| CliError {
             message: format!(
                 "{} was pulled; its uncommitted files are unknown: {}",
@@ -262,11 +348,12 @@ pub(crate) async fn pull(
     }
     let Uncommitted { files, left_out } = uncommitted;
     let (taken, uncommitted) = if wanted.uncommitted { (files, 0) } else { (0, files) };
-    let pulled = Pulled { fetched, taken, uncommitted, elsewhere, left_out, unread };
-    if pulled.is_complete() {
-        report_to_keeper(channel, started_at).await?;
-    }
-    Ok(pulled)
+    Ok(Pulled { fetched, taken, uncommitted, elsewhere, left_out, unread })
+}
+
+/// What has commits: the bottle, or one of its folders.
+fn named(root: &Root) -> String {
+    if root.is_folder() { root.to_string() } else { root.slug.to_string() }
 }
 
 /// The bottle's last commit, and the commits that its branches point to.
@@ -276,8 +363,8 @@ struct History {
     tips: Vec<ObjectId>,
 }
 
-async fn history(channel: &Channel, slug: &Slug, wanted: Wanted<'_>) -> Result<History, CliError> {
-    let bottle = BottleGit { channel, slug };
+async fn history(channel: &Channel, root: &Root, wanted: Wanted<'_>) -> Result<History, CliError> {
+    let bottle = BottleGit { channel, root };
     let found =
         if wanted.uncommitted { bottle.find_workspace().await? } else { Some(bottle.workspace().await?) };
     let Some(workspace) = found else { return Ok(History::default()) };
@@ -308,60 +395,155 @@ fn author(record: &Record) -> Author {
     }
 }
 
-/// Returns the repository that the workspace was copied from, otherwise the repository that contains the
-/// working directory.
-pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Repository<'a>, CliError> {
-    let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
-    Repository::containing(host, folder).await?.ok_or_else(|| {
-        CliError::state(format!("{} is not in a git repository", folder.display()))
-            .hint(copy_out_hint(&record.slug))
+/// Returns the repository that contains the directory of a workspace.
+async fn repository<'a>(host: &'a Host, root: &Root) -> Result<Repository<'a>, CliError> {
+    Repository::containing(host, &root.directory).await?.ok_or_else(|| {
+        CliError::state(format!("{} is not in a git repository", root.directory.display()))
+            .hint(copy_out_hint(&root.slug))
     })
 }
 
-/// Prints the result of the pull.
-pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
-    if output.json {
-        return output.print_json(&described(slug, pulled));
+impl PulledWork {
+    /// Whether the bottle has no further changes that could be lost.
+    pub(crate) fn is_complete(&self) -> bool {
+        let is_complete =
+            |(_, pulled): &RootResult| matches!(pulled, Ok(Some(pulled)) if pulled.is_complete());
+        self.is_whole && self.beside.is_empty() && self.roots.iter().all(is_complete)
     }
+
+    /// Whether to take uncommitted work too, if there is some.
+    fn question(&self) -> Option<String> {
+        let has_more = |(root, pulled): &RootResult| match pulled {
+            Ok(Some(pulled)) if pulled.uncommitted > 0 => Some(pulled.fetched.branch.clone()),
+            Err(error) if error.kind == Kind::NothingCommitted => Some(root.branch.clone()),
+            _ => None,
+        };
+        let mut branches: Vec<String> = self.roots.iter().filter_map(has_more).collect();
+        branches.dedup();
+        (!branches.is_empty())
+            .then(|| format!("Take the uncommitted work too, as one commit on {}?", branches.join(", ")))
+    }
+
+    /// Prints what was pulled, and returns the first failure of a folder.
+    pub(crate) fn report(self, output: &Output) -> Result<(), CliError> {
+        if !output.json {
+            self.print(output)?;
+            return self.failure().map_or(Ok(()), Err);
+        }
+        match &self.roots[..] {
+            [(root, Ok(Some(pulled)))] => output.print_json(&described(root, pulled))?,
+            _ => output.print_json(&self.described())?,
+        }
+        self.warn(output);
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Prints what was pulled, and warns about what was not.
+    fn print(&self, output: &Output) -> Result<(), CliError> {
+        for (root, pulled) in &self.roots {
+            if let Ok(Some(pulled)) = pulled {
+                print(root, pulled, output)?;
+            }
+        }
+        self.warn(output);
+        Ok(())
+    }
+
+    /// Warns about what was not pulled, except the first failure, which is the command's.
+    fn warn(&self, output: &Output) {
+        for (root, error) in self.failed().skip(1) {
+            output.warn(not_pulled(root, error));
+        }
+        for (root, _) in self.roots.iter().filter(|(_, pulled)| matches!(pulled, Ok(None))) {
+            output.warn(format!(
+                "{root} was not pulled, because {} is in no git repository; `bottle cp {} FOLDER` copies it out",
+                inert(&root.directory.display().to_string()),
+                root.source()
+            ));
+        }
+        self.beside.warn(&self.slug, "pulled", output);
+    }
+
+    fn described(&self) -> Vec<json_schema::Pulled> {
+        let pulled =
+            self.roots.iter().filter_map(|(root, pulled)| Some((root, pulled.as_ref().ok()?.as_ref()?)));
+        pulled.map(|(root, pulled)| described(root, pulled)).collect()
+    }
+
+    /// The folders whose pull failed.
+    fn failed(&self) -> impl Iterator<Item = (&Root, &CliError)> {
+        self.roots.iter().filter_map(|(root, pulled)| Some((root, pulled.as_ref().err()?)))
+    }
+
+    /// The first failure of a folder.
+    fn failure(self) -> Option<CliError> {
+        let failed = self.roots.into_iter().find_map(|(root, pulled)| Some((root, pulled.err()?)));
+        failed.map(|(root, error)| CliError { message: not_pulled(&root, &error), ..error })
+    }
+}
+
+fn not_pulled(root: &Root, error: &CliError) -> String {
+    format!("{root} was not pulled: {}", error.message)
+}
+
+/// Prints what was pulled from a workspace, or from a folder of it.
+fn print(root: &Root, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
+    let (slug, label) = (&root.slug, root.label());
+    let (git, folder) = match root.is_folder() {
+        true => (
+            format!("git -C {}", quoted(&root.directory.display().to_string())),
+            format!(" --folder {}", quoted(&root.name)),
+        ),
+        false => ("git".to_owned(), String::new()),
+    };
     let Pulled { fetched, taken, uncommitted, elsewhere, left_out, unread } = pulled;
     let Fetched { branch, commits, replaced, .. } = fetched;
-    output.print(branch)?;
+    output.print(&format!("{label}{branch}"))?;
     output.note(match commits {
-        0 => format!("{branch} has no commits that HEAD lacks"),
-        1 => format!("{branch} has 1 commit that HEAD lacks; `git log HEAD..{branch}` shows it"),
-        many => format!("{branch} has {many} commits that HEAD lacks; `git log HEAD..{branch}` shows them"),
+        0 => format!("{label}{branch} has no commits that HEAD lacks"),
+        1 => format!("{label}{branch} has 1 commit that HEAD lacks; `{git} log HEAD..{branch}` shows it"),
+        many => {
+            format!(
+                "{label}{branch} has {many} commits that HEAD lacks; `{git} log HEAD..{branch}` shows them"
+            )
+        }
     });
     if *taken > 0 {
-        output.note(format!("its last commit has the uncommitted work: {}", counted(*taken, "file")));
+        output.note(format!("{label}its last commit has the uncommitted work: {}", counted(*taken, "file")));
     }
     if let Some(replaced) = replaced {
         let replaced = replaced.short();
-        output.note(format!("this replaces {replaced}, which an earlier `bottle pull --uncommitted` made"));
+        output.note(format!(
+            "{label}this replaces {replaced}, which an earlier `bottle pull --uncommitted` made"
+        ));
     }
     if let Some(cause) = unread {
-        output.warn(format!("the bottle's commits were not pulled: {}", inert(cause)));
+        output.warn(format!("{label}the bottle's commits were not pulled: {}", inert(cause)));
     }
     if *uncommitted > 0 {
         let (files, are) = (counted(*uncommitted, "file"), if *uncommitted == 1 { "is" } else { "are" });
         output.warn(format!(
-            "{files} {are} uncommitted; `bottle diff {slug}` shows the changes, \
-             `bottle pull {slug} --uncommitted` takes them too"
+            "{label}{files} {are} uncommitted; `bottle diff {slug}{folder}` shows the changes, \
+             `bottle pull {slug}{folder} --uncommitted` takes them too"
         ));
     }
-    warn_left_out(left_out, "pulled", output);
+    warn_left_out(&root.name, left_out, "pulled", output);
     if *elsewhere > 0 {
         let branches =
             if *elsewhere == 1 { "1 other branch".to_owned() } else { format!("{elsewhere} other branches") };
-        output.warn(format!("commits on {branches} in the bottle were not pulled; `--branch` pulls one"));
+        output.warn(format!(
+            "{label}commits on {branches} in the bottle were not pulled; `--branch` pulls one"
+        ));
     }
     Ok(())
 }
 
-fn described(slug: &Slug, pulled: &Pulled) -> json_schema::Pulled {
+fn described(root: &Root, pulled: &Pulled) -> json_schema::Pulled {
     let Pulled { fetched, taken, uncommitted, elsewhere, .. } = pulled;
     let Fetched { branch, before, replaced, after, commits } = fetched;
     json_schema::Pulled {
-        slug: slug.to_string(),
+        slug: root.slug.to_string(),
+        name: root.is_folder().then(|| root.name.clone()),
         branch: branch.clone(),
         before: before.as_ref().map(|id| id.as_str().to_owned()),
         after: after.as_str().to_owned(),

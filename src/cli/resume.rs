@@ -221,6 +221,7 @@ impl Resume {
             workspace,
             live,
             repository: record.repository(),
+            folders: record.folders.clone(),
             backend: record.backend.clone(),
             resumed: true,
             image: match origin {

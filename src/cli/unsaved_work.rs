@@ -71,7 +71,9 @@ async fn pull_all(host: &Host, slug: &Slug, channel: &Channel, output: &Output) 
     let Some(State::Alive(record)) = Store::of(host).state(slug) else { return Ok(false) };
     // The user has the uncommitted files of a live workspace already.
     let uncommitted = record.live().is_none();
-    let pulled = pull::pull(host, &record, channel, pull::Wanted { branch: None, uncommitted }).await?;
-    pull::report(slug, &pulled, output)?;
-    Ok(pulled.is_complete())
+    let pulled =
+        pull::pull(host, &record, channel, pull::Wanted { uncommitted, ..pull::Wanted::default() }).await?;
+    let is_complete = pulled.is_complete();
+    pulled.report(output)?;
+    Ok(is_complete)
 }

@@ -13,7 +13,7 @@ use crate::forge::{Keys, Named};
 use crate::host::budget::{Declared, Policy};
 use crate::host::{Host, clock};
 use crate::manifest::provider::Template;
-use crate::plan::{GitIdentity, ImageSource, InRepository, LiveFolder, Plan, SecretSource};
+use crate::plan::{CopiedFolder, GitIdentity, ImageSource, InRepository, LiveFolder, Plan, SecretSource};
 
 /// The schema version that this program writes. It reads older versions and refuses newer ones.
 pub const SCHEMA: u32 = 1;
@@ -54,6 +54,10 @@ pub struct Record {
     /// The working directory of `bottle start`, relative to the copied repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<PathBuf>,
+    /// The directories that were copied into folders of the workspace, the first of which is `cwd`. Empty if at most
+    /// one directory was copied, and in records of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<CopiedFolder>,
     /// Whether that directory was copied into the bottle.
     pub copied_cwd: bool,
     /// Whether the copy included files that `.gitignore` excludes.
@@ -254,6 +258,7 @@ impl Record {
             cutoff: plan.cutoff,
             cwd: identity.cwd,
             inside: identity.inside,
+            folders: identity.folders,
             copied_cwd: false,
             copied_all: false,
             author: Some(plan.git_identity.clone()),

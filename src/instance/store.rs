@@ -430,6 +430,7 @@ impl Claim {
             record.copied_all = before.copied_all;
             record.cwd = before.cwd;
             record.inside = before.inside;
+            record.folders = before.folders;
             record.forked_from = before.forked_from;
             record.parent = record.parent.take().or(before.parent);
             record.image = before.image;
@@ -634,6 +635,7 @@ mod tests {
             cutoff: None,
             cwd: "/somewhere".into(),
             inside: None,
+            folders: Vec::new(),
             copied_cwd: false,
             forked_from: None,
             image: None,

@@ -112,7 +112,7 @@ pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) ->
     if let (Some(program), Some(first)) = (&context.order.prepared.program, argv.first_mut()) {
         first.clone_from(program);
     }
-    let inside = context.order.plan.identity.inside.as_ref();
+    let inside = context.order.plan.identity.start_directory();
     let mut process = Process {
         argv,
         env: std::collections::BTreeMap::new(),

@@ -20,7 +20,7 @@ use super::git_dir::LinkedGitDir;
 use crate::archive;
 use crate::backend::{Copied, Origin, ProgressSink};
 use crate::host::clock;
-use crate::plan::{PlannedFile, Workspace};
+use crate::plan::{CopiedFolder, PlannedFile, Workspace};
 
 /// A request for the time at which the workspace was ready; pid 1 has not answered it yet.
 pub(super) struct PendingReadyTime(Stream);
@@ -55,8 +55,14 @@ pub(super) async fn fill(
 ) -> Result<(), LaunchError> {
     if let Some(content) = copied(context) {
         let plan = &context.order.plan;
-        let folder = plan.live.as_ref().map_or(&plan.identity.cwd, |live| &live.path);
-        copy_folder(context, guest, folder, content).await?;
+        let transfer = Transfer { guest, progress: &context.progress, bytes: Arc::default() };
+        if plan.identity.folders.is_empty() {
+            let folder = plan.live.as_ref().map_or(&plan.identity.cwd, |live| &live.path);
+            copy_folder(context, &transfer, folder, content).await?;
+        }
+        for folder in &plan.identity.folders {
+            copy_into_folder(&transfer, folder).await?;
+        }
     }
     if context.order.has_ready_time() {
         // The ready time that the earlier launch recorded still applies.
@@ -83,21 +89,28 @@ pub(super) async fn fill(
 /// that a copied reference names.
 async fn copy_folder(
     context: &LaunchContext<'_>,
-    guest: &Channel,
+    transfer: &Transfer<'_>,
     folder: &Path,
     content: Workspace,
 ) -> Result<(), LaunchError> {
-    let transfer = Transfer { guest, progress: &context.progress, bytes: Arc::default() };
     let with_repository = content != Workspace::Files;
     let (from, objects) = (folder.to_owned(), shareable_objects(folder).filter(|_| with_repository));
     let copied_with = if objects.is_some() { Objects::Separate } else { Objects::Included };
-    transfer.run(move |out| archive_folder(&from, content, copied_with, out)).await?;
+    transfer.run(names::WORKSPACE, move |out| archive_folder(&from, content, copied_with, out)).await?;
     let Some(objects) = objects else { return Ok(()) };
     if context.backend.share_objects(&context.launch(), &objects).await? {
-        return transfer.run(|out| archive_alternate(out)).await;
+        return transfer.run(names::WORKSPACE, |out| archive_alternate(out)).await;
     }
     let from = folder.to_owned();
-    transfer.run(move |out| archive_objects(&from, out)).await
+    transfer.run(names::WORKSPACE, move |out| archive_objects(&from, out)).await
+}
+
+/// Copies a directory into its folder of the workspace, with its git objects: [`names::GIT_OBJECTS_DIR`] can be those
+/// of one repository only.
+async fn copy_into_folder(transfer: &Transfer<'_>, folder: &CopiedFolder) -> Result<(), LaunchError> {
+    let content = if folder.all { Workspace::CopyAll } else { Workspace::Copy };
+    let (from, target) = (folder.path.clone(), format!("{}/{}", names::WORKSPACE, folder.name));
+    transfer.run(&target, move |out| archive_folder(&from, content, Objects::Included, out)).await
 }
 
 /// Sends archives of the workspace's files to pid 1, and reports the bytes of all of them as progress.
@@ -110,9 +123,10 @@ struct Transfer<'a> {
 impl Transfer<'_> {
     async fn run(
         &self,
+        target: &str,
         archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
     ) -> Result<(), LaunchError> {
-        let request = GuestRequest::CopyIn(CopyIn { path: names::WORKSPACE.to_owned() });
+        let request = GuestRequest::CopyIn(CopyIn { path: target.to_owned() });
         let mut stream = open(self.guest, &request).await?;
         let (progress, bytes) = (self.progress.clone(), self.bytes.clone());
         let counted = move |out: &mut dyn Write| {

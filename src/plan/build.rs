@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
-    AgentProcess, CodexPart, DockerfileError, Egress, GitField, GitFieldSource, GitIdentity, HostGitUser,
-    Identity, ImageSource, LiveFolder, Plan, PlannedFile, PlannedService, Renewal, Resources, SecretSource,
-    Unsettled, Value, Workspace, gate, image, slug,
+    AgentProcess, CodexPart, CopiedFolder, DockerfileError, Egress, GitField, GitFieldSource, GitIdentity,
+    HostGitUser, Identity, ImageSource, LiveFolder, Plan, PlannedFile, PlannedService, Renewal, Resources,
+    SecretSource, Unsettled, Value, Workspace, gate, image, slug,
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
@@ -45,6 +45,8 @@ pub struct Flags {
     pub live: Option<LiveFolder>,
     /// The repository that is copied instead of the working directory, which it contains.
     pub repository: Option<InRepository>,
+    /// As [`Identity::folders`].
+    pub folders: Vec<CopiedFolder>,
     /// The name of the chosen backend.
     pub backend: String,
     /// Whether `--detach` was given.
@@ -212,6 +214,7 @@ fn identity(
         template: Some(manifest.provider.template.value),
         cwd: flags.repository.as_ref().map_or(&host.cwd, |repository| &repository.top).clone(),
         inside: flags.repository.as_ref().map(|repository| repository.inside.clone()),
+        folders: flags.folders.clone(),
     })
 }
 
@@ -499,6 +502,7 @@ pub(super) mod tests {
             workspace: Workspace::Empty,
             live: None,
             repository: None,
+            folders: Vec::new(),
             backend: "fake".to_owned(),
             detached: false,
             task: None,

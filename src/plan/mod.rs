@@ -7,6 +7,7 @@
 
 pub mod build;
 mod ceiling;
+mod folders;
 mod gate;
 mod image;
 mod live;
@@ -17,6 +18,7 @@ mod slug;
 
 pub use build::{Flags, InRepository, PlanError, build};
 pub use ceiling::Ceiling;
+pub use folders::CopiedFolder;
 pub use gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
 pub use live::LiveFolder;
@@ -24,7 +26,7 @@ pub use login::Unsettled;
 pub use slug::slug;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::RouteTable;
@@ -153,9 +155,21 @@ pub struct Identity {
     pub template: Option<Template>,
     /// The directory in which `bottle start` was run, or the repository that contains it if that was copied instead.
     pub cwd: PathBuf,
-    /// The directory in which `bottle start` was run, relative to the copied repository. The agent starts in it.
+    /// The directory in which `bottle start` was run, relative to the copied repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<PathBuf>,
+    /// The directories that are copied into folders of the workspace, the first of which is `cwd`. Empty if at most one
+    /// directory is copied, which is then the workspace itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<CopiedFolder>,
+}
+
+impl Identity {
+    /// The directory in which the agent starts, relative to the workspace. `None` for the workspace itself.
+    #[must_use]
+    pub fn start_directory(&self) -> Option<&Path> {
+        self.inside.as_deref().filter(|_| self.folders.is_empty())
+    }
 }
 
 /// The source of the bottle's file system.

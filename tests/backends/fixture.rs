@@ -627,6 +627,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
             bottles: Vec::new(),
             cwd: "/".into(),
             inside: None,
+            folders: Vec::new(),
         },
         backend: backend.to_owned(),
         image: ImageSource::Provider(Template::Command),

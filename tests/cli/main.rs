@@ -7,6 +7,7 @@
 //! - `activity`: what an agent does, and the size of its bottle, in `list`
 //! - `rendering`: `logs` of agents that move the cursor
 //! - `whole_repository`: the repository that contains the working directory
+//! - `several_directories`: bottles with copies of several directories
 //! - `bot_bottle`: manifests and variables of bot-bottle
 //! - `other_engines`: bottles on another engine than the selected one
 //! - `engines`, `images`: container engines and images with problems, on Docker
@@ -126,6 +127,7 @@ mod screens;
 mod secrets;
 mod services;
 mod settings;
+mod several_directories;
 mod shared_objects;
 mod state;
 mod streams;

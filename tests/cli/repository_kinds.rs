@@ -33,6 +33,45 @@ fn work_comes_out_of_every_kind_of_repository() -> Result<()> {
     })
 }
 
+/// Each kind of repository beside another repository, a directory without one, and the main worktree of a worktree.
+#[test]
+fn work_comes_out_of_every_folder_of_a_workspace() -> Result<()> {
+    let test = "work_comes_out_of_every_folder_of_a_workspace";
+    let Some(home) = home_of(test, "sleep 600")? else { return Ok(()) };
+    // The kinds alternate, and a worktree is tested with commits too.
+    let commits = |(number, kind)| (kind, usize::is_multiple_of(number, 2));
+    let mut cases: Vec<_> = KINDS.iter().enumerate().map(commits).collect();
+    cases.extend(KINDS.iter().filter(|kind| kind.0 == "worktree").map(|kind| (kind, true)));
+    each(cases.len(), THREADS, |number| {
+        let (kind, commits) = cases[number];
+        comes_out_of_folders(&Case::new(&home, kind, commits)?, commits)
+    })
+}
+
+/// Takes the work out of a bottle with copies of several directories: while it runs, and more of it after its end.
+fn comes_out_of_folders(case: &Case<'_>, commits: bool) -> Result<()> {
+    let slug = case.slug.as_str();
+    let (flags, repositories) = case.beside()?;
+    let mut start = vec!["start", "work", "--detach", "--label", slug, "-q"];
+    start.extend(flags.iter().map(String::as_str));
+    let _ = case.bottle(&start)?;
+    let does = |line: &str| {
+        for name in &repositories {
+            let folder = format!("/workspace/{name}");
+            let script = work(line, commits);
+            let _ = case.bottle(&["exec", slug, "--workdir", &folder, "--", "/bin/sh", "-ec", &script])?;
+        }
+        Ok::<_, Error>(())
+    };
+    does("two")?;
+    case.comes_out_of_folders(&repositories, &["two"])?;
+    does("three")?;
+    let _ = case.bottle(&["stop", slug, "--time", "0", "-q"])?;
+    case.comes_out_of_folders(&repositories, &["two", "three"])?;
+    let _ = case.bottle(&["discard", slug, "--yes", "-q"])?;
+    Ok(())
+}
+
 /// `diff` waits for the end of a bottle that is being torn down.
 #[test]
 fn work_comes_out_of_a_bottle_that_ends_meanwhile() -> Result<()> {

@@ -124,6 +124,7 @@ impl Fixture {
             workspace: Workspace::Empty,
             live: None,
             repository: None,
+            folders: Vec::new(),
             backend: "docker".to_owned(),
             detached: false,
             task: None,

@@ -90,6 +90,7 @@ fn flags(line: &str) -> Flags {
         workspace: Workspace::Empty,
         live: None,
         repository: None,
+        folders: Vec::new(),
         backend: "fake".to_owned(),
         detached: false,
         task: None,

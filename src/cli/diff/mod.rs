@@ -3,8 +3,9 @@
 mod between;
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 
 use crate::backend::Access;
@@ -12,7 +13,7 @@ use crate::cli::completions;
 use crate::cli::connect::connect_or_open_files;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::git::{Compared, Content, Form, LeftOut, Text, Work};
+use crate::cli::git::{Beside, Compared, Content, Form, LeftOut, Root, Text, Work};
 use crate::cli::json_schema;
 use crate::cli::output::{Output, Styles, counted, inert, one_line, write_failed};
 use crate::cli::progress;
@@ -30,6 +31,9 @@ use crate::host::Host;
 /// If standard output is not a terminal, prints a patch that `git apply` takes, with binary files, in the root of
 /// the repository. The patch contains the bytes of the files, so a terminal should not show it unescaped.
 ///
+/// With several `--cwd`, shows the changes of all folders, and each path begins with the folder's name. With
+/// `--folder`, the patch is one of the repository that the folder was copied from.
+///
 /// With a second bottle, shows what its workspace has that the first one's has not, for example in a fork.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Diff {
@@ -39,6 +43,9 @@ pub(crate) struct Diff {
     /// Compare with the workspace of this bottle instead of a commit
     #[arg(value_name = "OTHER", add = completions::with_files())]
     other: Option<Slug>,
+    /// Show only the changes in this folder of the workspace
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<String>,
     /// Show only the number of changed lines of each file
     #[arg(long, conflicts_with = "name_only")]
     stat: bool,
@@ -51,7 +58,10 @@ impl Diff {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         crate::cli::block_on(async {
             match &self.other {
-                Some(other) => between::show(&self.slug, other, self.form(output), host, output).await,
+                Some(other) => {
+                    let bottles = [&self.slug, other];
+                    between::show(bottles, self.folder.as_deref(), self.form(output), host, output).await
+                }
                 None => self.show(host, output).await.map_err(|error| error.about_if_unset(&self.slug)),
             }
         })
@@ -72,59 +82,187 @@ impl Diff {
         let record = record(host, &self.slug).await?;
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
         let form = self.form(output);
+        let folder = self.folder.as_deref();
         let comparing = async |_| {
-            let work = Work::open(host, &record, &channel, output).await?;
-            let Work { own, tip, scratch, base, .. } = &work;
-            let bottle = (&channel, &self.slug);
-            let compared = scratch.compare(bottle, own.as_ref(), base, tip.as_ref(), form).await?;
-            Ok((work, compared))
+            let mut all = Vec::new();
+            for root in each_root(Root::of(host, &record, folder).await?) {
+                all.push(compare(host, root, &channel, form, output).await);
+            }
+            let count = all.len();
+            let compared = compared(all, |_| true, output)?;
+            let is_all = compared.len() == count;
+            let beside =
+                if folder.is_none() { Beside::find(&channel, &record).await? } else { Beside::default() };
+            Ok((compared, is_all, beside))
         };
-        let (work, compared) =
+        let (compared, is_all, beside) =
             progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
-        let Work { head, base, .. } = work;
-        let Compared { diff, committed, left_out } = compared;
-        if base.is_own
-            && base.commit != head
-            && let Some(commit) = &base.commit
-        {
-            let commit = commit.short();
-            output.note(format!("compared with {commit}, the last commit shared with your repository"));
-        }
-        if output.json {
-            warn_left_out(&left_out, "compared", output);
-            let (diff, cut) = text_of(diff);
-            output.print_json(&json_schema::Difference {
-                slug: self.slug.to_string(),
-                other: None,
-                base: base.commit.map(|base| base.as_str().to_owned()),
-                diff,
-                committed: String::from_utf8_lossy(&committed.bytes).into_owned(),
-                cut: cut || committed.cut,
-            })?;
-            return Ok(exit::DONE);
-        }
-        let cut = print(diff, "the workspace has no changes", output)?;
-        warn_committed(&self.slug, &committed.bytes, form, output)?;
-        warn_left_out(&left_out, "compared", output);
-        if cut || committed.cut {
+        compared.iter().for_each(|one| note_base(one, output));
+        let cut = if output.json {
+            self.print_json(compared, output)?
+        } else {
+            let nothing =
+                if is_all { "the workspace has no changes" } else { "the other folders have no changes" };
+            self.print(compared, nothing, form, output)?
+        };
+        beside.warn(&self.slug, "compared", output);
+        if cut {
             output.warn("the diff is truncated; `bottle pull` fetches all commits");
         }
         Ok(exit::DONE)
+    }
+
+    fn print_json(&self, compared: Vec<ComparedRoot<'_>>, output: &Output) -> Result<bool, CliError> {
+        let mut document = json_schema::Difference {
+            slug: self.slug.to_string(),
+            folders: Vec::new(),
+            other: None,
+            base: None,
+            diff: String::new(),
+            committed: String::new(),
+            cut: false,
+        };
+        for ComparedRoot { shown_in, work, compared: Compared { diff, committed, left_out } } in compared {
+            warn_left_out(&work.root.name, &left_out, "compared", output);
+            let (text, cut) = text_of(diff);
+            document.diff += &text;
+            document.committed += &String::from_utf8_lossy(&committed.bytes);
+            document.cut |= cut || committed.cut;
+            let base = work.base.commit.map(|base| base.as_str().to_owned());
+            match shown_in {
+                Some(name) => document.folders.push(json_schema::ComparedFolder { name, base }),
+                None => document.base = base,
+            }
+        }
+        output.print_json(&document)?;
+        Ok(false)
+    }
+
+    /// Prints the comparisons, or `nothing` if they have no changes. Returns whether something was truncated.
+    fn print(
+        &self,
+        all: Vec<ComparedRoot<'_>>,
+        nothing: &str,
+        form: Form,
+        output: &Output,
+    ) -> Result<bool, CliError> {
+        let (mut has_changes, mut cut, mut rest) = (false, false, Vec::new());
+        for ComparedRoot { work, compared: Compared { diff, committed, left_out }, .. } in all {
+            let printed = print(diff, output)?;
+            has_changes |= printed.has_changes;
+            cut |= printed.cut || committed.cut;
+            rest.push((work, committed, left_out));
+        }
+        if !has_changes {
+            output.note(nothing);
+        }
+        for (work, committed, left_out) in rest {
+            warn_committed(&work.root, &committed.bytes, form, output)?;
+            warn_left_out(&work.root.name, &left_out, "compared", output);
+        }
+        Ok(cut)
+    }
+}
+
+/// The comparison of a workspace, or of a folder of it.
+struct ComparedRoot<'a> {
+    /// The folder with which the paths begin. `None` if they are those in the user's repository.
+    shown_in: Option<String>,
+    work: Work<'a>,
+    compared: Compared,
+}
+
+/// The parts of a workspace, each with the folder with which the paths begin.
+fn each_root(roots: Vec<Root>) -> impl Iterator<Item = (Root, Option<String>)> {
+    let several = roots.len() > 1;
+    roots.into_iter().map(move |root| {
+        let folder = several.then(|| root.name.clone());
+        (root, folder)
+    })
+}
+
+async fn compare<'a>(
+    host: &'a Host,
+    (root, shown_in): (Root, Option<String>),
+    channel: &Channel,
+    form: Form,
+    output: &Output,
+) -> Result<ComparedRoot<'a>, (Root, CliError)> {
+    let comparing = async {
+        let work = Work::open(host, root.clone(), channel, output).await?;
+        let Work { own, tip, scratch, base, .. } = &work;
+        let form = (form, shown_in.as_deref());
+        let compared = scratch.compare((channel, &work.root), own.as_ref(), base, tip.as_ref(), form).await?;
+        Ok((work, compared))
+    };
+    match comparing.await {
+        Ok((work, compared)) => Ok(ComparedRoot { shown_in, work, compared }),
+        Err(error) => Err((root, error)),
+    }
+}
+
+/// The comparisons that succeeded. Warns about a folder whose error is to be `skipped`, if another one could be
+/// compared.
+///
+/// # Errors
+/// Returns the first other error.
+pub(in crate::cli) fn compared<T>(
+    all: Vec<Result<T, (Root, CliError)>>,
+    skipped: impl Fn(&CliError) -> bool,
+    output: &Output,
+) -> Result<Vec<T>, CliError> {
+    let (has_some, several) = (all.iter().any(Result::is_ok), all.len() > 1);
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for result in all {
+        match result {
+            Ok(compared) => done.push(compared),
+            Err((root, error)) if !has_some || !skipped(&error) => {
+                let leave_out = || several.then(|| "name another folder to leave this one out".to_owned());
+                let label = if several { root.label() } else { String::new() };
+                let hint = error.hint.clone().or_else(leave_out);
+                return Err(CliError { message: format!("{label}{}", error.message), hint, ..error });
+            }
+            Err(error) => failed.push(error),
+        }
+    }
+    for (root, error) in failed {
+        output.warn(format!(
+            "{} was not compared: {}; `bottle cp {} FOLDER` copies it out",
+            one_line(&root.name),
+            inert(&error.message),
+            root.source()
+        ));
+    }
+    Ok(done)
+}
+
+/// Says which commit the comparison began with, if it is not the user's last one.
+fn note_base(compared: &ComparedRoot<'_>, output: &Output) {
+    let Work { root, base, head, .. } = &compared.work;
+    if base.is_own
+        && base.commit != *head
+        && let Some(commit) = &base.commit
+    {
+        let (label, commit) = (root.label(), commit.short());
+        output.note(format!("{label}compared with {commit}, the last commit shared with your repository"));
     }
 }
 
 /// Warns if the bottle's last commit has changes that the workspace has not. On a terminal, they follow the diff.
 /// Standard output that is no terminal gets only the patch.
-fn warn_committed(slug: &Slug, committed: &[u8], form: Form, output: &Output) -> Result<(), CliError> {
+fn warn_committed(root: &Root, committed: &[u8], form: Form, output: &Output) -> Result<(), CliError> {
     if committed.is_empty() {
         return Ok(());
     }
-    let differs = "the bottle's last commit, which `bottle pull` fetches, differs from the workspace here";
+    let (slug, label) = (&root.slug, root.label());
+    let differs = format!(
+        "{label}the bottle's last commit, which `bottle pull` fetches, differs from the workspace here"
+    );
     let text = String::from_utf8_lossy(committed);
     match form {
         Form::Stat | Form::NameOnly => {
             output.warn(format!(
-                "the bottle's last commit differs from the workspace; `bottle diff {slug}` shows it"
+                "{label}the bottle's last commit differs from the workspace; `bottle diff {slug}` shows it"
             ));
         }
         Form::Text => {
@@ -139,25 +277,28 @@ fn warn_committed(slug: &Slug, committed: &[u8], form: Form, output: &Output) ->
     Ok(())
 }
 
-/// Prints the result of a comparison: a patch byte by byte, and text escaped. Returns whether the text was truncated.
-fn print(diff: Content, nothing: &str, output: &Output) -> Result<bool, CliError> {
+/// What was printed of a comparison.
+struct Printed {
+    has_changes: bool,
+    /// Whether the text was truncated.
+    cut: bool,
+}
+
+/// Prints the result of a comparison: a patch byte by byte, and text escaped.
+fn print(diff: Content, output: &Output) -> Result<Printed, CliError> {
     match diff {
         Content::File(mut patch) => {
             let mut stdout = std::io::stdout().lock();
             let copied = std::io::copy(&mut patch, &mut stdout).map_err(write_failed)?;
             stdout.flush().map_err(write_failed)?;
-            if copied == 0 {
-                output.note(nothing);
-            }
-            Ok(false)
+            Ok(Printed { has_changes: copied > 0, cut: false })
         }
         Content::Text(Text { bytes, .. }) if bytes.is_empty() => {
-            output.note(nothing);
-            Ok(false)
+            Ok(Printed { has_changes: false, cut: false })
         }
         Content::Text(Text { bytes, cut }) => {
             output.print(&colorize(&String::from_utf8_lossy(&bytes), output.styles()))?;
-            Ok(cut)
+            Ok(Printed { has_changes: true, cut })
         }
     }
 }
@@ -171,9 +312,10 @@ fn text_of(diff: Content) -> (String, bool) {
     }
 }
 
-/// Warns about files that were not compared or pulled, because an agent can cause files to be left out.
-pub(in crate::cli) fn warn_left_out(left_out: &LeftOut, verb: &str, output: &Output) {
-    let name = |path: &PathBuf| one_line(&path.display().to_string());
+/// Warns about files that were not compared or pulled, because an agent can cause files to be left out. `folder` is the
+/// folder of the workspace that contains them, if it has several.
+pub(in crate::cli) fn warn_left_out(folder: &str, left_out: &LeftOut, verb: &str, output: &Output) {
+    let name = |path: &PathBuf| one_line(&Path::new(folder).join(path).display().to_string());
     let files = |count: u64| counted(count, "file");
     let mut ignored: Vec<String> =
         left_out.ignored.iter().map(|(path, count)| format!("{} ({})", name(path), files(*count))).collect();

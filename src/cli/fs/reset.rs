@@ -11,13 +11,14 @@ use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use super::{json_path, shown};
 use crate::archive;
 use crate::backend::Access;
+use crate::cli::apply::is_without_repository;
 use crate::cli::completions;
 use crate::cli::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, unexpected_answer};
-use crate::cli::diff::warn_left_out;
+use crate::cli::diff::{compared, warn_left_out};
 use crate::cli::error::{CliError, Kind, require_answer};
 use crate::cli::exit;
-use crate::cli::git::{Change, LeftOut, Work};
-use crate::cli::json_schema::{ResetFile, ResetFiles};
+use crate::cli::git::{Change, LeftOut, Root, Work};
+use crate::cli::json_schema::{ComparedFolder, ResetFile, ResetFiles};
 use crate::cli::live;
 use crate::cli::output::{Output, counted};
 use crate::cli::progress;
@@ -54,6 +55,13 @@ pub(crate) struct Reset {
     dry_run: bool,
 }
 
+/// The files of a workspace, or of a folder of it, that differ from the start.
+struct Found<'a> {
+    work: Work<'a>,
+    changes: Vec<Change>,
+    left_out: LeftOut,
+}
+
 impl Reset {
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         self.reset(host, output).map_err(|error| error.about_if_unset(&self.slug))
@@ -66,69 +74,99 @@ impl Reset {
                 .about("--yes")
                 .hint("`--dry-run` shows the files; `--yes` resets them"));
         }
-        let finding = async |_| self.find(host, output).await;
+        let finding = async |_| self.find(host, &paths, output).await;
         let found = progress::with_progress("comparing", "nothing was changed", output, finding);
-        let (work, changes, left_out) = crate::cli::block_on(found)?;
-        let changes = selected(changes, &paths, output);
+        let mut found = crate::cli::block_on(found)?;
+        select(&mut found, &paths, output);
+        let changes: Vec<&Change> = found.iter().flat_map(|found| &found.changes).collect();
         let applies = !self.dry_run && !changes.is_empty();
         if !output.json {
-            self.show(&work, &changes, output)?;
+            self.show(&found, &changes, output)?;
         }
-        warn_left_out(&left_out, "compared", output);
+        for Found { work, left_out, .. } in &found {
+            warn_left_out(&work.root.name, left_out, "compared", output);
+        }
         if applies {
-            if !self.yes && !self.confirmed(&changes)? {
+            if !self.yes && !self.confirmed(changes.len())? {
                 output.note("nothing was changed");
                 return Ok(exit::DONE);
             }
             let left = format!("a part was reset; `bottle fs reset {}` continues", self.slug);
-            let applying = async |_| self.apply(host, &work, &changes).await;
+            let applying = async |_| self.apply(host, &found).await;
             crate::cli::block_on(progress::with_progress("resetting", &left, output, applying))?;
             output.note(format!("reset {}", counted(changes.len() as u64, "file")));
         }
         if output.json {
-            let base = work.base.commit.as_ref().map(|base| base.as_str().to_owned());
+            let base = |work: &Work<'_>| work.base.commit.as_ref().map(|base| base.as_str().to_owned());
+            let is_folder = |found: &&Found<'_>| found.work.root.is_folder();
+            let folders = found
+                .iter()
+                .filter(is_folder)
+                .map(|Found { work, .. }| ComparedFolder { name: work.root.name.clone(), base: base(work) });
+            let folders: Vec<_> = folders.collect();
+            let base = found.first().filter(|_| folders.is_empty()).and_then(|found| base(&found.work));
             let files = changes.iter().map(|change| ResetFile {
                 path: json_path(&FilePath::from(change.path())),
                 action: action(change),
             });
             let (slug, files) = (self.slug.to_string(), files.collect());
-            output.print_json(&ResetFiles { slug, base, files, applied: applies })?;
+            output.print_json(&ResetFiles { slug, base, folders, files, applied: applies })?;
         }
         Ok(exit::DONE)
     }
 
-    /// Finds the files that differ from the start.
+    /// Finds the files that differ from the start, in the folders that contain these paths.
     async fn find<'a>(
         &self,
         host: &'a Host,
+        paths: &[PathBuf],
         output: &Output,
-    ) -> Result<(Work<'a>, Vec<Change>, LeftOut), CliError> {
+    ) -> Result<Vec<Found<'a>>, CliError> {
         let record = record(host, &self.slug).await?;
         let instead =
             format!("`bottle diff {}` shows the changes; `git` in the directory puts files back", self.slug);
         live::require_copy(&record, &format!("reset {}", self.slug), instead)?;
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
-        let work = Work::open(host, &record, &channel, output).await?;
-        if record.copied_cwd && work.lacks_folder().await? {
+        let mut all = Vec::new();
+        for root in Root::of(host, &record, None).await? {
+            let is_named = |path: &PathBuf| path.starts_with(&root.name) || path.as_os_str().is_empty();
+            if !paths.is_empty() && !paths.iter().any(is_named) {
+                continue;
+            }
+            all.push(self.find_in(host, &root, &channel, output).await.map_err(|error| (root, error)));
+        }
+        compared(all, is_without_repository, output)
+    }
+
+    /// Finds the files that differ from the start in a workspace, or in a folder of it.
+    async fn find_in<'a>(
+        &self,
+        host: &'a Host,
+        root: &Root,
+        channel: &Channel,
+        output: &Output,
+    ) -> Result<Found<'a>, CliError> {
+        let work = Work::open(host, root.clone(), channel, output).await?;
+        if root.is_copy && work.lacks_folder().await? {
             let slug = &self.slug;
             return Err(CliError::state(format!(
                 "cannot reset {slug}: {} is in no commit, so its files at the start are unknown",
-                record.cwd.display()
+                root.directory.display()
             ))
             .hint(format!("`bottle diff {slug}` shows its files; `bottle fs rm {slug} PATH` removes one")));
         }
-        let (changes, left_out) = work.changes((&channel, &self.slug)).await?;
-        Ok((work, changes, left_out))
+        let (changes, left_out) = work.changes(channel).await?;
+        Ok(Found { work, changes, left_out })
     }
 
-    fn show(&self, work: &Work<'_>, changes: &[Change], output: &Output) -> Result<(), CliError> {
+    fn show(&self, found: &[Found<'_>], changes: &[&Change], output: &Output) -> Result<(), CliError> {
         if changes.is_empty() {
             output.note("there is nothing to reset");
             return Ok(());
         }
         let all = self.yes || self.dry_run;
         let listed = if all { changes.len() } else { changes.len().min(MAX_LISTED) };
-        let line = |change: &Change| {
+        let line = |change: &&Change| {
             let path = shown(&FilePath::from(change.path()));
             format!("{:7}  {path}", action(change))
         };
@@ -137,33 +175,43 @@ impl Reset {
             let more = counted((changes.len() - listed) as u64, "more file");
             output.note(format!("and {more}; `bottle fs reset {} --dry-run` lists all", self.slug));
         }
-        if let Some(commit) = work.base.commit.as_ref().filter(|_| !self.yes) {
-            output.note(format!(
-                "the start is {}; `bottle diff {}` shows the changes",
-                commit.short(),
-                self.slug
-            ));
+        for Found { work, changes, .. } in found.iter().filter(|_| !self.yes) {
+            if let Some(commit) = work.base.commit.as_ref().filter(|_| !changes.is_empty()) {
+                output.note(format!(
+                    "{}the start is {}; `bottle diff {}` shows the changes",
+                    work.root.label(),
+                    commit.short(),
+                    self.slug
+                ));
+            }
         }
         Ok(())
     }
 
-    fn confirmed(&self, changes: &[Change]) -> Result<bool, CliError> {
-        let files = counted(changes.len() as u64, "file");
+    fn confirmed(&self, count: usize) -> Result<bool, CliError> {
+        let files = counted(count as u64, "file");
         let question = format!("Reset {files} of {}? Their changes are lost.", self.slug);
         let asked = TerminalUser::find().and_then(|mut user| user.confirm(&question));
         require_answer(asked, "nothing was changed")
     }
 
     /// Removes the files that were created, and restores the others.
-    async fn apply(&self, host: &Host, work: &Work<'_>, changes: &[Change]) -> Result<(), CliError> {
+    async fn apply(&self, host: &Host, found: &[Found<'_>]) -> Result<(), CliError> {
         let channel = connect_or_open_files(host, &self.slug, Access::Write).await?;
+        for Found { work, changes, .. } in found {
+            self.apply_in(&channel, work, changes).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply_in(&self, channel: &Channel, work: &Work<'_>, changes: &[Change]) -> Result<(), CliError> {
         // A new file can be in the place of a folder that is restored, so this comes first.
         for paths in parts(changes.iter().filter(|change| change.is_new())) {
-            let stream = self.open(&channel, FileRequest::RemoveFiles { paths }).await?;
+            let stream = self.open(channel, FileRequest::RemoveFiles { paths }).await?;
             self.answer(stream).await?;
         }
         if changes.iter().any(|change| !change.is_new()) {
-            let stream = self.open(&channel, FileRequest::Import { path: FilePath::from(".") }).await?;
+            let stream = self.open(channel, FileRequest::Import { path: FilePath::from(".") }).await?;
             let sent = archive::send(&stream, work.restoring(changes)).await;
             sent.map_err(|error| CliError::from_error(Kind::Failed, &error).hint(self.continues()))?;
             self.answer(stream).await?;
@@ -205,17 +253,21 @@ fn in_workspace(path: &OsString) -> Result<PathBuf, CliError> {
     })
 }
 
-/// Returns the changes in these paths; without paths, all. Warns about a path without a change, which can be
+/// Selects the changes in these paths; without paths, all. Warns about a path without a change, which can be
 /// misspelled.
-fn selected(changes: Vec<Change>, paths: &[PathBuf], output: &Output) -> Vec<Change> {
+fn select(found: &mut [Found<'_>], paths: &[PathBuf], output: &Output) {
     if paths.is_empty() {
-        return changes;
+        return;
     }
-    for path in paths.iter().filter(|path| !changes.iter().any(|change| change.path().starts_with(path))) {
+    let has_changes = |path: &PathBuf| {
+        found.iter().flat_map(|found| &found.changes).any(|change| change.path().starts_with(path))
+    };
+    for path in paths.iter().filter(|path| !has_changes(path)) {
         output.warn(format!("{} has no changes", shown(&FilePath::from(path))));
     }
-    let is_selected = |change: &Change| paths.iter().any(|path| change.path().starts_with(path));
-    changes.into_iter().filter(is_selected).collect()
+    for Found { changes, .. } in found {
+        changes.retain(|change| paths.iter().any(|path| change.path().starts_with(path)));
+    }
 }
 
 /// Divides paths into requests.

@@ -7,24 +7,30 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
+use sha2::{Digest, Sha256};
 
 use super::host::{Repository, run, stderr_tail};
 use super::scratch::{Base, FILES, Scratch, expect};
 use super::workspace::quoted;
-use super::{ObjectId, Work};
+use super::{ObjectId, Root, Work};
 use crate::cli::error::CliError;
 use crate::host::Host;
 use crate::instance::Store;
 
-/// The name of the record in the bottle's state folder.
-const FOLDER: &str = "applied.git";
+/// The name of the record in the bottle's state folder, without the suffix `.git`. The name for a folder of the
+/// workspace has a hash of the folder's name too.
+const FOLDER: &str = "applied";
 
 /// The reference for the files that were applied.
 const APPLIED: &str = "refs/bottle/applied";
 
-fn folder(host: &Host, slug: &Slug) -> PathBuf {
-    Store::of(host).folder(slug).join(FOLDER)
+fn folder(host: &Host, root: &Root) -> PathBuf {
+    let name = if root.is_folder() {
+        format!("{FOLDER}-{}.git", hex::encode(Sha256::digest(&root.name)))
+    } else {
+        format!("{FOLDER}.git")
+    };
+    Store::of(host).folder(&root.slug).join(name)
 }
 
 impl Work<'_> {
@@ -32,8 +38,8 @@ impl Work<'_> {
     ///
     /// # Errors
     /// Returns an error if the record cannot be read.
-    pub(crate) async fn use_applied(&mut self, host: &Host, slug: &Slug) -> Result<(), CliError> {
-        let folder = folder(host, slug);
+    pub(crate) async fn use_applied(&mut self, host: &Host) -> Result<(), CliError> {
+        let folder = folder(host, &self.root);
         if !folder.is_dir() {
             return Ok(());
         }
@@ -52,8 +58,8 @@ impl Work<'_> {
     ///
     /// # Errors
     /// Returns an error if the record cannot be written.
-    pub(crate) async fn record_applied(&self, host: &Host, slug: &Slug) -> Result<(), CliError> {
-        let folder = folder(host, slug);
+    pub(crate) async fn record_applied(&self, host: &Host) -> Result<(), CliError> {
+        let folder = folder(host, &self.root);
         let failed = |error: io::Error| CliError::path("write", &folder, error);
         let scratch = &self.scratch.repository;
         let tree = self.scratch.tree_of_reference(FILES).await?;

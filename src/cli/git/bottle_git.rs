@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event};
-use bottle_contract::names::{Slug, WORKSPACE};
+use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR, STDOUT};
 
-use super::ObjectId;
 use super::host::is_no_repository;
+use super::{ObjectId, Root};
 use crate::cli::connect::{keeper_lost, open_guest};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
@@ -27,8 +27,8 @@ const BRANCHES: usize = 1000;
 /// A bottle in which git commands run.
 pub(crate) struct BottleGit<'a> {
     pub(crate) channel: &'a Channel,
-    /// The bottle's slug.
-    pub(crate) slug: &'a Slug,
+    /// The part of its workspace with the repository.
+    pub(crate) root: &'a Root,
 }
 
 /// The result of a git command.
@@ -57,10 +57,10 @@ impl<'a> BottleGit<'a> {
     /// # Errors
     /// Returns an error if git is missing in the bottle, or the workspace is not a git repository.
     pub(crate) async fn workspace(self) -> Result<Workspace<'a>, CliError> {
-        let slug = self.slug;
-        self.find_workspace().await?.ok_or_else(|| {
-            nothing_committed(slug, format!("the workspace of {slug} is not a git repository"))
-        })
+        let root = self.root;
+        self.find_workspace()
+            .await?
+            .ok_or_else(|| nothing_committed(&root.slug, format!("{root} is not a git repository")))
     }
 
     /// Finds the repository in the workspace; none if the workspace is not a git repository.
@@ -77,9 +77,10 @@ impl<'a> BottleGit<'a> {
         }
         if found.code != 0 {
             let stderr = String::from_utf8_lossy(&found.stderr);
-            return Err(CliError::state(format!("git in {} failed: {}", self.slug, stderr.trim()))
-                .about(self.slug)
-                .hint(copy_out_hint(self.slug)));
+            let slug = &self.root.slug;
+            return Err(CliError::state(format!("git in {slug} failed: {}", stderr.trim()))
+                .about(slug)
+                .hint(copy_out_hint(slug)));
         }
         let head = self.git(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).await?;
         let head = if head.code == 0 { ObjectId::parse(&head.text()) } else { None };
@@ -87,11 +88,14 @@ impl<'a> BottleGit<'a> {
     }
 
     async fn git(&self, arguments: &[&str]) -> Result<GitOutput, CliError> {
-        let mut argv = vec!["git", "--no-pager", "-C", WORKSPACE];
+        let path = self.root.path();
+        let mut argv = vec!["git", "--no-pager", "-C", &path];
         argv.extend(arguments);
         let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
         // Prevents git from writing to the repository, which would count as a change of the work.
-        let env = [("LC_ALL", "C"), ("GIT_OPTIONAL_LOCKS", "0")];
+        // A repository that contains the folder is not the folder's.
+        let ceiling = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let env = [("LC_ALL", "C"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_CEILING_DIRECTORIES", ceiling)];
         let process = Process {
             argv: argv.clone(),
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
@@ -100,7 +104,7 @@ impl<'a> BottleGit<'a> {
         let run = self.run_to_end(process);
         tokio::time::timeout(TIMEOUT, run).await.map_err(|_| {
             CliError::failed(format!("`{}` in the bottle timed out", argv.join(" ")))
-                .hint(copy_out_hint(self.slug))
+                .hint(copy_out_hint(&self.root.slug))
         })?
     }
 
@@ -136,9 +140,8 @@ impl<'a> BottleGit<'a> {
     }
 
     fn no_git(&self) -> CliError {
-        CliError::state(format!("git is not installed in {}", self.slug))
-            .about(self.slug)
-            .hint(copy_out_hint(self.slug))
+        let slug = &self.root.slug;
+        CliError::state(format!("git is not installed in {slug}")).about(slug).hint(copy_out_hint(slug))
     }
 }
 
@@ -170,6 +173,6 @@ impl Workspace<'_> {
         }
         let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         Err(CliError::failed(format!("`git {}` in the bottle failed: {stderr}", arguments[0]))
-            .hint(copy_out_hint(self.inside.slug)))
+            .hint(copy_out_hint(&self.inside.root.slug)))
     }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
 use tar::{Builder, EntryType, Header};
 
 use super::Work;
@@ -26,6 +25,7 @@ const MAX_HEAD: u64 = 200;
 /// A file that differs from the base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
+    /// The path from the workspace on.
     path: Vec<u8>,
     /// Its mode and content in the base. None if it was created since.
     before: Option<Entry>,
@@ -48,19 +48,20 @@ impl Work<'_> {
     ///
     /// # Errors
     /// Returns an error if the import or git fails, or if too many files differ.
-    pub(crate) async fn changes(
-        &self,
-        bottle: (&Channel, &Slug),
-    ) -> Result<(Vec<Change>, LeftOut), CliError> {
-        let left_out = self.import(bottle).await?;
+    pub(crate) async fn changes(&self, channel: &Channel) -> Result<(Vec<Change>, LeftOut), CliError> {
+        let left_out = self.import(channel).await?;
         let arguments =
             ["diff-tree", "-r", "-z", "--raw", "--no-renames", self.base.tree.as_str(), FILES, "--"];
         let listed = bounded(&self.scratch.repository, &arguments, MAX_LISTING).await?;
         if listed.cut {
             return Err(CliError::failed("cannot compare: too many files differ"));
         }
-        let changes =
+        let mut changes =
             parse(&listed.bytes).ok_or_else(|| CliError::failed("cannot compare: git's list is damaged"))?;
+        if self.root.is_folder() {
+            let folder = format!("{}/", self.root.name).into_bytes();
+            changes.iter_mut().for_each(|change| change.path = [&folder, &change.path[..]].concat());
+        }
         Ok((changes, left_out))
     }
 

@@ -94,7 +94,7 @@ fn has_only(folder: &Path, below: &Path, files: &BTreeSet<Vec<u8>>) -> io::Resul
 }
 
 /// Whether a relative path stays in its folder, and is not in a git directory.
-pub(super) fn is_inside(path: &Path) -> bool {
+pub(crate) fn is_inside(path: &Path) -> bool {
     let allowed = |component| matches!(component, Component::Normal(name) if !is_git(name));
     !path.as_os_str().is_empty() && path.components().all(allowed)
 }

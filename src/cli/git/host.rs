@@ -9,9 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use bottle_contract::names::Slug;
-
-use super::{ObjectId, copy_out_hint, pipe};
+use super::{ObjectId, Root, copy_out_hint, pipe};
 use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::host::Host;
@@ -190,19 +188,19 @@ impl<'a> Repository<'a> {
         Ok(known.status.success())
     }
 
-    /// Fetches a commit from the reference `source` of the local repository `from` into the branch `bottle/<slug>`.
-    /// Updates no other branch. Replaces an earlier commit of uncommitted work, and no other commits that `from` does
-    /// not have.
+    /// Fetches a commit from the reference `source` of the local repository `from` into the branch of `root`. Updates
+    /// no other branch. Replaces an earlier commit of uncommitted work, and no other commits that `from` does not have.
     ///
     /// # Errors
     /// Returns an error if the fetch fails. The error has a hint.
     pub(super) async fn take(
         &self,
-        slug: &Slug,
+        root: &Root,
         from: &Repository<'_>,
         source: &str,
     ) -> Result<Fetched, CliError> {
-        let target = format!("refs/heads/bottle/{slug}");
+        let branch = &root.branch;
+        let target = format!("refs/heads/{branch}");
         let before = self.resolve(&target).await?;
         let replaced = match &before {
             Some(before) if self.is_replaced(before, from, source).await? => Some(before.clone()),
@@ -214,15 +212,15 @@ impl<'a> Repository<'a> {
         command.args(FETCH).arg(&from.folder).arg(format!("{force}{source}:{target}"));
         let fetched = run(command).await?;
         if !fetched.status.success() {
-            return Err(FetchError::new(stderr_tail(&fetched)).explained(slug, None));
+            return Err(FetchError::new(stderr_tail(&fetched)).explained(root, None));
         }
         let after = self.resolve(&target).await?;
         let after = after.ok_or_else(|| {
-            CliError::failed(format!("cannot find bottle/{slug} after the fetch"))
+            CliError::failed(format!("cannot find {branch} after the fetch"))
                 .hint("another process removed it; pull again")
         })?;
         let commits = self.count(&after).await?;
-        Ok(Fetched { branch: format!("bottle/{slug}"), before, replaced, after, commits })
+        Ok(Fetched { branch: branch.clone(), before, replaced, after, commits })
     }
 
     /// Whether a fetch replaces this commit of the branch, because it is a commit of earlier uncommitted work on a
@@ -252,13 +250,14 @@ impl<'a> Repository<'a> {
     /// Returns an error if git is not installed. If git fails, the inner result is an error.
     pub(super) async fn fetch_as(
         &self,
-        slug: &Slug,
+        root: &Root,
         source: &str,
         target: &str,
     ) -> Result<Result<(), FetchError>, CliError> {
         let mut command = self.command();
         command.env("GIT_SSH_COMMAND", self.transport()?).env("GIT_SSH_VARIANT", "simple");
-        command.env(pipe::SLUG, slug.as_str()).env("BOTTLE_HOME", &self.host.home);
+        command.env(pipe::SLUG, root.slug.as_str()).env(pipe::PATH, root.path());
+        command.env("BOTTLE_HOME", &self.host.home);
         command.args(FETCH).args(["ssh://bottle/workspace", &format!("{source}:{target}")]);
         let fetched = run(command).await?;
         Ok(if fetched.status.success() { Ok(()) } else { Err(FetchError::new(stderr_tail(&fetched))) })
@@ -373,26 +372,24 @@ impl FetchError {
     }
 
     /// Creates the error for a user who pulls this branch, or `HEAD`.
-    pub(super) fn explained(self, slug: &Slug, branch: Option<&str>) -> CliError {
+    pub(super) fn explained(self, root: &Root, branch: Option<&str>) -> CliError {
+        let Root { slug, branch: own, .. } = root;
         match (self.cause, branch) {
             (FetchCause::NoSuchReference, Some(branch)) => {
-                CliError::state(format!("there is no branch {branch:?} in the bottle"))
+                let folder = if root.is_folder() { format!(" -C {}", root.path()) } else { String::new() };
+                CliError::state(format!("{}there is no branch {branch:?} in the bottle", root.label()))
                     .about("--branch")
-                    .hint(format!("`bottle exec {slug} -- git branch` lists its branches"))
+                    .hint(format!("`bottle exec {slug} -- git{folder} branch` lists its branches"))
             }
             (FetchCause::NoSuchReference, None) => {
                 CliError::state("the bottle has no commits").hint(copy_out_hint(slug))
             }
             (FetchCause::Diverged, _) => CliError::state(format!(
-                "bottle/{slug} has commits that are not in the bottle"
+                "{own} has commits that are not in the bottle"
             ))
-            .hint(format!(
-                "keep them under another name with `git branch -m bottle/{slug} NAME`, then pull again"
-            )),
-            (FetchCause::CheckedOut, _) => {
-                CliError::state(format!("cannot update bottle/{slug}: it is checked out"))
-                    .hint("check another branch out first")
-            }
+            .hint(format!("keep them under another name with `git branch -m {own} NAME`, then pull again")),
+            (FetchCause::CheckedOut, _) => CliError::state(format!("cannot update {own}: it is checked out"))
+                .hint("check another branch out first"),
             (FetchCause::Other, _) => CliError::failed(self.to_string()).hint(copy_out_hint(slug)),
         }
     }

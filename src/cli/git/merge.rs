@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Seek as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -125,12 +125,34 @@ impl Scratch<'_> {
     /// # Errors
     /// Returns an error if git refuses the patch, for example because a file has changed since the merge.
     pub(crate) async fn apply(&self, merge: &Merge, folder: &Path) -> Result<(), CliError> {
+        self.run_apply(merge, folder, &[]).await
+    }
+
+    /// Checks that [`Self::apply`] can change the folder.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) async fn check_apply(&self, merge: &Merge, folder: &Path) -> Result<(), CliError> {
+        self.run_apply(merge, folder, &["--check"]).await
+    }
+
+    /// Reverts [`Self::apply`].
+    ///
+    /// # Errors
+    /// Returns an error if git refuses it, for example because a file has changed since then.
+    pub(crate) async fn revert_apply(&self, merge: &Merge, folder: &Path) -> Result<(), CliError> {
+        self.run_apply(merge, folder, &["--reverse"]).await
+    }
+
+    async fn run_apply(&self, merge: &Merge, folder: &Path, options: &[&str]) -> Result<(), CliError> {
         let failed = |error| CliError::path("change", folder, error);
         let mut command = self.repository.command();
         // The attributes of the temporary repository apply, so that git writes the bytes of the files.
         command.env("GIT_DIR", &self.repository.folder).env("GIT_WORK_TREE", folder).current_dir(folder);
-        command.args(["-C"]).arg(folder).args(["apply", "--whitespace=nowarn", "-"]);
-        command.stdin(Stdio::from(merge.patch.try_clone().map_err(failed)?)).stdout(Stdio::null());
+        command.args(["-C"]).arg(folder).args(["apply", "--whitespace=nowarn"]).args(options).arg("-");
+        // Each clone of the file continues where the last one stopped.
+        let patch = merge.patch.try_clone().and_then(|mut patch| patch.rewind().map(|()| patch));
+        command.stdin(Stdio::from(patch.map_err(failed)?)).stdout(Stdio::null());
         let output = tokio::task::spawn_blocking(move || command.stderr(Stdio::piped()).output()).await;
         let output = output.map_err(io::Error::other).and_then(|output| output).map_err(failed)?;
         if output.status.success() {

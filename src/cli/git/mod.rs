@@ -11,6 +11,8 @@
 //! - `host`: the host's git, which uses only the repository's own configuration and one transport
 //! - `identity`: the user's name and address for commits
 //! - `bottle_git`: git commands in the bottle, whose output is limited
+//! - `root`: the parts of a workspace that are compared by themselves
+//! - `beside`: finds what is in none of these parts
 //! - `pipe`: the transport between the host's git and the bottle
 //! - `scratch`: a temporary repository in which a bottle's history and workspace are compared with the user's
 //!   commit
@@ -23,6 +25,7 @@
 //! - `ignored`: decides which of these files a diff leaves out
 
 mod applied;
+mod beside;
 mod bottle_git;
 mod changes;
 mod folder;
@@ -33,17 +36,21 @@ mod merge;
 #[cfg(test)]
 mod patch_tests;
 mod pipe;
+mod root;
 mod scratch;
 mod uncommitted;
 mod work;
 mod workspace;
 
+pub(crate) use beside::Beside;
 pub(crate) use bottle_git::{BottleGit, copy_out_hint, nothing_committed};
 pub(crate) use changes::Change;
+pub(crate) use folder::is_inside;
 pub(crate) use host::{Fetched, Repository};
 pub(crate) use identity::identity;
 pub(crate) use merge::{Conflict, Merge};
 pub(crate) use pipe::run as pipe;
+pub(crate) use root::{Root, quoted};
 pub(crate) use scratch::{Compared, Content, Form, Scratch, Text};
 pub(crate) use uncommitted::{Author, Uncommitted};
 pub(crate) use work::Work;

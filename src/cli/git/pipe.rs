@@ -1,7 +1,7 @@
 //! `bottle __git-pipe HOST COMMAND`: the transport between the host's git and a bottle.
 //!
-//! Git starts this program in place of ssh. `bottle pull` passes the bottle's slug in an environment
-//! variable. The command that runs in the bottle is fixed: the arguments do not affect it.
+//! Git starts this program in place of ssh. `bottle pull` passes the bottle's slug and the repository's path in
+//! environment variables. The command that runs in the bottle is fixed: the arguments do not affect it.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,6 +20,9 @@ use crate::host::Host;
 
 /// The environment variable that contains the bottle's slug.
 pub(super) const SLUG: &str = "BOTTLE_GIT_PIPE";
+
+/// The environment variable that contains the path of the repository in the bottle.
+pub(super) const PATH: &str = "BOTTLE_GIT_PIPE_PATH";
 
 /// The maximum number of bytes that one pull reads from a bottle. A pull that gets more fails.
 const MAX_BYTES: u64 = 8 << 30;
@@ -51,7 +54,7 @@ async fn forward() -> Result<u8, CliError> {
         .and_then(|slug| slug.parse().ok())
         .ok_or_else(|| CliError::usage("only `bottle pull` runs this command"))?;
     let channel = connect_or_open_files(&host, &slug, Access::Read).await?;
-    let words = ["git", "upload-pack", WORKSPACE];
+    let words = ["git", "upload-pack", host.var(PATH).unwrap_or(WORKSPACE)];
     let process = Process {
         argv: words.map(str::to_owned).to_vec(),
         env: [("LC_ALL".to_owned(), "C".to_owned())].into(),

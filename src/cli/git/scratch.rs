@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::names::{Slug, WORKSPACE};
 use bottle_contract::session::guest::{CopyOut, GuestRequest};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -25,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::host::{FetchCause, Repository, spawn_failed, stderr_tail};
 use super::ignored::{FILE_NAME, Ignored, MAX_FILE};
 use super::workspace::{self, Baseline, Entry, LeftOut, quoted};
-use super::{ObjectId, copy_out_hint};
+use super::{ObjectId, Root, copy_out_hint};
 use crate::archive;
 use crate::cli::connect::{open_guest, receive_failed};
 use crate::cli::error::CliError;
@@ -46,6 +45,9 @@ const WHOLE: &str = "refs/bottle/whole";
 /// The same for the first one of two bottles that are compared with each other.
 const FIRST_HISTORY: &str = "refs/bottle/first-history";
 const FIRST_FILES: &str = "refs/bottle/first-workspace";
+
+/// The references for two trees in a folder.
+const IN_FOLDER: [&str; 2] = ["refs/bottle/from-folder", "refs/bottle/to-folder"];
 
 /// The name of the remote repository that has the objects which a partial clone lacks. It has no address, so that git
 /// does not fetch them.
@@ -209,27 +211,28 @@ impl<'a> Scratch<'a> {
     ///
     /// # Errors
     /// Returns an error if the fetch fails, for which the bottle's git may be the cause.
-    pub(crate) async fn fetch(&self, slug: &Slug) -> Result<Option<ObjectId>, CliError> {
-        self.fetch_as(slug, HISTORY).await
+    pub(crate) async fn fetch(&self, root: &Root) -> Result<Option<ObjectId>, CliError> {
+        self.fetch_as(root, HISTORY).await
     }
 
     /// Fetches a branch of the bottle.
     ///
     /// # Errors
     /// Returns an error if the branch's name is invalid, the bottle has no such branch, or the fetch fails.
-    pub(crate) async fn fetch_branch(&self, slug: &Slug, branch: &str) -> Result<ObjectId, CliError> {
+    pub(crate) async fn fetch_branch(&self, root: &Root, branch: &str) -> Result<ObjectId, CliError> {
         let source = self.repository.branch_reference(branch).await?;
-        let fetched = self.repository.fetch_as(slug, &source, HISTORY).await?;
-        fetched.map_err(|error| error.explained(slug, Some(branch)))?;
+        let fetched = self.repository.fetch_as(root, &source, HISTORY).await?;
+        fetched.map_err(|error| error.explained(root, Some(branch)))?;
         let commit = self.repository.resolve(HISTORY).await?;
-        commit.ok_or_else(|| CliError::state(format!("the branch {branch:?} of {slug} is not a commit")))
+        commit
+            .ok_or_else(|| CliError::state(format!("the branch {branch:?} of {} is not a commit", root.slug)))
     }
 
-    async fn fetch_as(&self, slug: &Slug, reference: &str) -> Result<Option<ObjectId>, CliError> {
-        match self.repository.fetch_as(slug, "HEAD", reference).await? {
+    async fn fetch_as(&self, root: &Root, reference: &str) -> Result<Option<ObjectId>, CliError> {
+        match self.repository.fetch_as(root, "HEAD", reference).await? {
             Ok(()) => self.repository.resolve(reference).await,
             Err(error) if error.cause == FetchCause::NoSuchReference => Ok(None),
-            Err(error) => Err(CliError::failed(error.to_string()).hint(copy_out_hint(slug))),
+            Err(error) => Err(CliError::failed(error.to_string()).hint(copy_out_hint(&root.slug))),
         }
     }
 
@@ -283,25 +286,30 @@ impl<'a> Scratch<'a> {
         Ok(ObjectId::parse(name.trim_end_matches("^{tree}")))
     }
 
-    /// Imports the workspace's files, and compares them with the base.
+    /// Imports the workspace's files, and compares them with the base. With `folder`, the paths begin with it,
+    /// otherwise they are those in the user's repository.
     ///
     /// # Errors
     /// Returns an error if the import or git fails.
     pub(crate) async fn compare(
         &self,
-        (channel, slug): (&Channel, &Slug),
+        bottle: (&Channel, &Root),
         own: Option<&Repository<'_>>,
         base: &Base,
         tip: Option<&ObjectId>,
-        form: Form,
+        (form, folder): (Form, Option<&str>),
     ) -> Result<Compared, CliError> {
-        let left_out = self.import_beside((channel, slug), own, base, tip).await?;
+        let left_out = self.import_beside(bottle, own, base, tip).await?;
         let from = base.tree.as_str();
         let committed = match tip {
-            Some(tip) => self.committed(from, tip).await?,
+            Some(tip) => self.committed(from, tip, folder).await?,
             None => Text::default(),
         };
         let prefixes = ["--src-prefix=a/", "--dst-prefix=b/"];
+        if let Some(folder) = folder {
+            let diff = self.content_in_folder(form, prefixes, [from, FILES], folder).await?;
+            return Ok(Compared { diff, committed, left_out });
+        }
         let diff = match &base.commit {
             // The paths are those in the user's repository.
             Some(commit) if !base.prefix.is_empty() => {
@@ -318,7 +326,7 @@ impl<'a> Scratch<'a> {
     /// Imports the workspace. The ignore rules of the base apply, if it is a commit of the user.
     pub(super) async fn import_beside(
         &self,
-        bottle: (&Channel, &Slug),
+        bottle: (&Channel, &Root),
         own: Option<&Repository<'_>>,
         base: &Base,
         tip: Option<&ObjectId>,
@@ -333,10 +341,10 @@ impl<'a> Scratch<'a> {
     /// Returns an error if an import or git fails.
     pub(crate) async fn compare_two(
         &self,
-        bottles: [(&Channel, &Slug); 2],
+        bottles: [(&Channel, &Root); 2],
         own: Option<&Repository<'_>>,
         head: Option<&ObjectId>,
-        form: Form,
+        (form, folder): (Form, Option<&str>),
     ) -> Result<(Content, [LeftOut; 2]), CliError> {
         let known = |tip| Known { trees: [head, tip], rules: head.map(|head| (head, "")), own };
         let [first, second] = bottles;
@@ -345,16 +353,20 @@ impl<'a> Scratch<'a> {
         let left_out_of_first = self.import(first, FIRST_FILES, known(tip.as_ref())).await?;
         let tip = self.fetch(second.1).await.ok().flatten();
         let left_out_of_second = self.import(second, FILES, known(tip.as_ref())).await?;
-        let prefixes = [format!("--src-prefix={}/", first.1), format!("--dst-prefix={}/", second.1)];
+        let prefixes =
+            [format!("--src-prefix={}/", first.1.slug), format!("--dst-prefix={}/", second.1.slug)];
         let prefixes = prefixes.each_ref().map(String::as_str);
-        let diff = self.content(form, prefixes, FIRST_FILES, FILES).await?;
+        let diff = match folder {
+            Some(folder) => self.content_in_folder(form, prefixes, [FIRST_FILES, FILES], folder).await?,
+            None => self.content(form, prefixes, FIRST_FILES, FILES).await?,
+        };
         Ok((diff, [left_out_of_first, left_out_of_second]))
     }
 
     /// Imports the workspace of a bottle as a commit, and points `reference` at it.
     pub(super) async fn import(
         &self,
-        (channel, slug): (&Channel, &Slug),
+        (channel, root): (&Channel, &Root),
         reference: &'static str,
         known: Known<'_>,
     ) -> Result<LeftOut, CliError> {
@@ -373,7 +385,7 @@ impl<'a> Scratch<'a> {
             Some(own) => own.left_out_by_sparse_checkout().await?,
             None => HashSet::new(),
         };
-        let request = CopyOut { path: WORKSPACE.to_owned() };
+        let request = CopyOut { path: root.path() };
         let stream = open_guest(channel, GuestRequest::CopyOut(request)).await?;
         let (git, folder) = (self.repository.command(), Arc::clone(&self.folder));
         let take = move |archive: &mut dyn Read| {
@@ -381,8 +393,8 @@ impl<'a> Scratch<'a> {
             let _folder = folder;
             workspace::import(git, reference, Baseline { tracked, sparse, ignored }, archive)
         };
-        let unread = |error| CliError::cannot("read the workspace", error);
-        archive::receive(stream, take).await.map_err(|error| receive_failed(error, slug, unread))
+        let unread = |error| CliError::cannot(format!("read {root}"), error);
+        archive::receive(stream, take).await.map_err(|error| receive_failed(error, &root.slug, unread))
     }
 
     /// Reads the ignore rules of the user's commit and of the user's repository.
@@ -434,7 +446,7 @@ impl<'a> Scratch<'a> {
     /// Compares the base with the bottle's last commit, for files that differ between this commit and the
     /// workspace, because a pull fetches the commit. Lines that the workspace's diff also contains are
     /// included, because the same lines can have another meaning in another order or inside a comment.
-    async fn committed(&self, from: &str, tip: &ObjectId) -> Result<Text, CliError> {
+    async fn committed(&self, from: &str, tip: &ObjectId, folder: Option<&str>) -> Result<Text, CliError> {
         let since = self.changed(from, tip.as_str()).await?;
         let mut paths = self.changed(tip.as_str(), FILES).await?;
         paths.retain(|path| since.binary_search(path).is_ok());
@@ -445,7 +457,7 @@ impl<'a> Scratch<'a> {
         // If a path is not UTF-8, the diff covers all paths.
         let paths = paths.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
         let paths = paths.ok().filter(|_| few).unwrap_or_default();
-        self.diff(from, tip.as_str(), &paths).await
+        self.diff(from, tip.as_str(), &paths, folder).await
     }
 
     /// Returns the paths that differ, sorted.
@@ -478,9 +490,33 @@ impl<'a> Scratch<'a> {
         File::open(path).map(Content::File).map_err(|error| CliError::cannot("read the patch", error))
     }
 
-    async fn diff(&self, from: &str, to: &str, paths: &[String]) -> Result<Text, CliError> {
+    /// Compares two trees as [`Self::content`] does. The paths begin with `folder`.
+    async fn content_in_folder(
+        &self,
+        form: Form,
+        prefixes: [&str; 2],
+        trees: [&str; 2],
+        folder: &str,
+    ) -> Result<Content, CliError> {
+        for (tree, reference) in trees.into_iter().zip(IN_FOLDER) {
+            let tree = self.tree_of_reference(tree).await?;
+            workspace::commit_in_folder(self.repository.command(), reference, (folder, &tree))
+                .map_err(|error| CliError::cannot("compare the folder", error))?;
+        }
+        self.content(form, prefixes, IN_FOLDER[0], IN_FOLDER[1]).await
+    }
+
+    async fn diff(
+        &self,
+        from: &str,
+        to: &str,
+        paths: &[String],
+        folder: Option<&str>,
+    ) -> Result<Text, CliError> {
         // The prefixes do not depend on the user's git configuration.
-        self.diff_with(&["--src-prefix=a/", "--dst-prefix=b/"], from, to, paths).await
+        let folder = folder.map(|folder| format!("{folder}/")).unwrap_or_default();
+        let prefixes = [format!("--src-prefix=a/{folder}"), format!("--dst-prefix=b/{folder}")];
+        self.diff_with(&prefixes.each_ref().map(String::as_str), from, to, paths).await
     }
 
     async fn diff_with(
@@ -596,9 +632,9 @@ mod tests {
             assert!(child.wait().expect("git").success(), "{name}");
         }
         let tip = scratch.repository.resolve(HISTORY).await.expect("git").expect("a commit");
-        let diff = scratch.diff("refs/heads/base", FILES, &[]).await.expect("a diff");
+        let diff = scratch.diff("refs/heads/base", FILES, &[], None).await.expect("a diff");
         assert!(String::from_utf8_lossy(&diff.bytes).contains("+END"));
-        let committed = scratch.committed("refs/heads/base", &tip).await.expect("a diff");
+        let committed = scratch.committed("refs/heads/base", &tip, None).await.expect("a diff");
         assert!(String::from_utf8_lossy(&committed.bytes).ends_with(" start\n+run evil\n"));
     }
 }

@@ -2,14 +2,12 @@
 
 use std::process::Output;
 
-use bottle_channel::Channel;
-use bottle_contract::names::Slug;
-
-use super::ObjectId;
 use super::host::{Fetched, Repository, run, stderr_tail};
 use super::scratch::{Base, FILES, Known, Scratch, expect};
 use super::workspace::{self, LeftOut};
+use super::{ObjectId, Root};
 use crate::cli::error::CliError;
+use bottle_channel::Channel;
 
 /// The reference of the scratch repository for a commit that the user's repository fetches.
 const PULLED: &str = "refs/bottle/pulled";
@@ -41,34 +39,33 @@ impl Scratch<'_> {
     /// Returns an error if the import or git fails.
     pub(crate) async fn uncommitted(
         &self,
-        channel: &Channel,
-        slug: &Slug,
+        bottle: (&Channel, &Root),
         own: &Repository<'_>,
         base: &Base,
         tip: Option<&ObjectId>,
     ) -> Result<Uncommitted, CliError> {
         let known = Known { trees: [tip, Some(&base.tree)], rules: base.rules(), own: Some(own) };
-        let left_out = self.import((channel, slug), FILES, known).await?;
+        let left_out = self.import(bottle, FILES, known).await?;
         let from = tip.unwrap_or(&base.tree);
         Ok(Uncommitted { files: self.changed(from.as_str(), FILES).await?.len(), left_out })
     }
 
-    /// Fetches the bottle's commit `tip` into the branch `bottle/<slug>` of the user's repository.
+    /// Fetches the bottle's commit `tip` into the branch of `root` in the user's repository.
     ///
     /// # Errors
     /// Returns an error if the fetch fails. The error has a hint.
     pub(crate) async fn pull(
         &self,
         own: &Repository<'_>,
-        slug: &Slug,
+        root: &Root,
         tip: &ObjectId,
     ) -> Result<Fetched, CliError> {
         expect(&self.repository, &["update-ref", PULLED, tip.as_str()]).await?;
-        own.take(slug, &self.repository, PULLED).await
+        own.take(root, &self.repository, PULLED).await
     }
 
     /// Commits the imported workspace on top of the bottle's last commit `tip`. Without one, on top of the base, if
-    /// this is a commit of the user. If the branch `bottle/<slug>` of the user's repository already is this commit,
+    /// this is a commit of the user. If the branch of `root` in the user's repository already is this commit,
     /// returns it.
     ///
     /// # Errors
@@ -76,7 +73,7 @@ impl Scratch<'_> {
     pub(crate) async fn commit(
         &self,
         own: &Repository<'_>,
-        slug: &Slug,
+        root: &Root,
         base: &Base,
         tip: Option<&ObjectId>,
         author: &Author,
@@ -90,7 +87,7 @@ impl Scratch<'_> {
                 .map_err(|error| CliError::cannot("commit the files", error))?;
             tree = self.tree_of_reference(PULLED).await?;
         }
-        if let Some(before) = own.resolve(&format!("refs/heads/bottle/{slug}")).await?
+        if let Some(before) = own.resolve(&format!("refs/heads/{}", root.branch)).await?
             && self.repository.is_replaceable(&before).await?
             && self.tree_of_reference(before.as_str()).await? == tree
             && self.repository.parent(&before).await?.as_ref() == parent
@@ -100,7 +97,7 @@ impl Scratch<'_> {
         let mut command = self.repository.command();
         command.env("GIT_AUTHOR_NAME", &author.name).env("GIT_AUTHOR_EMAIL", &author.email);
         command.env("GIT_COMMITTER_NAME", COMMITTER.0).env("GIT_COMMITTER_EMAIL", COMMITTER.1);
-        let message = format!("Uncommitted work of {slug}\n\nMade by `bottle pull --uncommitted`.");
+        let message = format!("Uncommitted work of {}\n\nMade by `bottle pull --uncommitted`.", root.slug);
         command.args(["commit-tree", tree.as_str(), "-m", &message]);
         if let Some(parent) = parent {
             command.args(["-p", parent.as_str()]);

@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
 
 use super::scratch::{Base, Scratch};
-use super::{BottleGit, LeftOut, Merge, ObjectId, Repository};
+use super::{BottleGit, LeftOut, Merge, ObjectId, Repository, Root};
 use crate::cli::error::CliError;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
-use crate::instance::record::Record;
 
 /// A bottle's history beside the user's repository, in a temporary repository.
 pub(crate) struct Work<'a> {
+    /// The part of the workspace with the work.
+    pub(crate) root: Root,
     /// The user's repository: the one that the workspace was copied from, otherwise the one that contains the working
     /// directory.
     pub(crate) own: Option<Repository<'a>>,
@@ -34,36 +34,40 @@ impl<'a> Work<'a> {
     /// Returns an error if git fails.
     pub(crate) async fn open(
         host: &'a Host,
-        record: &Record,
+        root: Root,
         channel: &Channel,
         output: &Output,
     ) -> Result<Self, CliError> {
-        let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
         // Without a repository on the host, the base is the bottle's last commit.
-        let own = Repository::containing(host, folder).await.ok().flatten();
+        let own = Repository::containing(host, &root.directory).await.ok().flatten();
         let head = match &own {
             Some(own) => own.head().await?,
             None => None,
         };
-        let workspace = BottleGit { channel, slug: &record.slug }.workspace().await;
+        let workspace = BottleGit { channel, root: &root }.workspace().await;
         let like = head.clone().or_else(|| workspace.as_ref().ok()?.head.clone());
         let scratch = Scratch::create(host, own.as_ref(), like.as_ref()).await?;
         let fetched = match workspace {
-            Ok(_) => scratch.fetch(&record.slug).await,
+            Ok(_) => scratch.fetch(&root).await,
             Err(error) => Err(error),
         };
         let tip = match fetched {
             Ok(tip) => tip,
             // The workspace's files can be compared with the user's `HEAD` even without the bottle's history.
-            Err(error) if record.copied_cwd && head.is_some() => {
-                output.warn(format!("the bottle's history is ignored: {}", inert(&error.message)));
+            Err(error) if root.is_copy && head.is_some() => {
+                let label = root.label();
+                output.warn(format!("{label}the bottle's history is ignored: {}", inert(&error.message)));
                 None
+            }
+            // A pull needs a repository of the user.
+            Err(error) if root.is_copy && own.is_none() => {
+                return Err(error.hint(format!("`bottle cp {} FOLDER` copies it out", root.source())));
             }
             Err(error) => return Err(error),
         };
-        let copied = own.as_ref().filter(|_| record.copied_cwd);
+        let copied = own.as_ref().filter(|_| root.is_copy);
         let base = scratch.base(head.as_ref(), tip.as_ref(), copied).await?;
-        Ok(Self { own, head, tip, scratch, base, applied: None })
+        Ok(Self { root, own, head, tip, scratch, base, applied: None })
     }
 
     /// Replaces a base that is not the user's by an empty one, because the user has nothing of the bottle's commits.
@@ -96,8 +100,10 @@ impl<'a> Work<'a> {
     ///
     /// # Errors
     /// Returns an error if the import or git fails.
-    pub(crate) async fn import(&self, bottle: (&Channel, &Slug)) -> Result<LeftOut, CliError> {
-        self.scratch.import_beside(bottle, self.own.as_ref(), &self.base, self.tip.as_ref()).await
+    pub(crate) async fn import(&self, channel: &Channel) -> Result<LeftOut, CliError> {
+        self.scratch
+            .import_beside((channel, &self.root), self.own.as_ref(), &self.base, self.tip.as_ref())
+            .await
     }
 
     /// Merges the imported workspace with the files of `folder`, as [`Scratch::merge`] does.

@@ -211,6 +211,20 @@ pub(super) fn commit_folder(
     import.end()
 }
 
+/// Makes a commit with the content of `tree` in a folder, and points `reference` at it.
+///
+/// # Errors
+/// Returns an error if git fails.
+pub(super) fn commit_in_folder(
+    git: Command,
+    reference: &str,
+    (folder, tree): (&str, &ObjectId),
+) -> io::Result<()> {
+    let mut import = FastImport::start(git, reference)?;
+    import.link(folder.as_bytes(), &("040000".to_owned(), tree.as_str().to_owned()))?;
+    import.end()
+}
+
 /// A running `git fast-import` process. Dropping the value before the end kills the process.
 pub(super) struct FastImport {
     child: Child,

@@ -86,11 +86,16 @@ impl Copied {
         format!("{size}; the copy takes about {more}{seconds} s")
     }
 
-    /// What the user should know before the copy.
-    pub(super) fn warnings(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.private.line("--cwd copies private files").into_iter().collect();
+    /// What the user should know before the copy. `name` is that of the folder in the workspace, if there are several.
+    pub(super) fn warnings(&self, name: Option<&str>) -> Vec<String> {
+        let (of, there) = match name.map(one_line) {
+            Some(name) => (format!(" of {name}"), "in it"),
+            None => (String::new(), "here"),
+        };
+        let mut lines: Vec<String> =
+            self.private.line(&format!("--cwd copies private files{of}")).into_iter().collect();
         if self.without_ignore_file {
-            lines.push("--cwd copies all files: there is no .gitignore here".to_owned());
+            lines.push(format!("--cwd copies all files{of}: there is no .gitignore {there}"));
         }
         lines
     }
@@ -218,16 +223,19 @@ mod tests {
         let copied = Copied::of(folder.path(), false, true);
         assert_eq!(copied.size(), "1 file, 1 B");
         assert_eq!(
-            copied.warnings(),
+            copied.warnings(None),
             ["--cwd copies private files: .env", "--cwd copies all files: there is no .gitignore here"]
         );
-        assert_eq!(Copied::of(folder.path(), true, true).warnings(), ["--cwd copies private files: .env"]);
+        assert_eq!(
+            Copied::of(folder.path(), true, true).warnings(None),
+            ["--cwd copies private files: .env"]
+        );
         let private = Named { first: Vec::new(), count: 9 };
         let large = Copied { files: 50_000, bytes: 2 << 30, more: true, private, ..Copied::default() };
         assert_eq!(
             large.size(),
             "more than 50000 files, more than 2.00 GiB; the copy takes about more than 15 s"
         );
-        assert_eq!(large.warnings(), ["--cwd copies private files: 9 more"]);
+        assert_eq!(large.warnings(Some("api")), ["--cwd copies private files of api: 9 more"]);
     }
 }

@@ -10,6 +10,7 @@ pub(super) mod backend;
 pub(super) mod child;
 mod copied;
 mod cwd;
+mod folders;
 pub(super) mod launch;
 pub(super) mod live;
 mod pick;
@@ -42,7 +43,7 @@ use crate::host::budget::Limit;
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::launch::order::{LaunchOrder, Resumed};
-use crate::plan::{self, Flags, InRepository, LiveFolder, Plan, PlanError, Renewal, Workspace};
+use crate::plan::{self, CopiedFolder, Flags, InRepository, LiveFolder, Plan, PlanError, Renewal, Workspace};
 use crate::resolve::{BottleChoice, Resolved};
 
 /// The environment variable that names the backend.
@@ -77,15 +78,20 @@ pub(crate) struct Start {
     ///
     /// With `--cwd=live` the directory itself is mounted, except its `.git`: the agent changes your files. `--cwd=./PATH`
     /// copies another directory, as if you started the bottle there; it has a slash, to tell it from `all` and `live`.
+    /// Repeat to copy several directories: the workspace then has a folder for each, and the agent starts in the
+    /// workspace.
     #[arg(long, value_name = "tracked|all|live|./PATH", value_parser = Cwd::parse, num_args = 0..=1)]
     #[arg(require_equals = true, default_missing_value = "tracked", add = completions::cwd_modes())]
-    cwd: Option<Cwd>,
+    cwd: Vec<Cwd>,
     /// With `--cwd` in a directory of a git repository: copy the whole repository, and start the agent in this directory
     #[arg(long, requires = "cwd")]
     repository: bool,
     /// The repository that is copied instead of the working directory.
     #[arg(skip)]
     in_repository: Option<InRepository>,
+    /// The directories of several `--cwd`.
+    #[arg(skip)]
+    folders: Vec<CopiedFolder>,
     /// The bottle whose agent starts this one.
     #[arg(skip)]
     child: Option<Box<Child>>,
@@ -155,7 +161,10 @@ impl LaunchOptions {
 
 impl Start {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let host = &self.cwd.as_ref().map_or_else(|| Ok(host.clone()), |cwd| cwd.enter(host))?;
+        let entered = self.cwd.iter().map(|cwd| cwd.enter(host)).collect::<Result<Vec<_>, _>>()?;
+        self.folders = folders::of_flags(&self.cwd, &entered)?;
+        // The agents of the first directory's project count.
+        let host = entered.first().unwrap_or(host);
         let settings = Settings::load(host)?;
         own_rules::load(host, output)?;
         host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
@@ -168,7 +177,7 @@ impl Start {
                 self.backend = Some(child.backend());
             }
             pick::ask_missing(&mut self, host, &mut signals, output).await?;
-            self.in_repository = repository::choose(&self, host, &mut signals, output).await?;
+            self.choose_repository(host, &mut signals, output).await?;
             loop {
                 let resolved = self.resolved(host)?;
                 match self.run_preflight(host, &settings, &resolved, &mut signals, output).await? {
@@ -184,9 +193,25 @@ impl Start {
         })
     }
 
-    /// How much of the directory the bottle gets; none if it starts empty.
+    /// How much of the first directory the bottle gets; none if it starts empty.
     fn mode(&self) -> Option<CopyIn> {
-        self.cwd.as_ref().map(Cwd::mode)
+        self.cwd.first().map(Cwd::mode)
+    }
+
+    /// Chooses the repositories that are copied instead of directories in them.
+    async fn choose_repository(
+        &mut self,
+        host: &Host,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<(), CliError> {
+        if !self.folders.is_empty() {
+            return folders::choose_repositories(self, host, signals, output).await;
+        }
+        if let Some(mode) = self.mode() {
+            self.in_repository = repository::choose(self, host, mode, signals, output).await?;
+        }
+        Ok(())
     }
 
     fn resolved(&self, host: &Host) -> Result<Resolved, CliError> {
@@ -248,8 +273,11 @@ impl Start {
         Ok(PreflightResult::Confirmed(Box::new(confirmed)))
     }
 
-    /// Checks the directory that is copied or mounted. Returns it if it is mounted.
+    /// Checks the directories that are copied or mounted. Returns the mounted one.
     fn check_folder(&self, host: &Host) -> Result<Option<live::Live>, CliError> {
+        for folder in &self.folders {
+            copied::require_no_home(host, &folder.path, "copy")?;
+        }
         let top = self.in_repository.as_ref().map(|repository| &repository.top);
         let folder = top.unwrap_or(&host.cwd);
         match self.mode() {
@@ -296,12 +324,15 @@ impl Start {
             renewal: Renewal { pull: self.pull, rebuild: self.rebuild },
             workspace: match self.mode() {
                 None => Workspace::Empty,
+                // Each of several directories has its own mode.
+                Some(_) if !self.folders.is_empty() => Workspace::Copy,
                 Some(CopyIn::Tracked) => Workspace::Copy,
                 Some(CopyIn::All) => Workspace::CopyAll,
                 Some(CopyIn::Live) => Workspace::Repository,
             },
             live,
             repository: self.in_repository.clone(),
+            folders: self.folders.clone(),
             ..self.launch.flags(settings)
         };
         let mut rng = rand::rng();

@@ -15,7 +15,7 @@ use crate::cli::output::{Output, Styles, inert, one_line};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
-use crate::plan::{GitField, GitFieldSource, GitIdentity, Plan, Workspace};
+use crate::plan::{CopiedFolder, GitField, GitFieldSource, GitIdentity, Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 use crate::secrets::describe;
 
@@ -60,6 +60,9 @@ struct DryRun<'a> {
     weaker: Vec<WeakeningSetting>,
     /// The directory that is mounted as the workspace (`--cwd=live`), which weakens the isolation too.
     live: Option<&'a Path>,
+    /// The directories that are copied into folders of the workspace, if there are several.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    folders: &'a [CopiedFolder],
     manifest: &'a ResolvedManifest,
     routes: String,
 }
@@ -89,6 +92,7 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         limits: &view.preview.limits,
         weaker: weakening_settings(&view.resolved.manifest),
         live: plan.live.as_ref().map(|live| live.path.as_path()),
+        folders: &plan.identity.folders,
         manifest: &view.resolved.manifest,
         routes: render_routes(&plan.egress.routes),
     })
@@ -155,8 +159,8 @@ fn summary(view: &View<'_>) -> Summary {
     let mut summary = Summary::new(view.resolved, home);
     summary.row("runs", Tone::Plain, started_as(view.plan));
     let copied = copied(view);
-    summary.row("workspace", Tone::Plain, vec![works_in(view, copied.as_ref())]);
-    summary.row("copies", Tone::Notice, copied.map(|copied| copied.warnings()).unwrap_or_default());
+    summary.row("workspace", Tone::Plain, works_in(view, &copied));
+    summary.row("copies", Tone::Notice, copy_warnings(&copied));
     summary.row("mounts", Tone::Notice, view.live.clone());
     summary.row("commits", Tone::Plain, commits_as(view.plan));
     summary.inside(&view.resolved.manifest);
@@ -174,25 +178,29 @@ fn summary(view: &View<'_>) -> Summary {
     summary
 }
 
-fn works_in(view: &View<'_>, copied: Option<&Copied>) -> String {
+fn works_in(view: &View<'_>, copied: &[Source<'_>]) -> Vec<String> {
     let View { plan, home, .. } = view;
-    let begins =
-        plan.identity.inside.as_ref().map(|inside| format!("; the agent starts in {}/", inside.display()));
+    let begins = plan.identity.start_directory();
+    let begins = begins.map(|inside| format!("; the agent starts in {}/", inside.display()));
     let begins = begins.unwrap_or_default();
     if let Some(live) = &plan.live {
         let path = from_home(&live.path.display().to_string(), home);
         let git = if live.repository.is_some() { ", with a repository of its own as .git" } else { "" };
-        return format!("{path} itself{git}{begins}");
+        return vec![format!("{path} itself{git}{begins}")];
     }
     if let Some(files) = &view.files {
-        return files.clone();
+        return vec![files.clone()];
     }
-    let Some(copied) = copied else {
-        return "an empty folder; `--cwd` copies this directory in".to_owned();
+    if copied.is_empty() {
+        return vec!["an empty folder; `--cwd` copies this directory in".to_owned()];
+    }
+    let line = |Source { name, path, all, copied }: &Source<'_>| {
+        let name = name.map(|name| format!("{}/: ", one_line(name))).unwrap_or_default();
+        let here = from_home(&path.display().to_string(), home);
+        let files = if *all { "with all files" } else { "without ignored files" };
+        format!("{name}a copy of {here} {files}: {}{begins}", copied.size())
     };
-    let here = from_home(&plan.identity.cwd.display().to_string(), home);
-    let files = if plan.workspace == Workspace::CopyAll { "with all files" } else { "without ignored files" };
-    format!("a copy of {here} {files}: {}{begins}", copied.size())
+    copied.iter().map(line).collect()
 }
 
 /// The author of the commits in a copy of the user's directory, and which part of it is only a default.
@@ -211,15 +219,37 @@ fn commits_as(plan: &Plan) -> Vec<String> {
     vec![format!("as {} <{}>{default}", name.value, email.value)]
 }
 
-/// What `--cwd` copies; none if the bottle starts with other files.
-fn copied(view: &View<'_>) -> Option<Copied> {
-    let folder = &view.plan.identity.cwd;
-    let shares = view.preview.shares_objects;
-    match (&view.files, view.plan.workspace) {
-        (Some(_), _) | (_, Workspace::Empty | Workspace::Files | Workspace::Repository) => None,
-        (_, Workspace::Copy) => Some(Copied::of(folder, false, shares)),
-        (_, Workspace::CopyAll) => Some(Copied::of(folder, true, shares)),
+/// A directory that `--cwd` copies.
+struct Source<'a> {
+    /// The name of its folder in the workspace, if there are several.
+    name: Option<&'a str>,
+    path: &'a Path,
+    /// Whether ignored files are copied too.
+    all: bool,
+    copied: Copied,
+}
+
+/// What `--cwd` copies; nothing if the bottle starts with other files.
+fn copied<'a>(view: &View<'a>) -> Vec<Source<'a>> {
+    let identity = &view.plan.identity;
+    let all = match (&view.files, view.plan.workspace) {
+        (Some(_), _) | (_, Workspace::Empty | Workspace::Files | Workspace::Repository) => return Vec::new(),
+        (_, Workspace::Copy) => false,
+        (_, Workspace::CopyAll) => true,
+    };
+    if identity.folders.is_empty() {
+        let copied = Copied::of(&identity.cwd, all, view.preview.shares_objects);
+        return vec![Source { name: None, path: &identity.cwd, all, copied }];
     }
+    let folder = |folder: &'a CopiedFolder| {
+        let CopiedFolder { name, path, all } = folder;
+        Source { name: Some(name), path, all: *all, copied: Copied::of(path, *all, false) }
+    };
+    identity.folders.iter().map(folder).collect()
+}
+
+fn copy_warnings(copied: &[Source<'_>]) -> Vec<String> {
+    copied.iter().flat_map(|source| source.copied.warnings(source.name)).collect()
 }
 
 fn page(view: &View<'_>, styles: Styles) -> String {
@@ -235,8 +265,8 @@ fn page(view: &View<'_>, styles: Styles) -> String {
     section(&styles.bold("command"), started_as(view.plan));
     section(&styles.bold("author of its commits"), commits_as(view.plan));
     let copied = copied(view);
-    section(&styles.bold("workspace"), vec![works_in(view, copied.as_ref())]);
-    section(&styles.yellow("copies"), copied.map(|copied| copied.warnings()).unwrap_or_default());
+    section(&styles.bold("workspace"), works_in(view, &copied));
+    section(&styles.yellow("copies"), copy_warnings(&copied));
     section(&styles.yellow("mounts"), view.live.clone());
     section(&styles.bold("secrets"), secrets(view.plan));
     section(&styles.bold("host paths it can read"), exposed(view.preview));
@@ -257,7 +287,7 @@ pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     lines.extend(view.preview.limits.iter().cloned());
     lines.extend(weaker(view).into_iter().map(|line| format!("weaker than usual: {line}")));
     lines.extend(view.resolved.warnings.iter().cloned());
-    lines.extend(copied(view).map(|copied| copied.warnings()).unwrap_or_default());
+    lines.extend(copy_warnings(&copied(view)));
     lines.extend(view.live.iter().cloned());
     lines
 }

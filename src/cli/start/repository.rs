@@ -15,21 +15,27 @@ use crate::host::Host;
 use crate::plan::InRepository;
 
 /// Returns the repository to copy instead of the working directory, if it is only a part of that repository: with
-/// `--repository`, or after a question.
+/// `--repository`, or after a question. For one of several directories, there is no question.
 ///
 /// # Errors
 /// With `--repository`, if there is no repository, or its copy would not contain the working directory.
 pub(super) async fn choose(
     start: &Start,
     host: &Host,
+    mode: CopyIn,
     signals: &mut Signals,
     output: &Output,
 ) -> Result<Option<InRepository>, CliError> {
-    if start.mode().is_none() {
-        return Ok(None);
-    }
+    let is_one_of_several = !start.folders.is_empty();
     let (repository, top, here) = match containing(host).await {
         Ok(Some(found)) => found,
+        Ok(None) if start.repository && is_one_of_several => {
+            output.note(format!(
+                "{} is in no repository, so only this directory is copied",
+                shown_path(&host.cwd)
+            ));
+            return Ok(None);
+        }
         Ok(None) if start.repository => return Err(no_repository(host)),
         Err(error) if start.repository => return Err(error),
         // Without git, only the directory itself can be copied.
@@ -38,9 +44,9 @@ pub(super) async fn choose(
     if top == here {
         return Ok(None);
     }
-    let everything = start.mode() != Some(CopyIn::Tracked);
-    let [done, does, offer] = match start.mode() {
-        Some(CopyIn::Live) => ["mounted", "mounts", "Mount"],
+    let everything = mode != CopyIn::Tracked;
+    let [done, does, offer] = match mode {
+        CopyIn::Live => ["mounted", "mounts", "Mount"],
         _ => ["copied", "copies", "Copy"],
     };
     let is_ignored = !everything && repository.ignores_own_folder().await?;
@@ -56,6 +62,12 @@ pub(super) async fn choose(
     let wanted = if start.repository {
         true
     } else if is_ignored {
+        false
+    } else if is_one_of_several {
+        let folder = shown_path(&here);
+        output.note(format!(
+            "only {folder} is copied, without the repository {shown}; `--repository` copies whole repositories"
+        ));
         false
     } else if start.launch.yes || start.launch.dry_run || output.json || !interactive() {
         output.note(format!(
@@ -82,6 +94,10 @@ async fn containing(host: &Host) -> Result<Option<(Repository<'_>, PathBuf, Path
     let is_written = host.cwd.starts_with(&top);
     let (top, here) = if is_written { (top, host.cwd.clone()) } else { (real_top, here) };
     Ok(Some((repository, top, here)))
+}
+
+fn shown_path(path: &Path) -> String {
+    one_line(&path.display().to_string())
 }
 
 fn no_repository(host: &Host) -> CliError {

@@ -89,6 +89,7 @@ pub struct Case<'a> {
     pub slug: String,
     /// The working directory.
     pub folder: PathBuf,
+    root: PathBuf,
     prefix: &'static str,
     commits: bool,
 }
@@ -104,7 +105,7 @@ impl<'a> Case<'a> {
         let root = home.outside(&slug);
         fs::create_dir_all(&root)?;
         shell(&root, script)?;
-        Ok(Self { home, folder: root.join(folder), slug, prefix, commits })
+        Ok(Self { home, folder: root.join(folder), root, slug, prefix, commits })
     }
 
     /// Runs a `bottle` command in the working directory, which must succeed.
@@ -154,6 +155,82 @@ impl<'a> Case<'a> {
                 shell(&self.folder, &format!("git diff --diff-filter=D --name-only HEAD bottle/{slug}"))?;
             ensure!(deleted.is_empty(), "{slug}: {deleted}");
         }
+        Ok(())
+    }
+}
+
+/// The directories beside a repository of any kind: a repository, a directory of the same repository if the kind has
+/// another one, and a directory without a repository.
+const BESIDE: &str = "begin beside; mkdir plain; echo one >plain/code; touch plain/.gitignore";
+
+impl Case<'_> {
+    /// Makes directories beside the repository. Returns the flags that copy all of them, and the names of those that
+    /// are repositories.
+    ///
+    /// # Errors
+    /// Returns an error if a command of git fails.
+    pub fn beside(&self) -> Result<(Vec<String>, Vec<String>)> {
+        shell(&self.root, BESIDE)?;
+        let path = |path: &Path| path.strip_prefix(&self.root).map(|path| path.display().to_string());
+        let own = path(&self.folder)?;
+        let mut directories = vec![own.clone(), "beside".to_owned()];
+        if self.root.join("main").is_dir() && !own.starts_with("main") {
+            directories.push("main".to_owned());
+        }
+        let name = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let repositories = directories.iter().map(name).collect();
+        directories.push("plain".to_owned());
+        let flag = |path: &String| format!("--cwd={}", self.root.join(path).display());
+        Ok((directories.iter().map(flag).collect(), repositories))
+    }
+
+    /// Checks that the work of [`work`] in each of these folders comes out by each of the three commands.
+    ///
+    /// # Errors
+    /// Returns an error if a command fails, or its result is not the work.
+    pub fn comes_out_of_folders(&self, names: &[String], lines: &[&str]) -> Result<()> {
+        let (slug, last) = (self.slug.as_str(), lines[lines.len() - 1]);
+        let directory = |name: &str| match self.folder.ends_with(name) {
+            true => self.folder.clone(),
+            false => self.root.join(name),
+        };
+        let paths = [&["code"], lines].concat();
+        let mut wanted: Vec<String> = Vec::new();
+        names.iter().for_each(|name| wanted.extend(paths.iter().map(|path| format!("{name}/{path}"))));
+        wanted.sort_unstable();
+        let listed = self.bottle(&["diff", slug, "--name-only"])?;
+        let mut found: Vec<&str> = listed.stdout.lines().collect();
+        found.sort_unstable();
+        ensure!(found == wanted, "{slug}: {found:?} {wanted:?}");
+        ensure!(listed.stderr.contains("the folder plain of"), "{slug}: {}", listed.stderr);
+        // Later, the directories have a part of the patch already.
+        for name in names.iter().filter(|_| lines.len() == 1) {
+            let patch = self.bottle(&["diff", slug, "--folder", name])?.stdout;
+            fs::write(self.root.join("patch"), patch)?;
+            let check = "cd \"$(git rev-parse --show-toplevel)\"; git apply --check";
+            shell(&directory(name), &format!("{check} {}", self.root.join("patch").display()))?;
+        }
+        let _ = self.bottle(&["apply", slug, "--yes"])?;
+        let pull = ["pull", slug, "--uncommitted"];
+        let pulled = self.bottle(&pull[..if self.commits { 2 } else { 3 }])?;
+        for name in names {
+            let folder = directory(name);
+            let code = fs::read_to_string(folder.join("code"))?;
+            ensure!(code == format!("one\n{}\n", lines.join("\n")), "{slug}: {name}: {code}");
+            let line = format!("{name}: bottle/");
+            let branch = pulled.stdout.lines().find(|found| found.starts_with(&line));
+            let branch = branch.and_then(|found| found.strip_prefix(&format!("{name}: ")));
+            let branch = branch.ok_or_else(|| anyhow::anyhow!("{slug}: {}", pulled.transcript()))?;
+            let is_own = folder == self.folder && (!self.commits || self.prefix.is_empty());
+            let prefix = if is_own { self.prefix } else { "" };
+            let shown =
+                shell(&folder, &format!("git show {branch}:{prefix}code; git show {branch}:{prefix}{last}"))?;
+            ensure!(shown == code, "{slug}: {name}: {shown}: {}", pulled.transcript());
+        }
+        ensure!(
+            fs::read_to_string(self.root.join("plain/code"))? == "one\n",
+            "{slug}: the plain directory changed"
+        );
         Ok(())
     }
 }
