@@ -1,5 +1,6 @@
 //! Runs a bottle through its whole life on the kinds of engines that users have besides Docker as root.
 
+use std::os::unix::fs::chown;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -135,12 +136,39 @@ impl Life {
         ensure!(self.left() == [""; 0], "{:?}", self.left());
         Ok(true)
     }
+
+    /// Checks that a bottle gets a complete copy of a repository, and that no directory is mounted. `why` is the reason,
+    /// because of which the containers of this engine do not see the folders of this machine as they are.
+    fn sees_no_folders(&self, why: &str) -> Result<()> {
+        self.home.write("project/code", "one\n")?;
+        self.home.git(&["add", "-A"])?;
+        self.home.git(&["commit", "-qm", "begin"])?;
+        self.done(&["start", "work", "--cwd", "--label", "copied", "--detach", "--yes"])?;
+        let check = "test ! -e .git/objects/info/alternates && git fsck && cat code";
+        let shown = self.done(&["exec", "copied", "--", "sh", "-ec", check])?;
+        ensure!(shown.stdout == "one\n", "{}", shown.transcript());
+        self.done(&["stop", "copied", "--time", "0"])?;
+        self.run(&["discard", "copied", "--yes"])?;
+        if rustix::process::geteuid().is_root() {
+            // A directory of root is refused for another reason.
+            chown(self.home.project(), Some(1000), Some(1000))?;
+            let live = ["start", "work", "--cwd=live", "--label", "live", "--detach", "--yes"];
+            let refused = self.run(&live)?.expect_code(4);
+            ensure!(refused.stderr.contains(why), "{}", refused.transcript());
+        }
+        ensure!(self.left() == [""; 0], "{:?}", self.left());
+        Ok(())
+    }
 }
 
 #[test]
 fn a_bottle_lives_on_an_engine_with_remapped_user_ids() -> Result<()> {
     let test = "a_bottle_lives_on_an_engine_with_remapped_user_ids";
-    Life::new(test, Kind::Remapped)?.map_or(Ok(()), |life| life.lives().map(drop))
+    let Some(life) = Life::new(test, Kind::Remapped)? else { return Ok(()) };
+    if life.lives()? {
+        life.sees_no_folders("the container engine maps user ids")?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -150,6 +178,7 @@ fn a_bottle_lives_on_a_rootless_engine_which_refuses_limits_that_it_ignores() ->
     if !life.lives()? {
         return Ok(());
     }
+    life.sees_no_folders("the container engine does not run as root")?;
     let info = life.engine.docker(&["info", "--format", "{{.MemoryLimit}}"]).context("info")?;
     let small = life.start("small")?;
     if info == "true" {
@@ -191,5 +220,8 @@ fn a_bottle_lives_on_podman() -> Result<()> {
     let Some(life) = Life::new("a_bottle_lives_on_podman", Kind::Podman)? else { return Ok(()) };
     let doctor = life.run(&["doctor"])?;
     ensure!(doctor.stdout.contains("uses Podman 4."), "{}", doctor.transcript());
-    life.lives().map(drop)
+    if life.lives()? {
+        life.sees_no_folders("the container engine is Podman")?;
+    }
+    Ok(())
 }
