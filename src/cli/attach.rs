@@ -322,7 +322,12 @@ pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
         output.note("its files are lost: something else than bottle removed them");
     }
     match (&ended.kept, &ended.live) {
-        (Some(path), None) => output.note(format!("its workspace has work, preserved at {path}")),
+        (Some(path), None) => {
+            output.note(format!("its workspace has work, preserved at {path}"));
+            output.note(format!(
+                "`bottle diff {slug}` shows it; `bottle apply {slug}` and `bottle pull {slug}` bring it out"
+            ));
+        }
         (kept, Some(live)) => live::report(slug, live, kept.is_some(), output),
         (None, None) => {}
     }
