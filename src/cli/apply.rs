@@ -156,8 +156,8 @@ async fn apply_all(all: &[Merged<'_>]) -> Result<(), CliError> {
     }
     for (index, Merged { work, folder, merge, .. }) in changed.iter().enumerate() {
         let Err(error) = work.scratch.apply(merge, folder).await else { continue };
-        for Merged { work, folder, merge, .. } in &changed[..index] {
-            if work.scratch.revert_apply(merge, folder).await.is_err() {
+        for Merged { work, folder, .. } in &changed[..index] {
+            if work.scratch.revert_apply(folder).await.is_err() {
                 let left = format!("{} was changed already, and could not be changed back", folder.display());
                 return Err(error.hint(format!("{left}; `bottle apply` again applies the rest")));
             }

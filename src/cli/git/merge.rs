@@ -26,6 +26,9 @@ use crate::cli::error::CliError;
 const OURS: &str = "refs/bottle/ours";
 const RESULT: &str = "refs/bottle/result";
 
+/// The prefixes of paths in a patch.
+const PREFIXES: [&str; 2] = ["--src-prefix=a/", "--dst-prefix=b/"];
+
 /// The maximum length of a link's target in bytes; the rest is ignored.
 const MAX_LINK: usize = 4096;
 
@@ -107,11 +110,10 @@ impl Scratch<'_> {
         }
         let Merging { versions, result, to, ours, .. } = merge;
         self.write_result(&versions, &ours, &to)?;
-        let prefixes = ["--src-prefix=a/", "--dst-prefix=b/"];
-        let Content::File(patch) = self.content(Form::Patch, prefixes, OURS, RESULT).await? else {
+        let Content::File(patch) = self.content(Form::Patch, PREFIXES, OURS, RESULT).await? else {
             return Err(CliError::failed("git made no patch"));
         };
-        let stat = match self.content(Form::Stat, prefixes, OURS, RESULT).await? {
+        let stat = match self.content(Form::Stat, PREFIXES, OURS, RESULT).await? {
             Content::Text(text) => String::from_utf8_lossy(&text.bytes).into_owned(),
             Content::File(_) => String::new(),
         };
@@ -125,7 +127,7 @@ impl Scratch<'_> {
     /// # Errors
     /// Returns an error if git refuses the patch, for example because a file has changed since the merge.
     pub(crate) async fn apply(&self, merge: &Merge, folder: &Path) -> Result<(), CliError> {
-        self.run_apply(merge, folder, &[]).await
+        self.run_apply(&merge.patch, folder, &[]).await
     }
 
     /// Checks that [`Self::apply`] can change the folder.
@@ -133,25 +135,29 @@ impl Scratch<'_> {
     /// # Errors
     /// As [`Self::apply`].
     pub(crate) async fn check_apply(&self, merge: &Merge, folder: &Path) -> Result<(), CliError> {
-        self.run_apply(merge, folder, &["--check"]).await
+        self.run_apply(&merge.patch, folder, &["--check"]).await
     }
 
     /// Reverts [`Self::apply`].
     ///
     /// # Errors
     /// Returns an error if git refuses it, for example because a file has changed since then.
-    pub(crate) async fn revert_apply(&self, merge: &Merge, folder: &Path) -> Result<(), CliError> {
-        self.run_apply(merge, folder, &["--reverse"]).await
+    pub(crate) async fn revert_apply(&self, folder: &Path) -> Result<(), CliError> {
+        // `git apply --reverse` creates deleted files with another mode than they had.
+        let Content::File(patch) = self.content(Form::Patch, PREFIXES, RESULT, OURS).await? else {
+            return Err(CliError::failed("git made no patch"));
+        };
+        self.run_apply(&patch, folder, &[]).await
     }
 
-    async fn run_apply(&self, merge: &Merge, folder: &Path, options: &[&str]) -> Result<(), CliError> {
+    async fn run_apply(&self, patch: &File, folder: &Path, options: &[&str]) -> Result<(), CliError> {
         let failed = |error| CliError::path("change", folder, error);
         let mut command = self.repository.command();
         // The attributes of the temporary repository apply, so that git writes the bytes of the files.
         command.env("GIT_DIR", &self.repository.folder).env("GIT_WORK_TREE", folder).current_dir(folder);
         command.args(["-C"]).arg(folder).args(["apply", "--whitespace=nowarn"]).args(options).arg("-");
         // Each clone of the file continues where the last one stopped.
-        let patch = merge.patch.try_clone().and_then(|mut patch| patch.rewind().map(|()| patch));
+        let patch = patch.try_clone().and_then(|mut patch| patch.rewind().map(|()| patch));
         command.stdin(Stdio::from(patch.map_err(failed)?)).stdout(Stdio::null());
         let output = tokio::task::spawn_blocking(move || command.stderr(Stdio::piped()).output()).await;
         let output = output.map_err(io::Error::other).and_then(|output| output).map_err(failed)?;
@@ -368,5 +374,74 @@ impl Merging<'_, '_> {
 
     fn conflict(&mut self, path: &[u8], why: &'static str, marked: bool) {
         self.result.conflicts.push(Conflict { path: path_of(path.to_vec()), why, marked });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::super::patch_tests::{commit, host};
+    use super::*;
+
+    /// The content of each file of a folder, with the mode or the target of a link.
+    fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
+        let described = |entry: fs::DirEntry| {
+            let path = entry.path();
+            let text = match path.read_link() {
+                Ok(target) => format!("-> {}", target.display()),
+                Err(_) => {
+                    let mode = path.metadata().expect("metadata").permissions().mode() & 0o111;
+                    format!("{mode:o} {:?}", fs::read(&path).expect("read"))
+                }
+            };
+            (path, text)
+        };
+        fs::read_dir(folder).expect("a folder").map(|entry| described(entry.expect("an entry"))).collect()
+    }
+
+    #[tokio::test]
+    async fn reverts_what_it_applied() {
+        let home = tempfile::tempdir().expect("folder");
+        let host = host(home.path());
+        let scratch = Scratch::create(&host, None, None).await.expect("a repository");
+        let file = |path: &str, mode: &'static str, text: &str| (path.to_owned(), (mode, text.into()));
+        let start =
+            [file("code", "100644", "one\n"), file("gone", "100755", "x"), file("b", "100644", "a\0b")];
+        let end = [
+            file("code", "100755", "one\r\ntwo"),
+            file("new", "100644", "y"),
+            file("link", "120000", "code"),
+        ];
+        commit(&scratch, OURS, &start.into_iter().collect());
+        commit(&scratch, RESULT, &end.into_iter().collect());
+        let content = scratch.content(Form::Patch, PREFIXES, OURS, RESULT).await.expect("a patch");
+        let Content::File(patch) = content else { panic!("no file") };
+        let changed = Vec::new();
+        let merge = Merge {
+            stat: String::new(),
+            changed,
+            merged: Vec::new(),
+            already: 0,
+            conflicts: Vec::new(),
+            patch,
+        };
+        let folder = home.path().join("files");
+        fs::create_dir(&folder).expect("created");
+        for (name, text) in [("code", "one\n"), ("gone", "x"), ("b", "a\0b"), ("other", "mine")] {
+            fs::write(folder.join(name), text).expect("written");
+        }
+        fs::set_permissions(folder.join("gone"), fs::Permissions::from_mode(0o755)).expect("set");
+        let before = files(&folder);
+        scratch.check_apply(&merge, &folder).await.expect("it can be applied");
+        assert_eq!(files(&folder), before);
+        scratch.apply(&merge, &folder).await.expect("applied");
+        assert_eq!(fs::read(folder.join("code")).expect("read"), b"one\r\ntwo");
+        assert!(folder.join("link").is_symlink() && !folder.join("gone").exists());
+        scratch.revert_apply(&folder).await.expect("reverted");
+        assert_eq!(files(&folder), before);
+        fs::write(folder.join("code"), "changed\n").expect("written");
+        assert!(scratch.check_apply(&merge, &folder).await.is_err());
     }
 }

@@ -484,6 +484,8 @@ impl<'a> Scratch<'a> {
             return self.diff_with(&options, from, to, &[]).await.map(Content::Text);
         }
         let path = self.folder.path().join("patch");
+        // A patch that was returned before keeps its content.
+        let _ = fs::remove_file(&path);
         let to_file = format!("--output={}", path.display());
         options.push(&to_file);
         self.diff_with(&options, from, to, &[]).await?;
