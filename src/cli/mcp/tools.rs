@@ -63,6 +63,11 @@ const PROCESS: Field =
 const PATH: Field = required("path", Kind::Text, "The path, from the workspace on.");
 const FOLDER: Field =
     optional("path", Kind::Text, "The folder, from the workspace on. By default the workspace.");
+const COPIED_FOLDER: Field = optional(
+    "folder",
+    Kind::Text,
+    "Only this folder of the workspace, if several directories were copied into it.",
+);
 const WORKDIR: Field = optional("workdir", Kind::Text, "The directory. By default the workspace.");
 const ENV: Field = optional("env", Kind::Variables, "Environment variables to set.");
 const AFTER: Field =
@@ -619,8 +624,8 @@ pub(super) const ALL: &[Tool] = &[
         name: "bottle_diff",
         effect: Effect::Reads,
         about: "Shows what changed in a bottle's workspace since its start, as a patch.",
-        fields: &[BOTTLE],
-        call: |_, bottle| Call::of(&["diff", bottle]),
+        fields: &[BOTTLE, COPIED_FOLDER],
+        call: |given, bottle| Call::of(&["diff", bottle]).value("--folder", given.text("folder")),
     },
     Tool {
         name: "bottle_pull",
@@ -635,11 +640,13 @@ pub(super) const ALL: &[Tool] = &[
                 Kind::Flag,
                 "Also take uncommitted files, as one commit. Not with `branch`.",
             ),
+            COPIED_FOLDER,
         ],
         call: |given, bottle| {
             Call::of(&["pull", bottle])
                 .value("--branch", given.text("branch"))
                 .flag("--uncommitted", given.flag("uncommitted"))
+                .value("--folder", given.text("folder"))
                 .seconds(LONG)
         },
     },
