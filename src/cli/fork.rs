@@ -226,7 +226,10 @@ impl Fork {
         // Only the keeper may connect to pid 1 of a running bottle.
         let asked = async {
             let channel = connect(host, &record.slug).await.ok()?;
-            let mut stream = open_guest(&channel, GuestRequest::Changed(Changed { since })).await.ok()?;
+            let mut stream =
+                open_guest(&channel, GuestRequest::Changed(Changed { since, folders: Vec::new() }))
+                    .await
+                    .ok()?;
             match stream.receive().await {
                 Ok(GuestEvent::Changed { work }) => Some(work),
                 _ => None,

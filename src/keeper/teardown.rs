@@ -340,7 +340,8 @@ async fn end_leases(host: &Host, record: &Record) {
 pub(super) async fn has_work(backend: &dyn Backend, claim: &Claim, guest: &Channel) -> bool {
     let Some(since) = work_since(backend, claim).await else { return claim.record().kept };
     let query = async {
-        let mut stream = guest.open(&GuestRequest::Changed(Changed { since })).await.ok()?;
+        let mut stream =
+            guest.open(&GuestRequest::Changed(Changed { since, folders: Vec::new() })).await.ok()?;
         work_in(stream.receive().await)
     };
     let silent = || BackendError::failed("pid 1 does not answer");

@@ -13,7 +13,7 @@ use super::context::{LaunchContext, Trust};
 use super::error::{LaunchError, Peer};
 use super::isolation::{self, Controls};
 use super::{conversation, environment, truststore, workspace};
-use crate::plan::{Plan, PlannedFile};
+use crate::plan::{LiveFolder, Plan, PlannedFile};
 
 /// Starts pid 1 and opens a channel to it.
 pub(super) async fn start(context: &LaunchContext<'_>) -> Result<Channel, LaunchError> {
@@ -59,12 +59,11 @@ pub(super) async fn provision(
     copy_in(guest, "/", plan.files.clone()).await
 }
 
-/// The folders whose changes count as work; none for the workspace. The files of a live workspace are the user's, so only
-/// commits and staged files are in the bottle alone. Without a repository, there is nothing that could be lost.
+/// The folders whose changes count as work; none for the workspace. In a live workspace without a repository, there is
+/// nothing that could be lost.
 fn work_folders(plan: &Plan) -> Option<Vec<String>> {
     let live = plan.live.as_ref()?;
-    let folders = live.repository.iter().flat_map(|_| ["objects", "refs"]);
-    Some(folders.map(|folder| format!("{}/{folder}", names::REPOSITORY)).collect())
+    Some(live.repository.map(|_| LiveFolder::work_folders()).unwrap_or_default())
 }
 
 /// Writes files, whose paths are relative to `folder`. Unlike the files of [`Provision`], they need not be text.

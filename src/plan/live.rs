@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bottle_contract::names::REPOSITORY;
 use serde::{Deserialize, Serialize};
 
 /// A directory of the user that a bottle sees as its workspace and may change.
@@ -23,4 +24,13 @@ pub struct LiveFolder {
     /// The inode of the directory's folder `.git`, over which the bottle's own repository is mounted. `None` if there is
     /// no `.git`.
     pub repository: Option<u64>,
+}
+
+impl LiveFolder {
+    /// The folders of the bottle's repository whose changes count as work: commits and staged files. All other files of
+    /// the workspace are the user's, so they cannot be lost with the bottle.
+    #[must_use]
+    pub fn work_folders() -> Vec<String> {
+        ["objects", "refs"].map(|folder| format!("{REPOSITORY}/{folder}")).into()
+    }
 }

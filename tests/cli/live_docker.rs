@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::{engine, skip};
@@ -189,6 +189,42 @@ fn another_directory_at_the_path_is_not_mounted() -> Result<()> {
     let listed = run(&home, &["fs", "ls", "one"])?.stdout;
     ensure!(!listed.contains("private"), "the new directory is not mounted: {listed}");
     Ok(())
+}
+
+#[test]
+fn the_users_files_are_no_work_of_a_bottle_that_was_killed() -> Result<()> {
+    let test = "the_users_files_are_no_work_of_a_bottle_that_was_killed";
+    let Some(home) = with_a_repository(test)? else { return Ok(()) };
+    let hash = bottle::host::home_hash(&home.bottle_home());
+    for (script, is_kept) in
+        [("echo two >>code".to_owned(), false), (format!("{COMMIT} --allow-empty -m more"), true)]
+    {
+        let _ = run(&home, &START)?.expect_code(0);
+        let _ = inside(&home, "one", &format!("git status; {script}"))?;
+        let _ = engine::docker(&["kill", &format!("bottle-{hash}-agent-one")]);
+        // Only pid 1 of the container, which starts again for this, can detect changes.
+        ensure!(is_kept_at_the_end(&home)? == is_kept, "{script}");
+        let _ = run(&home, &["cleanup", "--all", "--yes"])?.expect_code(0);
+    }
+    Ok(())
+}
+
+/// Waits until the bottle ended, and returns whether it is preserved.
+fn is_kept_at_the_end(home: &TestHome) -> Result<bool> {
+    let record = home.bottle_home().join("state/one/metadata.json");
+    let hash = bottle::host::home_hash(&home.bottle_home());
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        let record = fs::read_to_string(&record).unwrap_or_default();
+        if serde_json::from_str::<serde_json::Value>(&record).is_ok_and(|record| record["kept"] == true) {
+            return Ok(true);
+        }
+        if !engine::left_of(&hash).iter().any(|left| left.ends_with("-agent-one")) {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    bail!("the bottle does not end")
 }
 
 #[test]

@@ -161,7 +161,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::Stop(request) => {
             stop(&guest, Duration::from_millis(request.grace_ms)).await;
             let ended = match request.work_since {
-                Some(since) => find_changes(&guest, Changed { since }).await,
+                Some(since) => find_changes(&guest, Changed { since, folders: Vec::new() }).await,
                 None => Ok(GuestEvent::Done),
             };
             finish(&stream, ended).await;
@@ -207,7 +207,10 @@ async fn handle(guest: Arc<Guest>, request: Request) {
 
 /// Searches for work. This runs on a blocking thread, because the workspace may be large.
 async fn find_changes(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
-    let folders = guest.work();
+    let folders = match &request.folders[..] {
+        [] => guest.work(),
+        folders => folders.iter().map(|folder| guest.facts.inside(folder)).collect(),
+    };
     let search = tokio::task::spawn_blocking(move || {
         let mut found = folders.iter().map(|folder| changed_files::changed_since(folder, request.since));
         found.find(|changed| !matches!(changed, Ok(false))).unwrap_or(Ok(false))

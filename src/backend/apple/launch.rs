@@ -368,7 +368,7 @@ enum NoAnswer {
 
 async fn ask_for_changes(stream: ByteStream, since: Timestamp) -> Result<bool, NoAnswer> {
     let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await?;
-    let mut stream = channel.open(&GuestRequest::Changed(Changed { since })).await?;
+    let mut stream = channel.open(&GuestRequest::Changed(Changed { since, folders: Vec::new() })).await?;
     let answer = stream.receive::<GuestEvent>().await?;
     channel.close();
     match answer {

@@ -61,20 +61,24 @@ pub(super) async fn holds_work(
     };
     let mounted = live::mounted(engine, &container.id).await.map_err(failed)?;
     mounted.require_covered(slug, &format!("look for changes in the workspace of {slug}"))?;
+    if mounted.has_nothing_to_lose() {
+        return Ok(false);
+    }
+    let request = Changed { since, folders: mounted.work_folders() };
     let guest_failed = |why: NoAnswer| {
         BackendError::failed(format!("cannot look for changes in the workspace of {slug}")).because(why)
     };
     let result = async {
         if container.running {
             tokio::select! {
-                Ok(work) = ask_running(engine, &container.id, since) => return Ok(work),
+                Ok(work) = ask_running(engine, &container.id, &request) => return Ok(work),
                 // The container stopped, so pid 1 cannot answer.
                 () = stopped(engine, &container.id) => {}
             }
         }
         let attached = attach(engine, &container.id, None).await.map_err(failed)?;
         start(engine, &container.id).await.map_err(failed)?;
-        let result = ask(attached, since).await.map_err(guest_failed);
+        let result = ask(attached, &request).await.map_err(guest_failed);
         let killed = engine.docker().kill_container(&container.id, None::<KillContainerOptions>);
         // If stopping the container fails here, a later removal stops it.
         let _ = engine.call(killed).await;
@@ -85,14 +89,14 @@ pub(super) async fn holds_work(
 }
 
 /// Queries the running pid 1. Retries after a failure.
-async fn ask_running(engine: &Engine, id: &str, since: Timestamp) -> Result<bool, NoAnswer> {
+async fn ask_running(engine: &Engine, id: &str, request: &Changed) -> Result<bool, NoAnswer> {
     for _ in 0..RETRIES {
-        match ask(attach(engine, id, None).await?, since).await {
+        match ask(attach(engine, id, None).await?, request).await {
             Ok(work) => return Ok(work),
             Err(error) => tracing::debug!("pid 1 did not answer the query for changes: {error}"),
         }
     }
-    ask(attach(engine, id, None).await?, since).await
+    ask(attach(engine, id, None).await?, request).await
 }
 
 /// Returns when the container has stopped. Never returns if the engine cannot report the exit.
@@ -104,10 +108,10 @@ async fn stopped(engine: &Engine, id: &str) {
     }
 }
 
-async fn ask(attached: Attached, since: Timestamp) -> Result<bool, NoAnswer> {
+async fn ask(attached: Attached, request: &Changed) -> Result<bool, NoAnswer> {
     let stream = rejoin(attached).await?;
     let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await?;
-    let mut stream = channel.open(&GuestRequest::Changed(Changed { since })).await?;
+    let mut stream = channel.open(&GuestRequest::Changed(request.clone())).await?;
     match stream.receive::<GuestEvent>().await? {
         GuestEvent::Changed { work } => Ok(work),
         GuestEvent::Failed(failure) => Err(NoAnswer::Failed(failure.message)),

@@ -113,6 +113,18 @@ impl Mounted {
     }
 }
 
+impl Mounted {
+    /// Whether all files of the workspace are the user's.
+    pub(super) fn has_nothing_to_lose(&self) -> bool {
+        self.folder.is_some() && !self.repository
+    }
+
+    /// The folders whose changes count as work; none for the workspace.
+    pub(super) fn work_folders(&self) -> Vec<String> {
+        self.folder.as_ref().map(|_| LiveFolder::work_folders()).unwrap_or_default()
+    }
+}
+
 /// Looks at the mounts of a container.
 ///
 /// # Errors
@@ -244,6 +256,20 @@ mod tests {
         assert!(is_covered(Some(folder.path()), false) && is_covered(None, true));
         std::fs::create_dir(folder.path().join(".git")).expect("a folder");
         assert!(is_covered(Some(folder.path()), true));
+    }
+
+    #[test]
+    fn only_the_repository_can_be_lost() {
+        for (folder, repository, lost, folders) in [
+            (false, false, false, 0),
+            (true, false, true, 2),
+            (true, true, false, 2),
+            (false, true, false, 0),
+        ] {
+            let mounted = Mounted { folder: folder.then(|| "/home/me/project".into()), repository };
+            assert_eq!(mounted.has_nothing_to_lose(), lost, "{mounted:?}");
+            assert_eq!(mounted.work_folders().len(), folders, "{mounted:?}");
+        }
     }
 
     #[test]

@@ -269,6 +269,10 @@ pub struct Stop {
 pub struct Changed {
     /// The given time, by the clocks from which files get their timestamps ([`GuestEvent::Moment`]).
     pub since: jiff::Timestamp,
+    /// The folders to search. If there are none, those whose changes count as work since the provisioning, or else the
+    /// workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<String>,
 }
 
 /// A message from the guest.
