@@ -245,12 +245,18 @@ pub trait Lifecycle: Send + Sync {
     /// which is not an error.
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
-    /// Whether the bottle's workspace contains changes newer than `since`. The bottle may be running or stopped. No
-    /// process may have a channel to pid 1: the backend may open one, which replaces it.
+    /// Whether the bottle's workspace contains changes newer than `since`. If it is a directory of the user (`is_live`),
+    /// whether the bottle's repository in it does. The bottle may be running or stopped. No process may have a channel to
+    /// pid 1: the backend may open one, which replaces it.
     ///
     /// # Errors
     /// [`BackendError`] when the workspace cannot be read. The caller then assumes that there are changes.
-    async fn holds_work(&self, slug: &Slug, since: jiff::Timestamp) -> Result<bool, BackendError>;
+    async fn holds_work(
+        &self,
+        slug: &Slug,
+        since: jiff::Timestamp,
+        is_live: bool,
+    ) -> Result<bool, BackendError>;
 
     /// Measures the disk space in bytes of the files that belong to this bottle alone, which may be running. Takes up
     /// to ten seconds. `None` on a backend that cannot measure it, and if the bottle has too many files.

@@ -329,7 +329,7 @@ async fn inspect_dead(
         // The bottle's keeper already checked for work and removed the workspace.
         _ if ended => false,
         _ if record.kept => true,
-        Some(since) => backend.holds_work(&record.slug, since).await.unwrap_or(true),
+        Some(since) => backend.holds_work(&record.slug, since, record.live().is_some()).await.unwrap_or(true),
         None => false,
     };
     let keeps = Keeps::from_flags(work, store.has_snapshot(&record.slug));

@@ -91,7 +91,7 @@ pub async fn holds_work(
     since: Timestamp,
 ) -> Result<bool, BackendError> {
     require(backend, folder, record).await?;
-    backend.holds_work(&record.slug, since).await
+    backend.holds_work(&record.slug, since, record.live().is_some()).await
 }
 
 /// Whether the backend finds the bottle's files.

@@ -78,8 +78,8 @@ async fn detects_changes_and_removes_unreadable_folders() {
         // On a backend with a single stream to pid 1, the query takes over that stream, so no command can run
         // afterwards.
         let slug = bottle.slug();
-        assert!(fixture.backend.holds_work(slug, before).await.expect("looked"), "{}", fixture.name());
-        assert!(!fixture.backend.holds_work(slug, after).await.expect("looked"), "{}", fixture.name());
+        assert!(fixture.backend.holds_work(slug, before, false).await.expect("looked"), "{}", fixture.name());
+        assert!(!fixture.backend.holds_work(slug, after, false).await.expect("looked"), "{}", fixture.name());
         bottle.remove().await;
         assert_eq!(bottle.found().await, [], "{}", fixture.name());
     }

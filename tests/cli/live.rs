@@ -87,7 +87,8 @@ fn the_agent_changes_the_users_files_and_its_commits_are_pulled() -> Result<()> 
     let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
     let done = inside(&home, "cat meanwhile; git log -1 --format=%s")?.expect_code(0);
     ensure!(done.stdout == "mine\nmore\n", "{done:?}");
-    let _ = run(&home, &STOP)?.expect_code(0);
+    let stopped = run(&home, &STOP)?.expect_code(0).json()?;
+    ensure!(stopped["preserved"].is_null(), "all was pulled: {stopped}");
     // A bottle without commits has nothing that could be lost.
     let _ = run(&home, &START)?.expect_code(0);
     let _ = inside(&home, "git status; echo three >>code")?.expect_code(0);

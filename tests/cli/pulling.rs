@@ -40,6 +40,21 @@ pub(crate) fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
 }
 
 #[test]
+fn a_resumed_bottle_has_no_unsaved_work_after_a_pull() -> Result<()> {
+    let Some(home) = with_a_copy("a_resumed_bottle_has_no_unsaved_work_after_a_pull")? else { return Ok(()) };
+    let stop = ["stop", "one", "--time", "0", "--json"];
+    inside(&home, "echo two >>code; git commit -qam more")?;
+    let stopped = run(&home, &stop)?.expect_code(0).json()?;
+    assert_eq!(stopped["preserved"], "files", "{stopped}");
+    let _ = run(&home, &["pull", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
+    assert_eq!(inside(&home, "cat code")?, "one\ntwo\n");
+    let stopped = run(&home, &stop)?.expect_code(0).json()?;
+    assert!(stopped["preserved"].is_null(), "{stopped}");
+    Ok(())
+}
+
+#[test]
 fn pulls_from_all_forks() -> Result<()> {
     let Some(home) = with_a_copy("pulls_from_all_forks")? else { return Ok(()) };
     inside(&home, "echo two >>code; git commit -qam more")?;

@@ -22,7 +22,7 @@ async fn removing_a_bottle_follows_no_link_and_ignores_modes() {
             ))
             .await;
         // Unreadable files, and files whose reading blocks, do not stop the search.
-        let looked = fixture.backend.holds_work(bottle.slug(), since);
+        let looked = fixture.backend.holds_work(bottle.slug(), since, false);
         let looked =
             tokio::time::timeout(std::time::Duration::from_secs(60), looked).await.expect("an answer");
         assert!(looked.unwrap_or(true), "{}", fixture.name());

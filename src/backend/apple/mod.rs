@@ -230,7 +230,7 @@ impl Lifecycle for AppleBackend {
         self.list().await
     }
 
-    async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
+    async fn holds_work(&self, slug: &Slug, since: Timestamp, _: bool) -> Result<bool, BackendError> {
         self.has_changes(slug, since).await
     }
 

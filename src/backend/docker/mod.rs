@@ -380,7 +380,7 @@ impl Lifecycle for DockerBackend {
         run_state::unpause(engine, &self.names, slug).await
     }
 
-    async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
+    async fn holds_work(&self, slug: &Slug, since: Timestamp, _: bool) -> Result<bool, BackendError> {
         let engine = self.engine("look for changes in the workspace").await?;
         changed_work::holds_work(engine, &self.names, slug, since).await
     }

@@ -211,8 +211,8 @@ impl Lifecycle for FakeBackend {
         Ok(all)
     }
 
-    async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
-        self.scope.holds_work(slug, since).await
+    async fn holds_work(&self, slug: &Slug, since: Timestamp, is_live: bool) -> Result<bool, BackendError> {
+        self.scope.holds_work(slug, since, is_live).await
     }
 
     async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {

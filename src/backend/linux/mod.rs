@@ -472,8 +472,8 @@ impl Lifecycle for LinuxBackend {
         self.scope.enumerate().await
     }
 
-    async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
-        self.scope.holds_work(slug, since).await
+    async fn holds_work(&self, slug: &Slug, since: Timestamp, is_live: bool) -> Result<bool, BackendError> {
+        self.scope.holds_work(slug, since, is_live).await
     }
 
     async fn overrun(&self, slug: &Slug) -> Option<Overrun> {

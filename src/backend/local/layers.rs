@@ -7,9 +7,10 @@ use std::ffi::CString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use bottle_contract::names;
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use super::git_objects::OBJECTS;
 use super::nofollow;
 use crate::host::files;
+use crate::plan::LiveFolder;
 
 /// The folder name of the agent's home, for a bottle that uses the host's system files.
 pub(crate) const HOME: &str = "home";
@@ -162,9 +164,7 @@ impl Layers {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
-            if owner.is_some() {
-                std::os::unix::fs::lchown(&folder, owner, owner)?;
-            }
+            give(&folder, owner)?;
         }
         Ok(())
     }
@@ -180,19 +180,39 @@ impl Layers {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        if owner.is_some() { std::os::unix::fs::lchown(&folder, owner, owner) } else { Ok(()) }
+        give(&folder, owner)
     }
 
-    /// Whether the workspace contains changes after `since`. False for a missing workspace.
+    /// Whether the workspace contains changes after `since`. False for a missing workspace. If a directory of the user
+    /// is mounted in its place (`is_live`), only the folders of the repository that have work count.
     ///
     /// # Errors
     /// When a part of the workspace cannot be read.
-    pub(crate) fn changed_since(&self, since: Timestamp) -> io::Result<bool> {
-        if !self.workspace().try_exists()? {
-            return Ok(false);
+    pub(crate) fn changed_since(&self, since: Timestamp, is_live: bool) -> io::Result<bool> {
+        let folders = match is_live {
+            true => LiveFolder::work_folders(),
+            false => vec![names::WORKSPACE.to_owned()],
+        };
+        for folder in folders {
+            let below = Path::new(&folder).strip_prefix(names::WORKSPACE).unwrap_or(Path::new(""));
+            let folder = self.workspace().join(below);
+            if folder.try_exists()? && bottle_guest::changed_files::changed_since(&folder, since)? {
+                return Ok(true);
+            }
         }
-        bottle_guest::changed_files::changed_since(&self.workspace(), since)
+        Ok(false)
     }
+}
+
+/// Gives a folder to `owner`, if it is another user's. A change of the owner, even to the same one, changes the time from
+/// which [`Layers::changed_since`] concludes that a kept workspace was changed.
+fn give(folder: &Path, owner: Option<u32>) -> io::Result<()> {
+    let Some(owner) = owner else { return Ok(()) };
+    let found = fs::symlink_metadata(folder)?;
+    if (found.uid(), found.gid()) == (owner, owner) {
+        return Ok(());
+    }
+    std::os::unix::fs::lchown(folder, Some(owner), Some(owner))
 }
 
 /// Removes a folder and its content, at any depth and with any modes. A missing folder is no error.
@@ -323,6 +343,20 @@ mod tests {
         let layers = Layers::new(folder.path().join("agent"));
         layers.make(Kind::Home, None).expect("made");
         (folder, layers)
+    }
+
+    #[test]
+    fn only_commits_and_staged_files_of_a_live_bottle_are_work() {
+        let (_folder, layers) = layers();
+        layers.make_repository(None).expect("made");
+        let (always, git) = (Timestamp::MIN, layers.workspace().join(".git"));
+        assert!(!layers.changed_since(always, true).expect("looked"), "an empty repository");
+        fs::write(git.join("index"), "x").expect("written");
+        assert!(!layers.changed_since(always, true).expect("looked"), "the index alone");
+        assert!(layers.changed_since(always, false).expect("looked"));
+        fs::create_dir_all(git.join("objects/ab")).expect("made");
+        fs::write(git.join("objects/ab/cd"), "x").expect("written");
+        assert!(layers.changed_since(always, true).expect("looked"), "an object");
     }
 
     #[test]

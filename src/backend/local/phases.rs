@@ -141,11 +141,16 @@ impl Scope {
     }
 
     /// Implements [`crate::backend::Lifecycle::holds_work`].
-    pub(crate) async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
+    pub(crate) async fn holds_work(
+        &self,
+        slug: &Slug,
+        since: Timestamp,
+        is_live: bool,
+    ) -> Result<bool, BackendError> {
         let layers = self.layers(slug);
         let slug = slug.clone();
         self.run_blocking(move |_| {
-            layers.changed_since(since).map_err(|error| {
+            layers.changed_since(since, is_live).map_err(|error| {
                 BackendError::failed(format!("cannot read the workspace of {slug}")).because(error)
             })
         })
