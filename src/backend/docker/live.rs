@@ -111,9 +111,7 @@ impl Mounted {
         Err(BackendError::failed(why)
             .with_hint(format!("`bottle cp {slug}:.git FOLDER` copies the repository out")))
     }
-}
 
-impl Mounted {
     /// Whether all files of the workspace are the user's.
     pub(super) fn has_nothing_to_lose(&self) -> bool {
         self.folder.is_some() && !self.repository
