@@ -53,16 +53,23 @@ fn settled(pty: &Pty) -> String {
     }
 }
 
-#[test]
-fn a_first_session_from_init_to_pull() -> Result<()> {
+/// Returns a home whose project is a repository with one file. If the backend `linux` is not available, reports that the
+/// test is skipped and returns none.
+fn with_a_project(test: &str) -> Result<Option<TestHome>> {
     let home = TestHome::new()?;
-    if !home.runs("the newcomer's first hour", "linux")? {
-        return Ok(());
+    if !home.runs(test, "linux")? {
+        return Ok(None);
     }
     home.write("project/README", "A small project.\n")?;
     for arguments in [&["init", "-q", "-b", "main"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
         home.git(arguments)?;
     }
+    Ok(Some(home))
+}
+
+#[test]
+fn a_first_session_from_init_to_pull() -> Result<()> {
+    let Some(home) = with_a_project("the newcomer's first hour")? else { return Ok(()) };
     let mut story = Story { home: &home, text: String::new() };
     let commit = |word: &str| {
         format!(
@@ -107,14 +114,7 @@ fn a_first_session_from_init_to_pull() -> Result<()> {
 
 #[test]
 fn a_session_in_the_directory_itself() -> Result<()> {
-    let home = TestHome::new()?;
-    if !home.runs("a session in the directory itself", "linux")? {
-        return Ok(());
-    }
-    home.write("project/README", "A small project.\n")?;
-    for arguments in [&["init", "-q", "-b", "main"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
-        home.git(arguments)?;
-    }
+    let Some(home) = with_a_project("a session in the directory itself")? else { return Ok(()) };
     let mut story = Story { home: &home, text: String::new() };
     let work = "echo hello >answer; touch .envrc; git add -A; \
                 git -c user.name=Agent -c user.email=agent@example.com commit -qm hello; echo do''ne\r";
