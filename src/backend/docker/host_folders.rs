@@ -1,9 +1,9 @@
-//! Decides whether the containers of an engine can see folders of this machine as they are. The module has no side
-//! effects.
+//! Mounts folders of this machine in containers, and decides whether the containers of an engine can see these folders
+//! as they are. The module has no side effects.
 
 use std::fmt;
 
-use bollard::models::SystemInfo;
+use bollard::models::{Mount, MountBindOptions, MountBindOptionsPropagationEnum, MountType, SystemInfo};
 
 use super::engine::Engine;
 use super::runtime::own_kernel;
@@ -70,6 +70,23 @@ fn on_docker(info: &SystemInfo, kernel: &str, runtime: Option<&str>) -> Option<O
         return Some(Obstacle::Labels);
     }
     own_kernel(runtime, info).map(|name| Obstacle::OwnKernel(name.to_owned()))
+}
+
+/// Mounts the folder at this path of the container. A file system that is mounted below the folder is not visible,
+/// and neither side sees what the other one mounts later.
+pub(super) fn bind_mount(folder: &str, target: &str, read_only: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(folder.to_owned()),
+        target: Some(target.to_owned()),
+        read_only: Some(read_only),
+        bind_options: Some(MountBindOptions {
+            propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
+            non_recursive: Some(true),
+            ..MountBindOptions::default()
+        }),
+        ..Mount::default()
+    }
 }
 
 #[cfg(test)]

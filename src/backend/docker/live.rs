@@ -14,14 +14,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bollard::models::{Mount, MountBindOptions, MountBindOptionsPropagationEnum, MountType};
+use bollard::models::{Mount, MountType};
 use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder};
 use bottle_contract::names::{REPOSITORY, Slug, WORKSPACE};
 use futures_util::TryStreamExt;
 
 use super::container_entry::LiveSpec;
 use super::engine::{Engine, EngineError};
-use super::host_folders::Obstacle;
+use super::host_folders::{Obstacle, bind_mount};
 use super::podman::COMMITTED_WITHIN;
 use crate::backend::{BackendError, ImageInfo};
 use crate::plan::LiveFolder;
@@ -45,25 +45,13 @@ impl<'a> WorkspaceFiles<'a> {
     /// The mounts. The engine creates a volume without a source together with the container.
     pub(super) fn mounts(self, read_only: bool) -> Vec<Mount> {
         let Self::Live(live) = self else { return Vec::new() };
-        let folder = Mount {
-            typ: Some(MountType::BIND),
-            source: live.path.to_str().map(str::to_owned),
-            target: Some(WORKSPACE.to_owned()),
-            read_only: Some(read_only),
-            bind_options: Some(MountBindOptions {
-                propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
-                // A file system that was mounted in the directory since it was checked is not visible.
-                non_recursive: Some(true),
-                ..MountBindOptions::default()
-            }),
-            ..Mount::default()
-        };
+        let folder = live.path.to_str().map(|path| bind_mount(path, WORKSPACE, read_only));
         let repository = live.repository.map(|_| Mount {
             typ: Some(MountType::VOLUME),
             target: Some(REPOSITORY.to_owned()),
             ..Mount::default()
         });
-        [folder].into_iter().chain(repository).collect()
+        folder.into_iter().chain(repository).collect()
     }
 
     /// What pid 1 checks before it starts a program.

@@ -15,7 +15,7 @@ mod macos;
 
 use std::path::{Path, PathBuf};
 
-use bollard::models::{Mount, MountBindOptions, MountBindOptionsPropagationEnum, MountType};
+use bollard::models::Mount;
 use bollard::query_parameters::{ContainerArchiveInfoOptionsBuilder, UploadToContainerOptionsBuilder};
 use bottle_contract::names::GIT_OBJECTS_DIR;
 
@@ -25,6 +25,7 @@ use self::linux as system;
 use self::macos as system;
 pub(super) use self::system::{make_folder, remove, share};
 use super::engine::{Engine, EngineError};
+use super::host_folders::bind_mount;
 use super::podman::COMMITTED_WITHIN;
 use crate::archive;
 
@@ -41,18 +42,7 @@ pub(super) fn folder(state: &Path) -> PathBuf {
 
 /// Mounts the folder read-only. Its files are no programs and have no set-id bits.
 pub(super) fn mount(folder: &str) -> Mount {
-    Mount {
-        typ: Some(MountType::BIND),
-        source: Some(folder.to_owned()),
-        target: Some(GIT_OBJECTS_DIR.to_owned()),
-        read_only: Some(true),
-        bind_options: Some(MountBindOptions {
-            propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
-            non_recursive: Some(true),
-            ..MountBindOptions::default()
-        }),
-        ..Mount::default()
-    }
+    bind_mount(folder, GIT_OBJECTS_DIR, true)
 }
 
 /// Whether the engine refused a container because it does not see the folder.
