@@ -53,7 +53,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use bottle_contract::names::Slug;
+use bottle_contract::names::{GIT_OBJECTS_DIR, GIT_OBJECTS_OF_SEVERAL, Slug};
 use bottle_contract::session::guest::{Overrun, SecretText};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -172,15 +172,19 @@ pub trait Lifecycle: Send + Sync {
     /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
-    /// Makes the git objects in the folder `objects` of this machine visible in a new bottle, read-only and as they are
-    /// now, in the folder [`bottle_contract::names::GIT_OBJECTS_DIR`]. Later changes to `objects` have no effect there,
-    /// and no program in the bottle can change a file in `objects`. The objects are part of the bottle's snapshots.
-    /// Called after [`Lifecycle::start_guest`]. Returns false on a backend that cannot do this; the caller then copies
-    /// the objects into the bottle.
+    /// Makes git objects of this machine visible in a new bottle, read-only and as they are now, in the folder
+    /// [`RepositoryObjects::inside`]. Later changes to their
+    /// folder have no effect there, and no program in the bottle can change a file in it. The objects are part of the
+    /// bottle's snapshots. Called after [`Lifecycle::start_guest`]. Returns false on a backend that cannot do this; the
+    /// caller then copies the objects into the bottle.
     ///
     /// # Errors
     /// [`BackendError`] when an object cannot be shared.
-    async fn share_objects(&self, launch: &Launch<'_>, objects: &Path) -> Result<bool, BackendError> {
+    async fn share_objects(
+        &self,
+        launch: &Launch<'_>,
+        objects: &RepositoryObjects,
+    ) -> Result<bool, BackendError> {
         let _ = (launch, objects);
         Ok(false)
     }
@@ -427,6 +431,25 @@ pub struct Launch<'a> {
     pub origin: &'a Origin,
     /// Receives the progress when the backend copies many files, to continue on preserved ones.
     pub progress: &'a ProgressSink,
+}
+
+/// The objects of a copied git repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepositoryObjects {
+    /// The folder on this machine.
+    pub from: PathBuf,
+    /// The name of the repository's folder in the workspace; `None` if the repository is the whole workspace.
+    pub folder: Option<String>,
+}
+
+impl RepositoryObjects {
+    /// The folder inside the bottle with the objects, if the backend shares them.
+    pub fn inside(&self) -> String {
+        match &self.folder {
+            Some(folder) => format!("{GIT_OBJECTS_DIR}/{GIT_OBJECTS_OF_SEVERAL}/{folder}"),
+            None => GIT_OBJECTS_DIR.to_owned(),
+        }
+    }
 }
 
 /// The inputs of the backend to open the files of a preserved bottle.

@@ -8,11 +8,14 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::workspace::append;
+use super::workspace::{Objects, append};
 
 /// The maximum length of a file that names a git directory, and of a configuration file that is changed, in bytes. A
 /// longer file is copied as it is.
 const MAX_FILE: u64 = 1 << 20;
+
+/// The folder of the objects in a git directory.
+const OBJECTS: &str = "objects";
 
 /// Files of a worktree's git directory that only its main repository needs.
 const LINKS: [&str; 3] = ["commondir", "gitdir", "locked"];
@@ -55,20 +58,27 @@ impl LinkedGitDir {
         Ok(Some(Self { folder: found, main }))
     }
 
+    /// The folder of the objects, which all worktrees of a repository share.
+    pub(super) fn objects(&self) -> PathBuf {
+        self.main.as_ref().unwrap_or(&self.folder).join(OBJECTS)
+    }
+
     /// Adds the git directory to an archive, as the folder `.git`.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, or the archive cannot be written.
-    pub(super) fn append(&self, archive: &mut tar::Builder<&mut dyn Write>) -> io::Result<()> {
+    pub(super) fn append(
+        &self,
+        archive: &mut tar::Builder<&mut dyn Write>,
+        objects: Objects,
+    ) -> io::Result<()> {
+        let is_separate = |path: &Path| objects == Objects::Separate && path.starts_with(OBJECTS);
+        let is_link = |path: &Path| LINKS.iter().any(|name| path == Path::new(name));
+        let is_of_others = |path: &Path| OF_OTHERS.iter().any(|name| path.starts_with(name));
         let mut done = HashSet::new();
-        append_all(
-            archive,
-            &self.folder,
-            |path| !LINKS.iter().any(|name| path == Path::new(name)),
-            &mut done,
-        )?;
+        append_all(archive, &self.folder, |path| !is_link(path) && !is_separate(path), &mut done)?;
         let Some(main) = &self.main else { return Ok(()) };
-        append_all(archive, main, |path| !OF_OTHERS.iter().any(|name| path.starts_with(name)), &mut done)
+        append_all(archive, main, |path| !is_of_others(path) && !is_separate(path), &mut done)
     }
 }
 
@@ -155,7 +165,11 @@ mod tests {
         write("bad/.git", "gitdir: ../nowhere\n");
         let found = LinkedGitDir::find(&root.path().join("one")).expect("readable").expect("found");
         assert!(found.folder.ends_with("main/.git/worktrees/one"), "{found:?}");
-        assert!(found.main.is_some_and(|main| main.ends_with("worktrees/one/../..")));
+        assert!(found.objects().ends_with("worktrees/one/../../objects"), "{found:?}");
+        write("apart/HEAD", "ref: refs/heads/two\n");
+        write("two/.git", "gitdir: ../apart\n");
+        let found = LinkedGitDir::find(&root.path().join("two")).expect("readable").expect("found");
+        assert!(found.objects().ends_with("two/../apart/objects"), "{found:?}");
         for folder in ["main", "bad", "none"] {
             assert_eq!(LinkedGitDir::find(&root.path().join(folder)).expect("readable"), None, "{folder}");
         }

@@ -18,7 +18,7 @@ use super::context::LaunchContext;
 use super::error::{LaunchError, Peer};
 use super::git_dir::LinkedGitDir;
 use crate::archive;
-use crate::backend::{Copied, Origin, ProgressSink};
+use crate::backend::{Copied, Origin, ProgressSink, RepositoryObjects};
 use crate::host::clock;
 use crate::plan::{CopiedFolder, PlannedFile, Workspace};
 
@@ -57,11 +57,12 @@ pub(super) async fn fill(
         let plan = &context.order.plan;
         let transfer = Transfer { guest, progress: &context.progress, bytes: Arc::default() };
         if plan.identity.folders.is_empty() {
-            let folder = plan.live.as_ref().map_or(&plan.identity.cwd, |live| &live.path);
-            copy_folder(context, &transfer, folder, content).await?;
+            let path = plan.live.as_ref().map_or(&plan.identity.cwd, |live| &live.path);
+            copy_folder(context, &transfer, Folder { path, content, name: None }).await?;
         }
-        for folder in &plan.identity.folders {
-            copy_into_folder(&transfer, folder).await?;
+        for CopiedFolder { name, path, all } in &plan.identity.folders {
+            let content = if *all { Workspace::CopyAll } else { Workspace::Copy };
+            copy_folder(context, &transfer, Folder { path, content, name: Some(name) }).await?;
         }
     }
     if context.order.has_ready_time() {
@@ -85,32 +86,47 @@ pub(super) async fn fill(
         .map_err(LaunchError::host("write the bottle's record"))
 }
 
+/// A directory of the user that is copied.
+struct Folder<'a> {
+    path: &'a Path,
+    /// What is copied of it.
+    content: Workspace,
+    /// The name of its folder in the workspace; `None` if it is the whole workspace.
+    name: Option<&'a str>,
+}
+
+impl Folder<'_> {
+    fn target(&self) -> String {
+        self.name.map_or_else(|| names::WORKSPACE.to_owned(), |name| format!("{}/{name}", names::WORKSPACE))
+    }
+
+    /// The objects of its git repository, if they are transferred separately.
+    fn objects(&self) -> Option<RepositoryObjects> {
+        // The list of alternates has a path in each line.
+        let is_line = self.name.is_none_or(|name| !name.contains('\n'));
+        let from = shareable_objects(self.path).filter(|_| is_line && self.content != Workspace::Files)?;
+        Some(RepositoryObjects { from, folder: self.name.map(str::to_owned) })
+    }
+}
+
 /// Copies a folder into the workspace. The objects of its git repository come last, so that they include every object
 /// that a copied reference names.
 async fn copy_folder(
     context: &LaunchContext<'_>,
     transfer: &Transfer<'_>,
-    folder: &Path,
-    content: Workspace,
+    folder: Folder<'_>,
 ) -> Result<(), LaunchError> {
-    let with_repository = content != Workspace::Files;
-    let (from, objects) = (folder.to_owned(), shareable_objects(folder).filter(|_| with_repository));
-    let copied_with = if objects.is_some() { Objects::Separate } else { Objects::Included };
-    transfer.run(names::WORKSPACE, move |out| archive_folder(&from, content, copied_with, out)).await?;
-    let Some(objects) = objects else { return Ok(()) };
+    let (from, target, content) = (folder.path.to_owned(), folder.target(), folder.content);
+    let Some(objects) = folder.objects() else {
+        return transfer
+            .run(&target, move |out| archive_folder(&from, content, Objects::Included, out))
+            .await;
+    };
+    transfer.run(&target, move |out| archive_folder(&from, content, Objects::Separate, out)).await?;
     if context.backend.share_objects(&context.launch(), &objects).await? {
-        return transfer.run(names::WORKSPACE, |out| archive_alternate(out)).await;
+        return transfer.run(&target, move |out| archive_alternate(&objects, out)).await;
     }
-    let from = folder.to_owned();
-    transfer.run(names::WORKSPACE, move |out| archive_objects(&from, out)).await
-}
-
-/// Copies a directory into its folder of the workspace, with its git objects: [`names::GIT_OBJECTS_DIR`] can be those
-/// of one repository only.
-async fn copy_into_folder(transfer: &Transfer<'_>, folder: &CopiedFolder) -> Result<(), LaunchError> {
-    let content = if folder.all { Workspace::CopyAll } else { Workspace::Copy };
-    let (from, target) = (folder.path.clone(), format!("{}/{}", names::WORKSPACE, folder.name));
-    transfer.run(&target, move |out| archive_folder(&from, content, Objects::Included, out)).await
+    transfer.run(&target, move |out| archive_objects(&objects.from, out)).await
 }
 
 /// Sends archives of the workspace's files to pid 1, and reports the bytes of all of them as progress.
@@ -233,13 +249,16 @@ fn walk(folder: &Path) -> ignore::WalkBuilder {
     walk
 }
 
-/// The objects of the git repository in `folder`, if they can be apart from its other files. `None` without a
-/// repository of its own, and if the repository borrows objects from another one.
+/// The objects of the git repository of `folder`, if they can be apart from its other files. `None` without a
+/// repository, and if the repository borrows objects from another one.
 pub(crate) fn shareable_objects(folder: &Path) -> Option<PathBuf> {
     let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
-    let objects = folder.join(OBJECTS);
-    let own = is_folder(&folder.join(GIT_DIR)) && is_folder(&objects);
-    (own && objects.join("info/alternates").symlink_metadata().is_err()).then_some(objects)
+    let objects = match is_folder(&folder.join(GIT_DIR)) {
+        true => folder.join(OBJECTS),
+        false => LinkedGitDir::find(folder).ok()??.objects(),
+    };
+    let own = is_folder(&objects) && objects.join("info/alternates").symlink_metadata().is_err();
+    own.then_some(objects)
 }
 
 /// Archives the files of `folder` that are the workspace's initial content.
@@ -250,24 +269,22 @@ fn archive_folder(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     match content {
-        Workspace::Repository => archive_files(folder, repository_files(folder, objects), out),
-        Workspace::Files => archive_files(folder, working_tree_files(folder, true), out),
-        _ => archive_files(folder, workspace_files(folder, content == Workspace::CopyAll, objects), out),
+        Workspace::Repository => archive_files(folder, repository_files(folder, objects), objects, out),
+        Workspace::Files => archive_files(folder, working_tree_files(folder, true), objects, out),
+        _ => {
+            let files = workspace_files(folder, content == Workspace::CopyAll, objects);
+            archive_files(folder, files, objects, out)
+        }
     }
-}
-
-/// Archives the objects of the git repository in `folder`.
-fn archive_objects(folder: &Path, out: &mut dyn Write) -> io::Result<()> {
-    archive_files(folder, walk(&folder.join(OBJECTS)).build(), out)
 }
 
 fn archive_files(
     folder: &Path,
     files: impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>>,
+    objects: Objects,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut archive = tar::Builder::new(out);
-    archive.follow_symlinks(false);
+    let mut archive = new_archive(out);
     let git_dir = LinkedGitDir::find(folder)?;
     for entry in files {
         let entry = entry.map_err(io::Error::other)?;
@@ -276,16 +293,36 @@ fn archive_files(
             continue;
         }
         match &git_dir {
-            Some(git_dir) if inside == Path::new(".git") => git_dir.append(&mut archive)?,
+            Some(git_dir) if inside == Path::new(GIT_DIR) => git_dir.append(&mut archive, objects)?,
             _ => append(&mut archive, entry.path(), inside)?,
         }
     }
     archive.finish()
 }
 
+/// Archives the objects of a git repository, which are in the folder `objects`.
+fn archive_objects(objects: &Path, out: &mut dyn Write) -> io::Result<()> {
+    let mut archive = new_archive(out);
+    for entry in walk(objects).build() {
+        let entry = entry.map_err(io::Error::other)?;
+        let Ok(inside) = entry.path().strip_prefix(objects) else { continue };
+        // Without the slash that `join` adds for the folder itself.
+        let inside: PathBuf = Path::new(OBJECTS).join(inside).components().collect();
+        append(&mut archive, entry.path(), &inside)?;
+    }
+    archive.finish()
+}
+
+/// An archive that contains links as they are.
+fn new_archive(out: &mut dyn Write) -> tar::Builder<&mut dyn Write> {
+    let mut archive = tar::Builder::new(out);
+    archive.follow_symlinks(false);
+    archive
+}
+
 /// Archives the folder of a repository's own objects, which names the shared objects as an alternate
 /// (gitrepository-layout(5)).
-fn archive_alternate(out: &mut dyn Write) -> io::Result<()> {
+fn archive_alternate(objects: &RepositoryObjects, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     for folder in ["", "info", "pack"] {
         let mut header = tar::Header::new_gnu();
@@ -294,7 +331,7 @@ fn archive_alternate(out: &mut dyn Write) -> io::Result<()> {
         header.set_size(0);
         archive.append_data(&mut header, Path::new(OBJECTS).join(folder), io::empty())?;
     }
-    let alternate = format!("{}\n", names::GIT_OBJECTS_DIR);
+    let alternate = format!("{}\n", objects.inside());
     let mut header = tar::Header::new_gnu();
     header.set_mode(0o644);
     header.set_size(alternate.len() as u64);
@@ -395,7 +432,7 @@ mod tests {
         ];
         assert_eq!(apart, expected);
         let mut objects = Vec::new();
-        archive_objects(folder.path(), &mut objects).expect("archive");
+        archive_objects(&folder.path().join(OBJECTS), &mut objects).expect("archive");
         assert_eq!(names_in(&objects), [".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"]);
     }
 
@@ -412,5 +449,37 @@ mod tests {
         std::os::unix::fs::symlink(path("elsewhere"), path(".git")).expect("link");
         std::fs::remove_file(path("elsewhere/objects/info/alternates")).expect("removed");
         assert_eq!(shareable_objects(folder.path()), None, "a link is copied as a link");
+    }
+
+    #[test]
+    fn a_worktree_has_the_objects_of_its_repository() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+            std::fs::write(path, text).expect("write");
+        };
+        write("main/.git/worktrees/one/HEAD", "ref: refs/heads/one\n");
+        write("main/.git/worktrees/one/commondir", "../..\n");
+        write("main/.git/objects/pack/a.pack", "0");
+        write("main/.git/config", "[core]\n");
+        write("one/.git", "gitdir: ../main/.git/worktrees/one\n");
+        write("one/code", "0");
+        let one = root.path().join("one");
+        let objects = shareable_objects(&one).expect("found");
+        assert!(objects.ends_with("main/.git/worktrees/one/../../objects"), "{}", objects.display());
+        let archived = |objects| {
+            let mut bytes = Vec::new();
+            archive_folder(&one, Workspace::Copy, objects, &mut bytes).expect("archive");
+            names_in(&bytes)
+        };
+        let mut files = vec![".git", ".git/HEAD", ".git/config", "code"];
+        assert_eq!(archived(Objects::Separate), files);
+        files.extend([".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"]);
+        files.sort_unstable();
+        assert_eq!(archived(Objects::Included), files);
+        let mut bytes = Vec::new();
+        archive_objects(&objects, &mut bytes).expect("archive");
+        assert_eq!(names_in(&bytes), files[3..6]);
     }
 }

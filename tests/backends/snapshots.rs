@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bottle::backend::{BackendErrorKind, Copied, NewSnapshot, Origin, ProgressSink, Snapshot};
+use bottle::backend::{
+    BackendErrorKind, Copied, NewSnapshot, Origin, ProgressSink, RepositoryObjects, Snapshot,
+};
 use bottle::plan::Workspace;
 use bottle_contract::names::{AGENT_USER, CA_FILE, GIT_OBJECTS_DIR, WORKSPACE};
 
@@ -254,6 +256,7 @@ async fn hides_snapshots_of_other_homes_and_refuses_invalid_names() {
 async fn shared_git_objects_stay_as_they_were_and_are_part_of_a_snapshot() {
     for fixture in every_freezing_backend().await {
         let objects = fixture.host.user_home.join("objects");
+        let repository = RepositoryObjects { from: objects.clone(), folder: None };
         let pack = format!("pack/pack-{}.pack", "0a".repeat(20));
         std::fs::create_dir_all(objects.join("pack")).expect("folder");
         std::fs::write(objects.join(&pack), "objects").expect("a pack");
@@ -261,7 +264,7 @@ async fn shared_git_objects_stay_as_they_were_and_are_part_of_a_snapshot() {
         bottle.plan.workspace = Workspace::Copy;
         bottle.prepared = fixture.prepared().await.expect("prepared");
         bottle.begin().await;
-        let shared = fixture.backend.share_objects(&bottle.launch(), &objects).await.expect("shared");
+        let shared = fixture.backend.share_objects(&bottle.launch(), &repository).await.expect("shared");
         assert!(shared || fixture.name() != "linux", "an engine may not see the folders of this machine");
         if !shared {
             bottle.remove().await;

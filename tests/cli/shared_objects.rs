@@ -24,9 +24,9 @@ fn inside(home: &TestHome, slug: &str, script: &str) -> Result<String> {
     Ok(run(home, &["exec", slug, "--", "/bin/sh", "-ec", script])?.expect_code(0).stdout)
 }
 
-/// Returns a home with a bottle `one` on this backend that has a copy of a repository with the branches `main` and
-/// `side`. If the backend is not available, reports that the test is skipped and returns none.
-fn with_a_copy(test: &str, backend: &str) -> Result<Option<TestHome>> {
+/// Returns a home with the agent `work` on this backend and a repository with the branches `main` and `side`. If the
+/// backend is not available, reports that the test is skipped and returns none.
+fn with_a_repository(test: &str, backend: &str) -> Result<Option<TestHome>> {
     if backend == "docker"
         && let Err(missing) = engine::on_this_kernel()
     {
@@ -54,6 +54,12 @@ fn with_a_copy(test: &str, backend: &str) -> Result<Option<TestHome>> {
     ] {
         home.git(arguments)?;
     }
+    Ok(Some(home))
+}
+
+/// As [`with_a_repository`], with a bottle `one` that has a copy of the repository.
+fn with_a_copy(test: &str, backend: &str) -> Result<Option<TestHome>> {
+    let Some(home) = with_a_repository(test, backend)? else { return Ok(None) };
     let _ = run(&home, &["start", "work", "--cwd", "--detach", "--label", "one", "-q"])?.expect_code(0);
     Ok(Some(home))
 }
@@ -175,4 +181,69 @@ fn objects_are_read_only(backend: &str) -> Result<()> {
     ensure!(facts()? == before, "{:?} {before:?}", facts()?);
     home.git(&["fsck", "--full", "--strict"])?;
     Ok(())
+}
+
+#[test]
+fn each_of_several_repositories_shares_its_objects() -> Result<()> {
+    several_share("linux")
+}
+
+#[test]
+fn each_of_several_repositories_shares_its_objects_on_docker() -> Result<()> {
+    several_share("docker")
+}
+
+/// A worktree has no objects of its own, and the bottle gets those of its repository.
+fn several_share(backend: &str) -> Result<()> {
+    let test = "each_of_several_repositories_shares_its_objects";
+    let Some(home) = with_a_repository(test, backend)? else { return Ok(()) };
+    home.git(&["worktree", "add", "-q", "../tree", "side"])?;
+    home.git(&["init", "-q", "../pack"])?;
+    home.git(&["-C", "../pack", "commit", "-q", "--allow-empty", "-m", "other"])?;
+    let start = ["start", "work", "--cwd=../tree", "--cwd=../pack", "--detach", "--label", "one", "-q"];
+    let _ = run(&home, &start)?.expect_code(0);
+    let copied = "for name in tree pack; do cat $name/.git/objects/info/alternates; \
+                  find $name/.git/objects -type f | wc -l; done";
+    let found = inside(&home, "one", copied)?;
+    ensure!(found == "/git-objects/repositories/tree\n1\n/git-objects/repositories/pack\n1\n", "{found}");
+    let check = |slug: &str| -> Result<()> {
+        let whole = "for name in tree pack; do git -C $name fsck --full --strict 2>&1; \
+                     git -C $name log -1 --format=%s; done; git -C tree log -1 --format=%s main";
+        let shown = inside(&home, slug, whole)?;
+        ensure!(shown == "aside\nother\nbegin\n", "{slug}: {shown}");
+        Ok(())
+    };
+    check("one")?;
+    let _ = run(&home, &["fork", "one", "--label", "two", "-y", "-q"])?.expect_code(0);
+    let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    let _ = run(&home, &["export", "one", "-o", "one.bottle", "-q"])?.expect_code(0);
+    let _ = run(&home, &["import", "one.bottle", "--label", "three", "--yes", "-q"])?.expect_code(0);
+    for path in [home.project().join(".git"), home.project().join("../pack")] {
+        fs::remove_dir_all(path)?;
+    }
+    let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
+    let _ = run(&home, &["resume", "three", "--detach", "-y", "-q"])?.expect_code(0);
+    ["one", "two", "three"].into_iter().try_for_each(check)
+}
+
+#[test]
+fn a_worktree_shares_the_objects_of_its_repository() -> Result<()> {
+    let Some(home) = with_a_repository("a_worktree_shares_the_objects_of_its_repository", "linux")? else {
+        return Ok(());
+    };
+    home.git(&["worktree", "add", "-q", "../tree", "side"])?;
+    let start = ["start", "work", "--cwd=../tree", "--detach", "--label", "one", "-q"];
+    let _ = run(&home, &start)?.expect_code(0);
+    ensure!(inside(&home, "one", "find .git/objects -type f | wc -l")?.trim() == "1", "no object is copied");
+    check(&home, "one")?;
+    let commit = "echo two >>code; git -c user.name=A -c user.email=a@example.com commit -qam more";
+    inside(&home, "one", commit)?;
+    let mut pull = home.program(["pull", "one", "-q"])?;
+    let _ = pull.directory(home.project().join("../tree")).deadline(PATIENCE).run()?.expect_code(0);
+    ensure!(home.git(&["show", "bottle/one:code"])? == "one\ntwo\n");
+    home.git(&["worktree", "remove", "--force", "../tree"])?;
+    fs::remove_dir_all(home.project().join(".git"))?;
+    inside(&home, "one", "git reset -q --hard HEAD~1")?;
+    check(&home, "one")
 }

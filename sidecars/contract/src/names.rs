@@ -89,8 +89,12 @@ pub const WORKSPACE: &str = "/workspace";
 /// The git repository of the workspace.
 pub const REPOSITORY: &str = "/workspace/.git";
 /// The folder inside a bottle with the git objects that the copied repository shares with the host's repository. It is
-/// read-only, and the copied repository names it as an alternate.
+/// read-only, and the copied repository names it as an alternate. The objects of each of several repositories are in a
+/// folder of their own in it ([`GIT_OBJECTS_OF_SEVERAL`]).
 pub const GIT_OBJECTS_DIR: &str = "/git-objects";
+/// The folder in [`GIT_OBJECTS_DIR`] with the objects of several repositories, each in a folder with the name that the
+/// repository has in the workspace.
+pub const GIT_OBJECTS_OF_SEVERAL: &str = "repositories";
 /// The agent's user name if the image sets none.
 pub const AGENT_USER: &str = "agent";
 /// The user id of [`AGENT_USER`] inside a bottle.

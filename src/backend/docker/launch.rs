@@ -27,7 +27,7 @@ use super::network::{self, Net, Transport};
 use super::{kept, shared_objects, snapshot_images, subnets, volume_owner};
 use crate::backend::{
     Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, ImageInfo, KeptFiles, LAYERS,
-    Launch, Ledger, Origin, Prepared, ProgressSink, Resource,
+    Launch, Ledger, Origin, Prepared, ProgressSink, RepositoryObjects, Resource,
 };
 use crate::host::docker_settings::DockerTransport;
 use crate::plan::Workspace;
@@ -232,7 +232,7 @@ impl Launches {
         engine: &Engine,
         names: &Names,
         launch: &Launch<'_>,
-        objects: &Path,
+        objects: &RepositoryObjects,
     ) -> Result<bool, BackendError> {
         let slug = &launch.plan.identity.slug;
         if !locked(&self.sharing).contains(slug) {

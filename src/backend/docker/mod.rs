@@ -77,7 +77,7 @@ mod volume_owner;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bottle_contract::names::{EGRESS_PORT, Slug};
@@ -95,8 +95,8 @@ use self::names::{Names, Part};
 use super::portable_image::{Export, ExportedImage, Import, Imported};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Frozen, KeptFiles, Launch,
-    Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, RunState, Snapshot, Snapshots, Step,
-    Unused,
+    Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, RepositoryObjects, Resource, RunState, Snapshot,
+    Snapshots, Step, Unused,
 };
 use crate::causes;
 use crate::host::Host;
@@ -334,7 +334,11 @@ impl Lifecycle for DockerBackend {
         self.launches.start_guest(engine, &self.names, launch, prepared, runtime).await
     }
 
-    async fn share_objects(&self, launch: &Launch<'_>, objects: &Path) -> Result<bool, BackendError> {
+    async fn share_objects(
+        &self,
+        launch: &Launch<'_>,
+        objects: &RepositoryObjects,
+    ) -> Result<bool, BackendError> {
         let engine = self.engine("share the git objects").await?;
         self.launches.share_objects(engine, &self.names, launch, objects).await
     }

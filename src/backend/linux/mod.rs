@@ -72,8 +72,8 @@ use super::memory::{self, PROCESSES, scratch};
 use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
     Access, Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen,
-    KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Origin, Prepared, Preview, ProgressSink, Resource,
-    Sandbox, Snapshot, Snapshots, Step, Unused,
+    KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Origin, Prepared, Preview, ProgressSink,
+    RepositoryObjects, Resource, Sandbox, Snapshot, Snapshots, Step, Unused,
 };
 use crate::causes;
 use crate::host::Host;
@@ -456,7 +456,11 @@ impl Lifecycle for LinuxBackend {
         self.start(&bottle, image.as_ref()).await
     }
 
-    async fn share_objects(&self, launch: &Launch<'_>, objects: &Path) -> Result<bool, BackendError> {
+    async fn share_objects(
+        &self,
+        launch: &Launch<'_>,
+        objects: &RepositoryObjects,
+    ) -> Result<bool, BackendError> {
         self.scope.share_objects(launch, objects).await
     }
 

@@ -1,8 +1,9 @@
 //! Shares the objects of a git repository with a bottle and with its snapshots.
 //!
 //! A bottle's folder [`OBJECTS`] contains the objects of the copied repository as they were at the start. The sandbox
-//! mounts it read-only, at a place outside the agent's files, and the bottle's repository names it as an alternate.
-//! Each file is a reflink if the file system supports it, otherwise a hard link, otherwise a copy:
+//! mounts it read-only, at a place outside the agent's files, and the bottle's repository names it as an alternate. If
+//! several repositories were copied, each has a folder of its own there. Each file is a reflink if the file system
+//! supports it, otherwise a hard link, otherwise a copy:
 //!
 //! - No process in the bottle can write to a file, because the mount is read-only.
 //! - No code here changes a file's content, mode, owner or times, because a hard link would pass the change on to the
@@ -13,12 +14,13 @@
 //! files of a running git, are left out.
 
 use std::ffi::{CStr, OsStr};
-use std::fs::{DirBuilder, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use bottle_contract::names::GIT_OBJECTS_OF_SEVERAL;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, ioctl_ficlone, linkat, mkdirat, openat, statat, unlinkat,
 };
@@ -27,6 +29,7 @@ use rustix::io::Errno;
 use super::copy::about;
 use super::layer_tar::names_in;
 use super::layers;
+use crate::backend::RepositoryObjects;
 
 /// The folder name of the shared objects among a bottle's layers.
 pub(crate) const OBJECTS: &str = "git-objects";
@@ -46,12 +49,48 @@ pub(crate) enum Reader {
 /// The maximum number of files; sharing more fails. `git gc` packs loose objects long before.
 const MAX_FILES: usize = 5_000_000;
 
-/// Shares the objects in the folder `from` with the folder `to`, which is created if it is missing. Files that `reader`
-/// cannot read are copied. Returns the total size of the files in bytes. If this fails, `to` is removed.
+/// Shares the objects of a repository with a bottle whose shared objects are in the folder `bottle`. Files that `reader`
+/// cannot read are copied.
 ///
 /// # Errors
 /// When a file cannot be shared, or git replaces packs again and again. The error names the path.
-pub(crate) fn share(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
+pub(crate) fn share_repository(objects: &RepositoryObjects, bottle: &Path, reader: Reader) -> io::Result<()> {
+    let Some(folder) = &objects.folder else { return share(&objects.from, bottle, reader).map(drop) };
+    let several = bottle.join(GIT_OBJECTS_OF_SEVERAL);
+    make_folder(bottle)?;
+    make_folder(&several)?;
+    share(&objects.from, &several.join(folder), reader).map(drop)
+}
+
+/// Shares all objects of a bottle or a snapshot, which are in the folder `from`, with a new one, which has them in the
+/// folder `to`. Returns the total size of the files in bytes.
+///
+/// # Errors
+/// As [`share_repository`].
+pub(crate) fn share_all(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
+    let mut bytes = share(from, to, reader)?;
+    let [from, to] = [from, to].map(|folder| folder.join(GIT_OBJECTS_OF_SEVERAL));
+    if !is_folder(&from) {
+        return Ok(bytes);
+    }
+    make_folder(&to)?;
+    for entry in fs::read_dir(&from)? {
+        let repository = entry?;
+        if is_folder(&repository.path()) {
+            bytes += share(&repository.path(), &to.join(repository.file_name()), reader)?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Whether this is a folder, and not a link to one: a snapshot can be from another machine.
+fn is_folder(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_dir())
+}
+
+/// Shares the objects in the folder `from` with the folder `to`, which is created if it is missing. Returns the total
+/// size of the files in bytes. If this fails, `to` is removed.
+fn share(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
     let shared = share_folders(from, to, reader);
     if shared.is_err() {
         let _ = layers::remove_tree(to);
@@ -342,5 +381,30 @@ mod tests {
         share(&from, &to, Reader::Starter).expect("shared again");
         assert_eq!(fs::read_to_string(to.join(&pack)).expect("there"), "old");
         assert_eq!(fs::read_to_string(to.join("pack/multi-pack-index")).expect("there"), "new");
+    }
+
+    #[test]
+    fn each_of_several_repositories_has_its_own_folder() {
+        let root = tempfile::tempdir().expect("folder");
+        let path = |path: &str| root.path().join(path);
+        for (name, text) in [("api", "of api"), ("pack", "of pack")] {
+            let pack = path(name).join(format!("pack/pack-{HASH}.pack"));
+            fs::create_dir_all(pack.parent().expect("parent")).expect("folder");
+            fs::write(pack, text).expect("file");
+            let objects = RepositoryObjects { from: path(name), folder: Some(name.to_owned()) };
+            share_repository(&objects, &path("bottle"), Reader::Anyone).expect("shared");
+            assert_eq!(objects.inside(), format!("/git-objects/repositories/{name}"));
+        }
+        // A snapshot from another machine can contain links.
+        symlink(path("api"), path("bottle/repositories/link")).expect("link");
+        assert_eq!(share_all(&path("bottle"), &path("snapshot"), Reader::Starter).expect("shared"), 13);
+        for (name, text) in [("api", "of api"), ("pack", "of pack")] {
+            let pack = path("snapshot/repositories").join(name).join(format!("pack/pack-{HASH}.pack"));
+            assert_eq!(fs::read_to_string(pack).expect("shared"), text);
+        }
+        assert_eq!(fs::read_dir(path("snapshot/repositories")).expect("folder").count(), 2);
+        fs::remove_dir_all(path("bottle/repositories")).expect("removed");
+        symlink(root.path(), path("bottle/repositories")).expect("link");
+        assert_eq!(share_all(&path("bottle"), &path("other"), Reader::Starter).expect("nothing"), 0);
     }
 }

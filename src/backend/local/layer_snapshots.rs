@@ -336,7 +336,7 @@ fn share_objects(from: &Path, to: &Path) -> io::Result<u64> {
     if !objects.is_dir() {
         return Ok(0);
     }
-    git_objects::share(&objects, &to.join(OBJECTS), Reader::Starter)
+    git_objects::share_all(&objects, &to.join(OBJECTS), Reader::Starter)
 }
 
 /// Whether writes may leave the time stamps unchanged. A tmpfs does not record writes through a memory mapping.

@@ -12,7 +12,8 @@ use super::{Scope, git_objects, roles, size};
 use crate::backend::runtime_folder::RUNTIME_FOLDER;
 use crate::backend::unix_connect;
 use crate::backend::{
-    BackendError, ByteStream, KeptFiles, LAYERS, Launch, Origin, ProgressSink, Resource, run_blocking,
+    BackendError, ByteStream, KeptFiles, LAYERS, Launch, Origin, ProgressSink, RepositoryObjects, Resource,
+    run_blocking,
 };
 
 impl Scope {
@@ -84,12 +85,12 @@ impl Scope {
     pub(crate) async fn share_objects(
         &self,
         launch: &Launch<'_>,
-        objects: &Path,
+        objects: &RepositoryObjects,
     ) -> Result<bool, BackendError> {
-        let (objects, folder) = (objects.to_owned(), self.layers_in(launch.state).git_objects());
+        let (objects, folder) = (objects.clone(), self.layers_in(launch.state).git_objects());
         self.run_blocking(move |_| {
-            let failed = || format!("cannot share the git objects in {}", objects.display());
-            git_objects::share(&objects, &folder, git_objects::Reader::Starter)
+            let failed = || format!("cannot share the git objects in {}", objects.from.display());
+            git_objects::share_repository(&objects, &folder, git_objects::Reader::Starter)
                 .map_err(|error| explain(failed(), error))
         })
         .await?;

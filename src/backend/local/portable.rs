@@ -320,7 +320,7 @@ fn unpack_home(new: &Path, layout: &Path, home_inside: &Path, home: Option<&str>
     place(&unpacked, Path::new(WORKSPACE_INSIDE.trim_start_matches('/')), &new.join(WORKSPACE))?;
     let objects = unpacked.join(GIT_OBJECTS_DIR.trim_start_matches('/'));
     if objects.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-        git_objects::share(&objects, &new.join(OBJECTS), Reader::Starter).map_err(BadImage::Disk)?;
+        git_objects::share_all(&objects, &new.join(OBJECTS), Reader::Starter).map_err(BadImage::Disk)?;
     }
     remove_tree(&unpacked).map_err(BadImage::Disk)?;
     Ok(bytes)

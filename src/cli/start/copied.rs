@@ -47,8 +47,8 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// Walks the files that are copied. The objects of a repository are not copied if `shares_objects` is set. Stops after [`COUNTED_FILES`], so that the question does not wait for a large
-    /// directory.
+    /// Walks the files that are copied. The objects of a repository are not copied if `shares_objects` is set. Stops
+    /// after [`COUNTED_FILES`], so that the question does not wait for a large directory.
     pub(super) fn of(folder: &Path, everything: bool, shares_objects: bool) -> Self {
         let shared = shares_objects && shareable_objects(folder).is_some();
         let objects = if shared { Objects::Separate } else { Objects::Included };

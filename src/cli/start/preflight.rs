@@ -232,18 +232,19 @@ struct Source<'a> {
 /// What `--cwd` copies; nothing if the bottle starts with other files.
 fn copied<'a>(view: &View<'a>) -> Vec<Source<'a>> {
     let identity = &view.plan.identity;
+    let shares_objects = view.preview.shares_objects;
     let all = match (&view.files, view.plan.workspace) {
         (Some(_), _) | (_, Workspace::Empty | Workspace::Files | Workspace::Repository) => return Vec::new(),
         (_, Workspace::Copy) => false,
         (_, Workspace::CopyAll) => true,
     };
     if identity.folders.is_empty() {
-        let copied = Copied::of(&identity.cwd, all, view.preview.shares_objects);
+        let copied = Copied::of(&identity.cwd, all, shares_objects);
         return vec![Source { name: None, path: &identity.cwd, all, copied }];
     }
     let folder = |folder: &'a CopiedFolder| {
         let CopiedFolder { name, path, all } = folder;
-        Source { name: Some(name), path, all: *all, copied: Copied::of(path, *all, false) }
+        Source { name: Some(name), path, all: *all, copied: Copied::of(path, *all, shares_objects) }
     };
     identity.folders.iter().map(folder).collect()
 }

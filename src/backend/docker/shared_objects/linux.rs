@@ -11,7 +11,7 @@ use super::{FOLDER, folder};
 use crate::backend::local::git_objects::{self, Reader};
 use crate::backend::local::layer_tar::{LayerTar, Ownership};
 use crate::backend::local::layers::remove_tree;
-use crate::backend::{BackendError, run_blocking};
+use crate::backend::{BackendError, RepositoryObjects, run_blocking};
 
 /// Creates the empty folder for a new bottle.
 ///
@@ -24,16 +24,19 @@ pub(in crate::backend::docker) fn make_folder(state: &Path) -> io::Result<PathBu
     Ok(folder)
 }
 
-/// Shares the objects in the folder `objects` with the bottle. The agent is another user than the one on this machine,
+/// Shares the objects with the bottle whose folder this is. The agent is another user than the one on this machine,
 /// so files that not everybody can read are copied.
 ///
 /// # Errors
 /// [`BackendError`] when an object cannot be shared.
-pub(in crate::backend::docker) async fn share(objects: &Path, folder: &Path) -> Result<(), BackendError> {
-    let (objects, folder) = (objects.to_owned(), folder.to_owned());
+pub(in crate::backend::docker) async fn share(
+    objects: &RepositoryObjects,
+    folder: &Path,
+) -> Result<(), BackendError> {
+    let (objects, folder) = (objects.clone(), folder.to_owned());
     run_blocking(move || {
-        git_objects::share(&objects, &folder, Reader::Anyone).map(drop).map_err(|error| {
-            BackendError::failed(format!("cannot share the git objects in {}", objects.display()))
+        git_objects::share_repository(&objects, &folder, Reader::Anyone).map_err(|error| {
+            BackendError::failed(format!("cannot share the git objects in {}", objects.from.display()))
                 .because(error)
         })
     })

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::backend::BackendError;
+use crate::backend::{BackendError, RepositoryObjects};
 
 fn unsupported() -> io::Error {
     io::Error::from(io::ErrorKind::Unsupported)
@@ -21,7 +21,7 @@ pub(in crate::backend::docker) fn make_folder(_: &Path) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// [`BackendError`].
-pub(in crate::backend::docker) async fn share(_: &Path, _: &Path) -> Result<(), BackendError> {
+pub(in crate::backend::docker) async fn share(_: &RepositoryObjects, _: &Path) -> Result<(), BackendError> {
     Err(BackendError::failed("cannot share git objects on this system"))
 }
 
