@@ -9,6 +9,9 @@ use bottle_test_support::measure::timed;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::small_root;
 
+/// The time limit of a command. Some commands write gigabytes, and disks are slow.
+const PATIENCE: Duration = Duration::from_mins(10);
+
 /// A home for one benchmark.
 pub(crate) struct Scene {
     home: TestHome,
@@ -62,7 +65,7 @@ impl Scene {
 
     /// Runs a `bottle` command, which may fail.
     pub(crate) fn any_outcome(&self, arguments: &[&str]) -> Result<Outcome> {
-        self.home.program(arguments.iter().copied())?.run()
+        self.home.program(arguments.iter().copied())?.deadline(PATIENCE).run()
     }
 
     /// Starts a detached bottle with the given label.
