@@ -49,6 +49,7 @@ mod static_program;
 mod unix_connect;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -171,6 +172,18 @@ pub trait Lifecycle: Send + Sync {
     /// # Errors
     /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
+
+    /// Copies files of this machine into the workspace of a new bottle, with their modes and modification times, and
+    /// without hard links, set-id bits, sockets, pipes and devices. They share blocks with the originals on a file
+    /// system that supports it. Called after [`Lifecycle::start_guest`], before a program of the agent runs. Returns false
+    /// on a backend that cannot do this; the caller then sends the files to pid 1.
+    ///
+    /// # Errors
+    /// [`BackendError`] when a file cannot be copied.
+    async fn copy_files(&self, launch: &Launch<'_>, files: HostFiles) -> Result<bool, BackendError> {
+        let _ = (launch, files);
+        Ok(false)
+    }
 
     /// Makes git objects of this machine visible in a new bottle, read-only and as they are now, in the folder
     /// [`RepositoryObjects::inside`]. Later changes to their
@@ -431,6 +444,21 @@ pub struct Launch<'a> {
     pub origin: &'a Origin,
     /// Receives the progress when the backend copies many files, to continue on preserved ones.
     pub progress: &'a ProgressSink,
+}
+
+/// Paths of files, folders and links, relative to a directory. A folder comes before its content.
+pub type HostPaths = Box<dyn Iterator<Item = io::Result<PathBuf>> + Send>;
+
+/// Files of a directory of this machine that a bottle gets.
+pub struct HostFiles {
+    /// The directory.
+    pub from: PathBuf,
+    /// The name of the folder in the workspace; `None` for the workspace itself.
+    pub folder: Option<String>,
+    /// What is copied.
+    pub paths: HostPaths,
+    /// Receives the number of bytes of these files that are copied.
+    pub progress: ProgressSink,
 }
 
 /// The objects of a copied git repository.

@@ -1,8 +1,9 @@
-//! Copies the initial workspace and the plan's files into a bottle, as tar streams to pid 1.
+//! Copies the initial workspace and the plan's files into a bottle.
 //!
-//! The copy works the same on every backend, because only the guest writes the files. The guest alone sets file
-//! ownership and keeps the extracted paths inside the target folder. Only the objects of a git repository are shared
-//! instead, on a backend that can ([`crate::backend::Lifecycle::share_objects`]).
+//! A backend whose bottles have their files in folders of this machine copies a directory itself
+//! ([`crate::backend::Lifecycle::copy_files`]), and shares the objects of its git repository
+//! ([`crate::backend::Lifecycle::share_objects`]). Everything else is a tar stream to pid 1, which sets the owner of the
+//! files and keeps the paths inside the target folder. The walk that chooses the files is the same for both.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use super::context::LaunchContext;
 use super::error::{LaunchError, Peer};
 use super::git_dir::LinkedGitDir;
 use crate::archive;
-use crate::backend::{Copied, Origin, ProgressSink, RepositoryObjects};
+use crate::backend::{Copied, HostFiles, Origin, ProgressSink, RepositoryObjects};
 use crate::host::clock;
 use crate::plan::{CopiedFolder, PlannedFile, Workspace};
 
@@ -117,16 +118,55 @@ async fn copy_folder(
     folder: Folder<'_>,
 ) -> Result<(), LaunchError> {
     let (from, target, content) = (folder.path.to_owned(), folder.target(), folder.content);
-    let Some(objects) = folder.objects() else {
-        return transfer
-            .run(&target, move |out| archive_folder(&from, content, Objects::Included, out))
-            .await;
-    };
-    transfer.run(&target, move |out| archive_folder(&from, content, Objects::Separate, out)).await?;
+    let objects = folder.objects();
+    let walked = if objects.is_some() { Objects::Separate } else { Objects::Included };
+    if !copy_directly(context, transfer, &folder, walked).await? {
+        transfer.run(&target, move |out| archive_folder(&from, content, walked, out)).await?;
+    }
+    let Some(objects) = objects else { return Ok(()) };
     if context.backend.share_objects(&context.launch(), &objects).await? {
         return transfer.run(&target, move |out| archive_alternate(&objects, out)).await;
     }
     transfer.run(&target, move |out| archive_objects(&objects.from, out)).await
+}
+
+/// Copies the files of a folder on a backend that can copy them without pid 1. Returns false on another one.
+async fn copy_directly(
+    context: &LaunchContext<'_>,
+    transfer: &Transfer<'_>,
+    folder: &Folder<'_>,
+    objects: Objects,
+) -> Result<bool, LaunchError> {
+    // If the file cannot be read, the archive reports the error.
+    let Ok(git_dir) = LinkedGitDir::find(folder.path) else { return Ok(false) };
+    let (top, is_linked) = (folder.path.to_owned(), git_dir.is_some());
+    let paths = files_of(folder.path, folder.content, objects).filter_map(move |entry| {
+        let entry = match entry.map_err(io::Error::other) {
+            Ok(entry) => entry,
+            Err(error) => return Some(Err(error)),
+        };
+        let inside = entry.path().strip_prefix(&top).ok()?;
+        let is_git_dir = is_linked && inside == Path::new(GIT_DIR);
+        (!is_git_dir && !inside.as_os_str().is_empty()).then(|| Ok(inside.to_owned()))
+    });
+    let files = HostFiles {
+        from: folder.path.to_owned(),
+        folder: folder.name.map(str::to_owned),
+        paths: Box::new(paths),
+        progress: transfer.further_bytes(),
+    };
+    if !context.backend.copy_files(&context.launch(), files).await? {
+        return Ok(false);
+    }
+    if let Some(git_dir) = git_dir.filter(|_| folder.content != Workspace::Files) {
+        let archive = move |out: &mut dyn Write| {
+            let mut archive = new_archive(out);
+            git_dir.append(&mut archive, objects)?;
+            archive.finish()
+        };
+        transfer.run(&folder.target(), archive).await?;
+    }
+    Ok(true)
 }
 
 /// Sends archives of the workspace's files to pid 1, and reports the bytes of all of them as progress.
@@ -149,6 +189,19 @@ impl Transfer<'_> {
             archive(&mut CountingWriter { out, bytes: &bytes, progress: &progress })
         };
         send(&mut stream, counted).await
+    }
+}
+
+impl Transfer<'_> {
+    /// A sink for the bytes of another copy, which follow those of earlier ones.
+    fn further_bytes(&self) -> ProgressSink {
+        let (progress, bytes) = (self.progress.clone(), self.bytes.clone());
+        let before = bytes.load(Ordering::Relaxed);
+        ProgressSink::new(move |copied: Copied| {
+            let now = before + copied.bytes;
+            let bytes = bytes.fetch_max(now, Ordering::Relaxed).max(now);
+            progress.report(Copied { files: 0, bytes });
+        })
     }
 }
 
@@ -261,6 +314,19 @@ pub(crate) fn shareable_objects(folder: &Path) -> Option<PathBuf> {
     own.then_some(objects)
 }
 
+/// Walks the files of `folder` that are the workspace's initial content.
+fn files_of(
+    folder: &Path,
+    content: Workspace,
+    objects: Objects,
+) -> Box<dyn Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + Send> {
+    match content {
+        Workspace::Repository => Box::new(repository_files(folder, objects)),
+        Workspace::Files => Box::new(working_tree_files(folder, true)),
+        _ => Box::new(workspace_files(folder, content == Workspace::CopyAll, objects)),
+    }
+}
+
 /// Archives the files of `folder` that are the workspace's initial content.
 fn archive_folder(
     folder: &Path,
@@ -268,25 +334,9 @@ fn archive_folder(
     objects: Objects,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    match content {
-        Workspace::Repository => archive_files(folder, repository_files(folder, objects), objects, out),
-        Workspace::Files => archive_files(folder, working_tree_files(folder, true), objects, out),
-        _ => {
-            let files = workspace_files(folder, content == Workspace::CopyAll, objects);
-            archive_files(folder, files, objects, out)
-        }
-    }
-}
-
-fn archive_files(
-    folder: &Path,
-    files: impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>>,
-    objects: Objects,
-    out: &mut dyn Write,
-) -> io::Result<()> {
     let mut archive = new_archive(out);
     let git_dir = LinkedGitDir::find(folder)?;
-    for entry in files {
+    for entry in files_of(folder, content, objects) {
         let entry = entry.map_err(io::Error::other)?;
         let Ok(inside) = entry.path().strip_prefix(folder) else { continue };
         if inside.as_os_str().is_empty() {
@@ -306,9 +356,7 @@ fn archive_objects(objects: &Path, out: &mut dyn Write) -> io::Result<()> {
     for entry in walk(objects).build() {
         let entry = entry.map_err(io::Error::other)?;
         let Ok(inside) = entry.path().strip_prefix(objects) else { continue };
-        // Without the slash that `join` adds for the folder itself.
-        let inside: PathBuf = Path::new(OBJECTS).join(inside).components().collect();
-        append(&mut archive, entry.path(), &inside)?;
+        append(&mut archive, entry.path(), &Path::new(OBJECTS).join(inside))?;
     }
     archive.finish()
 }
@@ -373,7 +421,12 @@ mod tests {
         let mut names: Vec<_> = archive
             .entries()
             .expect("entries")
-            .map(|entry| entry.expect("entry").path().expect("path").to_string_lossy().into_owned())
+            .map(|entry| {
+                // The path of a folder can end with a slash.
+                let entry = entry.expect("entry");
+                let path: PathBuf = entry.path().expect("path").components().collect();
+                path.to_string_lossy().into_owned()
+            })
             .collect();
         names.sort();
         names

@@ -1,6 +1,9 @@
 //! Tests which files an agent may write, and the limits on them.
 
-use bottle::backend::{Exposed, Prepared};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use bottle::backend::{Exposed, HostFiles, Prepared, ProgressSink};
 use bottle::plan::Resources;
 use bottle_contract::names::GUEST_PROGRAM;
 use bottle_contract::session::guest::Exit;
@@ -33,6 +36,40 @@ async fn home_and_workspace_are_writable_and_the_system_is_not() {
         if let Some(workspace) = fixture.backend.kept_workspace(bottle.slug()) {
             assert!(workspace.join("f").exists(), "{}", fixture.name());
         }
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_the_user_are_copied_and_belong_to_the_agent() {
+    for fixture in every_backend().await {
+        let from = fixture.host.user_home.join("project");
+        std::fs::create_dir_all(from.join("src")).expect("folder");
+        std::fs::write(from.join("src/tool"), "the tool").expect("file");
+        std::fs::set_permissions(from.join("src/tool"), PermissionsExt::from_mode(0o6750)).expect("mode");
+        std::os::unix::fs::symlink("/etc/shadow", from.join("link")).expect("link");
+        let bottle = fixture.bottle("copied").await;
+        let copy = |folder: Option<&str>| HostFiles {
+            from: from.clone(),
+            folder: folder.map(str::to_owned),
+            paths: Box::new(
+                ["link", "src", "src/tool", "removed"].map(|path| Ok(PathBuf::from(path))).into_iter(),
+            ),
+            progress: ProgressSink::discard(),
+        };
+        let mut copied = Vec::new();
+        for folder in [None, Some("a project")] {
+            copied.push(fixture.backend.copy_files(&bottle.launch(), copy(folder)).await.expect("copied"));
+        }
+        assert_eq!(copied, [fixture.name() == "linux"; 2], "{}", fixture.name());
+        if copied[0] {
+            let show = "for folder in . 'a project'; do cd \"/workspace/$folder\"; cat src/tool; echo; readlink link; \
+                        stat -c '%U %G %a' src src/tool; stat -c '%U %G' link; \
+                        echo more >>src/tool; touch src/new; done";
+            let expected = "the tool\n/etc/shadow\nagent agent 755\nagent agent 750\nagent agent\n";
+            assert_eq!(bottle.shell(show).await, expected.repeat(2));
+        }
+        assert_eq!(std::fs::read_to_string(from.join("src/tool")).expect("there"), "the tool");
         bottle.remove().await;
     }
 }

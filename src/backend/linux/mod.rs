@@ -72,7 +72,7 @@ use super::memory::{self, PROCESSES, scratch};
 use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
     Access, Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen,
-    KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Origin, Prepared, Preview, ProgressSink,
+    HostFiles, KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Origin, Prepared, Preview, ProgressSink,
     RepositoryObjects, Resource, Sandbox, Snapshot, Snapshots, Step, Unused,
 };
 use crate::causes;
@@ -454,6 +454,11 @@ impl Lifecycle for LinuxBackend {
         let live = live.as_ref();
         let bottle = BottleSandbox { slug, state, ledger, limits, prepared, live, access: Some(access) };
         self.start(&bottle, image.as_ref()).await
+    }
+
+    async fn copy_files(&self, launch: &Launch<'_>, files: HostFiles) -> Result<bool, BackendError> {
+        let owner = self.outside_id(&launch.plan.identity.slug, Who::Agent)?;
+        self.scope.copy_files(launch, files, owner).await.map(|()| true)
     }
 
     async fn share_objects(

@@ -4,6 +4,7 @@
 //! ```text
 //!   labels           argv of every role: `bottle __guest <home> <slug>`; `enumerate` searches for them
 //!   layers           the bottle's writable folders
+//!   copy             copies trees of files, and a directory of the user into a workspace
 //!   git_objects      shares the objects of a git repository with a bottle
 //!   layer_snapshots  snapshots of the layers and their restore ([`copy`] copies a hostile tree while it changes)
 //!   layer_tar        writes stored layers as a layer of an image · image_tree: unpacks the layers of an image

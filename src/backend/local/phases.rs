@@ -1,10 +1,13 @@
 //! Implements the backend methods that are the same for all backends whose bottles are processes of this machine.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
+use super::copy::copy_host_files;
 use super::inventory::{self, text};
 use super::layer_snapshots::explain;
 use super::layers::{Kind, Layers};
@@ -12,8 +15,8 @@ use super::{Scope, git_objects, roles, size};
 use crate::backend::runtime_folder::RUNTIME_FOLDER;
 use crate::backend::unix_connect;
 use crate::backend::{
-    BackendError, ByteStream, KeptFiles, LAYERS, Launch, Origin, ProgressSink, RepositoryObjects, Resource,
-    run_blocking,
+    BackendError, ByteStream, HostFiles, KeptFiles, LAYERS, Launch, Origin, ProgressSink, RepositoryObjects,
+    Resource, run_blocking,
 };
 
 impl Scope {
@@ -79,6 +82,25 @@ impl Scope {
     ) -> Result<(), BackendError> {
         let layers = self.layers_in(launch.state);
         layers.make_repository(owner).map_err(|error| cannot_make(&layers.workspace(), error))
+    }
+
+    /// Implements [`crate::backend::Lifecycle::copy_files`]. If root starts the bottle, `owner` owns the files.
+    pub(crate) async fn copy_files(
+        &self,
+        launch: &Launch<'_>,
+        files: HostFiles,
+        owner: Option<u32>,
+    ) -> Result<(), BackendError> {
+        let workspace = self.layers_in(launch.state).workspace();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (running, ended) = mpsc::sync_channel::<()>(0);
+        let _stop = StopOnDrop { stopped: stopped.clone(), ended };
+        self.run_blocking(move |_| {
+            let _running = running;
+            let what = format!("cannot copy the files of {}", files.from.display());
+            copy_host_files(files, &workspace, owner, &stopped).map_err(|error| explain(what, error))
+        })
+        .await
     }
 
     /// Implements [`crate::backend::Lifecycle::share_objects`].
@@ -181,6 +203,21 @@ impl Scope {
     ) -> Result<T, BackendError> {
         let scope = self.clone();
         run_blocking(move || work(&scope)).await?
+    }
+}
+
+/// Stops a copy when the launch is cancelled, so that nothing writes into folders that are removed. Blocks until the
+/// threads of the copy finished their current files.
+struct StopOnDrop {
+    stopped: Arc<AtomicBool>,
+    /// Closed by the end of the copy.
+    ended: mpsc::Receiver<()>,
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        let _ = self.ended.recv();
     }
 }
 

@@ -10,11 +10,14 @@
 //! or set-id bits, which have no effect where an agent's files are mounted. Whiteouts of an overlay file system are
 //! copied only in a tree that is an upper layer.
 //!
+//! `host_files` copies a directory of this machine into a workspace.
+//!
 //! - `content`: a file's bytes · `attributes`: its other attributes
 //! - `stamps`: detects files that are unchanged since they were stored · `write_back`: writes dirty pages back
 
 pub(super) mod attributes;
 mod content;
+mod host_files;
 pub(crate) mod stamps;
 mod write_back;
 
@@ -33,6 +36,7 @@ use rustix::io::Errno;
 
 use self::attributes::Owner;
 use self::content::CopySupport;
+pub(super) use self::host_files::copy_host_files;
 use self::stamps::{Stamp, Stamps};
 use super::layers::UPPER;
 use super::nofollow::Readable;

@@ -1,0 +1,317 @@
+//! Copies files of a directory of this machine into a bottle's workspace.
+//!
+//! The user, or a bottle that works in the same directory (`--cwd=live`), may change the directory during the copy.
+//! Every path is therefore opened below a descriptor, and a link anywhere in it is an error. Several threads copy, because
+//! most of the time of a copy is the kernel's.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod,
+    fchown, fstat, futimens, mkdirat, openat2, readlinkat, statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::about;
+use super::content::CopySupport;
+use crate::backend::{Copied, HostFiles, HostPaths, ProgressSink};
+
+/// The maximum number of threads. More are not faster on a usual disk.
+const MAX_THREADS: usize = 4;
+
+/// The permission bits. The sticky bit and set-id bits are not copied.
+const BITS: u32 = 0o777;
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Copies `files` into the workspace. If root runs the copy, `owner` owns the files. Ends early, with an error, when
+/// `stopped` is set.
+///
+/// # Errors
+/// When a file cannot be read or written. The error names its path.
+pub(in crate::backend::local) fn copy_host_files(
+    files: HostFiles,
+    workspace: &Path,
+    owner: Option<u32>,
+    stopped: &AtomicBool,
+) -> io::Result<()> {
+    let from = open_top(&files.from)?;
+    let workspace = open_top(workspace)?;
+    let to = match &files.folder {
+        Some(name) => make_folder(&workspace, Path::new(name), Mode::from_raw_mode(0o755), owner)?,
+        None => workspace,
+    };
+    let (paths, progress) = (Mutex::new(files.paths), &files.progress);
+    let copy =
+        Copy { from, to, owner, progress, stopped, files: AtomicU64::new(0), bytes: AtomicU64::new(0) };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| copy.run(&paths))).collect();
+        let copied = workers.into_iter().map(|worker| {
+            worker.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the copy panicked")))
+        });
+        copied.fold(Ok(()), io::Result::and)
+    })?;
+    match stopped.load(Ordering::Relaxed) {
+        true => Err(io::Error::new(io::ErrorKind::Interrupted, "the copy was stopped")),
+        false => Ok(()),
+    }
+}
+
+struct Copy<'a> {
+    from: OwnedFd,
+    to: OwnedFd,
+    owner: Option<u32>,
+    progress: &'a ProgressSink,
+    stopped: &'a AtomicBool,
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Copy<'_> {
+    /// Copies files until there are no more. An error ends the other threads too.
+    fn run(&self, paths: &Mutex<HostPaths>) -> io::Result<()> {
+        let mut support = CopySupport::default();
+        let copied = loop {
+            match self.next_file(paths) {
+                Ok(Some((path, stat))) => {
+                    if let Err(error) = self.file(&path, &stat, &mut support) {
+                        break Err(about(&path, &error));
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if copied.is_err() {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        copied
+    }
+
+    /// The next regular file. Creates the folders and links before it, while no other thread continues: a folder exists
+    /// before its files are copied. `None` also if the copy is stopped.
+    fn next_file(&self, paths: &Mutex<HostPaths>) -> io::Result<Option<(PathBuf, Stat)>> {
+        let mut paths = paths.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let next = if self.stopped.load(Ordering::Relaxed) { None } else { paths.next().transpose()? };
+            let Some(path) = next else { return Ok(None) };
+            if let Some(stat) = self.entry(&path).map_err(|error| about(&path, &error))? {
+                return Ok(Some((path, stat)));
+            }
+        }
+    }
+
+    /// Creates a folder or a link, and returns the status of a regular file. Skips sockets, devices and pipes, and files
+    /// that were removed in the meantime.
+    fn entry(&self, path: &Path) -> io::Result<Option<Stat>> {
+        let (parent, name) = split(path)?;
+        let Some(from) = existing(open(&self.from, parent, FOLDER))? else { return Ok(None) };
+        let Some(stat) = existing(statat(&from, name, AtFlags::SYMLINK_NOFOLLOW))? else { return Ok(None) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => return Ok(Some(stat)),
+            FileType::Directory => {
+                // The agent may write in every folder of its workspace.
+                let mode = Mode::from_raw_mode(stat.st_mode & BITS | 0o700);
+                make_folder(&open(&self.to, parent, FOLDER)?, Path::new(name), mode, self.owner)?;
+            }
+            FileType::Symlink => {
+                let Some(target) = existing(readlinkat(&from, name, Vec::new()))? else { return Ok(None) };
+                let to = open(&self.to, parent, FOLDER)?;
+                replacing(&to, name, || symlinkat(&target, &to, name))?;
+                if let Some((user, group)) = ids(self.owner) {
+                    chownat(&to, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn file(&self, path: &Path, listed: &Stat, support: &mut CopySupport) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let Some(from) = existing(open(&self.from, path, flags))? else { return Ok(()) };
+        let stat = fstat(&from)?;
+        if (stat.st_dev, stat.st_mode) != (listed.st_dev, listed.st_mode) {
+            return Err(io::Error::other("it was replaced while it was copied"));
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let (parent, name) = split(path)?;
+        let parent = open(&self.to, parent, FOLDER)?;
+        let create = || openat2(&parent, name, flags, Mode::RUSR | Mode::WUSR, BENEATH);
+        let to = replacing(&parent, name, create)?;
+        let (from, to) = (File::from(from), File::from(to));
+        support.copy(&from, &to, false)?;
+        if let Some((user, group)) = ids(self.owner) {
+            fchown(&to, Some(user), Some(group))?;
+        }
+        fchmod(&to, Mode::from_raw_mode(stat.st_mode & BITS))?;
+        futimens(&to, &times(&stat))?;
+        let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        self.progress.report(Copied {
+            files: self.files.fetch_add(1, Ordering::Relaxed) + 1,
+            bytes: self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes,
+        });
+        Ok(())
+    }
+}
+
+const BENEATH: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+/// Opens a path below a folder. A link anywhere in the path is an error.
+fn open(top: impl AsFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    openat2(top, path, flags, Mode::empty(), BENEATH)
+}
+
+fn open_top(folder: &Path) -> io::Result<OwnedFd> {
+    rustix::fs::open(folder, FOLDER, Mode::empty()).map_err(|error| about(folder, &error.into()))
+}
+
+/// Creates a folder of the agent, and opens it. An existing one stays as it is.
+fn make_folder(parent: &OwnedFd, name: &Path, mode: Mode, owner: Option<u32>) -> io::Result<OwnedFd> {
+    let created = mkdirat(parent, name, Mode::RWXU);
+    if !matches!(created, Ok(()) | Err(Errno::EXIST)) {
+        created?;
+    }
+    let folder = open(parent, name, FOLDER)?;
+    if created.is_ok() {
+        if let Some((user, group)) = ids(owner) {
+            fchown(&folder, Some(user), Some(group))?;
+        }
+        fchmod(&folder, mode)?;
+    }
+    Ok(folder)
+}
+
+/// Creates a file or link. It replaces one that the launch created before.
+fn replacing<T>(
+    parent: &OwnedFd,
+    name: &OsStr,
+    create: impl Fn() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    match create() {
+        Err(Errno::EXIST) => {
+            unlinkat(parent, name, AtFlags::empty())?;
+            create()
+        }
+        created => created,
+    }
+}
+
+fn ids(owner: Option<u32>) -> Option<(Uid, Gid)> {
+    owner.map(|id| (Uid::from_raw(id), Gid::from_raw(id)))
+}
+
+fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    Ok((path.parent().unwrap_or(Path::new("")), name))
+}
+
+/// `None` for a file that no longer exists.
+fn existing<T>(found: rustix::io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(Errno::NOENT) => Ok(None),
+        found => Ok(Some(found?)),
+    }
+}
+
+/// The modification time for both times: build tools compare it.
+fn times(stat: &Stat) -> Timestamps {
+    let time = Timespec { tv_sec: stat.st_mtime, tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0) };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    fn copy(from: &Path, paths: &[&str], to: &Path, folder: Option<&str>) -> io::Result<u64> {
+        let paths: Vec<_> = paths.iter().map(|path| Ok(PathBuf::from(path))).collect();
+        let copied = std::sync::Arc::new(AtomicU64::new(0));
+        let seen = copied.clone();
+        let progress = ProgressSink::new(move |now: Copied| {
+            seen.fetch_max(now.bytes, Ordering::Relaxed);
+        });
+        let files = HostFiles {
+            from: from.to_owned(),
+            folder: folder.map(str::to_owned),
+            paths: Box::new(paths.into_iter()),
+            progress,
+        };
+        copy_host_files(files, to, None, &AtomicBool::new(false))?;
+        Ok(copied.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn copies_files_with_their_modes_times_and_links() {
+        let root = tempfile::tempdir().expect("folder");
+        let (from, to) = (root.path().join("from"), root.path().join("to"));
+        fs::create_dir_all(from.join("bin/closed")).expect("folder");
+        fs::create_dir_all(&to).expect("folder");
+        fs::write(from.join("bin/tool"), "tool").expect("file");
+        fs::set_permissions(from.join("bin/tool"), fs::Permissions::from_mode(0o4755)).expect("mode");
+        fs::set_permissions(from.join("bin/closed"), fs::Permissions::from_mode(0o555)).expect("mode");
+        symlink("/etc/passwd", from.join("link")).expect("link");
+        std::os::unix::net::UnixListener::bind(from.join("socket")).expect("socket");
+        let paths = ["bin", "bin/closed", "bin/tool", "gone", "link", "socket"];
+        assert_eq!(copy(&from, &paths, &to, Some("tools")).expect("copied"), 4);
+        let to = to.join("tools");
+        assert_eq!(fs::read_to_string(to.join("bin/tool")).expect("there"), "tool");
+        let (old, new) = (from.join("bin/tool"), to.join("bin/tool"));
+        let [old, new] = [old, new].map(|path| path.metadata().expect("there"));
+        assert_eq!(new.mode() & 0o7777, 0o755, "without the set-id bit");
+        assert_eq!((new.mtime(), new.mtime_nsec()), (old.mtime(), old.mtime_nsec()));
+        assert_eq!(to.join("bin/closed").metadata().expect("there").mode() & 0o7777, 0o755);
+        assert_eq!(fs::read_link(to.join("link")).expect("a link"), Path::new("/etc/passwd"));
+        assert!(to.join("socket").symlink_metadata().is_err());
+    }
+
+    #[test]
+    fn no_link_leads_out_of_the_directory_or_the_workspace() {
+        let root = tempfile::tempdir().expect("folder");
+        let path = |path: &str| root.path().join(path);
+        for folder in ["from/inner", "to", "private"] {
+            fs::create_dir_all(path(folder)).expect("folder");
+        }
+        fs::write(path("private/key"), "secret").expect("file");
+        fs::write(path("from/inner/key"), "file").expect("file");
+        // A folder that became a link after it was listed.
+        symlink(path("private"), path("from/swapped")).expect("link");
+        let swapped = copy(&path("from"), &["swapped/key"], &path("to"), None).expect_err("refused");
+        assert!(swapped.to_string().contains("swapped/key"), "{swapped}");
+        assert!(copy(&path("from"), &["../private/key"], &path("to"), None).is_err());
+        // A link in the place of a folder of the workspace.
+        symlink(path("private"), path("to/inner")).expect("link");
+        assert!(copy(&path("from"), &["inner", "inner/key"], &path("to"), None).is_err());
+        assert!(copy(&path("from"), &["inner/key"], &path("to"), None).is_err());
+        assert_eq!(fs::read_to_string(path("private/key")).expect("there"), "secret");
+    }
+
+    #[test]
+    fn a_stopped_copy_ends() {
+        let root = tempfile::tempdir().expect("folder");
+        fs::write(root.path().join("file"), "x").expect("file");
+        fs::create_dir(root.path().join("to")).expect("folder");
+        let files = HostFiles {
+            from: root.path().to_owned(),
+            folder: None,
+            paths: Box::new(std::iter::repeat_with(|| Ok(PathBuf::from("file")))),
+            progress: ProgressSink::discard(),
+        };
+        let to = root.path().join("to");
+        let stopped = copy_host_files(files, &to, None, &AtomicBool::new(true));
+        assert_eq!(stopped.expect_err("stopped").kind(), io::ErrorKind::Interrupted);
+        assert_eq!(fs::read_dir(&to).expect("folder").count(), 0);
+    }
+}
