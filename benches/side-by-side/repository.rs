@@ -1,7 +1,7 @@
 //! Measures a bottle with a copy of a large repository: its start, its first commit and its stop, and ten such bottles
-//! that start at once. Compares them with `cp -r`, which is the least that a sandbox on a copy costs, with `cp -r` of the
-//! working tree without `.git`, and with a container on a bind mount of the repository, which copies nothing and protects
-//! nothing.
+//! that start at once. Compares them with `cp -r`, which is the least that a sandbox on a copy costs, with `cp -r` of
+//! the working tree without `.git`, and with a container on a bind mount of the repository, which copies nothing and
+//! protects nothing.
 //!
 //! The repository has 20 000 files and 4 GiB, half of them in its history. The goals are a start in 2 s, which takes no
 //! more space than the working tree, and a stop in 1 s. On a file system that cannot share blocks, a start copies the

@@ -175,8 +175,8 @@ pub trait Lifecycle: Send + Sync {
 
     /// Copies files of this machine into the workspace of a new bottle, with their modes and modification times, and
     /// without hard links, set-id bits, sockets, pipes and devices. They share blocks with the originals on a file
-    /// system that supports it. Called after [`Lifecycle::start_guest`], before a program of the agent runs. Returns false
-    /// on a backend that cannot do this; the caller then sends the files to pid 1.
+    /// system that supports it. Called after [`Lifecycle::start_guest`], before a program of the agent runs. Returns
+    /// false on a backend that cannot do this; the caller then sends the files to pid 1.
     ///
     /// # Errors
     /// [`BackendError`] when a file cannot be copied.

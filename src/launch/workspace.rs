@@ -2,8 +2,8 @@
 //!
 //! A backend whose bottles have their files in folders of this machine copies a directory itself
 //! ([`crate::backend::Lifecycle::copy_files`]), and shares the objects of its git repository
-//! ([`crate::backend::Lifecycle::share_objects`]). Everything else is a tar stream to pid 1, which sets the owner of the
-//! files and keeps the paths inside the target folder. The walk that chooses the files is the same for both.
+//! ([`crate::backend::Lifecycle::share_objects`]). Everything else is a tar stream to pid 1, which sets the owner of
+//! the files and keeps the paths inside the target folder. The walk that chooses the files is the same for both.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -53,8 +53,8 @@ fn settled(pty: &Pty) -> String {
     }
 }
 
-/// Returns a home whose project is a repository with one file. If the backend `linux` is not available, reports that the
-/// test is skipped and returns none.
+/// Returns a home whose project is a repository with one file. If the backend `linux` is not available, reports that
+/// the test is skipped and returns none.
 fn with_a_project(test: &str) -> Result<Option<TestHome>> {
     let home = TestHome::new()?;
     if !home.runs(test, "linux")? {

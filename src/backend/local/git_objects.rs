@@ -49,8 +49,8 @@ pub(crate) enum Reader {
 /// The maximum number of files; sharing more fails. `git gc` packs loose objects long before.
 const MAX_FILES: usize = 5_000_000;
 
-/// Shares the objects of a repository with a bottle whose shared objects are in the folder `bottle`. Files that `reader`
-/// cannot read are copied.
+/// Shares the objects of a repository with a bottle whose shared objects are in the folder `bottle`. Files that
+/// `reader` cannot read are copied.
 ///
 /// # Errors
 /// When a file cannot be shared, or git replaces packs again and again. The error names the path.

@@ -1,8 +1,8 @@
 //! Copies files of a directory of this machine into a bottle's workspace.
 //!
 //! The user, or a bottle that works in the same directory (`--cwd=live`), may change the directory during the copy.
-//! Every path is therefore opened below a descriptor, and a link anywhere in it is an error. Several threads copy, because
-//! most of the time of a copy is the kernel's.
+//! Every path is therefore opened below a descriptor, and a link anywhere in it is an error. Several threads copy,
+//! because most of the time of a copy is the kernel's.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -108,8 +108,8 @@ impl Copy<'_> {
         }
     }
 
-    /// Creates a folder or a link, and returns the status of a regular file. Skips sockets, devices and pipes, and files
-    /// that were removed in the meantime.
+    /// Creates a folder or a link, and returns the status of a regular file. Skips sockets, devices and pipes, and
+    /// files that were removed in the meantime.
     fn entry(&self, path: &Path) -> io::Result<Option<Stat>> {
         let (parent, name) = split(path)?;
         let Some(from) = existing(open(&self.from, parent, FOLDER))? else { return Ok(None) };
