@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::workspace::{Objects, append};
+use super::workspace_files::{Objects, append};
 
 /// The maximum length of a file that names a git directory, and of a configuration file that is changed, in bytes. A
 /// longer file is copied as it is.

@@ -26,6 +26,7 @@ mod services;
 mod sidecars;
 mod truststore;
 mod workspace;
+mod workspace_files;
 
 pub use canary::Canary;
 pub use connection::{connect, connect_bundle};
@@ -34,7 +35,7 @@ pub(crate) use environment::TERMINAL_HINTS;
 pub use error::{LaunchError, Peer};
 pub use guest::agent_end;
 pub use kept::open_kept;
-pub(crate) use workspace::{Objects, shareable_objects, workspace_files};
+pub(crate) use workspace_files::{Objects, shareable_objects, workspace_files};
 
 use bottle_channel::{Channel, Stream};
 use tokio::task::JoinHandle;

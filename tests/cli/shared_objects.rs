@@ -64,6 +64,14 @@ fn with_a_copy(test: &str, backend: &str) -> Result<Option<TestHome>> {
     Ok(Some(home))
 }
 
+/// Makes a fork `two` and a snapshot of the bottle `one`, and stops it.
+fn fork_commit_and_stop(home: &TestHome) -> Result<()> {
+    let _ = run(home, &["fork", "one", "--label", "two", "-y", "-q"])?.expect_code(0);
+    let _ = run(home, &["commit", "one", "-q"])?.expect_code(0);
+    let _ = run(home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    Ok(())
+}
+
 /// Checks that the repository in the bottle is complete, with both branches.
 fn check(home: &TestHome, slug: &str) -> Result<()> {
     let whole = "git fsck --full --strict; git log -1 --format=%s main; git log -1 --format=%s side";
@@ -106,9 +114,7 @@ fn objects_survive(backend: &str) -> Result<()> {
     ensure!(home.git(&["show", "bottle/one:code"])? == "one\ntwo\n");
     inside(&home, "one", "git reset -q --hard HEAD~1")?;
     // A fork and a snapshot are whole when both the repository and the bottle are gone.
-    let _ = run(&home, &["fork", "one", "--label", "two", "-y", "-q"])?.expect_code(0);
-    let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
-    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    fork_commit_and_stop(&home)?;
     fs::remove_dir_all(home.project().join(".git"))?;
     let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
     check(&home, "one")?;
@@ -214,9 +220,7 @@ fn several_share(backend: &str) -> Result<()> {
         Ok(())
     };
     check("one")?;
-    let _ = run(&home, &["fork", "one", "--label", "two", "-y", "-q"])?.expect_code(0);
-    let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
-    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    fork_commit_and_stop(&home)?;
     let _ = run(&home, &["export", "one", "-o", "one.bottle", "-q"])?.expect_code(0);
     let _ = run(&home, &["import", "one.bottle", "--label", "three", "--yes", "-q"])?.expect_code(0);
     for path in [home.project().join(".git"), home.project().join("../pack")] {

@@ -83,7 +83,7 @@ mod provision;
 #[cfg(target_os = "linux")]
 mod redaction;
 #[cfg(target_os = "linux")]
-mod rooted;
+pub mod rooted;
 #[cfg(target_os = "linux")]
 mod secret_files;
 #[cfg(target_os = "linux")]

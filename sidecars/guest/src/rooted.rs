@@ -17,8 +17,11 @@ pub(crate) fn open_in_root(root: &Path, path: &Path, flags: OFlags) -> io::Resul
     retry(|| openat2(&root, named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
 }
 
-/// Opens a path beneath a folder. A symlink anywhere in the path is an error.
-pub(crate) fn open_beneath(folder: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+/// Opens a path beneath a folder. An empty path is the folder itself. A symlink anywhere in the path is an error.
+///
+/// # Errors
+/// The system's error. `ELOOP` for a symlink, `EXDEV` for a path that leaves the folder.
+pub fn open_beneath(folder: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     retry(|| openat2(folder.as_fd(), named(path), flags | OFlags::CLOEXEC, mode, resolve))
 }

@@ -7,14 +7,15 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use bottle_guest::rooted::open_beneath;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod,
-    fchown, fstat, futimens, mkdirat, openat2, readlinkat, statat, symlinkat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod, fchown, fstat,
+    futimens, mkdirat, readlinkat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -112,19 +113,21 @@ impl Copy<'_> {
     /// files that were removed in the meantime.
     fn entry(&self, path: &Path) -> io::Result<Option<Stat>> {
         let (parent, name) = split(path)?;
-        let Some(from) = existing(open(&self.from, parent, FOLDER))? else { return Ok(None) };
-        let Some(stat) = existing(statat(&from, name, AtFlags::SYMLINK_NOFOLLOW))? else { return Ok(None) };
+        let Some(from) = existing(open_folder(&self.from, parent))? else { return Ok(None) };
+        let stat = statat(&from, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from);
+        let Some(stat) = existing(stat)? else { return Ok(None) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => return Ok(Some(stat)),
             FileType::Directory => {
                 // The agent may write in every folder of its workspace.
                 let mode = Mode::from_raw_mode(stat.st_mode & BITS | 0o700);
-                make_folder(&open(&self.to, parent, FOLDER)?, Path::new(name), mode, self.owner)?;
+                make_folder(&open_folder(&self.to, parent)?, Path::new(name), mode, self.owner)?;
             }
             FileType::Symlink => {
-                let Some(target) = existing(readlinkat(&from, name, Vec::new()))? else { return Ok(None) };
-                let to = open(&self.to, parent, FOLDER)?;
-                replacing(&to, name, || symlinkat(&target, &to, name))?;
+                let target = readlinkat(&from, name, Vec::new()).map_err(io::Error::from);
+                let Some(target) = existing(target)? else { return Ok(None) };
+                let to = open_folder(&self.to, parent)?;
+                replacing(&to, name, || Ok(symlinkat(&target, &to, name)?))?;
                 if let Some((user, group)) = ids(self.owner) {
                     chownat(&to, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
                 }
@@ -135,16 +138,17 @@ impl Copy<'_> {
     }
 
     fn file(&self, path: &Path, listed: &Stat, support: &mut CopySupport) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let Some(from) = existing(open(&self.from, path, flags))? else { return Ok(()) };
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let from = open_beneath(&self.from, path, flags, Mode::empty());
+        let Some(from) = existing(from)? else { return Ok(()) };
         let stat = fstat(&from)?;
         if (stat.st_dev, stat.st_mode) != (listed.st_dev, listed.st_mode) {
             return Err(io::Error::other("it was replaced while it was copied"));
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let (parent, name) = split(path)?;
-        let parent = open(&self.to, parent, FOLDER)?;
-        let create = || openat2(&parent, name, flags, Mode::RUSR | Mode::WUSR, BENEATH);
+        let parent = open_folder(&self.to, parent)?;
+        let create = || open_beneath(&parent, Path::new(name), flags, Mode::RUSR | Mode::WUSR);
         let to = replacing(&parent, name, create)?;
         let (from, to) = (File::from(from), File::from(to));
         support.copy(&from, &to, false)?;
@@ -162,13 +166,8 @@ impl Copy<'_> {
     }
 }
 
-const BENEATH: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-
-/// Opens a path below a folder. A link anywhere in the path is an error.
-fn open(top: impl AsFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    openat2(top, path, flags, Mode::empty(), BENEATH)
+fn open_folder(top: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    open_beneath(top, path, FOLDER, Mode::empty())
 }
 
 fn open_top(folder: &Path) -> io::Result<OwnedFd> {
@@ -181,7 +180,7 @@ fn make_folder(parent: &OwnedFd, name: &Path, mode: Mode, owner: Option<u32>) ->
     if !matches!(created, Ok(()) | Err(Errno::EXIST)) {
         created?;
     }
-    let folder = open(parent, name, FOLDER)?;
+    let folder = open_folder(parent, name)?;
     if created.is_ok() {
         if let Some((user, group)) = ids(owner) {
             fchown(&folder, Some(user), Some(group))?;
@@ -192,13 +191,9 @@ fn make_folder(parent: &OwnedFd, name: &Path, mode: Mode, owner: Option<u32>) ->
 }
 
 /// Creates a file or link. It replaces one that the launch created before.
-fn replacing<T>(
-    parent: &OwnedFd,
-    name: &OsStr,
-    create: impl Fn() -> rustix::io::Result<T>,
-) -> rustix::io::Result<T> {
+fn replacing<T>(parent: &OwnedFd, name: &OsStr, create: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match create() {
-        Err(Errno::EXIST) => {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             unlinkat(parent, name, AtFlags::empty())?;
             create()
         }
@@ -216,10 +211,10 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
 }
 
 /// `None` for a file that no longer exists.
-fn existing<T>(found: rustix::io::Result<T>) -> io::Result<Option<T>> {
+fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
-        Err(Errno::NOENT) => Ok(None),
-        found => Ok(Some(found?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
     }
 }
 
