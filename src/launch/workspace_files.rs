@@ -119,7 +119,10 @@ fn paths_below<Entries: Iterator<Item = Result<ignore::DirEntry, ignore::Error>>
     let folder = folder.to_owned();
     entries.filter_map(move |entry| match entry {
         Ok(entry) => entry.path().strip_prefix(&folder).ok().map(|path| Ok(path.to_owned())),
-        Err(error) => Some(Err(io::Error::other(error))),
+        Err(error) => {
+            let kind = error.io_error().map_or(io::ErrorKind::Other, io::Error::kind);
+            Some(Err(io::Error::new(kind, error)))
+        }
     })
 }
 

@@ -1,5 +1,6 @@
 //! Implements the backend methods that are the same for all backends whose bottles are processes of this machine.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -98,7 +99,7 @@ impl Scope {
         self.run_blocking(move |_| {
             let _running = running;
             let what = format!("cannot copy the files of {}", files.from.display());
-            copy_host_files(files, &workspace, owner, &stopped).map_err(|error| explain(what, error))
+            copy_host_files(files, &workspace, owner, &stopped).map_err(|error| not_copied(what, error))
         })
         .await
     }
@@ -221,6 +222,13 @@ impl Drop for StopOnDrop {
     }
 }
 
+/// The error for files of the user that cannot be copied.
+fn not_copied(what: String, error: io::Error) -> BackendError {
+    let is_unreadable = error.kind() == io::ErrorKind::PermissionDenied;
+    let failed = explain(what, error);
+    if is_unreadable { failed.with_hint("make it readable, or exclude it in `.gitignore`") } else { failed }
+}
+
 /// Checks that the kept files exist.
 fn require_kept(verb: &str, slug: &Slug, layers: &Layers) -> Result<(), BackendError> {
     if layers.workspace().is_dir() {
@@ -230,6 +238,27 @@ fn require_kept(verb: &str, slug: &Slug, layers: &Layers) -> Result<(), BackendE
     Err(BackendError::failed(format!("cannot {verb} {slug}: its kept files are not in {folder} any more")))
 }
 
-fn cannot_make(path: &Path, error: std::io::Error) -> BackendError {
+fn cannot_make(path: &Path, error: io::Error) -> BackendError {
     BackendError::failed(format!("cannot make {}", path.display())).because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_why_files_are_not_copied_names_the_next_step() {
+        for (kind, step) in [
+            (io::ErrorKind::PermissionDenied, Some("make it readable")),
+            (io::ErrorKind::StorageFull, Some("free some space")),
+            (io::ErrorKind::Other, None),
+        ] {
+            let failed = not_copied("cannot copy the files of /work".to_owned(), kind.into());
+            assert!(failed.message.starts_with("cannot copy the files of /work"), "{failed:?}");
+            assert_eq!(
+                failed.hint.as_deref().map(|hint| step.is_some_and(|step| hint.contains(step))),
+                step.map(|_| true)
+            );
+        }
+    }
 }
