@@ -80,6 +80,23 @@ impl<'a> LayerTar<'a> {
         self.folder(at.as_fd(), &name, inside, 0)
     }
 
+    /// Adds the folders from `top` to the parent of `inside`, with the times of the folder `name` in `at`. An engine
+    /// creates the folders that a layer lacks for root, although an earlier layer has them.
+    ///
+    /// # Errors
+    /// As [`LayerTar::tree`].
+    pub(crate) fn parents(&mut self, at: &OwnedFd, name: &str, inside: &Path, top: &Path) -> io::Result<()> {
+        let mut stat = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        stat.st_mode = 0o755;
+        let mut parents: Vec<&Path> =
+            inside.ancestors().skip(1).take_while(|parent| parent.starts_with(top)).collect();
+        parents.reverse();
+        parents.into_iter().try_for_each(|parent| {
+            let added = self.entry(EntryType::Directory, parent, None, &stat, &[]);
+            added.map_err(|error| about(parent, &error))
+        })
+    }
+
     /// Completes the layer.
     ///
     /// # Errors
@@ -242,4 +259,40 @@ pub(super) fn names_in(folder: &OwnedFd) -> io::Result<Vec<CString>> {
     }
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Mode, OFlags};
+
+    use super::*;
+
+    #[test]
+    fn the_folders_above_a_tree_have_an_owner() {
+        let root = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(root.path().join("projects")).expect("a folder");
+        std::fs::write(root.path().join("projects/one"), "x").expect("a file");
+        let at =
+            rustix::fs::open(root.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("open");
+        let owners = |_: &Path| Ownership { uid: 7, gid: 8, special: 0 };
+        let mut bytes = Vec::new();
+        let mut tar = LayerTar::new(&mut bytes, &owners, &[]);
+        let (home, inside) = (Path::new("home/agent"), Path::new("home/agent/.claude/projects"));
+        tar.parents(&at, "projects", inside, home).expect("added");
+        tar.tree(&at, "projects", inside, false).expect("added");
+        tar.finish().expect("complete");
+        let mut archive = tar::Archive::new(&bytes[..]);
+        let entries: Vec<_> = archive
+            .entries()
+            .expect("entries")
+            .map(|entry| {
+                let entry = entry.expect("an entry");
+                assert_eq!((entry.header().uid().ok(), entry.header().gid().ok()), (Some(7), Some(8)));
+                entry.path().expect("a path").to_string_lossy().into_owned()
+            })
+            .collect();
+        let expected = ["home/agent", "home/agent/.claude", "home/agent/.claude/projects"];
+        assert_eq!(entries[..3], expected);
+        assert_eq!(entries[3..], ["home/agent/.claude/projects/one"]);
+    }
 }

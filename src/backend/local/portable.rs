@@ -188,11 +188,13 @@ pub(crate) fn add_to_home(image: &mut ExportedImage, from: &Path, place: &Path) 
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let owner = owner_of(&image.config);
-    let inside = Path::new(image.home.trim_start_matches('/')).join(place);
+    let home = Path::new(image.home.trim_start_matches('/')).to_owned();
+    let inside = home.join(place);
     let parent = open_folder(parent)?;
     image.layers.add(true, |out| {
         let owners = |_: &Path| owner;
         let mut tar = LayerTar::new(out, &owners, &[]);
+        tar.parents(&parent, name, &inside, &home)?;
         tar.tree(&parent, name, &inside, false)?;
         tar.finish()
     })
