@@ -21,7 +21,7 @@ of two lines' linked && ln -s ../proof.txt relative && ln -s /nowhere dangling &
 const LISTING: &str = r"find /workspace /home /etc /usr /opt /var -xdev \
     ! -path '/etc/hosts' ! -path '/etc/hostname' ! -path '/etc/resolv.conf' ! -path '/etc/machine-id' \
     ! -path '/etc/mtab' ! -path '/etc/dpkg/dpkg.cfg.d*' ! -path '/etc/localtime' ! -path '/etc/ssl/certs*' ! -path '/etc/passwd*' \
-    ! -path '/etc/group*' ! -path '/home/*/.*' ! -path '/workspace' ! -path '/etc' ! -path '/home/agent' \
+    ! -path '/etc/group*' ! -path '/home/*/.*' ! -path '/home' ! -path '/workspace' ! -path '/etc' ! -path '/home/agent' \
     \( ! -type f -o -perm -o=r \) ! -path '/workspace/proof.txt' \
     -printf '%y %m %U:%G %Ts %p %l ' \( -type f -printf '%n ' -exec sha256sum -z {} \; -o -printf '\0' \) | \
     tr '\n\0' '?\n' | sort";
@@ -52,7 +52,10 @@ fn send_to(scene: &Scene, backend: &str) -> Result<()> {
     if scene.bottle(&["snapshots"])?.stdout.contains("task") {
         scene.bottle(&["snapshots", "rm", "task", "--all"])?;
     }
-    scene.bottle(&["discard", "task", "--yes"])?;
+    // Nothing else is left of a bottle that changed no file of its workspace since the snapshot.
+    if scene.bottle(&["list"])?.stdout.contains("task") {
+        scene.bottle(&["discard", "task", "--yes"])?;
+    }
     scene.bottle(&["import", &archive, "--backend", backend, "--label", "task", "--yes"])?;
     Ok(())
 }
