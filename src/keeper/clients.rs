@@ -278,10 +278,17 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             send_last(&stream, &event).await;
         }
         Ok(KeeperRequest::Ask(question)) => {
-            let asker = shared.asker.clone();
-            // The return value is not needed: the proxy applies the answer.
-            tokio::spawn(async move { asker.ask(*question).await });
-            send_last(&request.accept(), &KeeperEvent::Done).await;
+            let event = match shared.asker.propose(*question).await {
+                Ok(answer) => {
+                    // The return value is not needed: the proxy applies the answer.
+                    tokio::spawn(answer);
+                    KeeperEvent::Done
+                }
+                Err(why) => {
+                    KeeperEvent::Refused(format!("cannot add the proposal to the supervise queue: {why}"))
+                }
+            };
+            send_last(&request.accept(), &event).await;
         }
         Ok(KeeperRequest::Permit { question, approves }) => {
             let stream = request.accept();

@@ -97,8 +97,9 @@ pub enum KeeperRequest {
     /// Changes the routes as the user wishes, without a proposal. Answered with [`KeeperEvent::RoutesChanged`], or with
     /// `Refused`; nothing is changed then.
     ChangeRoutes(Box<RouteRequest>),
-    /// Adds a question of the user to the bottle's queue. Answered with [`KeeperEvent::Done`]. The answer to this
-    /// question has the same effect as an answer to a question of the agent.
+    /// Adds a question of the user to the bottle's queue. Answered with [`KeeperEvent::Done`] after its proposal is in
+    /// the queue, or with `Refused`. The answer to this question has the same effect as an answer to a question of the
+    /// agent.
     Ask(Box<Question>),
     /// Asks the user to approve a command that this client wants to run in the bottle. Answered with
     /// [`KeeperEvent::Decision`]. The question is withdrawn if the client disconnects.

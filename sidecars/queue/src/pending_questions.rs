@@ -119,6 +119,24 @@ pub trait Decide: fmt::Debug + Send + Sync {
     fn settled(&self, _id: &Id) {}
 }
 
+/// The stages of a pending question, in this order. A question without a cooldown is never delayed.
+#[derive(Debug, Clone)]
+enum Stage {
+    Submitting,
+    /// Not in the queue before its cooldown ends.
+    Delayed,
+    /// In the queue, on disk.
+    Queued,
+    Answered(Answer),
+}
+
+/// Who asks a question. A question of the user has no cooldown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Author {
+    Agent,
+    User,
+}
+
 /// Asks the user the questions of one bottle. Clones share the questions.
 #[derive(Debug, Clone)]
 pub struct Asker(Arc<Inner>);
@@ -127,8 +145,8 @@ pub struct Asker(Arc<Inner>);
 struct Inner {
     home: PathBuf,
     slug: Slug,
-    /// The pending questions, each with the channel that will receive its answer.
-    waiting: Mutex<Vec<(Proposal, watch::Receiver<Option<Answer>>)>>,
+    /// The pending questions, each with the channel that reports its stages.
+    waiting: Mutex<Vec<(Proposal, watch::Receiver<Stage>)>>,
     /// The cooldowns of the subjects of rejected questions.
     cooldowns: Mutex<Cooldowns>,
     submitting: Mutex<()>,
@@ -187,52 +205,79 @@ impl Asker {
     ///
     /// If the futures of all equal questions are dropped, the question is abandoned. Its proposal remains in
     /// the queue and becomes stale.
-    pub async fn ask(&self, mut question: Question) -> Answer {
+    pub async fn ask(&self, question: Question) -> Answer {
+        match self.begin(question, Author::Agent) {
+            Ok(stages) => answer_of(stages).await,
+            Err(why) => Answer::Refused(why),
+        }
+    }
+
+    /// Asks a question on behalf of the user, without a cooldown. Returns after the proposal is in the queue. The
+    /// returned future waits for the answer; if it is dropped, the question is abandoned. If the agent asked an equal
+    /// question that has a cooldown, the proposal is in the queue after that cooldown.
+    ///
+    /// # Errors
+    /// Why the proposal cannot be added to the queue.
+    pub async fn propose(&self, question: Question) -> Result<impl Future<Output = Answer> + use<>, String> {
+        let mut stages = self.begin(question, Author::User)?;
+        let stage = stages.wait_for(|stage| !matches!(stage, Stage::Submitting)).await;
+        match stage.as_deref() {
+            Ok(Stage::Answered(Answer::Refused(why))) => return Err(why.clone()),
+            Ok(_) => {}
+            Err(_) => return Err(AskError::Stopped.to_string()),
+        }
+        drop(stage);
+        Ok(answer_of(stages))
+    }
+
+    /// Begins to ask a question.
+    ///
+    /// # Errors
+    /// Why the question is refused at once.
+    fn begin(&self, mut question: Question, author: Author) -> Result<watch::Receiver<Stage>, String> {
         let now = Timestamp::now();
         let redacted = |text| self.0.decide.redacted(text);
         question.proposed_file = redacted(question.proposed_file);
         question.justification = redacted(question.justification);
         question.excerpt = bounded_excerpt(question.excerpt).into_iter().map(redacted).collect();
         if question.proposed_file.len().max(question.justification.len()) > MAX_TEXT {
-            return Answer::Refused("the question is too long for a user".to_owned());
+            return Err("the question is too long for a user".to_owned());
         }
         question.expires_at = question.expires_at.min(now + LONGEST);
-        let proposal = Proposal::new(self.0.slug.clone(), question, now);
-        let mut answer = self.enqueue(proposal);
-        match answer.wait_for(Option::is_some).await {
-            Ok(answer) => answer.clone().unwrap_or(Answer::Expired),
-            Err(_) => Answer::Refused(AskError::Stopped.to_string()),
-        }
+        self.enqueue(Proposal::new(self.0.slug.clone(), question, now), author)
     }
 
-    /// Adds a question, or joins an equal one that is pending. Returns the channel that will receive the
-    /// answer.
-    fn enqueue(&self, proposal: Proposal) -> watch::Receiver<Option<Answer>> {
+    /// Adds a question, or joins an equal one that is pending. Returns the channel that reports its stages.
+    ///
+    /// # Errors
+    /// Why the question is refused at once.
+    fn enqueue(&self, proposal: Proposal, author: Author) -> Result<watch::Receiver<Stage>, String> {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = cooldown::keys(&proposal);
         let (until, before) = self.0.cooldowns().record_question(&keys, Instant::now());
+        let until = until.filter(|_| author == Author::Agent);
         let same = |other: &Proposal| other.id == proposal.id || other.asks_the_same(&proposal);
-        if let Some((_, answer)) = waiting.iter().find(|(other, _)| same(other)) {
-            return answer.clone();
+        if let Some((_, stages)) = waiting.iter().find(|(other, _)| same(other)) {
+            return Ok(stages.clone());
         }
-        let (sender, answer) = watch::channel(None);
         if until.is_some() && waiting.len() >= MOST_WAITING {
-            sender.send_replace(Some(Answer::Refused(
-                "too many questions are pending that were rejected before".to_owned(),
-            )));
-            return answer;
+            return Err("too many questions are pending that were rejected before".to_owned());
         }
+        let (sender, stages) = watch::channel(Stage::Submitting);
         let id = proposal.id.clone();
         let proposal = Proposal { asked_before: before, ..proposal };
-        waiting.push((proposal.clone(), answer.clone()));
+        waiting.push((proposal.clone(), stages.clone()));
         let inner = Arc::clone(&self.0);
         tokio::spawn(async move {
             let listed = Listed { inner: Arc::clone(&inner), id };
             let answer = {
                 let mut abandoned = pin!(abandoned(&sender, &listed));
+                if until.is_some() {
+                    sender.send_replace(Stage::Delayed);
+                }
                 match wait_for_cooldown(until, proposal.expires_at, abandoned.as_mut()).await {
                     Ok(()) => inner
-                        .ask_on_disk(proposal, abandoned)
+                        .ask_on_disk(proposal, &sender, abandoned)
                         .await
                         .unwrap_or_else(|error| Answer::Refused(error.to_string())),
                     Err(answer) => answer,
@@ -240,9 +285,17 @@ impl Asker {
             };
             // The question is removed from `waiting` first, so that no later question joins it.
             drop(listed);
-            sender.send_replace(Some(answer));
+            sender.send_replace(Stage::Answered(answer));
         });
-        answer
+        Ok(stages)
+    }
+}
+
+/// Waits for the answer to a question.
+async fn answer_of(mut stages: watch::Receiver<Stage>) -> Answer {
+    match stages.wait_for(|stage| matches!(stage, Stage::Answered(_))).await.as_deref() {
+        Ok(Stage::Answered(answer)) => answer.clone(),
+        _ => Answer::Refused(AskError::Stopped.to_string()),
     }
 }
 
@@ -265,7 +318,7 @@ async fn wait_for_cooldown(
 }
 
 /// Waits until no caller waits for the question any more, and removes the question from [`Inner::waiting`].
-async fn abandoned(sender: &watch::Sender<Option<Answer>>, listed: &Listed) {
+async fn abandoned(sender: &watch::Sender<Stage>, listed: &Listed) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         // The lock on `waiting` prevents a caller from joining in the meantime.
@@ -320,11 +373,13 @@ impl Inner {
     async fn ask_on_disk(
         self: &Arc<Self>,
         proposal: Proposal,
+        stages: &watch::Sender<Stage>,
         abandoned: impl Future<Output = ()>,
     ) -> Result<Answer, AskError> {
         let inner = Arc::clone(self);
         let (folder, asked) = spawn_blocking(move || inner.submit(proposal)).await??;
         self.decide.asked(&asked.proposal, asked.new);
+        stages.send_replace(Stage::Queued);
         let pending = Arc::new((folder, asked));
         let mut failures = 0;
         tokio::pin!(abandoned);

@@ -543,3 +543,51 @@ async fn delays_a_rejected_question() {
     assert!(shown[0].proposal.tool == Tool::EgressBlock && shown[0].proposal.asked_before >= 1, "{shown:?}");
     again.abort();
 }
+
+/// A question of the user is in the queue when the asker returns, without a cooldown, or the error says why it is not.
+#[tokio::test]
+async fn a_question_of_the_user_is_queued_at_once_or_refused() {
+    let home = tempfile::tempdir().expect("home");
+    let asker = asker(&home);
+    let host =
+        |name: &str| question(Tool::EgressAllow, format!("- host: {name}\n"), "x".to_owned(), PATIENCE);
+    let listed = || list(home.path(), Timestamp::now()).expect("listed").pending;
+    for asked_before in 0..2 {
+        let answer = tokio::spawn(asker.propose(host("evil.example")).await.expect("queued"));
+        let shown = listed();
+        assert_eq!((shown.len(), shown[0].proposal.asked_before), (1, asked_before));
+        let joined = asker.propose(host("evil.example")).await.expect("joined");
+        assert_eq!(listed(), shown);
+        let rejected = Response { status: Status::Rejected, ..response(&shown[0].proposal.id, "a user") };
+        asker.answer(rejected).await.expect("rejected");
+        assert!(matches!(answer.await.expect("answered"), Answer::Decided(_)));
+        assert!(matches!(joined.await, Answer::Decided(_)));
+    }
+    let delayed = tokio::spawn({
+        let asker = asker.clone();
+        async move { asker.ask(host("evil.example")).await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    drop(asker.propose(host("evil.example")).await.expect("joins the question of the agent"));
+    assert_eq!(listed(), [], "the question of the agent has a cooldown");
+    delayed.abort();
+
+    let waiting: Vec<_> = futures_of(&asker, MAX_PENDING).await;
+    let why = asker.propose(host("more.example")).await.err().expect("refused");
+    assert!(why.contains("pending proposals"), "{why}");
+    drop(waiting);
+    let unwritable = tempfile::tempdir().expect("home");
+    std::fs::write(unwritable.path().join("queue"), "no folder").expect("written");
+    let refused = self::asker(&unwritable).propose(host("one.example")).await;
+    assert!(refused.is_err(), "the folder cannot be created");
+}
+
+/// Asks this many questions of the user.
+async fn futures_of(asker: &Asker, count: usize) -> Vec<impl Future<Output = Answer> + use<>> {
+    let mut waiting = Vec::new();
+    for n in 0..count {
+        let asked = question(Tool::EgressAllow, n.to_string(), String::new(), PATIENCE);
+        waiting.push(asker.propose(asked).await.expect("queued"));
+    }
+    waiting
+}
