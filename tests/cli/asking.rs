@@ -11,10 +11,10 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::pty::Pty;
 use bottle_test_support::{engine, server, skip};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::home::run;
+use crate::home::{keeper, run};
 
 /// The time limit for a step of a bottle on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -95,14 +95,6 @@ pub(crate) fn propose(
         );
         thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// Returns the keeper process of the bottle `one`.
-pub(crate) fn keeper(home: &TestHome) -> Result<Pid> {
-    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
-    let record: Value = serde_json::from_str(&record)?;
-    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
-    keeper.and_then(Pid::from_raw).context("a keeper")
 }
 
 pub(crate) fn answer(running_bottle: thread::JoinHandle<Result<Outcome>>) -> Result<Outcome> {

@@ -10,7 +10,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::home::{home, run};
+use crate::home::{home, keeper, run};
 
 /// The time limit for a background step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -53,13 +53,6 @@ fn take_over(pty: &mut Pty) -> Result<()> {
 
 fn process(pid: u32) -> Result<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process")
-}
-
-fn keeper(home: &TestHome) -> Result<Pid> {
-    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
-    let record: serde_json::Value = serde_json::from_str(&record)?;
-    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
-    process(keeper.context("a keeper")?)
 }
 
 #[track_caller]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,6 +27,14 @@ pub(crate) fn home() -> Result<TestHome> {
 /// Returns the manifest of a bottle that runs `command` on the fake backend.
 pub(crate) fn bottle(command: &str) -> String {
     format!("---\nbackend: fake\nagent_provider: {{template: command, command: {command}}}\n---\n")
+}
+
+/// Returns the keeper process of the bottle `one`.
+pub(crate) fn keeper(home: &TestHome) -> Result<Pid> {
+    let record = fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
+    let record: serde_json::Value = serde_json::from_str(&record)?;
+    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
+    keeper.and_then(Pid::from_raw).context("a keeper")
 }
 
 /// Kills the keeper of the bottle `slug`, and its watcher, which would start a new one.

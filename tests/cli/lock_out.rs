@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use bottle_contract::lock_out::HITS;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::server;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::home::run;
+use crate::home::{keeper, run};
 
 /// The time limit for a step of a bottle on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -123,11 +123,11 @@ fn a_lock_survives_the_keeper_and_ends_with_the_run() -> Result<()> {
     let table = run(&home, &["list"])?.expect_code(0).stdout;
     ensure!(table.contains("locked"), "{table}");
     // The next keeper learns that the bottle is locked, and does not record this in the audit log again.
-    let keeper = listed_keeper(&home)?;
-    kill_process(keeper, Signal::KILL)?;
+    let before = keeper(&home)?;
+    kill_process(before, Signal::KILL)?;
     let still = "curl -s http://api.site.example/open";
     ensure!(bash(&home, still)?.contains("locked-out"));
-    ensure!(listed_keeper(&home)? != keeper && listed(&home)?["locked"]["daemon"] == "egress");
+    ensure!(keeper(&home)? != before && listed(&home)?["locked"]["daemon"] == "egress");
     ensure!(locks(&home)?.len() == 1);
     // The bottle is no longer locked after it was stopped and resumed.
     let _ = bash(&home, "echo kept > note")?;
@@ -138,12 +138,4 @@ fn a_lock_survives_the_keeper_and_ends_with_the_run() -> Result<()> {
     ensure!(listed(&home)?["locked"].is_null());
     let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
     Ok(())
-}
-
-/// Returns the keeper process of the bottle `one`.
-fn listed_keeper(home: &TestHome) -> Result<Pid> {
-    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
-    let record: Value = serde_json::from_str(&record)?;
-    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
-    keeper.and_then(Pid::from_raw).context("a keeper")
 }

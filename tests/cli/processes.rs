@@ -7,8 +7,8 @@ use bottle_test_support::home::TestHome;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::asking::{keeper, running_bottle};
-use crate::home::{home, run, snapshot, transcripts};
+use crate::asking::running_bottle;
+use crate::home::{home, keeper, run, snapshot, transcripts};
 
 /// Starts a script as a process, and returns its handle.
 fn start(home: &TestHome, flags: &[&str], script: &str) -> Result<String> {

@@ -6,8 +6,8 @@ use bottle_test_support::home::TestHome;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::asking::{answer, fetched, inside, keeper, propose, running_bottle};
-use crate::home::{home, run};
+use crate::asking::{answer, fetched, inside, propose, running_bottle};
+use crate::home::{home, keeper, run};
 
 /// Runs `bottle allow` or `bottle deny` and returns its JSON.
 fn change(home: &TestHome, arguments: &[&str]) -> Result<Value> {

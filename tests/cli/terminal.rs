@@ -7,7 +7,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::home::{bottle, home, run};
+use crate::home::{bottle, home, keeper, run};
 
 /// The keys that detach a user from a session by default.
 const DETACH: &str = "\x1dd";
@@ -189,11 +189,7 @@ fn a_dead_keeper_restores_the_terminal_and_is_reported() -> Result<()> {
     let home = home_with_prompting_agents()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
     pty.wait_for("? ")?;
-    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
-    let record: serde_json::Value = serde_json::from_str(&record)?;
-    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
-    let Some(keeper) = keeper.and_then(Pid::from_raw) else { bail!("no keeper in {record}") };
-    kill_process(keeper, Signal::KILL)?;
+    kill_process(keeper(&home)?, Signal::KILL)?;
     pty.wait_for("the bottle's keeper died")?;
     assert_eq!(pty.wait_exit()?, 125);
     assert_restored(&pty)?;

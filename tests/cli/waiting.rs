@@ -3,25 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
-use crate::home::{home, run};
+use crate::home::{home, keeper, run};
 
 /// The sizes of terminals, in rows and columns.
 const SIZES: [(u16, u16); 3] = [(24, 80), (10, 40), (4, 24)];
-
-fn keeper(home: &TestHome) -> Result<Pid> {
-    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
-    let record: serde_json::Value = serde_json::from_str(&record)?;
-    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
-    match keeper.and_then(Pid::from_raw) {
-        Some(keeper) => Ok(keeper),
-        None => bail!("no keeper in {record}"),
-    }
-}
 
 /// Waits for a progress text, checks that it is on one line, and presses Ctrl-C.
 fn interrupt(pty: &mut Pty, words: &str) -> Result<()> {

@@ -7,8 +7,8 @@ use bottle_test_support::skip;
 use serde_json::json;
 
 use super::table::{line, run_all, tool};
-use crate::asking::{keeper, running_bottle};
-use crate::home::run;
+use crate::asking::running_bottle;
+use crate::home::{keeper, run};
 
 #[test]
 fn processes_go_on_between_calls() -> Result<()> {
