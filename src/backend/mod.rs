@@ -234,6 +234,15 @@ pub trait Lifecycle: Send + Sync {
         Ok(RunState::Ended)
     }
 
+    /// Ends the pause of a bottle whose keeper was killed while it saved a snapshot. A keeper that adopts the bottle
+    /// calls this before it connects. A backend whose snapshots pause nothing does not implement this.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine fails.
+    async fn end_snapshot_pause(&self, _: &Slug) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Continues the processes of a bottle that something else paused, so that they can end.
     ///
     /// # Errors

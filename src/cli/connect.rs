@@ -27,6 +27,12 @@ pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliErro
     client::connect(host, slug).await.map_err(|error| unreachable(error).about(slug))
 }
 
+/// Connects to the keeper of this bottle, to stop the bottle.
+pub(crate) async fn connect_to_stop(host: &Host, slug: &Slug) -> Result<Channel, CliError> {
+    host.open_runtime()?;
+    client::connect_to_stop(host, slug).await.map_err(|error| unreachable(error).about(slug))
+}
+
 /// Connects to the keeper of this bottle. If the bottle ended, opens its preserved files. Only file and program requests
 /// work in both cases.
 pub(crate) async fn connect_or_open_files(

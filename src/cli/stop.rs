@@ -6,7 +6,7 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 
 use super::completions;
-use super::connect::{connect, keeper_lost, unexpected_answer};
+use super::connect::{connect_to_stop, keeper_lost, unexpected_answer};
 use super::error::CliError;
 use super::exit;
 use super::json_schema::Stopped;
@@ -90,7 +90,7 @@ pub(crate) async fn stop(
     grace: Duration,
     progress: &Progress,
 ) -> Result<Ended, CliError> {
-    let channel = connect(host, slug).await?;
+    let channel = connect_to_stop(host, slug).await?;
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     let mut stream = channel.open(&KeeperRequest::Stop { grace_ms }).await.map_err(keeper_lost)?;
     let first = tokio::time::timeout(grace + TEARDOWN, stream.receive::<KeeperEvent>()).await;

@@ -137,7 +137,8 @@ pub enum ClientError {
     /// Another process holds the bottle's lock.
     #[error("{0}")]
     Locked(String),
-    /// The files of a preserved bottle could not be opened, or the engine that has the bottle cannot be used.
+    /// The files of a preserved bottle could not be opened, the bottle is paused, or the engine that has it cannot be
+    /// used.
     #[error("{}", .0.message)]
     NotOpened(Box<LaunchFailure>),
     /// The keeper sent a message that does not answer the request.
@@ -186,7 +187,16 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
 /// # Errors
 /// [`ClientError`]. Each state without a reachable keeper has its own variant.
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
-    connect_or_open(host, slug, None, None).await
+    connect_or_open(host, slug, Needs::default()).await
+}
+
+/// Connects to a bottle's keeper as [`connect`] does, to stop the bottle. If the keeper died while the bottle is paused,
+/// the new keeper continues the bottle.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_to_stop(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
+    connect_or_open(host, slug, Needs { unpauses: true, ..Needs::default() }).await
 }
 
 /// Connects to a bottle's keeper as [`connect`] does. If the keeper died, the new one gets the secrets of that one.
@@ -198,7 +208,7 @@ pub(super) async fn connect_or_replace(
     slug: &Slug,
     inherited: Option<&Inherited>,
 ) -> Result<Channel, ClientError> {
-    connect_or_open(host, slug, None, inherited).await
+    connect_or_open(host, slug, Needs { inherited, ..Needs::default() }).await
 }
 
 /// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are preserved, opens these
@@ -208,15 +218,21 @@ pub(super) async fn connect_or_replace(
 /// # Errors
 /// [`ClientError`]. Each state without files has its own variant.
 pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> Result<Channel, ClientError> {
-    connect_or_open(host, slug, Some(access), None).await
+    connect_or_open(host, slug, Needs { files: Some(access), ..Needs::default() }).await
 }
 
-async fn connect_or_open(
-    host: &Host,
-    slug: &Slug,
+/// What a command needs of a keeper that it starts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Needs<'n> {
+    /// To open the files of a preserved bottle.
     files: Option<Access>,
-    inherited: Option<&Inherited>,
-) -> Result<Channel, ClientError> {
+    /// To know the secrets of the previous keeper.
+    inherited: Option<&'n Inherited>,
+    /// To continue a bottle that the user paused.
+    unpauses: bool,
+}
+
+async fn connect_or_open(host: &Host, slug: &Slug, needs: Needs<'_>) -> Result<Channel, ClientError> {
     let store = Store::of(host);
     let end = tokio::time::Instant::now() + SOCKET_TIMEOUT;
     // The state is read again on each attempt, because it can change: a killed keeper closes its socket before it
@@ -234,12 +250,12 @@ async fn connect_or_open(
                     None => error,
                 },
             },
-            Some(State::Dead(record)) => match adopt(host, slug, &record, inherited).await? {
+            Some(State::Dead(record)) => match adopt(host, slug, &record, needs).await? {
                 Adoption::Connected(channel) => return Ok(channel),
                 Adoption::Locked(why) => ClientError::Locked(why),
             },
-            Some(State::Preserved(record)) if record.kept && files.is_some() => {
-                match open(host, slug, files.unwrap_or(Access::Read)).await? {
+            Some(State::Preserved(record)) if record.kept && needs.files.is_some() => {
+                match open(host, slug, needs.files.unwrap_or(Access::Read)).await? {
                     Adoption::Connected(channel) => return Ok(channel),
                     Adoption::Locked(why) => ClientError::Locked(why),
                 }
@@ -286,12 +302,7 @@ enum Adoption {
     Locked(String),
 }
 
-async fn adopt(
-    host: &Host,
-    slug: &Slug,
-    record: &Record,
-    inherited: Option<&Inherited>,
-) -> Result<Adoption, ClientError> {
+async fn adopt(host: &Host, slug: &Slug, record: &Record, needs: Needs<'_>) -> Result<Adoption, ClientError> {
     if record.status == Status::Ended {
         let why = "it ended; see its output with `bottle logs`".to_owned();
         return Err(ClientError::NotRunning { slug: slug.clone(), why, preserved: false });
@@ -300,7 +311,7 @@ async fn adopt(
         return Err(ClientError::Orphaned { slug: slug.clone() });
     }
     let channel = spawn(host, slug).await?;
-    let inherited = match inherited {
+    let inherited = match needs.inherited {
         Some(inherited) => inherited.clone(),
         // The tokens are read here, because the keeper inherits only a part of this command's environment.
         None => Inherited {
@@ -308,13 +319,13 @@ async fn adopt(
             ..Inherited::default()
         },
     };
-    let request = KeeperRequest::Adopt { slug: slug.clone(), inherited };
+    let request = KeeperRequest::Adopt { slug: slug.clone(), inherited, unpauses: needs.unpauses };
     let mut stream = channel.open(&request).await?;
     match stream.receive().await? {
         KeeperEvent::Running { .. } => Ok(Adoption::Connected(channel)),
         KeeperEvent::Refused(why) => Ok(Adoption::Locked(why)),
-        // The engine that has the bottle does not answer, or this command uses another one.
-        KeeperEvent::Failed(failure) if failure.exit == ENGINE_UNAVAILABLE => {
+        // The bottle is paused, the engine that has it does not answer, or this command uses another engine.
+        KeeperEvent::Failed(failure) if failure.is_busy || failure.exit == ENGINE_UNAVAILABLE => {
             Err(ClientError::NotOpened(Box::new(failure)))
         }
         KeeperEvent::Failed(failure) => {

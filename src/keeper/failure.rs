@@ -12,7 +12,14 @@ use crate::launch::LaunchError;
 impl LaunchFailure {
     fn new(exit: u8, error: &(dyn Error + 'static), hint: Option<String>) -> Self {
         let chain = causes::chain(error);
-        Self { exit, message: chain.join(": "), causes: chain[1..].to_vec(), hint, left: Vec::new() }
+        Self {
+            exit,
+            message: chain.join(": "),
+            causes: chain[1..].to_vec(),
+            hint,
+            left: Vec::new(),
+            is_busy: false,
+        }
     }
 }
 
@@ -45,7 +52,8 @@ impl From<&BackendError> for LaunchFailure {
             BackendErrorKind::ProgramMissing => 127,
             BackendErrorKind::Busy | BackendErrorKind::NotRunning | BackendErrorKind::Failed => 1,
         };
-        Self::new(exit, error, error.hint.clone())
+        let is_busy = error.kind == BackendErrorKind::Busy;
+        Self { is_busy, ..Self::new(exit, error, error.hint.clone()) }
     }
 }
 

@@ -130,10 +130,10 @@ async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()>
             let span = tracing::debug_span!("keeper", slug = %order.plan.identity.slug);
             keep_new(host, backends, *order, First { channel, incoming }, request).instrument(span).await
         }
-        KeeperRequest::Adopt { slug, inherited } => {
+        KeeperRequest::Adopt { slug, inherited, unpauses } => {
             let span = tracing::debug_span!("keeper", %slug);
             let first = First { channel, incoming };
-            keep_adopted(host, backends, &slug, inherited, first, request).instrument(span).await
+            keep_adopted(host, backends, &slug, (inherited, unpauses), first, request).instrument(span).await
         }
         KeeperRequest::Open { slug, access } => {
             let span = tracing::debug_span!("keeper", %slug);
@@ -277,7 +277,7 @@ async fn keep_adopted(
     host: &Host,
     backends: &[Box<dyn Backend>],
     slug: &Slug,
-    inherited: Inherited,
+    (inherited, unpauses): (Inherited, bool),
     first: First,
     request: Request,
 ) -> anyhow::Result<()> {
@@ -285,7 +285,11 @@ async fn keep_adopted(
     let Some(claim) = adopt(host, slug, &first, &report).await? else { return Ok(()) };
     log::open(&claim);
     let backend = find(backends, &claim.record().backend)?;
-    match connect_both(backend, slug).await {
+    let connected = async {
+        end_pause(backend, slug, unpauses).await?;
+        connect_both(backend, slug).await
+    };
+    match connected.await {
         Ok(running) => {
             let own = ProcessId::own().ok().map(|id| id.to_string());
             let engine = backend.identity().await.ok().flatten();
@@ -427,6 +431,15 @@ async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
         }
     }
     connect_once(backend, slug).await
+}
+
+/// Ends a pause that prevents the connection: that of an interrupted snapshot and, if `unpauses`, that of the user.
+async fn end_pause(backend: &dyn Backend, slug: &Slug, unpauses: bool) -> Result<(), LaunchError> {
+    backend.end_snapshot_pause(slug).await?;
+    if unpauses {
+        backend.unpause(slug).await?;
+    }
+    Ok(())
 }
 
 async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {

@@ -140,7 +140,7 @@ async fn open(
 
 fn failure(slug: &Slug, why: &str, hint: Option<String>) -> LaunchFailure {
     let message = format!("cannot open the files of {slug}: {why}");
-    LaunchFailure { exit: 1, message, causes: Vec::new(), hint, left: Vec::new() }
+    LaunchFailure { exit: 1, message, causes: Vec::new(), hint, left: Vec::new(), is_busy: false }
 }
 
 /// Serves clients until the last one is gone, the guest ends, or a signal arrives.

@@ -71,6 +71,12 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// container engine ended.
 const CLOSES_WITHIN: Duration = Duration::from_millis(500);
 
+/// How long the keeper waits for a paused bottle whose channel closed, before it ends the bottle.
+const PAUSED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The interval at which the keeper checks whether such a bottle is still paused.
+const PAUSE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A running bottle and the keeper's state for it.
 pub(super) struct Owned<'a> {
     pub(super) host: &'a Host,
@@ -530,14 +536,20 @@ fn warning(text: String) -> KeeperEvent {
 }
 
 /// Connects again to a bottle whose channel closed, if the bottle still runs: its engine restarted. `None` if the
-/// bottle ended, or the engine does not answer.
+/// bottle ended, stays paused, or the engine does not answer.
 async fn reconnect(backend: &dyn Backend, slug: &Slug) -> Option<Running> {
-    match backend.run_state(slug).await {
-        Ok(RunState::Running | RunState::Paused { .. }) => {}
-        Ok(RunState::Ended) => return None,
-        Err(error) => {
-            tracing::warn!("{}", causes::one_line(&error));
-            return None;
+    let end = Instant::now() + PAUSED_WITHIN;
+    loop {
+        match backend.run_state(slug).await {
+            Ok(RunState::Running) => break,
+            Ok(RunState::Paused { .. }) if Instant::now() < end => {
+                tokio::time::sleep(PAUSE_POLL_INTERVAL).await;
+            }
+            Ok(RunState::Paused { .. } | RunState::Ended) => return None,
+            Err(error) => {
+                tracing::warn!("{}", causes::one_line(&error));
+                return None;
+            }
         }
     }
     match connect_both(backend, slug).await {

@@ -38,6 +38,9 @@ pub enum KeeperRequest {
         slug: Slug,
         /// What the new keeper knows of the previous one's secrets.
         inherited: Inherited,
+        /// Whether to continue a bottle that the user paused, because it can only be stopped then.
+        #[serde(default)]
+        unpauses: bool,
     },
     /// Opens the files of a preserved bottle. Allowed once on the inherited connection, and on every connection to a
     /// keeper that has opened the files. Answered with [`KeeperEvent::Opened`], after which the connection accepts
@@ -308,6 +311,9 @@ pub struct LaunchFailure {
     pub hint: Option<String>,
     /// The resources that could not be removed. `bottle cleanup` finds them.
     pub left: Vec<String>,
+    /// Whether the bottle runs, and only cannot be contacted now.
+    #[serde(default)]
+    pub is_busy: bool,
 }
 
 /// A notice for the user.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
@@ -10,7 +11,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::{engine, skip};
 
-use crate::home::{home, snapshot};
+use crate::home::{home, kill_keeper, snapshot};
 use crate::live::{START, STOP, facts};
 
 /// The user of the images, and a group of the user's machine that the images do not have.
@@ -103,6 +104,36 @@ fn the_agent_changes_the_users_files_and_commits_to_its_own_repository() -> Resu
     let stopped = run(&home, &STOP)?.expect_code(0).json()?;
     ensure!(stopped["preserved"].is_null(), "{stopped}");
     ensure!(fs::read_to_string(project.join("code"))? == "one\ntwo\nthree\n");
+    Ok(())
+}
+
+/// The keeper is killed while it pauses the container for a snapshot. The next one continues the container.
+#[test]
+fn a_keeper_killed_during_a_snapshot_leaves_no_paused_bottle() -> Result<()> {
+    let test = "a_keeper_killed_during_a_snapshot_leaves_no_paused_bottle";
+    let Some(home) = with_a_repository(test)? else { return Ok(()) };
+    let _ = run(&home, &START)?.expect_code(0);
+    // The file is large enough that the snapshot takes some time.
+    let _ = inside(&home, "one", "dd if=/dev/zero of=/home/agent/large bs=1M count=400 status=none")?;
+    let label = format!("label=bottle.home={}", bottle::host::home_hash(&home.bottle_home()));
+    let paused = || engine::docker(&["ps", "-q", "--filter", "status=paused", "--filter", &label]);
+    let mut commit = home.program(["commit", "one", "-q"])?.command();
+    let mut commit = commit.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let end = Instant::now() + PATIENCE;
+    while paused().is_none_or(|ids| ids.is_empty()) {
+        ensure!(Instant::now() < end, "the snapshot pauses the bottle");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_keeper(&home, "one")?;
+    ensure!(!commit.wait()?.success(), "the snapshot is incomplete");
+    ensure!(inside(&home, "one", "echo on")? == "on\n");
+    ensure!(paused().is_some_and(|ids| ids.is_empty()));
+    ensure!(!home.bottle_home().join("state/one/paused-by-keeper").exists());
+    // The images of the interrupted snapshot are found.
+    let _ = run(&home, &["cleanup", "--yes"])?.expect_code(0);
+    let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &STOP)?.expect_code(0);
+    let _ = run(&home, &["cleanup", "--all", "--yes"])?.expect_code(0);
     Ok(())
 }
 

@@ -477,32 +477,44 @@ fn a_bottle_keeps_running_while_its_engine_restarts() {
     world.end("live");
 }
 
-/// A user pauses the container. Commands say so, and the bottle goes on afterwards.
+/// A user pauses the container. Commands say so, even if the keeper is killed meanwhile, and the bottle goes on
+/// afterwards.
 #[test]
 fn a_paused_bottle_is_named_and_can_be_stopped() {
     let Some(mut turn) = Turn::take("a_paused_bottle_is_named_and_can_be_stopped") else { return };
     let world = turn.world();
-    world.prepare("paused", State::Detached);
-    let agent = world.container("agent", "paused");
-    world.docker(&["pause", &agent]);
-    for arguments in
-        [&["exec", "paused", "--", "true"][..], &["cp", "paused:note", "copy"], &["attach", "paused"]]
-    {
-        let refused = world.run(arguments);
-        assert_ne!(refused.code, 0, "{arguments:?}");
-        let hint = format!("the bottle is paused; `docker unpause {agent}` continues it");
-        assert!(refused.stderr.contains(&hint), "{arguments:?}: {}", refused.stderr);
+    for lives in [true, false] {
+        let slug = if lives { "paused" } else { "alone" };
+        world.prepare(slug, State::Detached);
+        let agent = world.container("agent", slug);
+        let pause = || {
+            world.docker(&["pause", &agent]);
+            if !lives {
+                kill_keeper(&world.home, slug);
+            }
+        };
+        pause();
+        let note = format!("{slug}:note");
+        for arguments in [&["exec", slug, "--", "true"][..], &["cp", &note, "copy"], &["attach", slug]] {
+            let refused = world.run(arguments);
+            assert_ne!(refused.code, 0, "{arguments:?}");
+            let hint = format!("paused; `docker unpause {agent}` continues it");
+            let hint = if lives { hint } else { hint.replace("paused; ", "paused\nhint: ") };
+            assert!(refused.stderr.contains(&hint), "{arguments:?}: {}", refused.stderr);
+            assert!(refused.took < Duration::from_secs(30), "{arguments:?}: {:?}", refused.took);
+        }
+        let expected = if lives { "running" } else { "unkept" };
+        assert_eq!(status(&world.home, slug).as_deref(), Some(expected));
+        world.docker(&["unpause", &agent]);
+        assert_eq!(world.done(&["exec", slug, "--", "cat", "note"]).stdout, WORK);
+        pause();
+        let stopped = world.done(&["stop", slug, "--time", "1"]);
+        assert!(stopped.took < Duration::from_secs(30), "{:?}", stopped.took);
+        world.wait_for(slug, &["preserved"]);
+        let mut said = String::new();
+        assert_eq!(world.work(slug, &mut said).as_deref(), Some(WORK), "{said}");
+        world.end(slug);
     }
-    assert_eq!(status(&world.home, "paused").as_deref(), Some("running"));
-    world.docker(&["unpause", &agent]);
-    assert_eq!(world.done(&["exec", "paused", "--", "cat", "note"]).stdout, WORK);
-    world.docker(&["pause", &agent]);
-    let stopped = world.done(&["stop", "paused", "--time", "1"]);
-    assert!(stopped.took < Duration::from_secs(30), "{:?}", stopped.took);
-    world.wait_for("paused", &["preserved"]);
-    let mut said = String::new();
-    assert_eq!(world.work("paused", &mut said).as_deref(), Some(WORK), "{said}");
-    world.end("paused");
 }
 
 /// A kept bottle is stopped and resumed many times: its container stays the same, and its image gets no layer. Prints

@@ -9,8 +9,8 @@ use bottle_contract::names::Slug;
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};
 
-/// How long to wait until a paused container continues. An engine pauses a container during a commit. If the pause is
-/// longer, it was presumably made by the user, and the container is returned as paused.
+/// How long to wait until a paused container continues. An engine pauses a container during a commit. After a longer
+/// pause, which was presumably made by the user, the container is returned as paused.
 const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The interval at which a paused container is checked again.

@@ -24,7 +24,7 @@ use super::limits::Enforced;
 use super::live::{self, WorkspaceFiles};
 use super::names::{self, Names, Part};
 use super::network::{self, Net, Transport};
-use super::{kept, shared_objects, snapshot_images, subnets, volume_owner};
+use super::{kept, run_state, shared_objects, snapshot_images, subnets, volume_owner};
 use crate::backend::{
     Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, ImageInfo, KeptFiles, LAYERS,
     Launch, Ledger, Origin, Prepared, ProgressSink, RepositoryObjects, Resource,
@@ -318,7 +318,7 @@ impl Launches {
         let attached = match opened {
             Some(attached) => attached,
             None => {
-                let found = container::find_unpaused(engine, names, part, slug).await.map_err(unreachable)?;
+                let found = container::find(engine, names, part, slug).await.map_err(unreachable)?;
                 let Some(found) = found.filter(|found| found.running) else {
                     let message = format!("cannot connect to the {who} of {slug}: it is not running");
                     return Err(
@@ -328,7 +328,7 @@ impl Launches {
                 if found.paused {
                     let message = format!("cannot connect to the {who} of {slug}: its container is paused");
                     return Err(BackendError::new(BackendErrorKind::Busy, message)
-                        .with_hint("wait for a snapshot to finish, or run `docker unpause`"));
+                        .with_hint(run_state::unpause_hint(&names.name(part, slug))));
                 }
                 attach(engine, &found.id, None).await.map_err(unreachable)?
             }

@@ -72,6 +72,7 @@ mod runtime;
 mod runtime_trial;
 mod shared_objects;
 mod snapshot_images;
+mod snapshot_pause;
 mod subnets;
 mod volume_owner;
 
@@ -382,6 +383,12 @@ impl Lifecycle for DockerBackend {
     async fn unpause(&self, slug: &Slug) -> Result<(), BackendError> {
         let engine = self.engine("continue the bottle").await?;
         run_state::unpause(engine, &self.names, slug).await
+    }
+
+    async fn end_snapshot_pause(&self, slug: &Slug) -> Result<(), BackendError> {
+        let engine = self.engine("connect to the bottle").await?;
+        let folder = self.host.state().join(slug.as_str());
+        snapshot_pause::end(engine, &self.names, slug, &folder).await
     }
 
     async fn holds_work(&self, slug: &Slug, since: Timestamp, _: bool) -> Result<bool, BackendError> {

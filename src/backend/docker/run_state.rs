@@ -30,12 +30,16 @@ pub(super) async fn run_state(engine: &Engine, names: &Names, slug: &Slug) -> Re
     };
     Ok(match found {
         Some(found) if found.paused => {
-            let name = names.name(Part::Agent, slug);
-            RunState::Paused { hint: format!("`docker unpause {name}` continues it") }
+            RunState::Paused { hint: unpause_hint(&names.name(Part::Agent, slug)) }
         }
         Some(found) if found.running => RunState::Running,
         _ => RunState::Ended,
     })
+}
+
+/// The user's next step for a paused container with this name.
+pub(super) fn unpause_hint(container: &str) -> String {
+    format!("`docker unpause {container}` continues it")
 }
 
 /// Whether the engine ended or restarts.

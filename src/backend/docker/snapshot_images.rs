@@ -18,6 +18,7 @@ use super::container::{Found, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT, REMOVED_HINT};
 use super::flatten::{MAX_LAYERS, Source};
 use super::names::Names;
+use super::snapshot_pause::{PausedBy, SnapshotPause};
 use super::{kept, live, shared_objects};
 use crate::backend::{BackendError, Copied, Frozen, NewSnapshot, Snapshot};
 
@@ -56,7 +57,11 @@ pub(super) async fn freeze(
         repository: mounted.repository,
         objects: shared_objects::are_mounted(engine, &container.id).await.map_err(failed)?,
     };
+    let by = if parts.repository { PausedBy::Keeper } else { PausedBy::Engine };
+    let pauses = container.running && !container.paused;
+    let pause = pauses.then(|| SnapshotPause::record(&state, by)).transpose()?;
     let id = whole_image(source, &container, (parts, &state), named, &labels).await.map_err(failed)?;
+    drop(pause);
     let image = inspect(engine, &id).await.map_err(failed)?;
     let gone =
         || BackendError::failed(format!("the new snapshot of {slug} was removed")).with_hint(REMOVED_HINT);
