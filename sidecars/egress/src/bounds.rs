@@ -174,7 +174,7 @@ pub(crate) const LOG_QUEUE_BYTES: usize = 8 << 20;
 /// a line is at most twice as long, which a message can carry.
 pub(crate) const LOG_BATCH_BYTES: usize = 256 << 10;
 
-/// How long the shutdown waits for a keeper process to write the queued log lines.
+/// How long the shutdown waits until the queued log lines are written, here or by a keeper process.
 pub(crate) const LOG_TAKEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Maximum number of bytes of a body that are logged at level `full`. The rest of the body is not logged.

@@ -161,8 +161,8 @@ impl Serve for EgressDaemon {
     async fn drain(&self) {
         // Responses that the outbox ends are logged too.
         self.shared.outbox.settle().await;
-        if let Some(relay) = &self.shared.log_relay {
-            relay.settle().await;
+        if let Some(egress) = self.egress.get() {
+            egress.reporter.settle().await;
         }
     }
 

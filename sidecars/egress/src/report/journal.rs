@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
+use tokio::sync::watch;
+use tokio::time::timeout;
+
 use crate::bounds;
 
 /// The current file. Older files are `egress.1.jsonl`, `egress.2.jsonl`, …
@@ -22,6 +25,8 @@ const CURRENT: &str = "egress.jsonl";
 pub(crate) struct Journal {
     lines: SyncSender<String>,
     dropped: Arc<AtomicU64>,
+    /// The number of lines that are queued and not yet in a file.
+    unwritten: Arc<watch::Sender<usize>>,
 }
 
 impl Journal {
@@ -33,24 +38,40 @@ impl Journal {
         let (lines, incoming) = sync_channel(bounds::LOG_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
         let files = LogFiles::open(folder, keep)?;
-        let counted = Arc::clone(&dropped);
+        let unwritten = Arc::new(watch::Sender::new(0));
+        let (counted, open) = (Arc::clone(&dropped), Arc::clone(&unwritten));
         std::thread::Builder::new()
             .name("egress-log".into())
-            .spawn(move || write(files, &incoming, &counted))?;
-        Ok(Self { lines, dropped })
+            .spawn(move || write(files, &incoming, &counted, &open))?;
+        Ok(Self { lines, dropped, unwritten })
     }
 
     /// Queues one line without its line break. Never blocks.
     pub(crate) fn line(&self, line: String) {
+        self.unwritten.send_modify(|count| *count += 1);
         if self.lines.try_send(line).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.unwritten.send_modify(|count| *count -= 1);
         }
+    }
+
+    /// Waits, at shutdown, until the queued lines are written.
+    pub(crate) async fn settle(&self) {
+        let mut unwritten = self.unwritten.subscribe();
+        let _ = timeout(bounds::LOG_TAKEN_WITHIN, unwritten.wait_for(|count| *count == 0)).await;
     }
 }
 
-fn write(mut files: LogFiles, incoming: &Receiver<String>, dropped: &AtomicU64) {
+fn write(
+    mut files: LogFiles,
+    incoming: &Receiver<String>,
+    dropped: &AtomicU64,
+    unwritten: &watch::Sender<usize>,
+) {
     while let Ok(mut line) = incoming.recv() {
+        let mut written = 0;
         loop {
+            written += 1;
             let lost = dropped.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 line = format!("{{\"event\":\"lost\",\"lines\":{lost}}}\n{line}");
@@ -67,6 +88,7 @@ fn write(mut files: LogFiles, incoming: &Receiver<String>, dropped: &AtomicU64) 
         if let Err(error) = files.flush() {
             tracing::warn!(%error, "cannot write the log");
         }
+        unwritten.send_modify(|count| *count -= written);
     }
 }
 
@@ -169,17 +191,22 @@ mod tests {
         assert!(!newest.contains(last) && last < newest.as_str());
     }
 
-    #[test]
-    fn writes_lines_in_the_background() {
+    #[tokio::test]
+    async fn writes_lines_in_the_background_and_the_rest_at_shutdown() {
         let folder = tempfile::tempdir().expect("folder");
-        let journal = Journal::start(folder.path(), 4096).expect("journal");
+        let journal = Journal::start(folder.path(), 1 << 20).expect("journal");
         journal.line("{\"a\":1}".into());
-        journal.line("{\"a\":2}".into());
         let path = folder.path().join(CURRENT);
         let until = Instant::now() + Duration::from_secs(5);
-        while fs::read_to_string(&path).expect("read") != "{\"a\":1}\n{\"a\":2}\n" {
-            assert!(Instant::now() < until, "the lines never came");
+        while fs::read_to_string(&path).expect("read") != "{\"a\":1}\n" {
+            assert!(Instant::now() < until, "the line never came");
             std::thread::sleep(Duration::from_millis(5));
         }
+        for n in 0..bounds::LOG_LINES / 2 {
+            journal.line(n.to_string());
+        }
+        journal.settle().await;
+        let text = fs::read_to_string(&path).expect("read");
+        assert_eq!(text.lines().count(), 1 + bounds::LOG_LINES / 2);
     }
 }

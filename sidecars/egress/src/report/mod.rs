@@ -73,6 +73,13 @@ impl LogWriter {
             Self::Relay(relay) => relay.line(line),
         }
     }
+
+    async fn settle(&self) {
+        match self {
+            Self::Files(journal) => journal.settle().await,
+            Self::Relay(relay) => relay.settle().await,
+        }
+    }
 }
 
 /// Why reports cannot be written safely. After such an error, the proxy must not start.
@@ -131,6 +138,14 @@ impl Reporter {
         let longest = secrets.iter().map(|secret| secret.expose().len()).max().unwrap_or_default();
         let margin = longest * LONGEST_SPELLING;
         Ok(Self { bottle, level, journal, backlog, redactor, margin })
+    }
+
+    /// Waits, at shutdown, until the queued lines of the log are written. Does not wait for a keeper that is not
+    /// connected.
+    pub(crate) async fn settle(&self) {
+        if let Some(journal) = &self.journal {
+            journal.settle().await;
+        }
     }
 
     /// Returns the redactor, for the other output of this process.
