@@ -234,8 +234,8 @@ pub trait Lifecycle: Send + Sync {
         Ok(RunState::Ended)
     }
 
-    /// Ends the pause of a bottle whose keeper was killed while it saved a snapshot. A keeper that adopts the bottle
-    /// calls this before it connects. A backend whose snapshots pause nothing does not implement this.
+    /// Ends the pause of a bottle whose keeper was killed while it saved a snapshot. A process that takes the lock of
+    /// such a bottle calls this before it connects. A backend whose snapshots pause nothing does not implement this.
     ///
     /// # Errors
     /// [`BackendError`] when the engine fails.

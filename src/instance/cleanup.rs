@@ -305,6 +305,8 @@ async fn inspect_dead(
         return;
     }
     if record.is_adoptable() {
+        // An error means that the bottle stays paused, which the connection reports.
+        let _ = backend.end_snapshot_pause(&record.slug).await;
         let note = match backend.connect_guest(&record.slug).await {
             Ok(_) => Some("runs without a keeper; the next command adopts it".to_owned()),
             // The bottle may be running.
