@@ -87,7 +87,7 @@ async fn the_sidecars_are_unprivileged_and_not_the_agents_user() {
         assert!(answer.contains("HTTP/1.1"), "{}: {answer}", fixture.name());
 
         if fixture.name() == "apple" {
-            let bundle = format!("bottle-{}-bundle-listeners", fixture.host.home_hash());
+            let bundle = format!("bottle-{}-bundle-{}", fixture.host.home_hash(), bottle.slug());
             let users = engine::docker(&["top", &bundle, "-eo", "pid,uid"]).expect("processes");
             let users: Vec<&str> =
                 users.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect();
