@@ -79,6 +79,12 @@ fn status(home: &TestHome, label: &str) -> Option<String> {
     listed(home, label)?["status"].as_str().map(str::to_owned)
 }
 
+/// The bottle's record, if it has one. Unlike [`status`], reading it causes no work in the bottle's keeper.
+fn record(home: &TestHome, slug: &str) -> Option<serde_json::Value> {
+    let record = std::fs::read(home.bottle_home().join("state").join(slug).join("metadata.json")).ok()?;
+    serde_json::from_slice(&record).ok()
+}
+
 /// Whether the bottle's record says that one of its sidecars ended.
 fn has_ended_service(home: &TestHome, label: &str) -> bool {
     let services = listed(home, label).and_then(|bottle| bottle["services"].as_array().cloned());
@@ -332,9 +338,7 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
 
 /// The keeper's pid and start time in the bottle's record.
 fn recorded_keeper(home: &TestHome, slug: &str) -> String {
-    let record =
-        std::fs::read(home.bottle_home().join("state").join(slug).join("metadata.json")).expect("a record");
-    let record: serde_json::Value = serde_json::from_slice(&record).expect("JSON");
+    let record = record(home, slug).expect("a record");
     record["keeper"].as_str().expect("a keeper").to_owned()
 }
 
