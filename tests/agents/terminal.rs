@@ -84,9 +84,14 @@ pub(crate) fn look_in(scene: &Scene, arguments: &[&str], typed: &Typed<'_>) -> R
     Ok(())
 }
 
-/// Types a line and the keys that send it, or only a key.
+/// Types a line and the keys that send it, or only a key. The pause begins when the screen shows the line: a busy agent
+/// would otherwise read both at once.
 pub(crate) fn enter(pty: &mut Pty, line: &str, submit: &str) -> Result<()> {
     pty.type_keys(line)?;
+    if line.chars().all(char::is_control) {
+        return Ok(());
+    }
+    pty.wait_for(line)?;
     std::thread::sleep(BREATH);
-    if line.chars().all(char::is_control) { Ok(()) } else { pty.type_keys(submit) }
+    pty.type_keys(submit)
 }

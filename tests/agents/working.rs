@@ -82,7 +82,7 @@ fn on_a_terminal(scene: &Scene, case: &Case<'_>, name: &str, used: &OnTerminal) 
     pty.patience(PATIENCE);
     pty.wait_for(used.ready)?;
     enter(&mut pty, TASK, used.submit)?;
-    comes_out_while_it_runs(case)?;
+    comes_out_while_it_runs(case).with_context(|| pty.screen())?;
     if !used.end.is_empty() {
         pty.wait_for("The scripted task is done.")?;
         enter(&mut pty, used.end, ENTER)?;
