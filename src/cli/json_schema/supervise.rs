@@ -64,7 +64,7 @@ impl From<&Pending> for Question {
 pub(crate) struct Answered {
     pub(crate) id: String,
     pub(crate) slug: String,
-    /// `approved`, `rejected`, or `dismissed` when no process waited for the answer.
+    /// `approved`, `rejected`, or `dismissed` for a stale proposal.
     pub(crate) status: &'static str,
     /// With `--scope save`: the file that the routes were added to.
     #[serde(skip_serializing_if = "Option::is_none")]
