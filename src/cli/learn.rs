@@ -98,8 +98,18 @@ fn proposal_of(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> 
 
 fn propose(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
     let request = KeeperRequest::Ask(Box::new(question));
-    super::block_on(async { carry_out(&connect(host, slug).await?, &request).await })
-        .map_err(|error| error.about(slug))
+    let asked = super::block_on(async { carry_out(&connect(host, slug).await?, &request).await });
+    asked.map_err(|error| {
+        let error = error.about(slug);
+        if error.hint.is_some() {
+            return error;
+        }
+        let queue = host.home.join("queue").join(slug.as_str());
+        error.hint(format!(
+            "the queue is in {}; `bottle learn {slug} --save BOTTLE` saves the routes instead",
+            queue.display()
+        ))
+    })
 }
 
 fn to_report(slug: &Slug, learned: &Learned, opens: &[String], asked: bool) -> LearnReport {
