@@ -1,0 +1,311 @@
+//! Opens and reads files beneath a directory that others may write, while they may write it.
+//!
+//! Each component of a path is opened by its descriptor and without following links, so a component that is replaced by
+//! a link is an error, and no path leads out of the directory.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// The flags of each opened directory.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The flags of each opened file. A named pipe does not block the open, and a terminal does not become the controlling
+/// one.
+const FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Directory {
+    descriptor: OwnedFd,
+    /// The path for messages. It is never opened again.
+    path: PathBuf,
+}
+
+/// The identity of a file or directory while it exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// The device.
+    pub device: u64,
+    /// The inode on the device.
+    pub inode: u64,
+}
+
+/// Why a file was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It, or a directory in its path, is a link, a named pipe, a socket, a device or of another wrong type.
+    #[error("{} is not a regular file", .0.display())]
+    NotRegular(PathBuf),
+    /// It has more than the permitted number of bytes.
+    #[error("{} has more than {most} bytes", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// The permitted number of bytes.
+        most: u64,
+    },
+    /// The system's error.
+    #[error("cannot read {}: {error}", path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+}
+
+impl Directory {
+    /// Opens a directory by a path of the user, in which links are followed.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let descriptor = rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())?;
+        Ok(Self { descriptor, path: path.to_owned() })
+    }
+
+    /// Opens a directory by a path whose last component is not a link.
+    ///
+    /// # Errors
+    /// The system's error. `NOTDIR` or `LOOP` for a link.
+    pub fn open_without_link(path: &Path) -> io::Result<Self> {
+        let descriptor = rustix::fs::openat(CWD, path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        Ok(Self { descriptor, path: path.to_owned() })
+    }
+
+    /// The path for messages.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a directory beneath this one. `None` if there is none with this path.
+    ///
+    /// # Errors
+    /// The system's error. `NOTDIR` or `LOOP` if a component is a link or no directory, `INVAL` if the path is absolute
+    /// or contains `..`.
+    pub fn directory(&self, relative: &Path) -> io::Result<Option<Self>> {
+        let mut found = self.descriptor.try_clone()?;
+        for name in components(relative)? {
+            found = match rustix::fs::openat(&found, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
+                Err(Errno::NOENT) => return Ok(None),
+                opened => opened?,
+            };
+        }
+        Ok(Some(Self { descriptor: found, path: self.path.join(relative) }))
+    }
+
+    /// Opens a regular file beneath this directory for reading. `None` if there is none with this path.
+    ///
+    /// # Errors
+    /// [`ReadError::NotRegular`] or the system's error.
+    pub fn file(&self, relative: &Path) -> Result<Option<File>, ReadError> {
+        let path = || self.path.join(relative);
+        let failed = |error: io::Error| match Errno::from_io_error(&error) {
+            // A directory in the path is a link, or no directory.
+            Some(Errno::LOOP | Errno::NOTDIR) => ReadError::NotRegular(path()),
+            _ => ReadError::System { path: path(), error },
+        };
+        let Some(name) = relative.file_name() else { return Err(failed(Errno::INVAL.into())) };
+        let parent = self.directory(relative.parent().unwrap_or(Path::new("")));
+        let Some(parent) = parent.map_err(failed)? else { return Ok(None) };
+        match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            // Opening a device can have an effect, so its type is checked before.
+            Ok(found) if !is_regular(&found) => return Err(ReadError::NotRegular(path())),
+            found => found.map_err(|error| failed(error.into()))?,
+        };
+        let file = match rustix::fs::openat(&parent, name, FILE, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.map_err(|error| failed(error.into()))?,
+        };
+        let is_file = rustix::fs::fstat(&file).is_ok_and(|found| is_regular(&found));
+        if is_file { Ok(Some(file.into())) } else { Err(ReadError::NotRegular(path())) }
+    }
+
+    /// Reads a regular file of at most `most` bytes beneath this directory. `None` if there is none with this path.
+    ///
+    /// # Errors
+    /// Every [`ReadError`].
+    pub fn read(&self, relative: &Path, most: u64) -> Result<Option<Vec<u8>>, ReadError> {
+        let Some(file) = self.file(relative)? else { return Ok(None) };
+        let path = || self.path.join(relative);
+        let mut bytes = Vec::new();
+        // One more byte shows that the file is longer, even if it grows meanwhile.
+        let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
+        read.map_err(|error| ReadError::System { path: path(), error })?;
+        if bytes.len() as u64 > most {
+            return Err(ReadError::TooLong { path: path(), most });
+        }
+        Ok(Some(bytes))
+    }
+
+    /// The status of an entry beneath this directory, without following a link. `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::directory`].
+    pub fn stat(&self, relative: &Path) -> io::Result<Option<Stat>> {
+        let Some(name) = relative.file_name() else { return Ok(Some(rustix::fs::fstat(&self.descriptor)?)) };
+        let parent = relative.parent().unwrap_or(Path::new(""));
+        let Some(parent) = self.directory(parent)? else { return Ok(None) };
+        match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            found => Ok(Some(found?)),
+        }
+    }
+
+    /// The target of a link directly in this directory. `None` if there is no such entry or it is no link.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn link(&self, name: &Path) -> io::Result<Option<PathBuf>> {
+        match rustix::fs::readlinkat(&self.descriptor, name, Vec::new()) {
+            Err(Errno::NOENT | Errno::INVAL) => Ok(None),
+            target => Ok(Some(OsString::from_vec(target?.into_bytes()).into())),
+        }
+    }
+
+    /// The names of at most `most` entries of this directory, in no order, and whether there are more.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn names(&self, most: usize) -> io::Result<(Vec<OsString>, bool)> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.descriptor)? {
+            let name = entry?.file_name().to_bytes().to_owned();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if names.len() == most {
+                return Ok((names, true));
+            }
+            names.push(OsString::from_vec(name));
+        }
+        Ok((names, false))
+    }
+
+    /// The identity of this directory.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn id(&self) -> io::Result<FileId> {
+        Ok(FileId::of(&rustix::fs::fstat(&self.descriptor)?))
+    }
+
+    /// The user id of this directory's owner.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn owner(&self) -> io::Result<u32> {
+        Ok(rustix::fs::fstat(&self.descriptor)?.st_uid)
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl FileId {
+    /// The identity in a status.
+    #[must_use]
+    #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the types differ between systems")]
+    pub fn of(status: &Stat) -> Self {
+        Self { device: status.st_dev as u64, inode: status.st_ino as u64 }
+    }
+}
+
+fn is_regular(status: &Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+}
+
+/// The names in a relative path without `..`.
+fn components(relative: &Path) -> io::Result<Vec<&std::ffi::OsStr>> {
+    let name = |component| match component {
+        Component::Normal(name) => Some(Ok(name)),
+        Component::CurDir => None,
+        _ => Some(Err(Errno::INVAL.into())),
+    };
+    relative.components().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Scene {
+        _top: tempfile::TempDir,
+        inside: Directory,
+    }
+
+    fn scene() -> Scene {
+        let top = tempfile::tempdir().expect("a directory");
+        let inside = top.path().join("inside");
+        std::fs::create_dir_all(inside.join("sub")).expect("made");
+        std::fs::write(top.path().join("outside"), "private").expect("written");
+        std::fs::write(inside.join("sub/file"), "12345").expect("written");
+        symlink("../outside", inside.join("link")).expect("link");
+        symlink("..", inside.join("up")).expect("link");
+        symlink("sub", inside.join("alias")).expect("link");
+        let fifo = inside.join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).expect("a named pipe");
+        let inside = Directory::open(&inside).expect("opened");
+        Scene { _top: top, inside }
+    }
+
+    #[test]
+    fn reads_regular_files_up_to_a_bound() {
+        let Scene { inside, _top } = scene();
+        let read = |path: &str, most| inside.read(Path::new(path), most);
+        assert_eq!(read("sub/file", 5).expect("read").as_deref(), Some(&b"12345"[..]));
+        assert_eq!(read("./sub/./file", 5).expect("read").as_deref(), Some(&b"12345"[..]));
+        assert!(matches!(read("sub/file", 4), Err(ReadError::TooLong { most: 4, .. })));
+        for missing in ["none", "none/none", "sub/none"] {
+            assert_eq!(read(missing, 5).expect("read"), None, "{missing}");
+        }
+    }
+
+    #[test]
+    fn follows_no_link_and_waits_for_no_pipe() {
+        let Scene { inside, _top } = scene();
+        for path in ["link", "fifo", "sub", "up/outside", "alias/file", "sub/file/x"] {
+            let read = inside.read(Path::new(path), 100);
+            assert!(matches!(read, Err(ReadError::NotRegular(_))), "{path}: {read:?}");
+        }
+        for path in ["../outside", "/etc/passwd", "sub/../../outside", ".."] {
+            assert!(matches!(inside.read(Path::new(path), 100), Err(ReadError::System { .. })), "{path}");
+            assert!(inside.directory(Path::new(path)).is_err(), "{path}");
+        }
+        assert!(inside.directory(Path::new("alias")).is_err());
+        assert!(Directory::open_without_link(&inside.path().join("alias")).is_err());
+    }
+
+    #[test]
+    fn lists_a_bounded_number_of_names() {
+        let Scene { inside, _top } = scene();
+        let (mut names, more) = inside.names(10).expect("listed");
+        names.sort();
+        assert_eq!(
+            (names, more),
+            (["alias", "fifo", "link", "sub", "up"].map(OsString::from).to_vec(), false)
+        );
+        let (names, more) = inside.names(2).expect("listed");
+        assert_eq!((names.len(), more), (2, true));
+        assert_eq!(inside.link(Path::new("alias")).expect("read"), Some("sub".into()));
+        assert_eq!(inside.link(Path::new("sub")).expect("read"), None);
+    }
+}

@@ -1,0 +1,12 @@
+//! Reads git directories and working trees that an agent or a project wrote, as data.
+//!
+//! No function of this crate follows a link of such a tree, waits for a named pipe, or reads a file without a bound.
+//! No program with the user's rights reads the configuration of such a repository.
+//!
+//! - `directory`: opens and reads files beneath a directory, through descriptors
+//! - `program`: finds programs in the absolute directories of `PATH`
+
+pub mod directory;
+pub mod program;
+
+pub use directory::{Directory, FileId, ReadError};
