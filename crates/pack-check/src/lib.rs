@@ -1,0 +1,166 @@
+//! Checks the sizes in a git pack before git unpacks it.
+//!
+//! git allocates what a pack announces: a delta of one kilobyte can describe an object of gigabytes, and git holds its
+//! base, its instructions and its result in memory. Whoever passes an untrusted pack to git therefore feeds each part
+//! of it to a [`PackChecker`] first, and passes the part on only if the checker accepts it:
+//!
+//! ```text
+//! untrusted pack ──► PackChecker::feed ── Ok ──► git index-pack
+//!                          └── PackError: git does not see this part
+//! ```
+//! The checker reads the headers of all objects, and the two sizes at the begin of each delta. It inflates every object
+//! to find the next header, and drops the contents. Its memory does not depend on the pack: about 100 KiB, and 16 bytes
+//! for each blob that is too large to be the base of a delta.
+//!
+//! The checker does not compute the object ids or the pack's checksum, and does not apply deltas. git does both. A
+//! delta that names its base by id can therefore name a large object and claim a small one; git then reads the large
+//! one before it notices. A process that unpacks a checked pack still needs a memory limit.
+//!
+//! This crate opens no file and depends on no other crate of this workspace. The format is that of gitformat-pack(5).
+
+mod checker;
+mod varint;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Read;
+
+pub use checker::PackChecker;
+
+/// The bounds of a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackLimits {
+    /// The maximum number of objects.
+    pub objects: u32,
+    /// The maximum size of a blob that the pack contains completely, in bytes. git streams such a blob if it is larger
+    /// than `core.bigFileThreshold` (by default 512 MiB), and holds a smaller one in memory.
+    pub blob: u64,
+    /// The maximum size of everything that git holds in memory, in bytes: a commit, a tree, a tag, and the base, the
+    /// instructions and the result of a delta. `git index-pack` holds up to three of them at once, in addition to
+    /// `core.deltaBaseCacheLimit` (by default 96 MiB).
+    pub buffered: u64,
+    /// The maximum sum of the sizes of all objects after unpacking, in bytes. It limits the processor time.
+    pub total: u64,
+}
+
+/// The hash function of a repository's object ids, which determines their length in a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ObjectFormat {
+    /// SHA-1: 20 bytes.
+    #[default]
+    Sha1,
+    /// SHA-256: 32 bytes.
+    Sha256,
+}
+
+impl ObjectFormat {
+    /// The length of an object id in bytes.
+    #[must_use]
+    pub fn width(self) -> usize {
+        match self {
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+        }
+    }
+}
+
+/// What a checker has seen of a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PackSummary {
+    /// The number of objects that the pack announces.
+    pub objects: u32,
+    /// The sum of the sizes of the objects that have begun, after unpacking, in bytes.
+    pub total: u64,
+    /// The largest size that git holds in memory for one object ([`PackLimits::buffered`]), in bytes.
+    pub buffered: u64,
+}
+
+/// What a size in a pack is about. The text is a part of a sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// A blob that is not a delta.
+    Blob,
+    /// A commit, tree or tag that is not a delta.
+    Other,
+    /// The object to which a delta applies.
+    DeltaBase,
+    /// The instructions of a delta.
+    DeltaText,
+    /// The object that a delta makes.
+    DeltaResult,
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Blob => "a file",
+            Self::Other => "a commit, tree or tag",
+            Self::DeltaBase => "the base of a delta",
+            Self::DeltaText => "the instructions of a delta",
+            Self::DeltaResult => "the result of a delta",
+        })
+    }
+}
+
+/// Why a pack is not passed to git. The text is a part of a sentence that names the pack as `it`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PackError {
+    /// It does not begin with the header of a pack of version 2 or 3.
+    #[error("it is not a pack of git")]
+    NotAPack,
+    /// It announces more than [`PackLimits::objects`] objects.
+    #[error("it has {count} objects, and at most {most} are allowed")]
+    Objects {
+        /// The announced number of objects.
+        count: u32,
+        /// The limit.
+        most: u32,
+    },
+    /// A size exceeds [`PackLimits::blob`] or [`PackLimits::buffered`].
+    #[error("{part} has {size} bytes, and at most {most} are allowed")]
+    Size {
+        /// What has this size.
+        part: Part,
+        /// The size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        most: u64,
+    },
+    /// The objects exceed [`PackLimits::total`].
+    #[error("its objects have more than {most} bytes when unpacked")]
+    Total {
+        /// The limit in bytes.
+        most: u64,
+    },
+    /// It contradicts the format of packs.
+    #[error("it is damaged: {0}")]
+    Damaged(&'static str),
+    /// It ended before its last object or its checksum.
+    #[error("it is incomplete")]
+    Incomplete,
+    /// It could not be read.
+    #[error("it cannot be read: {0}")]
+    Read(std::io::ErrorKind),
+}
+
+/// Checks a complete pack, which `reader` yields from its first byte to its last.
+///
+/// # Errors
+/// Fails with [`PackError`] at the first part that exceeds `limits` or is malformed, and does not read the rest.
+pub fn check(
+    mut reader: impl Read,
+    limits: PackLimits,
+    format: ObjectFormat,
+) -> Result<PackSummary, PackError> {
+    let mut checker = PackChecker::new(limits, format);
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match reader.read(&mut piece) {
+            Ok(0) => return checker.finish(),
+            Ok(count) => checker.feed(&piece[..count])?,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(PackError::Read(error.kind())),
+        }
+    }
+}
