@@ -3,7 +3,7 @@
 //! Each component of a path is opened by its descriptor and without following links, so a component that is replaced by
 //! a link is an error, and no path leads out of the directory.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -134,6 +134,20 @@ impl Directory {
         if is_file { Ok(Some(file.into())) } else { Err(ReadError::NotRegular(path())) }
     }
 
+    /// Opens a regular file directly in this directory for reading, and returns its status. `None` if there is no such
+    /// file.
+    ///
+    /// # Errors
+    /// The system's error. `LOOP` for a link.
+    pub(crate) fn regular_file(&self, name: &OsStr) -> io::Result<Option<(File, Stat)>> {
+        let file = match rustix::fs::openat(&self.descriptor, name, FILE, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened?,
+        };
+        let status = rustix::fs::fstat(&file)?;
+        Ok(is_regular(&status).then(|| (file.into(), status)))
+    }
+
     /// Reads a regular file of at most `most` bytes beneath this directory. `None` if there is none with this path.
     ///
     /// # Errors
@@ -159,7 +173,15 @@ impl Directory {
         let Some(name) = relative.file_name() else { return Ok(Some(rustix::fs::fstat(&self.descriptor)?)) };
         let parent = relative.parent().unwrap_or(Path::new(""));
         let Some(parent) = self.directory(parent)? else { return Ok(None) };
-        match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        parent.entry_stat(name)
+    }
+
+    /// The status of an entry directly in this directory, without following a link. `None` if there is none.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn entry_stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {
+        match rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
             found => Ok(Some(found?)),
         }
@@ -232,7 +254,7 @@ fn is_regular(status: &Stat) -> bool {
 }
 
 /// The names in a relative path without `..`.
-fn components(relative: &Path) -> io::Result<Vec<&std::ffi::OsStr>> {
+fn components(relative: &Path) -> io::Result<Vec<&OsStr>> {
     let name = |component| match component {
         Component::Normal(name) => Some(Ok(name)),
         Component::CurDir => None,

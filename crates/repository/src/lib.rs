@@ -4,9 +4,14 @@
 //! No program with the user's rights reads the configuration of such a repository.
 //!
 //! - `directory`: opens and reads files beneath a directory, through descriptors
+//! - `walk`: the entries below a directory · `ignore_rules`: which of them git ignores
 //! - `program`: finds programs in the absolute directories of `PATH`
 
 pub mod directory;
+pub mod ignore_rules;
 pub mod program;
+pub mod walk;
 
 pub use directory::{Directory, FileId, ReadError};
+pub use ignore_rules::{IgnoreRules, RuleError, RuleSources};
+pub use walk::{Entry, Walk, WalkError};

@@ -1,0 +1,302 @@
+//! Ignore rules as git reads them (gitignore(5)), from files that others wrote.
+//!
+//! The rules come, from the weakest to the strongest, from the user's own file (`core.excludesFile`), from `info/exclude`
+//! of the repository, and from the `.gitignore` files from the top of its working tree down to an entry. No file above
+//! that top counts.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use crate::directory::{Directory, ReadError};
+
+/// The name of git's ignore files.
+pub const IGNORE_FILE: &str = ".gitignore";
+
+/// The maximum size of an ignore file in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The maximum number of patterns of an ignore file, and of all that apply to one directory. Together, the
+/// longest ones need about 100 MiB of memory.
+const MAX_PATTERNS: usize = 2_000;
+
+/// The maximum length of a pattern in bytes, which is that of a path.
+const MAX_PATTERN: usize = 4_096;
+
+/// The maximum number of files that [`IgnoreRules::not_read`] names.
+const MAX_NAMED: usize = 20;
+
+/// Where the rules for the entries of a directory come from.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleSources<'a> {
+    /// The top of the repository's working tree; outside of a repository, the directory itself.
+    pub top: &'a Directory,
+    /// The path of the directory below the top.
+    pub below: &'a Path,
+    /// The git directory with the repository's `info/exclude`, if there is one.
+    pub git_directory: Option<&'a Directory>,
+    /// The user's own ignore file, which the user's own configuration names. Links in its path are followed.
+    pub user: Option<&'a Path>,
+}
+
+/// Why ignore rules are unknown.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleError {
+    /// A file cannot be read, or is too long.
+    #[error(transparent)]
+    Unreadable(#[from] ReadError),
+    /// A file has too many patterns, too long ones, or such that need too much memory.
+    #[error("{} has more or longer patterns than are read from an ignore file", .0.display())]
+    TooManyPatterns(PathBuf),
+}
+
+/// The rules for the entries of a directory. [`Self::enter`] adds those of a directory below it, until [`Self::leave`].
+#[derive(Debug, Default)]
+pub struct IgnoreRules {
+    /// The path of the directory below the top.
+    below: PathBuf,
+    /// The rules, from the weakest to the strongest.
+    files: Vec<Rules>,
+    patterns: usize,
+    not_read: Vec<PathBuf>,
+}
+
+/// The rules of one file.
+#[derive(Debug)]
+struct Rules {
+    /// The directory to which the patterns relate, relative to the top.
+    base: PathBuf,
+    patterns: usize,
+    globs: Gitignore,
+}
+
+impl IgnoreRules {
+    /// Reads the rules that apply to the entries of a directory, except those of its own `.gitignore`.
+    ///
+    /// # Errors
+    /// [`RuleError`]. A file that is missing, a link or not regular has no rules, as in git.
+    pub fn of(sources: &RuleSources<'_>) -> Result<Self, RuleError> {
+        let mut rules = Self { below: sources.below.to_owned(), ..Self::default() };
+        if let Some(path) = sources.user {
+            let bytes = read_users(path)?;
+            rules.add(PathBuf::new(), path, bytes)?;
+        }
+        if let Some(git_directory) = sources.git_directory {
+            rules.add_file(PathBuf::new(), git_directory, Path::new("info/exclude"))?;
+        }
+        let mut base = PathBuf::new();
+        for name in sources.below {
+            rules.add_file(base.clone(), sources.top, &base.join(IGNORE_FILE))?;
+            base.push(name);
+        }
+        Ok(rules)
+    }
+
+    /// Adds the rules of the `.gitignore` in a directory, whose path is relative to that of these rules. Returns a mark
+    /// for [`Self::leave`].
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn enter(&mut self, directory: &Directory, path: &Path) -> Result<usize, RuleError> {
+        let mark = self.files.len();
+        self.add_file(self.below.join(path), directory, Path::new(IGNORE_FILE))?;
+        Ok(mark)
+    }
+
+    /// Removes the rules that were added since a mark.
+    pub fn leave(&mut self, mark: usize) {
+        for removed in self.files.drain(mark.min(self.files.len())..) {
+            self.patterns -= removed.patterns;
+        }
+    }
+
+    /// Whether the rules ignore an entry. Its path is relative to the directory of these rules. The directories above
+    /// it are not checked: what is below an ignored directory is ignored too.
+    #[must_use]
+    pub fn ignores(&self, path: &Path, is_directory: bool) -> bool {
+        if self.files.is_empty() {
+            return false;
+        }
+        let path = self.below.join(path);
+        // The last pattern of the strongest file decides.
+        let decides =
+            |rules: &Rules| match rules.globs.matched(path.strip_prefix(&rules.base).ok()?, is_directory) {
+                Match::Ignore(_) => Some(true),
+                Match::Whitelist(_) => Some(false),
+                Match::None => None,
+            };
+        self.files.iter().rev().find_map(decides).unwrap_or(false)
+    }
+
+    /// The first files with the name of an ignore file whose rules do not apply, because they are links or not regular.
+    #[must_use]
+    pub fn not_read(&self) -> &[PathBuf] {
+        &self.not_read
+    }
+
+    fn add_file(&mut self, base: PathBuf, directory: &Directory, file: &Path) -> Result<(), RuleError> {
+        match directory.read(file, MAX_BYTES) {
+            Ok(Some(bytes)) => self.add(base, &directory.path().join(file), bytes),
+            Ok(None) => Ok(()),
+            Err(ReadError::NotRegular(path)) => {
+                if self.not_read.len() < MAX_NAMED {
+                    self.not_read.push(path);
+                }
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds the rules in a file's bytes. `path` is for messages.
+    fn add(&mut self, base: PathBuf, path: &Path, bytes: Vec<u8>) -> Result<(), RuleError> {
+        let too_many = || RuleError::TooManyPatterns(path.to_owned());
+        let text = String::from_utf8_lossy(&bytes);
+        let mut builder = GitignoreBuilder::new("");
+        let mut patterns = 0;
+        for line in text.trim_start_matches('\u{feff}').lines() {
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            patterns += 1;
+            if line.len() > MAX_PATTERN || self.patterns + patterns > MAX_PATTERNS {
+                return Err(too_many());
+            }
+            // A line that is no pattern matches nothing.
+            let _ = builder.add_line(None, line);
+        }
+        if patterns > 0 {
+            let globs = builder.build().map_err(|_| too_many())?;
+            self.patterns += patterns;
+            self.files.push(Rules { base, patterns, globs });
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of the user's own ignore file. A missing one is empty, and so is a device such as `/dev/null`.
+fn read_users(path: &Path) -> Result<Vec<u8>, ReadError> {
+    let failed = |error| ReadError::System { path: path.to_owned(), error };
+    match path.metadata() {
+        Ok(found) if found.is_file() => {}
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => return Ok(Vec::new()),
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(ReadError::TooLong { path: path.to_owned(), most: MAX_BYTES });
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A repository at `here/top`, with a file of rules above it.
+    fn repository() -> tempfile::TempDir {
+        let here = tempfile::tempdir().expect("a directory");
+        let write = |path: &str, text: &str| std::fs::write(here.path().join(path), text).expect("written");
+        std::fs::create_dir_all(here.path().join("top/.git/info")).expect("made");
+        std::fs::create_dir_all(here.path().join("top/sub/deep")).expect("made");
+        write(".gitignore", "above\n");
+        write("user", "mine\n*.swp\n");
+        write("top/.git/info/exclude", "private\n!mine\n");
+        write("top/.gitignore", "\u{feff}/target/\n*.log\n!keep.log\n/sub/one\n[\n# comment\n");
+        write("top/sub/.gitignore", "!own.log\n/here\n");
+        write("top/sub/deep/.gitignore", "!*.swp\n");
+        here
+    }
+
+    fn rules(top: &Path, below: &str, user: Option<&Path>) -> Result<IgnoreRules, RuleError> {
+        let top = Directory::open(top).expect("opened");
+        let git_directory = top.directory(Path::new(".git")).expect("opened");
+        let (below, git_directory) = (Path::new(below), git_directory.as_ref());
+        IgnoreRules::of(&RuleSources { top: &top, below, git_directory, user })
+    }
+
+    #[test]
+    fn the_strongest_file_decides_and_none_above_the_top_counts() {
+        let here = repository();
+        let top = here.path().join("top");
+        let mut rules = rules(&top, "sub", Some(&here.path().join("user"))).expect("read");
+        let sub = Directory::open(&top.join("sub")).expect("opened");
+        rules.enter(&sub, Path::new("")).expect("read");
+        let mark = rules
+            .enter(&sub.directory(Path::new("deep")).expect("opened").expect("there"), Path::new("deep"));
+        for (path, is_directory, ignored) in [
+            ("a.log", false, true),
+            ("keep.log", false, false),
+            ("own.log", false, false),
+            ("deep/x.log", false, true),
+            ("one", false, true),
+            ("here", false, true),
+            ("deep/here", false, false),
+            ("private", false, true),
+            ("mine", false, false),
+            ("above", false, false),
+            ("x.swp", false, true),
+            ("deep/x.swp", false, false),
+            // The pattern relates to the top.
+            ("target", true, false),
+        ] {
+            assert_eq!(rules.ignores(Path::new(path), is_directory), ignored, "{path}");
+        }
+        rules.leave(mark.expect("read"));
+        assert!(rules.ignores(Path::new("deep/x.swp"), false));
+        assert!(rules.not_read().is_empty());
+    }
+
+    #[test]
+    fn a_pattern_for_directories_matches_no_file() {
+        let here = repository();
+        let top = Directory::open(&here.path().join("top")).expect("opened");
+        let mut rules = rules(top.path(), "", None).expect("read");
+        rules.enter(&top, Path::new("")).expect("read");
+        assert!(rules.ignores(Path::new("target"), true));
+        assert!(!rules.ignores(Path::new("target"), false));
+    }
+
+    #[test]
+    fn links_and_pipes_have_no_rules() {
+        let here = repository();
+        let top = here.path().join("top");
+        for path in [".gitignore", ".git/info/exclude", "sub/.gitignore"] {
+            std::fs::remove_file(top.join(path)).expect("removed");
+        }
+        symlink("/dev/zero", top.join(".gitignore")).expect("link");
+        symlink("../../../user", top.join(".git/info/exclude")).expect("link");
+        let pipe = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, top.join("sub/.gitignore"), pipe, rustix::fs::Mode::RWXU, 0)
+            .expect("a named pipe");
+        let mut rules = rules(&top, "sub", None).expect("read");
+        rules.enter(&Directory::open(&top.join("sub")).expect("opened"), Path::new("")).expect("read");
+        assert!(!rules.ignores(Path::new("mine"), false));
+        assert_eq!(rules.not_read().len(), 3, "{:?}", rules.not_read());
+    }
+
+    #[test]
+    fn a_file_beyond_the_bounds_is_an_error() {
+        let here = repository();
+        let top = here.path().join("top");
+        let of = |text: String| {
+            std::fs::write(top.join(".gitignore"), text).expect("written");
+            rules(&top, "sub", None).map(drop)
+        };
+        assert!(matches!(
+            of("#".repeat(1 + (1 << 20))),
+            Err(RuleError::Unreadable(ReadError::TooLong { .. }))
+        ));
+        assert!(matches!(of("a".repeat(MAX_PATTERN + 1)), Err(RuleError::TooManyPatterns(_))));
+        assert!(matches!(of("a\n".repeat(MAX_PATTERNS + 1)), Err(RuleError::TooManyPatterns(_))));
+        // Comments and blank lines are no patterns.
+        of("#\n\n".repeat(MAX_PATTERNS) + &"a\n".repeat(MAX_PATTERNS - 10)).expect("within the bounds");
+    }
+}
