@@ -106,6 +106,35 @@ impl Directory {
         Ok(Some(Self { descriptor: found, path: self.path.join(relative) }))
     }
 
+    /// Opens a directory by a path in a file of this directory, from which a relative path begins. Links and `..` are
+    /// followed, so the path can lead anywhere: the caller compares [`Self::id`] with what it expects.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn resolve(&self, path: &Path) -> io::Result<Self> {
+        let descriptor = rustix::fs::openat(&self.descriptor, path, DIRECTORY, Mode::empty())?;
+        Ok(Self { descriptor, path: self.path.join(path) })
+    }
+
+    /// Opens the directory above this one. `None` for the root of the file system.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn parent(&self) -> io::Result<Option<Self>> {
+        let descriptor = rustix::fs::openat(&self.descriptor, "..", DIRECTORY, Mode::empty())?;
+        let path = self.path.parent().unwrap_or(&self.path).to_owned();
+        let parent = Self { descriptor, path };
+        Ok((parent.id()? != self.id()?).then_some(parent))
+    }
+
+    /// Another handle of the same directory.
+    ///
+    /// # Errors
+    /// The system's error, for example because the process has too many open files.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { descriptor: self.descriptor.try_clone()?, path: self.path.clone() })
+    }
+
     /// Opens a regular file beneath this directory for reading. `None` if there is none with this path.
     ///
     /// # Errors

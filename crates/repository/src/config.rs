@@ -1,0 +1,246 @@
+//! Reads the syntax of a git configuration file (git-config(1), "SYNTAX"), as data: no file is included, no value is
+//! expanded, and nothing in it is obeyed.
+
+/// The entries of a configuration file, in their order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    entries: Vec<Entry>,
+}
+
+/// One variable of a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name of the section, in lower case.
+    pub section: Vec<u8>,
+    /// The name of the subsection; case matters.
+    pub subsection: Option<Vec<u8>>,
+    /// The name of the variable, in lower case.
+    pub name: Vec<u8>,
+    /// The value. `None` for a variable without `=`, which means true.
+    pub value: Option<Vec<u8>>,
+}
+
+impl Config {
+    /// Parses a configuration file. `None` if git would not accept it either.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        let mut parser = Parser { rest: text };
+        let mut section = None;
+        let mut entries = Vec::new();
+        while let Some(next) = parser.peek() {
+            match next {
+                b'\n' | b'\r' | b' ' | b'\t' => parser.skip(),
+                b'#' | b';' => parser.comment(),
+                b'[' => section = Some(parser.section()?),
+                _ => {
+                    let (section, subsection) = section.clone()?;
+                    let (name, value) = parser.variable()?;
+                    entries.push(Entry { section, subsection, name, value });
+                }
+            }
+        }
+        Some(Self { entries })
+    }
+
+    /// The last value of a variable in a section without a subsection. The names are in lower case.
+    #[must_use]
+    pub fn last(&self, section: &str, name: &str) -> Option<&[u8]> {
+        let is_it = |entry: &&Entry| {
+            entry.subsection.is_none() && entry.section == section.as_bytes() && entry.name == name.as_bytes()
+        };
+        self.entries.iter().rfind(is_it)?.value.as_deref()
+    }
+
+    /// All entries, in their order.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
+struct Parser<'a> {
+    rest: &'a [u8],
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
+    fn skip(&mut self) {
+        self.rest = self.rest.get(1..).unwrap_or_default();
+    }
+
+    /// The next byte. The end of a line is `\n`, also where it is `\r\n`.
+    fn next(&mut self) -> Option<u8> {
+        if self.rest.starts_with(b"\r\n") {
+            self.skip();
+        }
+        let next = self.peek();
+        self.skip();
+        next
+    }
+
+    fn comment(&mut self) {
+        while self.next().is_some_and(|byte| byte != b'\n') {}
+    }
+
+    fn blanks(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t')) {
+            self.skip();
+        }
+    }
+
+    /// A section's name and subsection, as in `[remote "origin"]` or, the older form, `[remote.origin]`.
+    fn section(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        self.skip();
+        let mut name = Vec::new();
+        loop {
+            match self.next()? {
+                b']' => break,
+                b' ' | b'\t' => return Some((name, Some(self.subsection()?))),
+                byte if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.') => {
+                    name.push(byte.to_ascii_lowercase());
+                }
+                _ => return None,
+            }
+        }
+        let Some(dot) = name.iter().position(|byte| *byte == b'.') else { return Some((name, None)) };
+        let subsection = name.split_off(dot + 1);
+        let _ = name.pop();
+        Some((name, Some(subsection)))
+    }
+
+    fn subsection(&mut self) -> Option<Vec<u8>> {
+        self.blanks();
+        let mut found = Vec::new();
+        (self.next()? == b'"').then_some(())?;
+        loop {
+            match self.next()? {
+                b'"' => break,
+                b'\n' | 0 => return None,
+                b'\\' => found.push(self.next().filter(|byte| *byte != b'\n')?),
+                byte => found.push(byte),
+            }
+        }
+        (self.next()? == b']').then_some(found)
+    }
+
+    fn variable(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut name = Vec::new();
+        while let Some(byte) = self.peek().filter(|byte| byte.is_ascii_alphanumeric() || *byte == b'-') {
+            name.push(byte.to_ascii_lowercase());
+            self.skip();
+        }
+        name.first().filter(|byte| byte.is_ascii_alphabetic())?;
+        self.blanks();
+        match self.next() {
+            None | Some(b'\n') => Some((name, None)),
+            Some(b'=') => Some((name, Some(self.value()?))),
+            Some(_) => None,
+        }
+    }
+
+    /// The value after `=`, to the end of the line. Blanks at its ends do not belong to it, unless they are quoted.
+    fn value(&mut self) -> Option<Vec<u8>> {
+        self.blanks();
+        let (mut value, mut end, mut quoted) = (Vec::new(), 0, false);
+        loop {
+            match self.next() {
+                None | Some(b'\n') if quoted => return None,
+                None | Some(b'\n') => break,
+                Some(0) => return None,
+                Some(b'"') => {
+                    quoted = !quoted;
+                    end = value.len();
+                    continue;
+                }
+                Some(b'#' | b';') if !quoted => {
+                    self.comment();
+                    break;
+                }
+                Some(b'\\') => match self.next()? {
+                    b'\n' => continue,
+                    b'n' => value.push(b'\n'),
+                    b't' => value.push(b'\t'),
+                    b'b' => value.push(8),
+                    byte @ (b'\\' | b'"') => value.push(byte),
+                    _ => return None,
+                },
+                Some(byte @ (b' ' | b'\t')) if !quoted => {
+                    value.push(byte);
+                    continue;
+                }
+                Some(byte) => value.push(byte),
+            }
+            end = value.len();
+        }
+        value.truncate(end);
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> Option<Vec<String>> {
+        let text_of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let shown = |entry: &Entry| {
+            let subsection = entry.subsection.as_deref().map(|name| format!(".{}", text_of(name)));
+            let value = entry.value.as_deref().map(|value| format!("={}", text_of(value)));
+            format!(
+                "{}{}.{}{}",
+                text_of(&entry.section),
+                subsection.unwrap_or_default(),
+                text_of(&entry.name),
+                value.unwrap_or_default()
+            )
+        };
+        Some(Config::parse(text.as_bytes())?.entries().iter().map(shown).collect())
+    }
+
+    #[test]
+    fn reads_what_git_reads() {
+        for (text, expected) in [
+            ("", &[][..]),
+            (
+                "[core]\n\tbare = false\n\tWorkTree=../x y  # note\n",
+                &["core.bare=false", "core.worktree=../x y"],
+            ),
+            ("[core] bare\r\n[a]b=c\r\n", &["core.bare", "a.b=c"]),
+            ("[remote \"O.r\\\"i\"]\nurl = \"a;b # \" c ; d", &["remote.O.r\"i.url=a;b #  c"]),
+            ("[Remote.Origin]\nurl=\n", &["remote.origin.url="]),
+            ("[a]\nb = c \\\n  d\\tt\n", &["a.b=c   d\tt"]),
+            ("\u{feff}; note\n[a]\n# note\nb = 'x'\n", &["a.b='x'"]),
+        ] {
+            assert_eq!(
+                shown(text).as_deref(),
+                Some(&expected.iter().map(ToString::to_string).collect::<Vec<_>>()[..]),
+                "{text:?}"
+            );
+        }
+        for text in [
+            "a = b",
+            "[a",
+            "[a]\n1 = 2",
+            "[a]\nb = \"c\n",
+            "[a \"b]\n",
+            "[a]\nb = \\x\n",
+            "[a]\nb c",
+            "[a_b]\n",
+        ] {
+            assert_eq!(shown(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_value_counts() {
+        let config =
+            Config::parse(b"[core]\nworktree = a\n[core \"x\"]\nworktree = c\n[CORE]\nworktree = b\n");
+        let config = config.expect("parsed");
+        assert_eq!(config.last("core", "worktree"), Some(&b"b"[..]));
+        assert_eq!(config.last("core", "bare"), None);
+    }
+}

@@ -1,0 +1,428 @@
+//! Finds the git directory of a working tree, and decides whether it belongs to this working tree.
+//!
+//! `.git` can be a file or a link that names a git directory anywhere, and a git directory can name another one in its
+//! file `commondir`. Who writes the working tree writes these names, so they prove nothing. Another git directory counts
+//! only if it names the working tree back, which its writer did:
+//!
+//! ```text
+//!   TOP/.git ──"gitdir:"──► MAIN/.git/worktrees/NAME     its file `gitdir` names TOP/.git, and its `commondir` is
+//!                                                        MAIN/.git                               (linked worktree)
+//!   TOP/.git ──"gitdir:"──► SUPER/.git/modules/NAME      `core.worktree` in its `config` is TOP         (submodule)
+//!   TOP/.git ──"gitdir:"──► TOP/NAME                     it is a part of the working tree
+//!   TOP/.git ──"gitdir:"──► elsewhere                    the user has to confirm it          (--separate-git-dir)
+//! ```
+//! Directories are compared by their identities, so no spelling of a path matters. The configuration is read as data.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use crate::config::Config;
+use crate::directory::{Directory, FileId, ReadError};
+
+/// The name of a git directory in its working tree.
+pub const GIT: &str = ".git";
+
+/// The permitted length of a file with one path or reference, in bytes. Linux has paths of up to 4,096 bytes.
+const MAX_LINE: u64 = 8 << 10;
+
+/// The permitted length of a configuration file, in bytes.
+pub const MAX_CONFIG: u64 = 1 << 20;
+
+/// How many directories above a git directory are compared with the working tree.
+const MAX_LEVELS: usize = 256;
+
+/// A working tree and its git directory.
+#[derive(Debug)]
+pub struct Located {
+    /// The top of the working tree. Of a bare repository, the git directory.
+    pub top: Directory,
+    /// The git directory of this working tree: `HEAD`, `index`.
+    pub git: Directory,
+    /// The git directory that all worktrees of the repository share: `objects`, `refs`, `config`. The same as `git`
+    /// except in a linked worktree.
+    pub common: Directory,
+    /// Where the git directory is.
+    pub kind: Kind,
+    /// The user id of the owner of `common`.
+    pub owner: u32,
+}
+
+/// Where the git directory of a working tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// It is the directory `.git`.
+    Own,
+    /// It is another directory in the working tree.
+    Inside,
+    /// It belongs to a linked worktree of another repository.
+    Worktree,
+    /// It is elsewhere, and names this working tree in `core.worktree`, as those of submodules do.
+    Submodule,
+    /// It is elsewhere and does not name this working tree. The user has to confirm it.
+    Separate,
+    /// There is no working tree: the directory is a git directory itself.
+    Bare,
+}
+
+/// Why a git directory cannot be used.
+#[derive(Debug)]
+pub struct LocateError {
+    /// The `.git` that names the git directory, or the directory that was searched.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a `.git` or the git directory that it names.
+#[derive(Debug)]
+pub enum Problem {
+    /// It is a named pipe, a socket or a device, or a file without `gitdir: PATH`.
+    NotGitFile,
+    /// It names this path, and no directory can be opened there.
+    Missing(PathBuf),
+    /// It names this directory, which is no git directory.
+    NotGit(PathBuf),
+    /// It names this git directory, whose `commondir` does not lead to the repository that it is a worktree of.
+    CommonDirectory(PathBuf),
+    /// It names this git directory, which belongs to another working tree.
+    OtherTree(PathBuf),
+    /// The git directory belongs to another user.
+    Owner {
+        /// The git directory.
+        git: PathBuf,
+        /// The user id.
+        owner: u32,
+    },
+    /// The system's error.
+    System(io::Error),
+}
+
+impl Located {
+    /// Whether a caller may use it without asking the user: the git directory is a part of the working tree, or names
+    /// it back.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        self.kind != Kind::Separate
+    }
+
+    /// Whether the git directory is outside of the working tree.
+    #[must_use]
+    pub fn is_outside(&self) -> bool {
+        matches!(self.kind, Kind::Worktree | Kind::Submodule | Kind::Separate)
+    }
+}
+
+/// Finds the repository that contains the directory `from`, as git does: it searches this directory and its parents up
+/// to the border of the file system. A repository in a parent has to belong to the user, or its `.git` is an error.
+///
+/// # Errors
+/// [`LocateError`] if a `.git` in the way names a git directory that cannot be used.
+pub fn locate(from: &Path) -> Result<Option<Located>, LocateError> {
+    let failed = |error| LocateError { path: from.to_owned(), problem: Problem::System(error) };
+    let here = from.canonicalize().map_err(failed)?;
+    let mut directory = Directory::open_without_link(&here).map_err(failed)?;
+    let (device, base) = (directory.id().map_err(failed)?.device, directory.owner().map_err(failed)?);
+    let mut is_parent = false;
+    loop {
+        let above = directory.parent();
+        if let Some(found) = find(directory)? {
+            if is_parent && !is_trusted(found.owner, base) {
+                let problem = Problem::Owner { git: found.common.path().to_owned(), owner: found.owner };
+                return Err(LocateError { path: found.top.path().join(GIT), problem });
+            }
+            return Ok(Some(found));
+        }
+        directory = match above {
+            Ok(Some(above)) if above.id().is_ok_and(|id| id.device == device) => above,
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(failed(error)),
+            _ => return Ok(None),
+        };
+        is_parent = true;
+    }
+}
+
+/// Finds the git directory of the working tree whose top is this directory. `None` if it has no `.git`, or its `.git`
+/// is a directory that git would not use.
+///
+/// # Errors
+/// [`LocateError`] if `.git` names a git directory that cannot be used.
+pub fn at(top: &Path) -> Result<Option<Located>, LocateError> {
+    let opened = Directory::open(top);
+    let opened =
+        opened.map_err(|error| LocateError { path: top.to_owned(), problem: Problem::System(error) });
+    of_tree(&opened?)
+}
+
+/// The repository of this working tree, or the bare repository that it is.
+fn find(directory: Directory) -> Result<Option<Located>, LocateError> {
+    if let Some(found) = of_tree(&directory)? {
+        return Ok(Some(found));
+    }
+    let path = directory.path().to_owned();
+    let failed = |error| LocateError { path: path.clone(), problem: Problem::System(error) };
+    if !is_git_directory(&directory, &directory) {
+        return Ok(None);
+    }
+    let owner = directory.owner().map_err(failed)?;
+    let (git, common) = (directory.try_clone().map_err(failed)?, directory.try_clone().map_err(failed)?);
+    Ok(Some(Located { top: directory, git, common, kind: Kind::Bare, owner }))
+}
+
+fn of_tree(top: &Directory) -> Result<Option<Located>, LocateError> {
+    let found = Tree { top }.git_directory();
+    found.map_err(|problem| LocateError { path: top.path().join(GIT), problem })
+}
+
+/// A directory that can have a `.git`.
+struct Tree<'a> {
+    top: &'a Directory,
+}
+
+impl Tree<'_> {
+    fn git_directory(&self) -> Result<Option<Located>, Problem> {
+        let Some(status) = self.top.stat(Path::new(GIT))? else { return Ok(None) };
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::Directory => self.own(),
+            FileType::RegularFile => {
+                let text = self.top.read(Path::new(GIT), MAX_LINE)?.ok_or(Problem::NotGitFile)?;
+                let path = text.strip_prefix(b"gitdir: ").and_then(path_of_line);
+                self.named(&path.ok_or(Problem::NotGitFile)?).map(Some)
+            }
+            FileType::Symlink => {
+                let path = self.top.link(Path::new(GIT))?.ok_or(Problem::NotGitFile)?;
+                self.named(&path).map(Some)
+            }
+            _ => Err(Problem::NotGitFile),
+        }
+    }
+
+    /// The repository whose `.git` is a directory.
+    fn own(&self) -> Result<Option<Located>, Problem> {
+        let Some(git) = self.top.directory(Path::new(GIT))? else { return Ok(None) };
+        if git.stat(Path::new("commondir"))?.is_some() {
+            return Err(Problem::CommonDirectory(git.path().to_owned()));
+        }
+        if !is_git_directory(&git, &git) {
+            return Ok(None);
+        }
+        self.located(git, None, Kind::Own).map(Some)
+    }
+
+    /// The git directory that a file or link names.
+    fn named(&self, path: &Path) -> Result<Located, Problem> {
+        let shown = self.top.path().join(path);
+        let git = self.top.resolve(path).map_err(|_| Problem::Missing(shown.clone()))?;
+        let common = common_directory(&git)?;
+        if !is_git_directory(&git, common.as_ref().unwrap_or(&git)) {
+            return Err(Problem::NotGit(shown));
+        }
+        let kind = if common.is_some() {
+            if !names(&git, "gitdir", self.top)? {
+                return Err(Problem::OtherTree(shown));
+            }
+            Kind::Worktree
+        } else if self.contains(&git) {
+            Kind::Inside
+        } else {
+            match worktree(&git)? {
+                Some(path) if leads_to(&git, &path, self.top) => Kind::Submodule,
+                Some(_) => return Err(Problem::OtherTree(shown)),
+                None => Kind::Separate,
+            }
+        };
+        let located = self.located(git, common, kind)?;
+        if located.is_outside() {
+            located.require_owner(self.top.owner()?)?;
+        }
+        Ok(located)
+    }
+
+    fn located(&self, git: Directory, common: Option<Directory>, kind: Kind) -> Result<Located, Problem> {
+        let common = common.map_or_else(|| git.try_clone(), Ok)?;
+        let owner = common.owner()?;
+        Ok(Located { top: self.top.try_clone()?, git, common, kind, owner })
+    }
+
+    /// Whether a directory is the top or below it.
+    fn contains(&self, directory: &Directory) -> bool {
+        let Ok(top) = self.top.id() else { return false };
+        let mut next = directory.try_clone().map(Some);
+        for _ in 0..MAX_LEVELS {
+            let Ok(Some(directory)) = next else { return false };
+            if directory.id().is_ok_and(|id| id == top) {
+                return true;
+            }
+            next = directory.parent();
+        }
+        false
+    }
+}
+
+impl Located {
+    fn require_owner(&self, base: u32) -> Result<(), Problem> {
+        for directory in [&self.git, &self.common] {
+            let owner = directory.owner()?;
+            if !is_trusted(owner, base) {
+                return Err(Problem::Owner { git: directory.path().to_owned(), owner });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the user trusts a repository of this owner, as with git's `safe.directory`: it is the user's own. For root,
+/// it may also belong to the owner of the directory in which root works: this user could have put its files there.
+fn is_trusted(owner: u32, base: u32) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    owner == user || user == 0 && owner == base
+}
+
+/// The directory that the `commondir` of a linked worktree's git directory names. `None` without such a file.
+fn common_directory(git: &Directory) -> Result<Option<Directory>, Problem> {
+    let forged = || Problem::CommonDirectory(git.path().to_owned());
+    let text = match git.read(Path::new("commondir"), MAX_LINE) {
+        Ok(None) => return Ok(None),
+        text => text.map_err(|_| forged())?.ok_or_else(forged)?,
+    };
+    let common = path_of_line(&text).and_then(|path| git.resolve(&path).ok()).ok_or_else(forged)?;
+    let holds = || -> io::Result<bool> {
+        let Some(worktrees) = common.directory(Path::new("worktrees"))? else { return Ok(false) };
+        let Some(above) = git.parent()? else { return Ok(false) };
+        Ok(worktrees.id()? == above.id()?)
+    };
+    if holds().unwrap_or(false) { Ok(Some(common)) } else { Err(forged()) }
+}
+
+/// Whether the file `name` of a worktree's git directory names the `.git` in this top.
+fn names(git: &Directory, name: &str, top: &Directory) -> Result<bool, Problem> {
+    let text = git.read(Path::new(name), MAX_LINE)?.unwrap_or_default();
+    let Some(path) = path_of_line(&text) else { return Ok(false) };
+    let is_git = path.file_name().is_some_and(|name| name == GIT);
+    Ok(is_git && path.parent().is_some_and(|parent| leads_to(git, parent, top)))
+}
+
+/// Whether a path in a git directory leads to this directory.
+fn leads_to(git: &Directory, path: &Path, to: &Directory) -> bool {
+    let id = |directory: &Directory| directory.id().ok();
+    let found: Option<FileId> = git.resolve(path).ok().and_then(|found| id(&found));
+    found.is_some() && found == id(to)
+}
+
+/// The value of `core.worktree`, which is in `config.worktree` if the repository has one of these.
+fn worktree(git: &Directory) -> Result<Option<PathBuf>, Problem> {
+    let mut found = None;
+    for file in ["config", "config.worktree"] {
+        let Some(text) = git.read(Path::new(file), MAX_CONFIG)? else { continue };
+        let config = Config::parse(&text).unwrap_or_default();
+        if let Some(value) = config.last("core", "worktree") {
+            found = Some(OsString::from_vec(value.to_vec()).into());
+        }
+    }
+    Ok(found)
+}
+
+/// Whether git would use this directory: it has a `HEAD` and, itself or the one that it shares, objects and references.
+fn is_git_directory(git: &Directory, common: &Directory) -> bool {
+    // A link counts, as for git. What reads it does not follow it.
+    let has = |name: &str| {
+        let kind =
+            common.stat(Path::new(name)).ok().flatten().map(|found| FileType::from_raw_mode(found.st_mode));
+        matches!(kind, Some(FileType::Directory | FileType::Symlink))
+    };
+    has("objects") && has("refs") && is_head(git)
+}
+
+/// Whether `HEAD` is a reference's name, a link to one, or the id of a commit.
+fn is_head(git: &Directory) -> bool {
+    let head = Path::new("HEAD");
+    if let Ok(Some(target)) = git.link(head) {
+        return target.starts_with("refs");
+    }
+    let Ok(Some(text)) = git.read(head, MAX_LINE) else { return false };
+    if let Some(name) = text.strip_prefix(b"ref:") {
+        return name.trim_ascii_start().starts_with(b"refs/");
+    }
+    let id = text.trim_ascii_end();
+    matches!(id.len(), 40 | 64) && id.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// The path in a file of one line. `None` if it is empty or has more than one line.
+fn path_of_line(text: &[u8]) -> Option<PathBuf> {
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'))?;
+    let line = &text[..=end];
+    let is_path = !line.iter().any(|byte| matches!(byte, 0 | b'\n' | b'\r'));
+    is_path.then(|| OsString::from_vec(line.to_vec()).into())
+}
+
+impl LocateError {
+    /// What the user can do.
+    #[must_use]
+    pub fn next_step(&self) -> String {
+        let top = self.path.parent().unwrap_or(&self.path).display();
+        match &self.problem {
+            Problem::OtherTree(_) => {
+                format!("if you moved {top}, run `git worktree repair {top}` in the main repository")
+            }
+            Problem::Missing(_) | Problem::NotGit(_) => format!(
+                "if its repository was moved, run `git worktree repair {top}` in it; without `.git`, the directory \
+                 has no repository"
+            ),
+            Problem::NotGitFile => "remove it, or clone the repository again".to_owned(),
+            Problem::CommonDirectory(git) => {
+                format!("git does not write such a file; remove {}", git.join("commondir").display())
+            }
+            Problem::Owner { .. } => "clone the repository as your own user".to_owned(),
+            Problem::System(_) => "check its permissions".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for LocateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.problem {
+            Problem::NotGitFile => write!(f, "{path} is no git directory, and no file that names one"),
+            Problem::Missing(named) => write!(f, "{path} names {}, which is no directory", named.display()),
+            Problem::NotGit(named) => {
+                write!(f, "{path} names {}, which is no git directory", named.display())
+            }
+            Problem::CommonDirectory(git) => write!(
+                f,
+                "the file commondir in {} does not name the repository that this directory belongs to",
+                git.display()
+            ),
+            Problem::OtherTree(named) => {
+                write!(f, "{path} names {}, which belongs to another working tree", named.display())
+            }
+            Problem::Owner { git, owner } => {
+                write!(f, "{} belongs to the user with id {owner}", git.display())
+            }
+            Problem::System(error) => write!(f, "cannot read {path}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LocateError {}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::System { error, .. } => Self::System(error),
+            other => Self::System(io::Error::new(io::ErrorKind::InvalidData, other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
