@@ -182,7 +182,7 @@ fn lines(found: &Found, running: &[Slug], verb: &str) -> String {
         let size = bytes.map(|bytes| format!(", {}", HumanBytes(bytes))).unwrap_or_default();
         let _ = writeln!(text, "the {kind} {id} {verb} removed: {why} ({backend}{size})");
     }
-    for path in &found.litter {
+    for path in found.litter.iter().chain(&found.temporary) {
         let _ = writeln!(text, "{} {verb} removed: it is unused", path.display());
     }
     for (slug, records) in &found.usage {
@@ -206,7 +206,7 @@ fn to_report(found: &Found, running: &[Slug], failures: &[String], dry_run: bool
         removed: found.orphans.iter().map(leftover).collect(),
         snapshots: found.snapshots.iter().map(|unrecorded| unrecorded.snapshot.reference.clone()).collect(),
         unused: found.unused.iter().map(|(_, unused)| unused.clone()).collect(),
-        files: found.litter.iter().map(|path| path.display().to_string()).collect(),
+        files: found.litter.iter().chain(&found.temporary).map(|path| path.display().to_string()).collect(),
         usage: found.usage.iter().map(|(slug, _)| slug.to_string()).collect(),
         left: found.left.clone(),
         errors: failures.to_vec(),

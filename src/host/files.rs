@@ -1,10 +1,11 @@
 //! Replaces files atomically, and creates private folders.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 
 use super::disk;
@@ -46,6 +47,25 @@ impl FileError {
 /// Returns an error if the folder cannot be created.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Creates a directory and its missing parents as [`create_private_folder`]. If the directory exists and other users can
+/// access it, they no longer can.
+///
+/// # Errors
+/// Returns an error if the directory cannot be created, is a link, or belongs to another user.
+pub fn private_directory(path: &Path) -> io::Result<()> {
+    create_private_folder(path)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?);
+    let found = directory.metadata()?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
+    }
+    match found.mode() & 0o777 {
+        0o700 => Ok(()),
+        _ => directory.set_permissions(Permissions::from_mode(0o700)),
+    }
 }
 
 /// The buffered writer for the new content of a file.
@@ -91,8 +111,6 @@ fn persist(file: NamedTempFile, path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]

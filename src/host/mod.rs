@@ -12,6 +12,7 @@ pub mod detach_keys;
 pub mod disk;
 pub mod docker_settings;
 pub mod environment_settings;
+pub mod file_lock;
 pub mod files;
 pub mod folder_walk;
 pub mod known_hosts;
@@ -24,6 +25,7 @@ pub mod rules;
 pub mod settings;
 mod settings_file;
 pub(crate) mod system;
+pub mod temporary;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

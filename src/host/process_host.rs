@@ -213,18 +213,19 @@ fn home_from_user_database() -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
 
-    fn host(runtime: PathBuf) -> Host {
+    /// A host with this `$BOTTLE_HOME`, and the runtime folder in it.
+    pub(in crate::host) fn host(home: &Path) -> Host {
         Host {
             env: BTreeMap::new(),
             cwd: "/".into(),
-            home: "/home/x/.bottle".into(),
+            home: home.to_owned(),
             user_home: "/home/x".into(),
-            runtime,
+            runtime: home.join("run"),
             program: "/bin/bottle".into(),
         }
     }
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn creates_a_private_runtime_folder_and_refuses_an_open_one() {
         let root = tempfile::tempdir().expect("folder");
-        let host = host(root.path().join("a/b"));
+        let host = host(&root.path().join("a"));
         assert!(is_private(host.open_runtime().expect("made")));
         std::fs::set_permissions(&host.runtime, std::fs::Permissions::from_mode(0o711)).expect("mode");
         assert!(matches!(host.open_runtime(), Err(HostError::RuntimeNotPrivate(_))));
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn refuses_a_runtime_folder_whose_path_is_too_long() {
         let root = tempfile::tempdir().expect("folder");
-        let host = host(root.path().join("d".repeat(60)));
+        let host = host(&root.path().join("d".repeat(60)));
         assert!(matches!(host.open_runtime(), Err(HostError::RuntimeTooLong(_))));
         assert!(!host.runtime.exists());
     }

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use bottle_contract::names::Slug;
 use serde::{Deserialize, Serialize};
 
-use super::file_lock::FileLock;
 use super::record::{Record, Status};
 use super::store::{State, Store};
+use crate::host::file_lock::FileLock;
 use crate::host::files;
 use crate::host::files::FileError;
 use crate::manifest::mcp::ChildRules;

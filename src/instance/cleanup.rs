@@ -9,6 +9,7 @@
 //! command adopts them.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 
 use bottle_contract::names::Slug;
@@ -26,6 +27,7 @@ use crate::causes;
 use crate::host::Host;
 use crate::host::files::FileError;
 use crate::host::settings::Settings;
+use crate::host::temporary;
 
 /// The items that a cleanup would remove.
 #[derive(Debug, Default)]
@@ -38,6 +40,8 @@ pub struct Found {
     pub unused: Vec<(&'static str, Unused)>,
     /// Folders of unfinished claims, folders of unfinished conversation copies, and stale sockets.
     pub litter: Vec<PathBuf>,
+    /// Temporary directories of commands that were killed, and their files outside of them.
+    pub temporary: Vec<PathBuf>,
     /// The number of usage records older than `keep_days`, by slug.
     pub usage: Vec<(Slug, usize)>,
     /// The items that stay, each with its reason, as a sentence.
@@ -103,6 +107,7 @@ impl Found {
             && self.snapshots.is_empty()
             && self.unused.is_empty()
             && self.litter.is_empty()
+            && self.temporary.is_empty()
             && self.usage.is_empty()
     }
 }
@@ -114,6 +119,10 @@ impl Found {
 pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, FileError> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
+    match temporary::leftovers(&host.home) {
+        Ok(leftovers) => found.temporary = leftovers,
+        Err(error) => found.errors.push(format!("cannot read {}: {error}", host.home.join("tmp").display())),
+    }
     let mut resources = enumerate(backends, &mut found.errors).await;
     let mut away = AwayBottles::default();
     for listed in store.list()? {
@@ -244,8 +253,11 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
             failures.push(format!("{}: {}", backend.name(), causes::one_line(&error)));
         }
     }
-    for path in &found.litter {
-        let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    let remove =
+        |path: &PathBuf| if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let litter = found.litter.iter().map(|path| (path, remove(path)));
+    let temporary = found.temporary.iter().map(|path| (path, temporary::remove_leftover(path)));
+    for (path, removed) in litter.chain(temporary) {
         if let Err(error) = removed
             && error.kind() != std::io::ErrorKind::NotFound
         {

@@ -10,9 +10,8 @@
 //! ```
 //! The kernel releases a lock when its process exits.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
@@ -20,8 +19,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::file_lock::FileLock;
 use crate::host::Host;
+use crate::host::file_lock::FileLock;
 use crate::host::files::{create_private_folder, replace};
 
 /// The longest id of a task in bytes.
@@ -206,20 +205,7 @@ impl Environments {
 
     /// Takes a lock. `None` if `take` returns false.
     fn lock(&self, name: &str, take: impl Fn(&File) -> io::Result<bool>) -> io::Result<Option<FileLock>> {
-        let path = self.0.join(name);
-        loop {
-            let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
-            if !take(&file)? {
-                return Ok(None);
-            }
-            // The file was removed with its environment before this process got the lock.
-            let stays = fs::metadata(&path).is_ok_and(|found| {
-                file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
-            });
-            if stays {
-                return Ok(Some(FileLock::of_locked(file)));
-            }
-        }
+        FileLock::at(&self.0.join(name), take)
     }
 }
 

@@ -12,14 +12,13 @@ use bottle_contract::names::Slug;
 use rustix::io::Errno;
 
 use super::committed::{self, CommittedList};
-use super::file_lock::FileLock;
 use super::record::{Record, SCHEMA, Status};
-use super::scratch::{self, Scratch};
 use super::usage::{self, Labels};
 use crate::backend::{BackendError, Ledger, Origin, Resource};
 use crate::causes;
+use crate::host::file_lock::FileLock;
 use crate::host::files::{self, FileError, Filled};
-use crate::host::{Host, disk};
+use crate::host::{Host, disk, temporary};
 
 /// The size limit of a record in bytes. A larger file is treated as damaged.
 const RECORD_MAX: u64 = 1 << 20;
@@ -284,41 +283,25 @@ impl Store {
         }
     }
 
-    /// Lists the temporary folders that a killed process left, each after its file outside of it, if there is one. Omits
-    /// those whose lock is held.
+    /// Lists the folders of claims and removals that a killed process left. Omits those whose lock is held.
     ///
     /// # Errors
     /// As [`Store::list`].
     pub fn unfinished_claims(&self) -> Result<Vec<PathBuf>, FileError> {
         let staging = self.names()?.into_iter().filter(|name| name.starts_with(STAGING_PREFIX));
-        let folders = staging.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder));
-        Ok(folders.flat_map(|folder| scratch::file_outside(&folder).into_iter().chain([folder])).collect())
-    }
-
-    /// Creates a temporary folder on the disk of the bottles' files. If the process is killed, the folder is listed by
-    /// [`Store::unfinished_claims`].
-    ///
-    /// # Errors
-    /// When the folder cannot be created.
-    pub(crate) fn scratch(&self) -> io::Result<Scratch> {
-        files::create_private_folder(&self.root)?;
-        let (folder, lock) = self.staging()?;
-        Ok(Scratch::new(folder, lock))
+        Ok(staging.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder)).collect())
     }
 
     /// Creates a temporary folder and locks it.
     fn staging(&self) -> io::Result<(tempfile::TempDir, FileLock)> {
-        let folder = tempfile::Builder::new()
-            .prefix(STAGING_PREFIX)
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
-            .tempdir_in(&self.root)?;
+        let folder = temporary::directory_in(&self.root, STAGING_PREFIX)?;
         let lock = open_lock(folder.path())?;
         // A reader may hold the lock of the new folder while it checks the folder. No other process can hold it.
         lock.lock()?;
         Ok((folder, FileLock::of_locked(lock)))
     }
 
-    /// The names of the bottles' folders, and of temporary folders.
+    /// The names of the bottles' folders, and of those that are being claimed or removed.
     ///
     /// # Errors
     /// As [`Store::list`].

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use crate::host::Host;
-use crate::instance::Store;
-use crate::instance::scratch::Scratch;
+use crate::host::temporary::Temporary;
 
 /// A folder below `$BOTTLE_HOME` that is removed when this value is dropped. After a crash, a cleanup finds it.
 #[derive(Debug)]
-pub(crate) struct Staging(Scratch);
+pub(crate) struct Staging(Temporary);
 
 impl Staging {
     /// Creates the folder.
@@ -19,12 +18,12 @@ impl Staging {
     /// # Errors
     /// When the folder cannot be created.
     pub(crate) fn create(host: &Host) -> io::Result<Self> {
-        Store::of(host).scratch().map(Self)
+        host.temporary("archive-").map(Self)
     }
 
     /// The path of the folder.
     pub(crate) fn folder(&self) -> &Path {
-        self.0.folder()
+        self.0.path()
     }
 
     /// Creates a folder in it.

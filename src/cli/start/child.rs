@@ -7,9 +7,9 @@ use bottle_contract::names::Name;
 use crate::cli::error::CliError;
 use crate::cli::session::{Signals, interrupted};
 use crate::host::Host;
+use crate::host::file_lock::FileLock;
 use crate::instance::Store;
 use crate::instance::children::{self, Children, Parent};
-use crate::instance::file_lock::FileLock;
 use crate::instance::record::Record;
 use crate::plan::{Ceiling, Plan};
 
