@@ -69,6 +69,8 @@ pub(crate) struct RuleSet {
 struct Rule {
     row: &'static Row,
     id: Arc<str>,
+    /// The punctuation that may continue a token beyond the match.
+    joiners: &'static str,
     /// The pattern is compiled when the rule's key is first found in a text, because the keys of most rules
     /// are never found.
     regex: OnceLock<Option<Regex>>,
@@ -120,7 +122,7 @@ pub(crate) fn public_prefix(value: &str) -> usize {
 impl RuleSet {
     fn new(rows: impl Iterator<Item = &'static Row>) -> Self {
         let rules: Vec<Rule> =
-            rows.map(|row| Rule { row, id: row.id.into(), regex: OnceLock::new() }).collect();
+            rows.map(Rule::new).collect();
         let (mut owners, mut keys) = (Vec::new(), Vec::new());
         for (number, rule) in rules.iter().enumerate() {
             owners.extend(rule.row.keys.iter().map(|key| (number, key.len())));
@@ -148,6 +150,10 @@ impl RuleSet {
 }
 
 impl Rule {
+    fn new(row: &'static Row) -> Self {
+        Self { row, id: row.id.into(), joiners: joiners(row.pattern), regex: OnceLock::new() }
+    }
+
     /// Returns the match of the rule at the key at `place`, which has `length` bytes; `None` if the rule's
     /// pattern or a condition of its row does not match there.
     fn at(&self, text: &[u8], place: usize, length: usize) -> Option<Match> {
@@ -194,14 +200,24 @@ impl Rule {
         let severity = if fits { row.severity } else { Severity::Warn };
         let mut span = begin + secret.start()..begin + secret.end();
         if is_token {
-            let goes_on = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-+/=".contains(byte);
-            span.end += text[span.end..].iter().take(MAX_TAIL).take_while(goes_on).count();
+            span.end += self.tail(&text[span.end..]);
         }
         let mut found = self.matched(span, severity, None);
         if !fits {
             found.words = format!("{} with a wrong checksum", row.words).into();
         }
         Some(found)
+    }
+
+    /// The length of the rest of a token that is longer than its pattern, at the start of `text`: letters, digits, the
+    /// punctuation of the pattern's last characters, and the padding of base64. Other text after a token, such as the
+    /// rest of a path or a query, is not a part of the secret.
+    fn tail(&self, text: &[u8]) -> usize {
+        let joins = |byte: &u8| byte.is_ascii_alphanumeric() || self.joiners.as_bytes().contains(byte);
+        let length = text.iter().take(MAX_TAIL).take_while(|byte| joins(byte)).count();
+        let padding = text[length..].iter().take_while(|byte| **byte == b'=').count();
+        let pads = !self.joiners.is_empty() && padding <= 2 && !text.get(length + padding).is_some_and(joins);
+        length + if pads { padding } else { 0 }
     }
 
     fn matched(&self, span: Range<usize>, severity: Severity, open: Option<&'static Row>) -> Match {
@@ -223,6 +239,21 @@ fn compile(row: &Row) -> Option<Regex> {
         if row.lookbehind == 0 && row.entropy > 0.0 { without_end_anchor(&pattern) } else { &pattern };
     let pattern = if row.lookbehind == 0 { format!(r"\A(?:{pattern})") } else { pattern.to_owned() };
     RegexBuilder::new(&pattern).unicode(false).size_limit(4 << 20).build().ok()
+}
+
+/// The punctuation among the characters with which a token of this pattern may end. A pattern that ends with any
+/// characters except some has the punctuation of both base64 alphabets.
+fn joiners(pattern: &str) -> &'static str {
+    let pattern = without_end_anchor(pattern);
+    let class = pattern.rfind('[').map_or("", |start| &pattern[start + 1..]);
+    let class = class.split(']').next().unwrap_or_default();
+    let (url_safe, standard) = (class.ends_with('-') || class.contains('_'), class.contains('/'));
+    match (class.starts_with('^') || url_safe && standard, url_safe, standard) {
+        (true, ..) => "_-+/",
+        (_, true, _) => "_-",
+        (_, _, true) => "+/",
+        _ => "",
+    }
 }
 
 /// Removes from a pattern the condition on the text after the token.
@@ -411,6 +442,51 @@ mod tests {
             let text = format!("a {token}{added} b");
             tokens().find(text.as_bytes(), |found| spans.push(found.span));
             assert_eq!(spans, vec![2..text.len() - 2]);
+        }
+    }
+
+    #[test]
+    fn text_after_a_token_is_no_part_of_it() {
+        for (token, after, taken) in [
+            ("glpat-<20b>", "/-/merge_requests/12", ""),
+            ("glpat-<20b>", "=value&x=1", ""),
+            ("glpat-<20b>", "@example.com", ""),
+            ("ghp_<30w#>", "-branch", ""),
+            ("ghp_<30w#>", "_suffix/x", ""),
+            ("ghp_<30w#>", "=", ""),
+            ("ghp_<30w#>", "more/x", "more"),
+            ("sk-ant-api03-<95b>", "/v1/messages?a=b", ""),
+            ("sk-ant-api03-<95b>", "_x-y/z", "_x-y"),
+            ("whsec_<32B>", "+/x==,", "+/x=="),
+            ("whsec_<32B>", "=x", ""),
+            ("AWS_SECRET_ACCESS_KEY=<40B>", "+more==&", "+more=="),
+            ("AWS_SECRET_ACCESS_KEY=<40B>", "=1", ""),
+        ] {
+            let token = generated(token);
+            let text = format!("{token}{after}");
+            let mut ends = Vec::new();
+            tokens().find(text.as_bytes(), |found| ends.push(found.span.end));
+            assert!(!ends.is_empty() && ends.iter().all(|end| *end == token.len() + taken.len()), "{text}: {ends:?}");
+        }
+    }
+
+    #[test]
+    fn joiners_are_the_punctuation_of_the_last_characters() {
+        let of = |id: &str| {
+            let row = token_rows().find(|row| row.id == id).expect("a rule");
+            joiners(row.pattern)
+        };
+        for (id, punctuation) in [
+            ("gitlab-runner-token", "_-"),
+            ("github-personal-token", ""),
+            ("gcp-api-key", "_-"),
+            ("aws-secret-access-key", "+/"),
+            ("onepassword-service-token", "_-+/"),
+            ("aws-mws-token", ""),
+            ("netrc-login", "_-+/"),
+            ("slack-other-token", "_-"),
+        ] {
+            assert_eq!(of(id), punctuation, "{id}");
         }
     }
 
