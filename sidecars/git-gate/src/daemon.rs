@@ -40,9 +40,13 @@ const WORKERS: usize = 2;
 /// The maximum number of concurrent connections from the bottle. Further connections wait.
 const CONNECTIONS: usize = 128;
 
-/// The maximum number of concurrent exchanges with git. A further exchange waits up to two minutes, and is
-/// then refused.
-const EXCHANGES: usize = 16;
+/// The maximum number of concurrent pushes, which are received, unpacked one after another, and may wait for the user. A
+/// further push waits up to two minutes, and is then refused.
+const PUSHES: usize = 16;
+
+/// The maximum number of concurrent fetches. Each needs memory for a process of git. A further fetch waits up to ten
+/// minutes, and is then refused.
+const FETCHES: usize = 4;
 
 /// The daemon's configuration, which is passed on its command line. It contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,8 +89,12 @@ pub(crate) struct Gate {
     pub(crate) approval_timeout: Option<Duration>,
     /// The time limit for an upstream to accept a push.
     pub(crate) forward: Duration,
-    /// The permits that limit concurrent exchanges with git.
-    pub(crate) exchanges: Arc<Semaphore>,
+    /// The permits that limit concurrent pushes.
+    pub(crate) pushes: Arc<Semaphore>,
+    /// The permits that limit concurrent fetches.
+    pub(crate) fetches: Arc<Semaphore>,
+    /// The permit to unpack and scan a push. There is one, so that the memory of a single push is enough.
+    pub(crate) unpacking: Arc<Semaphore>,
 }
 
 impl Gate {
@@ -231,7 +239,9 @@ impl GateDaemon {
             credential_count: provision.credentials.len(),
             approval_timeout: provision.ask_seconds.map(Duration::from_secs),
             forward: Duration::from_secs(self.config.forward_seconds),
-            exchanges: Arc::new(Semaphore::new(EXCHANGES)),
+            pushes: Arc::new(Semaphore::new(PUSHES)),
+            fetches: Arc::new(Semaphore::new(FETCHES)),
+            unpacking: Arc::new(Semaphore::new(1)),
         });
         let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await.context("the git gate")?;
         tokio::spawn(accept(Arc::clone(&gate), listener));

@@ -1,7 +1,7 @@
 //! Runs git, ssh and other subprocesses of the gate.
 //!
-//! Each subprocess has a small environment, its own process group, resource limits and a timeout. Dropping
-//! the [`Running`] value of a subprocess kills its process group.
+//! Each subprocess has a small environment, its own process group, a timeout, and resource limits that it has before
+//! its program starts. Dropping the [`Running`] value of a subprocess kills its process group.
 
 use std::fs::File;
 use std::io;
@@ -11,13 +11,23 @@ use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal};
+use bottle_harden::child_limits::ChildLimits;
+use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
-/// The maximum address space of one subprocess, in bytes. A subprocess that needs more fails. Resolving a
-/// real delta never needs more.
-const MEMORY: u64 = 4 << 30;
+/// The maximum memory in bytes of one subprocess that unpacks or reads what the bottle pushes. git holds the base, the
+/// instructions and the result of a delta, each of which has at most [`MOST_BUFFERED`](crate::push_check::MOST_BUFFERED)
+/// bytes, and about 150 bytes for each of the [`MOST_OBJECTS`](crate::new_objects::MOST_OBJECTS) objects of a push.
+const MEMORY: u64 = 768 << 20;
+
+/// The maximum memory in bytes of one subprocess that reads an upstream's complete history, which may have millions of
+/// objects. The bottle chooses neither their number nor their size.
+pub(crate) const UPSTREAM_MEMORY: u64 = 2 << 30;
+
+/// The address space in bytes that a subprocess may use for packs and their indexes, in addition to its memory. The
+/// mirror's configuration limits the packs (`core.packedGitLimit`).
+const MAPPED: u64 = 4 << 30;
 
 /// The maximum size of a file that a subprocess may write, in bytes. The kernel kills a subprocess that
 /// writes more.
@@ -88,20 +98,7 @@ impl ReservedFds {
         for slot in slots.iter_mut() {
             rustix::io::dup3(&null, slot, rustix::io::DupFlags::CLOEXEC)?;
         }
-        let child = spawned?;
-        if let Some(pid) = pid_of(&child) {
-            for (resource, most) in [
-                (Resource::As, MEMORY),
-                (Resource::Fsize, FILE),
-                (Resource::Cpu, SECONDS),
-                (Resource::Core, 0),
-            ] {
-                let limit = Rlimit { current: Some(most), maximum: Some(most) };
-                // Setting a limit fails if the process has already exited.
-                let _ = rustix::process::prlimit(Some(pid), resource, limit);
-            }
-        }
-        Ok(child)
+        spawned
     }
 }
 
@@ -170,11 +167,18 @@ pub(crate) struct Git {
     pub(crate) mirror: PathBuf,
     /// Environment variables in addition to those that every git gets.
     pub(crate) env: Vec<(String, String)>,
+    /// The maximum memory of one process, in bytes.
+    memory: u64,
 }
 
 impl Git {
     pub(crate) fn new(mirror: &Path) -> Self {
-        Self { mirror: mirror.to_owned(), env: Vec::new() }
+        Self { mirror: mirror.to_owned(), env: Vec::new(), memory: MEMORY }
+    }
+
+    /// Copies this configuration, and sets the maximum memory of one process in bytes.
+    pub(crate) fn with_memory(&self, memory: u64) -> Self {
+        Self { memory, ..self.clone() }
     }
 
     /// Copies this configuration and adds environment variables.
@@ -184,9 +188,16 @@ impl Git {
         more
     }
 
-    /// Builds a command whose standard streams are `/dev/null`.
+    /// Builds a command whose standard streams are `/dev/null`. It does not start if its limits cannot be set.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
+        let limits = ChildLimits {
+            memory: self.memory,
+            address_space: self.memory + MAPPED,
+            file: FILE,
+            cpu_seconds: SECONDS,
+        };
+        limits.apply_to(command.as_std_mut());
         command
             .current_dir(&self.mirror)
             .env_clear()

@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -23,19 +24,22 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use crate::agent_messages;
 use crate::daemon::Gate;
-use crate::git::{self, GitError, Running, finish};
+use crate::git::{self, GitError, Running, UPSTREAM_MEMORY, finish};
 use crate::ls_refs::{self, ListRequest};
+use crate::mirror;
 use crate::push::{self, Hook};
+use crate::push_check::PushCheck;
+use crate::received::{Received, UnpackTurn};
 use crate::refusal::Refusal;
 use crate::repo::Repo;
 use crate::report_status::{self, Reasons, ReportStatus};
-use crate::request_body::{self, Beginning, read_beginning};
+use crate::request_body::{self, Beginning, BodyError, read_beginning};
 use crate::upstream::Features;
 use crate::wants;
 
@@ -56,6 +60,12 @@ const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
 /// The time limit for one exchange with git, including the wait for the user's approval. A longer exchange is
 /// aborted.
 const EXCHANGE: Duration = Duration::from_secs(2 * 3600);
+
+/// The time limit for a fetch to wait for a permit. It allows for other fetches of large repositories.
+const FETCH_TURN: Duration = Duration::from_secs(600);
+
+/// The maximum memory in bytes of a process that serves a fetch from a small mirror.
+const SERVED_MEMORY: u64 = 512 << 20;
 
 /// The size of a chunk of a response in bytes.
 const CHUNK: usize = 64 << 10;
@@ -235,8 +245,17 @@ fn packet(text: &str) -> BytesMut {
     packet
 }
 
+/// The maximum memory in bytes of a process that serves a fetch from a mirror. git needs about 250 bytes for each object.
+fn served_memory(mirror: &Path) -> u64 {
+    (SERVED_MEMORY + 8 * mirror::index_bytes(mirror)).min(UPSTREAM_MEMORY)
+}
+
 fn command(repo: &Repo, service: Service, version: Option<&'static str>) -> Command {
-    let mut command = repo.git.command("git");
+    let git = match service {
+        Service::Fetch => repo.git.with_memory(served_memory(&repo.git.mirror)),
+        Service::Push => repo.git.clone(),
+    };
+    let mut command = git.command("git");
     if service == Service::Push {
         // The gate offers the features that the upstream has.
         let Features { atomic, push_options } = repo.features();
@@ -294,7 +313,11 @@ async fn exchange(
     if gate.lockout.is_locked() {
         return streamed(Either::Left(Full::new(refusal(service, lock_out::SENTENCE))), &result);
     }
-    let Ok(Ok(permit)) = timeout(IDLE, Arc::clone(&gate.exchanges).acquire_owned()).await else {
+    let (permits, patience) = match service {
+        Service::Fetch => (Arc::clone(&gate.fetches), FETCH_TURN),
+        Service::Push => (Arc::clone(&gate.pushes), IDLE),
+    };
+    let Ok(Ok(permit)) = timeout(patience, Arc::clone(&permits).acquire_owned()).await else {
         return text_response(StatusCode::SERVICE_UNAVAILABLE, "the git gate is busy; try again");
     };
     let version = version(&request);
@@ -308,69 +331,123 @@ async fn exchange(
     let mut body = request.into_body();
     let mut beginning = Beginning::default();
     if service == Service::Fetch && version == Some("version=2") {
-        let permits = &gate.exchanges;
-        beginning = read_beginning(&mut body, beginning, gzip, ls_refs::FIRST, permits).await;
+        beginning = read_beginning(&mut body, beginning, gzip, ls_refs::FIRST, &permits).await;
         if ls_refs::is_ls_refs(&beginning.decoded) || wants::is_fetch(&beginning.decoded) {
-            beginning = read_beginning(&mut body, beginning, gzip, ls_refs::MOST_REQUEST, permits).await;
+            beginning = read_beginning(&mut body, beginning, gzip, ls_refs::MOST_REQUEST, &permits).await;
             if let Some(answer) = answer_without_git(&gate, &repo, &beginning.decoded).await {
                 return streamed(Either::Left(Full::new(answer)), &result);
             }
         }
     }
-    // The lock prevents clean-up from removing the quarantine.
-    let receiving = match service {
-        Service::Fetch => {
-            Span::current().record("refs", repo.ref_count());
-            None
-        }
-        Service::Push => Some(Arc::clone(&repo.receiving).read_owned().await),
-    };
-    let reasons = Reasons::default();
-    let (mut running, hook) = match spawn(&gate, &repo, service, version, &reasons) {
-        Ok((child, hook)) => (Running::new(child), hook),
-        Err(error) => {
-            return text_response(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot run git: {error}"));
-        }
-    };
-    let (Some(stdin), Some(mut stdout)) = (running.child.stdin.take(), running.child.stdout.take()) else {
-        return text_response(StatusCode::INTERNAL_SERVER_ERROR, "cannot connect to git");
-    };
     let (chunks, response) = mpsc::channel(QUEUED);
+    let client = Client { beginning, body, gzip, version, chunks, permits };
     let work = async move {
         let _permit = permit;
-        let exchange = async {
-            let is_push = service == Service::Push;
-            let forwarded = tokio::select! {
-                // The request body has been forwarded; the response continues.
-                result = request_body::forward(beginning, body, stdin, gzip, is_push, &gate.exchanges) => result,
-                () = chunks.closed() => return,
-            };
-            tracing::debug!(forwarded = forwarded.is_ok(), "the request body has ended");
-            match forwarded {
-                Ok(()) => {
-                    let report = is_push.then(|| ReportStatus::new(reasons));
-                    forward_response(&mut stdout, &chunks, report, &gate.exchanges).await;
-                }
-                Err(why) => {
-                    let _ =
-                        idle_timeout(&gate.exchanges, chunks.send(refusal(service, &why.to_string()))).await;
-                }
-            }
-        };
-        let _ = timeout(EXCHANGE, exchange).await;
-        drop(chunks);
-        if let Some(hook) = hook {
-            // If the client of a push has disconnected, this withdraws the question to the user, and the push
-            // is not forwarded. The hook receives no verdict and therefore refuses the push.
-            hook.abort();
-            running.drain_and_wait(stdout).await;
-            drop(receiving);
-            repo.clean_up();
+        match service {
+            Service::Fetch => fetch(&gate, &repo, client).await,
+            Service::Push => receive(&gate, &repo, client).await,
         }
         tracing::debug!("the exchange has ended");
     };
     tokio::spawn(work.in_current_span());
     streamed(Either::Right(StreamedBody(response)), &result)
+}
+
+/// The client of one exchange: its request, and where the response goes.
+struct Client {
+    beginning: Beginning,
+    body: Incoming,
+    gzip: bool,
+    version: Option<&'static str>,
+    chunks: mpsc::Sender<Bytes>,
+    /// The permits of the exchanges with this service.
+    permits: Arc<Semaphore>,
+}
+
+/// Sends an error to the client, in place of a response of git.
+async fn send_refusal(chunks: &mpsc::Sender<Bytes>, permits: &Semaphore, service: Service, why: &str) {
+    let _ = idle_timeout(permits, chunks.send(refusal(service, why))).await;
+}
+
+/// Answers a fetch from the mirror.
+async fn fetch(gate: &Gate, repo: &Repo, client: Client) {
+    Span::current().record("refs", repo.ref_count());
+    let Client { beginning, body, gzip, version, chunks, permits } = client;
+    let exchange = async {
+        let spawned = gate.fds.spawn(&[], |_| {
+            let mut command = command(repo, Service::Fetch, version);
+            command.arg(".");
+            command
+        });
+        let mut running = match spawned {
+            Ok(child) => Running::new(child),
+            Err(error) => {
+                let why = format!("cannot run git: {error}");
+                return send_refusal(&chunks, &permits, Service::Fetch, &why).await;
+            }
+        };
+        let (Some(stdin), Some(mut stdout)) = (running.child.stdin.take(), running.child.stdout.take())
+        else {
+            return;
+        };
+        let forwarded = tokio::select! {
+            // The request body has been forwarded; the response continues.
+            result = request_body::forward(beginning, body, stdin, gzip, None, &permits) => result,
+            () = chunks.closed() => return,
+        };
+        tracing::debug!(forwarded = forwarded.is_ok(), "the request body has ended");
+        match forwarded {
+            Ok(()) | Err(BodyError::Closed) => forward_response(&mut stdout, &chunks, None, &permits).await,
+            Err(why) => send_refusal(&chunks, &permits, Service::Fetch, &why.to_string()).await,
+        }
+    };
+    let _ = timeout(EXCHANGE, exchange).await;
+}
+
+/// Stores a push, and passes it to git when it has arrived completely and no other push is unpacked.
+async fn receive(gate: &Arc<Gate>, repo: &Arc<Repo>, client: Client) {
+    let Client { beginning, body, gzip, version, chunks, permits } = client;
+    let until = Instant::now() + EXCHANGE;
+    let prepare = async {
+        let received = Received::create(&repo.git.mirror)?;
+        let check = Some(PushCheck::new(mirror::format(&repo.git.mirror).into()));
+        request_body::forward(beginning, body, received.writer()?, gzip, check, &permits).await?;
+        let turn = Arc::clone(&gate.unpacking).acquire_owned().await.map_err(|_| BodyError::Closed)?;
+        Ok::<_, BodyError>((received, UnpackTurn::new(turn)))
+    };
+    let prepared = tokio::select! {
+        prepared = timeout_at(until, prepare) => prepared,
+        () = chunks.closed() => return,
+    };
+    let (received, turn) = match prepared {
+        Ok(Ok(prepared)) => prepared,
+        Ok(Err(why)) => return send_refusal(&chunks, &permits, Service::Push, &why.to_string()).await,
+        Err(_) => return,
+    };
+    tracing::debug!("the push has arrived");
+    let turn = Arc::new(turn);
+    // The lock prevents clean-up from removing the quarantine.
+    let receiving = Arc::clone(&repo.receiving).read_owned().await;
+    let reasons = Reasons::default();
+    let spawned = spawn_receive_pack(gate, repo, version, &reasons, received, &turn);
+    let (mut running, hook) = match spawned {
+        Ok((child, hook)) => (Running::new(child), hook),
+        Err(error) => {
+            let why = format!("cannot run git: {error}");
+            return send_refusal(&chunks, &permits, Service::Push, &why).await;
+        }
+    };
+    let Some(mut stdout) = running.child.stdout.take() else { return };
+    let report = Some(ReportStatus::new(reasons));
+    let _ = timeout_at(until, forward_response(&mut stdout, &chunks, report, &permits)).await;
+    drop(chunks);
+    // If the client of a push has disconnected, this withdraws the question to the user, and the push is not
+    // forwarded. The hook receives no verdict and therefore refuses the push.
+    hook.abort();
+    running.drain_and_wait(stdout).await;
+    drop(receiving);
+    turn.end();
+    repo.clean_up();
 }
 
 /// Lists the refs, or prepares the mirror for a fetch. `None` if git has to answer from the mirror.
@@ -400,44 +477,28 @@ fn refusal(service: Service, why: &str) -> Bytes {
     }
 }
 
-/// Spawns the git command of a service. For a push, also spawns the task that replies to the pre-receive
-/// hook and sets `reasons`.
-fn spawn(
-    gate: &Arc<Gate>,
-    repo: &Arc<Repo>,
-    service: Service,
-    version: Option<&'static str>,
-    reasons: &Reasons,
-) -> io::Result<(Child, Option<AbortHandle>)> {
-    if service == Service::Push {
-        return spawn_receive_pack(gate, repo, version, reasons).map(|(child, hook)| (child, Some(hook)));
-    }
-    let child = gate.fds.spawn(&[], |_| {
-        let mut command = command(repo, service, version);
-        command.arg(".");
-        command
-    })?;
-    Ok((child, None))
-}
-
-/// Spawns receive-pack with a pre-receive hook that connects to this process.
+/// Spawns receive-pack with a pre-receive hook that connects to this process, and the task that replies to the hook and
+/// sets `reasons`. receive-pack reads a push that has been received completely.
 fn spawn_receive_pack(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,
     version: Option<&'static str>,
     reasons: &Reasons,
+    received: Received,
+    turn: &Arc<UnpackTurn>,
 ) -> io::Result<(Child, AbortHandle)> {
+    let input = received.into_reader()?;
     let (request, hook_request) = git::pipe()?;
     let (hook_reply, reply) = git::pipe()?;
     let child = gate.fds.spawn(&[&hook_request, &hook_reply], |fds| {
         let mut command = command(repo, Service::Push, version);
-        command.arg(".");
+        command.arg(".").stdin(Stdio::from(input));
         for (name, fd) in ["GATE_ASK", "GATE_TELL"].iter().zip(fds) {
             command.env(name, fd.to_string());
         }
         command
     })?;
-    let hook = Hook { request, reply, reasons: Arc::clone(reasons) };
+    let hook = Hook { request, reply, reasons: Arc::clone(reasons), turn: Arc::clone(turn) };
     let hook = push::serve(Arc::clone(gate), Arc::clone(repo), hook);
     let hook = tokio::spawn(hook.in_current_span());
     Ok((child, hook.abort_handle()))

@@ -13,6 +13,8 @@
 //! private_root          the gate's private mount namespace when root starts it
 //! http                  smart HTTP endpoints; requests and responses are streamed
 //! request_body          request bodies on their way to git
+//! push_check            the limits of a push, before git sees it
+//! received              the file in which a push is stored until it has arrived completely
 //! ls_refs               the list of refs for clients with protocol version 2
 //! wants                 the objects that clients with protocol version 2 want
 //! push_head             limits on the command list and the options of a push
@@ -50,9 +52,11 @@ mod mirror;
 mod new_objects;
 mod private_root;
 mod push;
+mod push_check;
 mod push_head;
 mod push_options;
 mod push_scan;
+mod received;
 mod refs;
 mod refusal;
 mod repo;

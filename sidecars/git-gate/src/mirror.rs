@@ -34,6 +34,9 @@ const CONFIG: &str = "\
 \tbare = true
 \thooksPath = ../hooks
 \tbigFileThreshold = 8m
+\tdeltaBaseCacheLimit = 16m
+\tpackedGitWindowSize = 32m
+\tpackedGitLimit = 1g
 \tfsync = reference
 \talternateRefsCommand = true
 [receive]
@@ -112,6 +115,13 @@ cat <&\"$GATE_TELL\" &
 cat > /dev/null
 wait
 ";
+
+/// The number of bytes in the indexes of the mirror's packs. An index has at least 28 bytes for each object.
+pub(crate) fn index_bytes(mirror: &Path) -> u64 {
+    let files = fs::read_dir(mirror.join("objects/pack")).into_iter().flatten().flatten();
+    let indexes = files.filter(|file| file.path().extension().is_some_and(|end| end == "idx"));
+    indexes.filter_map(|index| Some(index.metadata().ok()?.len())).sum()
+}
 
 /// Reads the refs of the mirror; empty if there are none.
 pub(crate) fn packed_refs(mirror: &Path) -> String {

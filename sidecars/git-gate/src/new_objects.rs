@@ -14,7 +14,7 @@ use crate::refs::Update;
 pub(crate) const KNOWN: &str = "known";
 
 /// The maximum number of objects in one push. A push with more is refused.
-pub(crate) const MOST_OBJECTS: usize = 1_000_000;
+pub(crate) const MOST_OBJECTS: u32 = 1_000_000;
 
 /// The type of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,7 +83,7 @@ impl Reader<'_> {
         let mut all = Vec::new();
         for line in String::from_utf8_lossy(&listed.stdout).lines() {
             all.push(Kind::parse_line(line).ok_or(ReadError::UnknownType)?);
-            if all.len() > MOST_OBJECTS {
+            if all.len() > MOST_OBJECTS as usize {
                 return Err(ReadError::Objects);
             }
         }

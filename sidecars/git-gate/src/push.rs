@@ -19,6 +19,7 @@ use crate::findings::{Found, PushFindings};
 use crate::git::Git;
 use crate::push_options::{self, OptionError};
 use crate::push_scan;
+use crate::received::UnpackTurn;
 use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes, check_update};
 use crate::refusal::{Block, Refusal, SHOWN};
 use crate::repo::Repo;
@@ -37,6 +38,8 @@ pub(crate) struct Hook {
     pub(crate) request: OwnedFd,
     pub(crate) reply: OwnedFd,
     pub(crate) reasons: Reasons,
+    /// The push's turn to be unpacked and scanned.
+    pub(crate) turn: Arc<UnpackTurn>,
 }
 
 /// Waits for the pre-receive hook of a push, and sends it the verdict.
@@ -49,7 +52,8 @@ pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
         return;
     };
     tracing::Span::current().record("refs", updates.as_ref().ok().map(Vec::len));
-    let mut push = Push { gate: &gate, repo: &repo, quarantine, options, reply, reasons: hook.reasons };
+    let Hook { reasons, turn, .. } = hook;
+    let mut push = Push { gate: &gate, repo: &repo, quarantine, options, reply, reasons, turn };
     let (verdict, report) = match push.decide(updates).await {
         Ok(results) => ("accepted", proc_receive_report(&results)),
         Err(refusal) => {
@@ -145,6 +149,7 @@ struct Push<'a> {
     options: Result<Vec<String>, OptionError>,
     reply: Sender,
     reasons: Reasons,
+    turn: Arc<UnpackTurn>,
 }
 
 impl Push<'_> {
@@ -161,35 +166,33 @@ impl Push<'_> {
         self.check_lock()?;
         self.scan_ref_names(&*repo.upstream().await?, &updates)?;
         let options = self.check_options(&updates)?;
-        let mut turn = repo.pushing.lock().await;
         self.check_refs(&*repo.upstream().await?, &updates).await?;
-        if !self.quarantine.is_empty() {
-            let mut findings = PushFindings::default();
-            let (scanner, fds) = (&self.gate.scanner, &self.gate.fds);
-            let read =
-                push_scan::read_push(&repo.git, &self.quarantine, &updates, scanner, fds, &mut findings)
-                    .await;
-            tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
-            // Hits are counted even if the push is refused for another reason, because the duration of the
-            // scan may reveal a hit.
-            for (secret, value) in findings.found.iter().filter_map(|found| found.hit) {
-                self.count_hit(secret, &value);
-            }
-            self.check_lock()?;
-            read?;
-            let found = self.assess(findings)?;
-            if !found.is_empty() {
-                // Other pushes may proceed while the user decides, so this push is then checked against the
-                // current state of the upstream.
-                drop(turn);
-                self.request_approval(found, &updates).await?;
-                turn = repo.pushing.lock().await;
-                self.check_refs(&*repo.upstream().await?, &updates).await?;
-            }
+        let found = if self.quarantine.is_empty() { Vec::new() } else { self.scan(&updates).await? };
+        // Other pushes may proceed while the user decides and the upstream answers.
+        self.turn.end();
+        if !found.is_empty() {
+            self.request_approval(found, &updates).await?;
         }
-        let forwarded = self.forward(&updates, &options).await;
-        drop(turn);
-        forwarded
+        let _pushing = repo.pushing.lock().await;
+        // The upstream may have changed since the first check.
+        self.check_refs(&*repo.upstream().await?, &updates).await?;
+        self.forward(&updates, &options).await
+    }
+
+    /// Scans the objects of the push. Returns the findings that need the user's approval.
+    async fn scan(&self, updates: &[Update]) -> Result<Vec<Found>, Refusal> {
+        let mut findings = PushFindings::default();
+        let (git, scanner, fds) = (&self.repo.git, &self.gate.scanner, &self.gate.fds);
+        let read = push_scan::read_push(git, &self.quarantine, updates, scanner, fds, &mut findings).await;
+        tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
+        // Hits are counted even if the push is refused for another reason, because the duration of the scan may
+        // reveal a hit.
+        for (secret, value) in findings.found.iter().filter_map(|found| found.hit) {
+            self.count_hit(secret, &value);
+        }
+        self.check_lock()?;
+        read?;
+        self.assess(findings)
     }
 
     /// Scans the names of all refs in the push, including refs to delete, because the names are sent

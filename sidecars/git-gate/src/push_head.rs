@@ -55,8 +55,8 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Checks the next chunk of the head.
-    pub(crate) fn feed(&mut self, mut chunk: &[u8]) -> Result<(), HeadError> {
+    /// Checks the next chunk of the head. Returns what follows the head in this chunk, which is a part of the pack.
+    pub(crate) fn feed<'c>(&mut self, mut chunk: &'c [u8]) -> Result<&'c [u8], HeadError> {
         while !self.done && !chunk.is_empty() {
             let length = self.line_length()?;
             let (now, later) = chunk.split_at(chunk.len().min(length - self.buffer.len()));
@@ -67,7 +67,7 @@ impl Head {
                 self.buffer.clear();
             }
         }
-        Ok(())
+        Ok(chunk)
     }
 
     /// The length of the current line; until its four digits have arrived, the length of the digits.
@@ -125,7 +125,7 @@ mod tests {
 
     fn check(text: &[u8], size: usize) -> Result<(), HeadError> {
         let mut head = Head::default();
-        text.chunks(size).try_for_each(|chunk| head.feed(chunk))
+        text.chunks(size).try_for_each(|chunk| head.feed(chunk).map(drop))
     }
 
     #[test]

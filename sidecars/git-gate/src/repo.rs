@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::agent_messages::Failure;
-use crate::git::{Git, GitError, Output, ReservedFds};
+use crate::git::{Git, GitError, Output, ReservedFds, UPSTREAM_MEMORY};
 use crate::mirror;
 use crate::refs::Update;
 use crate::upstream::{Features, MIRRORED, ObjectFormat, TooManyRefs, Trace, Upstream, packed_ids, redirect};
@@ -121,7 +121,7 @@ pub(crate) struct Repo {
     refreshed: Mutex<Refresh>,
     /// Every push holds this lock for reading until it ends, so that clean-up does not remove its quarantine.
     pub(crate) receiving: Arc<RwLock<()>>,
-    /// A push holds this lock while it is scanned and forwarded, but not while the user decides.
+    /// A push holds this lock while its refs are checked for the last time and it is forwarded.
     pub(crate) pushing: Mutex<()>,
     /// The fingerprints of findings that the user approved.
     approved: StdMutex<HashSet<[u8; 32]>>,
@@ -463,7 +463,7 @@ impl Repo {
     /// Whether git finds all objects that the mirror's refs reach.
     async fn is_complete(&self, fds: &ReservedFds) -> bool {
         let arguments = ["rev-list", "--objects", "--quiet", "--all"];
-        let walked = self.git.run(fds, &arguments, FETCHED_WITHIN).await;
+        let walked = self.git.with_memory(UPSTREAM_MEMORY).run(fds, &arguments, FETCHED_WITHIN).await;
         walked.is_ok_and(|output| output.success && output.stderr.is_empty())
     }
 
@@ -494,7 +494,7 @@ impl Repo {
         within: Duration,
     ) -> Result<Output, GitError> {
         let access = self.auth.access(fds).await.map_err(|error| GitError::Run("git".to_owned(), error))?;
-        let git = self.git.with_env(access.env.iter().chain(env).cloned());
+        let git = self.git.with_memory(UPSTREAM_MEMORY).with_env(access.env.iter().chain(env).cloned());
         let passed: Vec<_> = access.secret.iter().collect();
         let complete = |numbers: &[i32]| {
             let mut all = access.configuration(numbers);

@@ -1,38 +1,67 @@
-//! Forwards request bodies to git. Decodes gzip, and checks the head of a push.
+//! Reads request bodies, and decodes gzip. Forwards them to git, or to the file in which a push is stored.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
+use bottle_pack_check::PackError;
 use bytes::Bytes;
 use flate2::read::GzDecoder as GzReader;
 use flate2::write::GzDecoder;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::io::AsyncWriteExt;
-use tokio::process::ChildStdin;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
+use crate::agent_messages::DISK_FULL;
 use crate::http::idle_timeout;
-use crate::push_head::{Head, HeadError};
+use crate::push_check::PushCheck;
+use crate::push_head::HeadError;
 
 /// The maximum size of a gzip body after decoding, in bytes. A larger body is refused. git compresses fetch
 /// negotiations and small pushes.
 const MOST_DECODED: u64 = 256 << 20;
 
+/// The maximum size of a body in bytes. A larger body is refused.
+const MOST_BODY: u64 = 4 << 30;
+
 /// The maximum number of parts of a body that are read as its beginning.
 const MOST_FRAMES: usize = 64;
 
-/// Why a request body is not forwarded completely. Its `Display` text is a sentence for the agent.
+/// Why a request body is not read completely. Its `Display` text is a sentence for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error(transparent)]
     Head(#[from] HeadError),
+    #[error("its pack cannot be unpacked: {}{}", .0, hint(.0))]
+    Pack(#[from] PackError),
     #[error("its gzip encoding is damaged; try again")]
     Gzip,
     #[error("it is too large when decoded; send it without gzip")]
     TooLarge,
-    /// git closed its input, and reports the reason in its output.
+    #[error("it has more than {} GiB; push less at once", MOST_BODY >> 30)]
+    TooLong,
+    #[error("No space left on device: {DISK_FULL}")]
+    DiskFull,
+    /// The reader of the body does not read it to its end, and reports the reason itself.
     #[error("git closed its input")]
     Closed,
+}
+
+/// What the agent can do about a pack that is not unpacked, if it can do something.
+fn hint(error: &PackError) -> &'static str {
+    match error {
+        PackError::Objects { .. } | PackError::Total { .. } => "; push less at once",
+        PackError::Size { part, .. } if part.is_of_delta() => {
+            "; store large files without deltas (`git -c core.bigFileThreshold=64m repack -adF`), and push again with \
+             `git -c core.bigFileThreshold=64m push`"
+        }
+        _ => "",
+    }
+}
+
+impl From<io::Error> for BodyError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::StorageFull { Self::DiskFull } else { Self::Closed }
+    }
 }
 
 /// The beginning of a request body, as the client sent it and decoded.
@@ -68,25 +97,20 @@ pub(crate) async fn read_beginning(
     beginning
 }
 
-/// Forwards a request body to git's standard input, after its `beginning`. If this fails, the rest of the body
-/// has been read and dropped.
+/// Writes a request body, after its `beginning`, to `output`. If `check` is set, it checks each part of a push before
+/// the part is written. If this fails, the rest of the body has been read and dropped.
 ///
 /// # Errors
-/// Fails with [`BodyError`], unless git closed its input.
+/// Fails with [`BodyError`].
 pub(crate) async fn forward(
     beginning: Beginning,
     mut body: Incoming,
-    stdin: ChildStdin,
+    output: impl AsyncWrite + Unpin,
     gzip: bool,
-    is_push: bool,
+    check: Option<PushCheck>,
     permits: &Semaphore,
 ) -> Result<(), BodyError> {
-    let mut input = GitInput {
-        stdin,
-        decoder: gzip.then(|| GzDecoder::new(Vec::new())),
-        decoded: 0,
-        head: is_push.then(Head::default),
-    };
+    let mut input = Decoded { output, decoder: gzip.then(|| GzDecoder::new(Vec::new())), decoded: 0, check };
     let mut beginning = beginning.sent.into_iter();
     loop {
         let data = match beginning.next() {
@@ -101,25 +125,21 @@ pub(crate) async fn forward(
             // The rest of the body is read, because a client that is still sending would not read the
             // response.
             while let Some(Some(Ok(_))) = idle_timeout(permits, body.frame()).await {}
-            return unless_closed(error);
+            return Err(error);
         }
     }
-    input.finish().await.or_else(unless_closed)
+    input.finish().await
 }
 
-fn unless_closed(error: BodyError) -> Result<(), BodyError> {
-    if matches!(error, BodyError::Closed) { Ok(()) } else { Err(error) }
-}
-
-/// git's standard input, with the decoder and the checks that precede it.
-struct GitInput {
-    stdin: ChildStdin,
+/// Decodes and checks a body, and writes it.
+struct Decoded<W> {
+    output: W,
     decoder: Option<GzDecoder<Vec<u8>>>,
     decoded: u64,
-    head: Option<Head>,
+    check: Option<PushCheck>,
 }
 
-impl GitInput {
+impl<W: AsyncWrite + Unpin> Decoded<W> {
     async fn write(&mut self, data: &[u8]) -> Result<(), BodyError> {
         if self.decoder.is_none() {
             return self.write_decoded(data).await;
@@ -133,8 +153,7 @@ impl GitInput {
                 }
                 None => Vec::new(),
             };
-            self.decoded += decoded.len() as u64;
-            if self.decoded > MOST_DECODED {
+            if self.decoded + decoded.len() as u64 > MOST_DECODED {
                 return Err(BodyError::TooLarge);
             }
             self.write_decoded(&decoded).await?;
@@ -143,19 +162,26 @@ impl GitInput {
     }
 
     async fn write_decoded(&mut self, bytes: &[u8]) -> Result<(), BodyError> {
-        if let Some(head) = &mut self.head {
-            head.feed(bytes)?;
+        self.decoded += bytes.len() as u64;
+        if self.decoded > MOST_BODY {
+            return Err(BodyError::TooLong);
         }
-        self.stdin.write_all(bytes).await.map_err(|_| BodyError::Closed)
+        if let Some(check) = &mut self.check {
+            check.feed(bytes)?;
+        }
+        Ok(self.output.write_all(bytes).await?)
     }
 
-    /// Writes the remaining output of the decoder, and closes git's input.
+    /// Writes the remaining output of the decoder, and closes the output.
     async fn finish(&mut self) -> Result<(), BodyError> {
         if let Some(mut decoder) = self.decoder.take()
             && decoder.try_finish().is_ok()
         {
             self.write_decoded(&std::mem::take(decoder.get_mut())).await?;
         }
-        self.stdin.shutdown().await.map_err(|_| BodyError::Closed)
+        if let Some(check) = &self.check {
+            check.finish()?;
+        }
+        Ok(self.output.shutdown().await?)
     }
 }

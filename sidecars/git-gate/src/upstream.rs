@@ -44,6 +44,15 @@ impl ObjectFormat {
     }
 }
 
+impl From<ObjectFormat> for bottle_pack_check::ObjectFormat {
+    fn from(format: ObjectFormat) -> Self {
+        match format {
+            ObjectFormat::Sha1 => Self::Sha1,
+            ObjectFormat::Sha256 => Self::Sha256,
+        }
+    }
+}
+
 /// An error: an upstream has more than [`MOST_REFS`] refs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {MOST_REFS} refs")]

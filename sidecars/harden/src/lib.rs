@@ -12,6 +12,7 @@
 //! landlock         Landlock: access to only a few files and folders
 //! daemon_syscalls  seccomp: no new programs, no access to other processes, no mounts
 //! ```
+//! `child_limits` limits the resources of the programs that a daemon starts.
 //! `seccomp_filter` compiles system call filters. `unneeded_syscalls` contains lists of system calls that the
 //! backends use too.
 //!
@@ -26,6 +27,8 @@
 mod files;
 mod user;
 
+#[cfg(target_os = "linux")]
+pub mod child_limits;
 #[cfg(target_os = "linux")]
 pub mod daemon_syscalls;
 #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
 //! Tests clients, gates and upstreams that stop halfway, and concurrent pushes.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -50,7 +50,7 @@ pub(crate) async fn half() -> Result<()> {
         socket.shutdown(Shutdown::Write)?;
     }
     scene.shell("cd clone; git push -q origin HEAD:x; git fetch -q")?;
-    // These pushes are more than the gate exchanges with git concurrently. Their clients disconnect and must
+    // These pushes are more than the gate receives concurrently. Their clients disconnect and must
     // leave nothing behind.
     drop((0..40).map(|_| begun()).collect::<Result<Vec<_>>>()?);
     drop(stay);
@@ -59,14 +59,15 @@ pub(crate) async fn half() -> Result<()> {
     until(|| leftovers(&scene).is_ok_and(|files| files.is_empty()))
 }
 
-/// Starts as many pushes as the gate exchanges with git concurrently, and leaves them incomplete. Another
-/// push must still succeed.
+/// Starts as many pushes as the gate receives concurrently, and leaves them incomplete. Another push must still
+/// succeed.
 pub(crate) async fn full() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    let stay: Vec<_> = (0..16).map(|_| half_push(&scene)).collect::<Result<_>>()?;
-    until(|| gits(&scene).is_ok_and(|gits| gits >= stay.len()))?;
+    let mut stay: Vec<_> = (0..16).map(|_| half_push(&scene)).collect::<Result<_>>()?;
+    // The gate begins its response when it begins to receive the push.
+    stay.iter_mut().try_for_each(|socket| socket.read_exact(&mut [0]))?;
     let began = Instant::now();
     scene.shell("cd clone; git push -q origin HEAD:x")?;
     ensure!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());

@@ -69,6 +69,7 @@ fn trials() -> Vec<Trial> {
         trial("refuses_a_hundred_thousand_refs_quickly", ref_rules::many),
         trial("ignores_bodies_that_are_not_a_push", protocol::bodies),
         trial("refuses_a_delta_bomb", protocol::delta),
+        trial("limits_the_memory_of_concurrent_pushes", protocol::memory),
         trial("handles_thousands_of_shallow_lines_quickly", protocol::shallow),
         trial("refuses_unknown_endpoints", protocol::endpoints),
         trial("runs_no_command_from_an_upstream_url", protocol::injection),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -41,9 +41,9 @@ pub(crate) async fn bodies() -> Result<()> {
     let bomb = gzip(&vec![0; 260 << 20])?;
     let gz = "Content-Encoding: gzip\r\n";
     for (name, headers, body, word) in [
-        ("a truncated pack", "", &body[..body.len() / 2], "unpack index-pack abnormal exit"),
+        ("a truncated pack", "", &body[..body.len() / 2], "its pack cannot be unpacked: it is incomplete"),
         ("no pack", "", &body[..200], "unpack "),
-        ("a damaged pack", "", &flipped, "unpack index-pack abnormal exit"),
+        ("a damaged pack", "", &flipped, "its pack cannot be unpacked: it is damaged"),
         ("half a line", "", &body[..20], "HTTP/1.1 200"),
         ("nothing", "", &[][..], "HTTP/1.1 200"),
         ("an end", "", b"0000", "HTTP/1.1 200"),
@@ -56,7 +56,7 @@ pub(crate) async fn bodies() -> Result<()> {
                 &[&head(&[format!("{ZERO} {0} refs/heads/x", "1".repeat(40))])[..], &vec![0; 260 << 20]]
                     .concat(),
             )?,
-            "HTTP/1.1 200",
+            "its pack cannot be unpacked: it is not a pack of git",
         ),
         ("half a gzip body", gz, &packed[..packed.len() / 2], "HTTP/1.1 200"),
         ("a damaged gzip body", gz, &[&packed[..900], &[0xff; 3000]].concat(), "HTTP/1.1 200"),
@@ -87,11 +87,62 @@ pub(crate) async fn delta() -> Result<()> {
         ensure!(bomb.len() < 64 << 10, "{} bytes are no bomb", bomb.len());
         let body = [head(&[format!("{ZERO} {} refs/heads/x", new.trim())]), bomb].concat();
         let began = Instant::now();
-        scene.refused_raw(&body, "unpack index-pack abnormal exit")?;
+        scene.refused_raw(&body, "its pack cannot be unpacked: the result of a delta has")?;
         ensure!(began.elapsed() < Duration::from_secs(60), "{kind}: {:?}", began.elapsed());
     }
     scene.shell("cd clone; git push -q origin HEAD:x")?;
     Ok(())
+}
+
+/// Tests three pushes at once whose deltas have results of hundreds of megabytes, and then of as much as the gate
+/// accepts. The processes of the gate must stay within their bound.
+pub(crate) async fn memory() -> Result<()> {
+    let (scene, _) = with_body().await?;
+    let new = scene.shell("git -C clone rev-parse HEAD")?;
+    fs::write(scene.at("bomb.py"), BOMB)?;
+    let mirror = scene.at("gate/tool.git").canonicalize()?;
+    for (kind, most, word) in
+        [("large", 64, "the result of a delta has 469762021 bytes"), ("accepted", 512, "bad object")]
+    {
+        scene.shell(&format!("python3 bomb.py {kind} > bomb"))?;
+        let bomb = fs::read(scene.at("bomb"))?;
+        ensure!(bomb.len() < 64 << 10, "{} bytes are no bomb", bomb.len());
+        let body = [head(&[format!("{ZERO} {} refs/heads/x", new.trim())]), bomb].concat();
+        let answers: Vec<Result<String>> = std::thread::scope(|scope| {
+            let pushes: Vec<_> = (0..3).map(|_| scope.spawn(|| scene.post(RECEIVE, "", &body))).collect();
+            let mut peak = 0;
+            while !pushes.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+                peak = peak.max(resident(&mirror));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let mut answers: Vec<_> = pushes.into_iter().map(|push| push.join().expect("no panic")).collect();
+            if peak >> 10 > most {
+                answers.push(Err(anyhow::anyhow!("the processes of the gate had {} MiB", peak >> 10)));
+            }
+            answers
+        });
+        for answer in answers {
+            let answer = answer.with_context(|| kind.to_owned())?;
+            ensure!(answer.contains(word), "{kind}: no {word:?} in {answer}");
+        }
+    }
+    scene.shell("cd clone; git push -q origin HEAD:x")?;
+    Ok(())
+}
+
+/// The memory of all git processes that run in a directory, in kilobytes.
+fn resident(directory: &std::path::Path) -> u64 {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
+    let own = processes.filter(|process| {
+        fs::read(process.join("cmdline")).is_ok_and(|line| line.windows(3).any(|word| word == b"git"))
+            && fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(directory))
+    });
+    let size = |process: std::path::PathBuf| {
+        let status = fs::read_to_string(process.join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
+    };
+    own.filter_map(size).sum()
 }
 
 const BOMB: &str = r#"
@@ -114,16 +165,19 @@ def back(n):
 def copy(size): # from the beginning
     return bytes([0xf0, size & 255, size >> 8 & 255, size >> 16])
 base = bytes((1 << 24) - 1)
-links = [(len(base), 512)] if sys.argv[1] == "one" else [(len(base) * 16 ** n, 16) for n in range(4)]
+links = {"one": [512], "chain": [16] * 4, "large": [28, 1], "accepted": [7, 1, 1]}[sys.argv[1]]
 pack = b"PACK" + struct.pack(">II", 2, 1 + len(links))
 before = len(pack)
 pack += head(3, len(base)) + zlib.compress(base, 9)
-for size, times in links:
+size = len(base)
+for n, times in enumerate(links):
     piece = min(size, (1 << 24) - 1)
-    text = number(size) + number(piece * (size // piece) * times) + copy(piece) * min(times * (size // piece), 4096)
+    copies = times * (size // piece)
+    # The last byte, which is not copied, makes each object another one.
+    text = number(size) + number(piece * copies + 1) + copy(piece) * min(copies, 4096) + bytes([1, n + 1])
     at = len(pack)
     pack += head(6, len(text)) + back(at - before) + zlib.compress(text, 9)
-    before = at
+    before, size = at, piece * copies + 1
 sys.stdout.buffer.write(pack + hashlib.sha1(pack).digest())
 "#;
 
