@@ -18,5 +18,5 @@ pub mod walk;
 
 pub use directory::{Directory, FileId, ReadError};
 pub use ignore_rules::{IgnoreRules, RuleError, RuleSources};
-pub use walk::{Entry, Walk, WalkError};
 pub use locate::Located;
+pub use walk::{Entry, Stop, Walk, WalkError};

@@ -9,11 +9,13 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Dir, FileType, Stat};
 use rustix::io::Errno;
 
-use crate::directory::{Directory, FileId};
+use crate::directory::{Directory, FileId, ReadError};
 use crate::ignore_rules::{IgnoreRules, RuleError};
 
 /// The maximum depth of directories. Each level has two open descriptors. Real work is less deep, and copies of
@@ -33,6 +35,51 @@ const GIT_DIRECTORY: &[u8] = b".git";
 /// relative to the walked directory.
 pub type Keep = Box<dyn Fn(&Path, FileType) -> bool + Send>;
 
+/// Whether an entry is left out with its content. The path is relative to the walked directory.
+pub type LeaveOut = Box<dyn Fn(&Path, FileType) -> bool + Send>;
+
+/// Ends walks from another thread, or after a time.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    stopped: Arc<AtomicBool>,
+    at: Option<Instant>,
+}
+
+/// Sets a [`Stop`] when it is dropped.
+#[derive(Debug)]
+pub struct StopOnDrop(Stop);
+
+impl Stop {
+    /// Ends walks after this time.
+    #[must_use]
+    pub fn after(time: Duration) -> Self {
+        Self { at: Instant::now().checked_add(time), ..Self::default() }
+    }
+
+    /// Ends the walks now.
+    pub fn set(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the walks end.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) || self.at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// A value that ends the walks when it is dropped.
+    #[must_use]
+    pub fn on_drop(&self) -> StopOnDrop {
+        StopOnDrop(self.clone())
+    }
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
 /// The entries of a directory, in no order, except that a directory comes before its content.
 ///
 /// After an error, the walk goes on without the entry, or without the content of the directory.
@@ -40,8 +87,10 @@ pub struct Walk {
     levels: Vec<Level>,
     rules: Option<IgnoreRules>,
     keep: Option<Keep>,
+    leave_out: Option<LeaveOut>,
     /// Entries that are left out with their content.
     except: Vec<PathBuf>,
+    stop: Stop,
     /// A directory that was the last entry; its content comes next.
     next: Option<Pending>,
     entries_left: usize,
@@ -65,6 +114,9 @@ pub enum WalkError {
     /// There are too many entries. The walk ends.
     #[error("{} has more than {MAX_ENTRIES} files and directories", .0.display())]
     TooMany(PathBuf),
+    /// [`Stop`] was set. The walk ends.
+    #[error("the walk was stopped")]
+    Stopped,
     /// The ignore rules in a directory are unknown.
     #[error(transparent)]
     Rules(#[from] RuleError),
@@ -76,6 +128,18 @@ pub enum WalkError {
         /// The cause.
         error: io::Error,
     },
+}
+
+impl From<WalkError> for io::Error {
+    fn from(error: WalkError) -> Self {
+        let kind = match &error {
+            WalkError::System { error, .. }
+            | WalkError::Rules(RuleError::Unreadable(ReadError::System { error, .. })) => error.kind(),
+            WalkError::Stopped => io::ErrorKind::Interrupted,
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
 }
 
 /// A directory whose entries are being listed.
@@ -132,7 +196,16 @@ impl Walk {
     }
 
     fn new(levels: Vec<Level>, next: Option<Pending>) -> Self {
-        Self { levels, rules: None, keep: None, except: Vec::new(), next, entries_left: MAX_ENTRIES }
+        Self {
+            levels,
+            rules: None,
+            keep: None,
+            leave_out: None,
+            except: Vec::new(),
+            stop: Stop::default(),
+            next,
+            entries_left: MAX_ENTRIES,
+        }
     }
 
     /// Leaves out what these rules and the `.gitignore` files of the walked directories ignore. The files of each
@@ -154,6 +227,20 @@ impl Walk {
     #[must_use]
     pub fn except(mut self, path: impl Into<PathBuf>) -> Self {
         self.except.push(path.into());
+        self
+    }
+
+    /// Leaves out the entries that `leave_out` selects, and what is below them.
+    #[must_use]
+    pub fn leaving_out(mut self, leave_out: LeaveOut) -> Self {
+        self.leave_out = Some(leave_out);
+        self
+    }
+
+    /// Ends with [`WalkError::Stopped`] when `stop` is set.
+    #[must_use]
+    pub fn until(mut self, stop: Stop) -> Self {
+        self.stop = stop;
         self
     }
 
@@ -212,6 +299,9 @@ impl Walk {
 
     /// What the rules mean for an entry, and for its content. `None` if it is left out.
     fn scope(&self, level: &Level, name: &OsStr, path: &Path, kind: FileType) -> Option<Scope> {
+        if self.leave_out.as_ref().is_some_and(|leave_out| leave_out(path, kind)) {
+            return None;
+        }
         let Some(rules) = &self.rules else { return Some(Scope::Free) };
         let is_directory = kind == FileType::Directory;
         let ignored = match level.scope {
@@ -237,6 +327,10 @@ impl Iterator for Walk {
                 && let Err(error) = self.enter(pending)
             {
                 return Some(Err(error));
+            }
+            if self.stop.is_set() && !self.levels.is_empty() {
+                self.levels.clear();
+                return Some(Err(WalkError::Stopped));
             }
             let level = self.levels.last_mut()?;
             let name = match level.names.next() {
@@ -402,6 +496,9 @@ mod tests {
         let listed = paths(Walk::content(open(top.path())));
         assert_eq!(listed, ["a", "a/.hidden", "a/b", "a/b/file", "a/up"]);
         assert_eq!(paths(Walk::content(open(top.path())).except("a/b")), ["a", "a/.hidden", "a/up"]);
+        let is_link = |_: &Path, kind| kind == FileType::Symlink;
+        let listed = paths(Walk::content(open(top.path())).leaving_out(Box::new(is_link)));
+        assert_eq!(listed, ["a", "a/.hidden", "a/b", "a/b/file"]);
         for entry in Walk::content(open(top.path())).map(|entry| entry.expect("walked")) {
             let is_file = entry.kind() == FileType::RegularFile;
             assert_eq!(entry.open().expect("opened").is_some(), is_file, "{}", entry.path().display());
@@ -451,6 +548,20 @@ mod tests {
         write(top.path(), "target/untracked");
         expected.extend(["target", "target/a", "target/a/b"]);
         assert_eq!(paths(ruled(top.path()).keeping(Box::new(tracked))), expected);
+    }
+
+    #[test]
+    fn ends_when_it_is_stopped() {
+        let top = tempfile::tempdir().expect("a directory");
+        write(top.path(), "a/b/file");
+        let stop = Stop::default();
+        let mut walk = Walk::content(open(top.path())).until(stop.clone());
+        assert!(matches!(walk.next(), Some(Ok(_))));
+        drop(stop.on_drop());
+        assert!(matches!(walk.next(), Some(Err(WalkError::Stopped))));
+        assert!(walk.next().is_none());
+        assert!(Stop::after(Duration::ZERO).is_set());
+        assert!(!Stop::after(Duration::from_secs(1000)).is_set());
     }
 
     #[test]
