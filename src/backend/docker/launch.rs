@@ -4,6 +4,7 @@
 //! find the resources by their names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,13 +31,14 @@ use crate::backend::{
     Launch, Ledger, Origin, Prepared, ProgressSink, RepositoryObjects, Resource,
 };
 use crate::host::docker_settings::DockerTransport;
+use crate::host::plain_file;
 use crate::plan::Workspace;
 
 /// The size limit of the tmpfs for the proxy's sockets, in pages: Podman does not accept a volume's option `size`.
 const LISTENER_DIR_PAGES: u32 = 256;
 
 /// The maximum number of bytes of a container's standard error that an error message contains.
-const LAST_WORDS: usize = 512;
+const LAST_WORDS: u64 = 512;
 
 /// The state of the launches in this process.
 #[derive(Debug, Default)]
@@ -463,9 +465,13 @@ struct Ended {
 
 /// The last lines of a log, as the end of a sentence. Empty if there are none.
 fn last_words(log: &Path) -> String {
-    let text = std::fs::read(log).unwrap_or_default();
-    let end = &text[text.len().saturating_sub(LAST_WORDS)..];
-    let end = String::from_utf8_lossy(end);
+    let mut end = Vec::new();
+    let _ = plain_file::open(log).and_then(|mut log| {
+        let start = log.metadata()?.len().saturating_sub(LAST_WORDS);
+        log.seek(SeekFrom::Start(start))?;
+        log.take(LAST_WORDS).read_to_end(&mut end)
+    });
+    let end = String::from_utf8_lossy(&end);
     let lines: Vec<&str> = end.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() { String::new() } else { format!(": {}", inert(&lines.join("; "))) }
 }

@@ -1,16 +1,19 @@
 //! The build context of a user's Dockerfile: the files of its folder, except those that `.dockerignore` names.
+//!
+//! The folder is walked, and its files are opened again, below descriptors and without following a link.
 
 use std::ffi::OsString;
-use std::fs::{self, Metadata};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use bottle_repository::{Directory, Entry as Found, ReadError, Walk};
+use rustix::fs::FileType;
 use sha2::{Digest, Sha256};
 
 use super::ignored::Ignored;
 use crate::backend::image::hash::Hash;
-use crate::host::plain_file;
 
 /// The maximum total size of a build context in bytes. Builds need less; a larger context is refused.
 const BYTES_MAX: u64 = 1 << 30;
@@ -24,7 +27,7 @@ pub(super) const IGNORE_FILE: &str = ".dockerignore";
 /// A build context that was listed, and whose files were hashed.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
-    root: PathBuf,
+    root: Arc<Directory>,
     entries: Vec<Entry>,
     /// The total size of the files in bytes.
     pub(super) bytes: u64,
@@ -57,13 +60,14 @@ impl Context {
     /// # Errors
     /// The reason that the folder is no build context, as the end of a sentence that begins with its path.
     pub(super) fn of(root: &Path, name: &str) -> Result<Self, String> {
-        let ignored = ignored(root, name)?;
-        let mut context = Self { root: root.to_owned(), entries: Vec::new(), bytes: 0, hash: String::new() };
-        context.list(&ignored)?;
+        let root = Arc::new(Directory::open(root).map_err(|error| unreadable(Path::new(""), &error))?);
+        let ignored = ignored(&root, name)?;
+        let mut context = Self { root, entries: Vec::new(), bytes: 0, hash: String::new() };
+        context.list(ignored)?;
         context.entries.sort_by(|one, other| one.path.cmp(&other.path));
         let mut hash = Hash::new("build context");
         for entry in &context.entries {
-            let content = entry.content_hash(root);
+            let content = entry.content_hash(&context.root);
             let content = content.map_err(|error| unreadable(&entry.path, &error))?;
             hash.add(entry.path.as_os_str().as_encoded_bytes()).add(&entry.mode.to_le_bytes()).add(&content);
         }
@@ -71,33 +75,33 @@ impl Context {
         Ok(context)
     }
 
-    fn list(&mut self, ignored: &Ignored) -> Result<(), String> {
-        let mut folders = vec![PathBuf::new()];
-        while let Some(folder) = folders.pop() {
-            let entries =
-                fs::read_dir(self.root.join(&folder)).map_err(|error| unreadable(&folder, &error))?;
-            for entry in entries {
-                let entry = entry.map_err(|error| unreadable(&folder, &error))?;
-                let path = folder.join(entry.file_name());
-                let metadata = entry.metadata().map_err(|error| unreadable(&path, &error))?;
-                let left_out = ignored.is_ignored(&path.to_string_lossy());
-                if metadata.is_dir() && (!left_out || ignored.takes_back()) {
-                    folders.push(path.clone());
-                }
-                if !left_out {
-                    self.add(path, &metadata)?;
-                }
+    fn list(&mut self, ignored: Ignored) -> Result<(), String> {
+        let top = self.root.directory(Path::new(""));
+        let top = top.and_then(|top| top.ok_or(io::ErrorKind::NotFound.into()));
+        let top = top.map_err(|error: io::Error| unreadable(Path::new(""), &error))?;
+        let ignored = Arc::new(ignored);
+        let patterns = ignored.clone();
+        // A folder that is left out may contain paths that are taken back in.
+        let leave_out = move |path: &Path, kind| {
+            patterns.is_ignored(&path.to_string_lossy())
+                && !(kind == FileType::Directory && patterns.takes_back())
+        };
+        for entry in Walk::content(top).leaving_out(Box::new(leave_out)) {
+            let entry = entry.map_err(|error| format!("cannot be read: {error}"))?;
+            if !ignored.is_ignored(&entry.path().to_string_lossy()) {
+                self.add(&entry)?;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, path: PathBuf, metadata: &Metadata) -> Result<(), String> {
-        let (kind, size) = match metadata.file_type() {
-            kind if kind.is_file() => (Kind::File, metadata.len()),
-            kind if kind.is_dir() => (Kind::Folder, 0),
-            kind if kind.is_symlink() => {
-                let target = fs::read_link(self.root.join(&path));
+    fn add(&mut self, entry: &Found) -> Result<(), String> {
+        let path = entry.path().to_owned();
+        let (kind, size) = match entry.kind() {
+            FileType::RegularFile => (Kind::File, entry.size()),
+            FileType::Directory => (Kind::Folder, 0),
+            FileType::Symlink => {
+                let target = entry.link().and_then(|target| target.ok_or(io::ErrorKind::NotFound.into()));
                 (Kind::Link(target.map_err(|error| unreadable(&path, &error))?), 0)
             }
             _ => return Ok(()),
@@ -109,8 +113,8 @@ impl Context {
         if self.entries.len() == ENTRIES_MAX {
             return Err(format!("has more than {ENTRIES_MAX} files"));
         }
-        let mode = metadata.permissions().mode() & 0o777;
-        let modified = u64::try_from(metadata.mtime()).unwrap_or_default();
+        let mode = mode_of(entry);
+        let modified = u64::try_from(entry.status().st_mtime).unwrap_or_default();
         self.entries.push(Entry { path, kind, mode, size, modified });
         Ok(())
     }
@@ -123,7 +127,7 @@ impl Context {
     /// The text of `.dockerignore`, if the context contains this file.
     pub(super) fn ignore_file(&self) -> Option<Vec<u8>> {
         let entry = self.entries.iter().find(|entry| entry.path == Path::new(IGNORE_FILE))?;
-        plain_file::read(&self.root.join(&entry.path), IGNORE_MAX).ok()
+        self.root.read(&entry.path, IGNORE_MAX).ok().flatten()
     }
 
     /// Adds all entries to an archive, as root's, except those at these paths. Blocks.
@@ -147,12 +151,13 @@ impl Context {
 }
 
 impl Entry {
-    fn content_hash(&self, root: &Path) -> io::Result<Vec<u8>> {
+    fn content_hash(&self, root: &Directory) -> io::Result<Vec<u8>> {
         match &self.kind {
             Kind::Folder => Ok(b"folder".to_vec()),
             Kind::Link(target) => Ok([b"link ", target.as_os_str().as_encoded_bytes()].concat()),
             Kind::File => {
-                let (mut file, mut hash) = (plain_file::open(&root.join(&self.path))?, Sha256::new());
+                // A file that grows meanwhile is hashed up to its size.
+                let (mut file, mut hash) = (self.open(root)?.take(self.size), Sha256::new());
                 let mut buffer = vec![0; 64 << 10];
                 loop {
                     match file.read(&mut buffer)? {
@@ -164,7 +169,16 @@ impl Entry {
         }
     }
 
-    fn append_to<W: Write>(&self, archive: &mut tar::Builder<W>, root: &Path) -> io::Result<()> {
+    fn open(&self, root: &Directory) -> io::Result<File> {
+        match root.file(&self.path) {
+            Ok(Some(file)) => Ok(file),
+            Ok(None) => Err(io::ErrorKind::NotFound.into()),
+            Err(ReadError::System { error, .. }) => Err(error),
+            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidInput, error)),
+        }
+    }
+
+    fn append_to<W: Write>(&self, archive: &mut tar::Builder<W>, root: &Directory) -> io::Result<()> {
         let mut header = tar::Header::new_gnu();
         header.set_mode(self.mode);
         header.set_mtime(self.modified);
@@ -181,7 +195,7 @@ impl Entry {
                 archive.append_link(&mut header, &self.path, target)
             }
             Kind::File => {
-                let file = plain_file::open(&root.join(&self.path))?;
+                let file = self.open(root)?;
                 if file.metadata()?.len() != self.size {
                     return Err(io::Error::other("it changed while it was read"));
                 }
@@ -192,20 +206,22 @@ impl Entry {
     }
 }
 
-fn ignored(root: &Path, name: &str) -> Result<Ignored, String> {
+#[allow(clippy::unnecessary_cast, reason = "the type differs between systems")]
+fn mode_of(entry: &Found) -> u32 {
+    entry.status().st_mode as u32 & 0o777
+}
+
+fn ignored(root: &Directory, name: &str) -> Result<Ignored, String> {
     let mut own = OsString::from(name);
     own.push(IGNORE_FILE);
     for file in [own, OsString::from(IGNORE_FILE)] {
-        match plain_file::read(&root.join(&file), IGNORE_MAX) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                return Ignored::parse(&text).map_err(|line| {
-                    format!("has a {} with an invalid pattern in line {line}", Path::new(&file).display())
-                });
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(unreadable(Path::new(&file), &error)),
-        }
+        let file = Path::new(&file);
+        let Some(bytes) = root.read(file, IGNORE_MAX).map_err(|error| format!("cannot be read: {error}"))?
+        else {
+            continue;
+        };
+        return Ignored::parse(&String::from_utf8_lossy(&bytes))
+            .map_err(|line| format!("has a {} with an invalid pattern in line {line}", file.display()));
     }
     Ok(Ignored::default())
 }
@@ -219,6 +235,9 @@ fn unreadable(path: &Path, error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn write(root: &Path, path: &str, text: &str) {
@@ -289,6 +308,26 @@ mod tests {
         assert_eq!(error, "has more than 1024 MiB of files (up to big)");
         write(folder.path(), ".dockerignore", "big");
         assert_eq!(Context::of(folder.path(), "Dockerfile").expect("small").len(), 1);
+    }
+
+    #[test]
+    fn no_link_or_pipe_is_read() {
+        let folder = tempfile::tempdir().expect("folder");
+        let root = folder.path();
+        write(root, "sub/file", "mine");
+        write(root, "outside/file", "that");
+        let context = Context::of(root, "Dockerfile").expect("a context");
+        fs::rename(root.join("sub"), root.join("moved")).expect("moved");
+        std::os::unix::fs::symlink("outside", root.join("sub")).expect("link");
+        let mut archive = tar::Builder::new(Vec::new());
+        let error = context.append_to(&mut archive, &[]).expect_err("a link");
+        assert!(error.to_string().starts_with("sub/file: "), "{error}");
+        std::os::unix::fs::symlink("/dev/zero", root.join(".dockerignore")).expect("link");
+        let error = Context::of(root, "Dockerfile").expect_err("a link");
+        assert!(error.ends_with(".dockerignore is not a regular file"), "{error}");
+        let pipe = root.join("Dockerfile.dockerignore");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("pipe");
+        assert!(Context::of(root, "Dockerfile").is_err());
     }
 
     #[test]
