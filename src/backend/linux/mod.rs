@@ -357,7 +357,8 @@ impl super::Images for LinuxBackend {
         }
         let prepared = self.prepare(plan, &BTreeMap::new(), &ProgressSink::discard()).await?;
         let limits = self.polled_limits(&plan.resources);
-        Ok(Preview { exposed: prepared.exposed, limits, shares_objects: true, ..Preview::default() })
+        let Prepared { exposed, notes, .. } = prepared;
+        Ok(Preview { exposed, limits, notes, shares_objects: true, ..Preview::default() })
     }
 
     async fn prepare(

@@ -32,6 +32,8 @@ pub(super) struct Closure<'a> {
     aliases: BTreeMap<PathBuf, PathBuf>,
     path: Vec<PathBuf>,
     seen: BTreeSet<PathBuf>,
+    /// What the program may lack.
+    notes: Vec<String>,
 }
 
 impl<'a> Closure<'a> {
@@ -44,6 +46,7 @@ impl<'a> Closure<'a> {
             aliases: BTreeMap::new(),
             path: Vec::new(),
             seen: BTreeSet::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -87,8 +90,8 @@ impl<'a> Closure<'a> {
         self.expose(&real, "allowed by home_allow in settings.yml".to_owned())
     }
 
-    /// Returns the exposed paths without duplicates, and the search path.
-    pub(super) fn finish(mut self) -> (Vec<Exposed>, Vec<PathBuf>) {
+    /// Returns the exposed paths without duplicates, the search path, and notes about what the program may lack.
+    pub(super) fn finish(mut self) -> (Vec<Exposed>, Vec<PathBuf>, Vec<String>) {
         for (alias, real) in self.aliases {
             let aliased: Vec<_> = self
                 .exposed
@@ -104,12 +107,26 @@ impl<'a> Closure<'a> {
                 outermost.push(Exposed { path, why });
             }
         }
-        (outermost, self.path)
+        (outermost, self.path, self.notes)
     }
 
     fn environment(&mut self, environment: &Environment, name: &str) -> Result<(), BackendError> {
         self.expose(&environment.folder, format!("{name}'s virtual environment"))?;
         for folder in environment.editable_sources() {
+            // An agent that worked in the project may have written the list of sources.
+            let real = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+            if self.project_of(environment).is_some_and(|project| !real.starts_with(project)) {
+                let note = format!(
+                    "{} in this project names sources in {}, which the agent does not see unless `home_allow` in \
+                     settings.yml lists them",
+                    environment.folder.display(),
+                    real.display()
+                );
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+                continue;
+            }
             let real = self.follow(&folder)?;
             self.expose(&real, format!("editable sources of {name}'s environment"))?;
         }
@@ -123,6 +140,18 @@ impl<'a> Closure<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The folder of the project to which an environment belongs, if it is in the working directory or in a folder above
+    /// it.
+    fn project_of(&self, environment: &Environment) -> Option<PathBuf> {
+        let cwd = self.host.cwd.canonicalize().ok()?;
+        let folder = environment.folder.canonicalize().ok()?;
+        let above = folder.parent()?;
+        match folder.starts_with(&cwd) {
+            true => Some(cwd),
+            false => cwd.starts_with(above).then(|| above.to_owned()),
+        }
     }
 
     /// Exposes the installation that contains a file. If there is none, exposes only the file.

@@ -49,9 +49,9 @@ pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared
     if let Some(path) = &found {
         closure.program(path)?;
     }
-    let (exposed, path) = closure.finish();
+    let (exposed, path, notes) = closure.finish();
     let program = found.map(|path| path.to_string_lossy().into_owned());
-    Ok(Prepared { exposed, program, path, ..Prepared::default() })
+    Ok(Prepared { exposed, program, path, notes, ..Prepared::default() })
 }
 
 /// Whether a program of this name or path exists on this machine, or its path is in a folder of the bottle.
@@ -186,6 +186,62 @@ mod tests {
             home.shown(&home.prepared(&["venv/bin"], "mini")),
             [".pyenv/versions/3.11.7", "src/mini", "venv"]
         );
+    }
+
+    #[test]
+    fn an_environment_in_the_project_adds_no_sources_outside_of_it() {
+        let home = Home::new();
+        home.venv("project/.venv", "mini");
+        let sources = ["project/src", "other"];
+        let line = |path: &str| {
+            fs::create_dir_all(home.at(path)).expect("sources");
+            format!("{}\n", home.at(path).display())
+        };
+        let lines: String = sources.iter().map(|path| line(path)).collect();
+        home.file("project/.venv/lib/python3.11/site-packages/mini.pth", &lines);
+        fs::create_dir_all(home.at("project/sub")).expect("folder");
+        for cwd in ["project", "project/sub"] {
+            let host = Host { cwd: home.at(cwd), ..home.host(&["project/.venv/bin"]) };
+            let prepared = prepare(&host, "mini", &[]).expect("prepared");
+            let shown = [".pyenv/versions/3.11.7", "project/.venv", "project/src"];
+            assert_eq!(home.shown(&prepared), shown, "{cwd}");
+            let other = home.at("other").display().to_string();
+            assert!(matches!(&prepared.notes[..], [note] if note.contains(&other)), "{:?}", prepared.notes);
+        }
+        // The environment of another project was not written by an agent of this one.
+        let host = Host { cwd: home.at("other"), ..home.host(&["project/.venv/bin"]) };
+        let prepared = prepare(&host, "mini", &[]).expect("prepared");
+        assert!(home.shown(&prepared).contains(&"other".to_owned()));
+    }
+
+    #[test]
+    fn settings_and_scripts_are_regular_files_of_bounded_size() {
+        let home = Home::new();
+        home.pyenv();
+        home.file(".pyenv/shims/mini", "#!/bin/sh\n");
+        home.file(".pyenv/versions/3.11.7/bin/mini", "#!/usr/bin/env python3\n");
+        home.file("project/.python-version", "2.7\n");
+        let found = || {
+            let host = Host { cwd: home.at("project"), ..home.host(&[".pyenv/shims"]) };
+            is_available(&host, "mini")
+        };
+        assert!(!found(), "the version of the project has no such program");
+        let version = home.at("project/.python-version");
+        for make in [
+            (|path: &Path| symlink("/dev/zero", path).expect("link")) as fn(&Path),
+            |path| {
+                use rustix::fs::{CWD, FileType, Mode, mknodat};
+                mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).expect("a named pipe");
+            },
+            |path| {
+                let file = fs::File::create(path).expect("created");
+                file.set_len(1 << 40).expect("a long file");
+            },
+        ] {
+            fs::remove_file(&version).expect("removed");
+            make(&version);
+            assert!(found(), "the global setting counts");
+        }
     }
 
     #[test]

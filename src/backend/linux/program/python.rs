@@ -4,8 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The maximum number of bytes used of a settings file; the rest is ignored.
-const SETTINGS_MAX: usize = 64 << 10;
+use super::search::settings;
+
+/// The maximum number of files that are looked at in a folder of packages.
+const MAX_FILES: usize = 10_000;
 
 /// A virtual environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +22,7 @@ impl Environment {
     /// The environment whose programs are in this folder.
     pub(super) fn of_program_folder(bin: &Path) -> Option<Self> {
         let folder = bin.parent()?;
-        let settings = read(&folder.join("pyvenv.cfg"))?;
+        let settings = settings(&folder.join("pyvenv.cfg"))?;
         let base = settings.lines().find_map(|line| {
             let (key, value) = line.split_once('=')?;
             (key.trim() == "home").then(|| PathBuf::from(value.trim()))
@@ -33,10 +35,10 @@ impl Environment {
         let mut sources = Vec::new();
         for packages in site_packages(&self.folder) {
             let Ok(entries) = fs::read_dir(packages) else { continue };
-            for entry in entries.filter_map(Result::ok) {
+            for entry in entries.take(MAX_FILES).filter_map(Result::ok) {
                 let path = entry.path();
                 if path.extension().is_some_and(|extension| extension == "pth") {
-                    let text = read(&path).unwrap_or_default();
+                    let text = settings(&path).unwrap_or_default();
                     let folders = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
                     sources.extend(folders.map(PathBuf::from).filter(|folder| folder.is_dir()));
                 }
@@ -68,7 +70,8 @@ fn site_packages(folder: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 fn libraries(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(folder.join("lib")).into_iter().flatten().filter_map(Result::ok);
+    let entries =
+        fs::read_dir(folder.join("lib")).into_iter().flatten().take(MAX_FILES).filter_map(Result::ok);
     entries
         .filter(|entry| {
             let name = entry.file_name();
@@ -77,9 +80,4 @@ fn libraries(folder: &Path) -> impl Iterator<Item = PathBuf> {
         })
         .map(|entry| entry.path())
         .filter(|path| path.is_dir())
-}
-
-fn read(path: &Path) -> Option<String> {
-    let bytes = fs::read(path).ok()?;
-    String::from_utf8(bytes.into_iter().take(SETTINGS_MAX).collect()).ok()
 }

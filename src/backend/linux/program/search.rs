@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::host::Host;
+use crate::host::{Host, plain_file};
 
 /// The absolute folders of the user's `PATH`, in order.
 pub(super) fn folders(host: &Host) -> Vec<PathBuf> {
@@ -30,6 +30,16 @@ pub(super) fn find(host: &Host, name: &str) -> Option<PathBuf> {
 /// Whether the path is a file with an execute permission.
 pub(super) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// The maximum size of a file with settings in bytes. A longer one has none.
+const SETTINGS_MAX: u64 = 64 << 10;
+
+/// The text of a file with settings, which a project or an agent may have written. `None` if it is no regular file, a
+/// link, too long or not UTF-8.
+pub(super) fn settings(path: &Path) -> Option<String> {
+    let bytes = plain_file::read(path, SETTINGS_MAX).ok()?;
+    (bytes.len() as u64 <= SETTINGS_MAX).then(|| String::from_utf8(bytes).ok())?
 }
 
 /// The folder of a version manager's shims: scripts that start the program of the active version. pyenv, rbenv and
@@ -66,9 +76,8 @@ impl Shims {
         let text = match host.var(self.variable) {
             Some(text) => text.replace(':', "\n"),
             None => {
-                let near =
-                    host.cwd.ancestors().find_map(|folder| fs::read_to_string(folder.join(self.file)).ok());
-                near.or_else(|| fs::read_to_string(self.root.join("version")).ok()).unwrap_or_default()
+                let near = host.cwd.ancestors().find_map(|folder| settings(&folder.join(self.file)));
+                near.or_else(|| settings(&self.root.join("version"))).unwrap_or_default()
             }
         };
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.contains('/'));

@@ -1,8 +1,9 @@
 //! Parses the interpreter line of a script.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use crate::host::plain_file;
 
 /// The number of bytes read from a script. The kernel reads 256 bytes, but pip uses a second line for longer
 /// interpreter paths.
@@ -20,10 +21,10 @@ pub(super) enum Interpreter {
 /// The interpreter of a file. `None` if the file is not a script.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// When the file cannot be read, or is not regular.
 pub(super) fn interpreter(file: &Path) -> io::Result<Option<Interpreter>> {
     let mut head = Vec::new();
-    File::open(file)?.take(READ_MAX).read_to_end(&mut head)?;
+    plain_file::open(file)?.take(READ_MAX).read_to_end(&mut head)?;
     Ok(parse(&head))
 }
 
