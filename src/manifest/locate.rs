@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Name;
 use bottle_contract::yaml::MAX_DOCUMENT;
+use bottle_repository::{Directory, ReadError};
 
 use super::agent::AgentManifest;
 use super::bottle::BottleLayer;
@@ -24,7 +25,7 @@ use super::shipped;
 use super::source::{Kind, Place, Source};
 use super::summary::summary;
 use super::write_manifest::path_of;
-use crate::host::{Host, plain_file};
+use crate::host::Host;
 
 /// The maximum number of files that are listed in a folder; further files are left out of the list. Nobody
 /// writes more manifests than this by hand.
@@ -285,17 +286,26 @@ fn read(source: &Source, root: &Path) -> Result<String, ManifestError> {
     let fault = |message: String| ManifestError::whole(source, message);
     let unreadable = |error: io::Error| fault(format!("cannot be read: {error}"));
     let real = source.path.canonicalize().map_err(unreadable)?;
-    if !real.starts_with(root.canonicalize().map_err(unreadable)?) {
+    let real_root = root.canonicalize().map_err(unreadable)?;
+    let Ok(inside) = real.strip_prefix(&real_root) else {
         return Err(fault(format!("is a link that points outside {}", root.display()))
             .hint("put the file itself there"));
-    }
-    let bytes = plain_file::read(&real, MAX_DOCUMENT as u64).map_err(unreadable)?;
-    if bytes.len() > MAX_DOCUMENT {
-        return Err(fault(format!(
-            "is larger than {} KiB, the most a manifest may have",
-            MAX_DOCUMENT / 1024
-        )));
-    }
+    };
+    // A directory that is replaced by a link after the check above leads nowhere.
+    let read =
+        Directory::open_without_link(&real_root).map_err(unreadable)?.read(inside, MAX_DOCUMENT as u64);
+    let bytes = match read {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Err(unreadable(io::ErrorKind::NotFound.into())),
+        Err(ReadError::NotRegular(_)) => return Err(fault("is not a regular file".to_owned())),
+        Err(ReadError::TooLong { .. }) => {
+            return Err(fault(format!(
+                "is larger than {} KiB, the most a manifest may have",
+                MAX_DOCUMENT / 1024
+            )));
+        }
+        Err(ReadError::System { error, .. }) => return Err(unreadable(error)),
+    };
     String::from_utf8(bytes).map_err(|error| {
         let line =
             1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
