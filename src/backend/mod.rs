@@ -56,6 +56,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use bottle_contract::names::{GIT_OBJECTS_DIR, GIT_OBJECTS_OF_SEVERAL, Slug};
 use bottle_contract::session::guest::{Overrun, SecretText};
+use bottle_repository::{Entry, Stop};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -455,19 +456,21 @@ pub struct Launch<'a> {
     pub progress: &'a ProgressSink,
 }
 
-/// Paths of files, folders and links, relative to a directory. A folder comes before its content.
-pub type HostPaths = Box<dyn Iterator<Item = io::Result<PathBuf>> + Send>;
+/// Files, folders and links below a directory. A folder comes before its content.
+pub type HostEntries = Box<dyn Iterator<Item = io::Result<Entry>> + Send>;
 
 /// Files of a directory of this machine that a bottle gets.
 pub struct HostFiles {
-    /// The directory.
+    /// The directory, for messages.
     pub from: PathBuf,
     /// The name of the folder in the workspace; `None` for the workspace itself.
     pub folder: Option<String>,
     /// What is copied.
-    pub paths: HostPaths,
+    pub entries: HostEntries,
     /// Receives the number of bytes of these files that are copied.
     pub progress: ProgressSink,
+    /// Ends the copy.
+    pub stop: Stop,
 }
 
 /// The objects of a copied git repository.

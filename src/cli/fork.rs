@@ -110,6 +110,7 @@ impl Fork {
             backend: &*backend,
             home: &host.user_home,
             files: Some(format!("a copy of the files of {}", self.bottle)),
+            copied: Vec::new(),
             live: shared
                 .iter()
                 .map(|path| format!("{path} is its workspace (`--cwd=live`), and is copied as it is now"))

@@ -285,6 +285,7 @@ impl Import {
             backend: &*proposed.backend,
             home: &host.user_home,
             files: Some(format!("the files of the archive {}", self.file.display())),
+            copied: Vec::new(),
             live: Vec::new(),
         };
         if !output.quiet && !output.json {

@@ -127,6 +127,10 @@ impl Resume {
                     Some(format!("the snapshot {}", SnapshotSelector::of(snapshot)))
                 }
             },
+            copied: match &start_point.origin {
+                Origin::New => preflight::sources(&plan, &preview, signals).await?,
+                Origin::Kept | Origin::Snapshot(_) => Vec::new(),
+            },
             live: notes.unwrap_or_default(),
         };
         if self.launch.dry_run {

@@ -8,6 +8,8 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use bottle_repository::{Directory, Walk};
+
 use super::workspace_files::{Objects, append};
 
 /// The maximum length of a file that names a git directory, and of a configuration file that is changed, in bytes. A
@@ -89,15 +91,18 @@ fn append_all(
     wanted: impl Fn(&Path) -> bool,
     done: &mut HashSet<PathBuf>,
 ) -> io::Result<()> {
-    for entry in ignore::WalkBuilder::new(folder).standard_filters(false).build() {
-        let entry = entry.map_err(io::Error::other)?;
-        let Ok(inside) = entry.path().strip_prefix(folder) else { continue };
+    // The path may end in `..`.
+    let folder = folder.canonicalize()?;
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
+    for entry in Walk::entry(Directory::open(parent)?, name) {
+        let entry = entry?;
+        let inside = entry.path().strip_prefix(name).unwrap_or(entry.path());
         if !wanted(inside) || !done.insert(inside.to_owned()) {
             continue;
         }
-        let target = Path::new(".git").join(inside);
+        let target: PathBuf = Path::new(".git").join(inside).components().collect();
         if inside == Path::new("config")
-            && let Some(text) = text_of(entry.path())?
+            && let Some(text) = text_of(&entry.whole_path())?
         {
             let text = without_worktree(&text);
             let mut header = tar::Header::new_gnu();
@@ -105,7 +110,7 @@ fn append_all(
             header.set_size(text.len() as u64);
             archive.append_data(&mut header, &target, text.as_bytes())?;
         } else {
-            append(archive, entry.path(), &target)?;
+            append(archive, &entry, &target)?;
         }
     }
     Ok(())

@@ -35,7 +35,7 @@ pub(crate) use environment::TERMINAL_HINTS;
 pub use error::{LaunchError, Peer};
 pub use guest::agent_end;
 pub use kept::open_kept;
-pub(crate) use workspace_files::{Objects, shareable_objects, workspace_files};
+pub(crate) use workspace_files::{Objects, WorkspaceFiles, shareable_objects};
 
 use bottle_channel::{Channel, Stream};
 use tokio::task::JoinHandle;

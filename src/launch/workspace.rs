@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names;
 use bottle_contract::session::guest::{CopyIn, GuestEvent, GuestRequest};
+use bottle_repository::Stop;
 
 use super::connection::{answer, open, send};
 use super::context::LaunchContext;
@@ -122,14 +123,19 @@ async fn copy_folder(
     let (from, target, content) = (folder.path.to_owned(), folder.target(), folder.content);
     let objects = folder.objects();
     let walked = if objects.is_some() { Objects::Separate } else { Objects::Included };
-    if !copy_directly(context, transfer, &folder, walked).await? {
-        transfer.run(&target, move |out| archive_folder(&from, content, walked, out)).await?;
+    // A launch that is cancelled waits for no walk.
+    let stop = Stop::default();
+    let _stopped = stop.on_drop();
+    if !copy_directly(context, transfer, &folder, walked, &stop).await? {
+        let stop = stop.clone();
+        transfer.run(&target, move |out| archive_folder(&from, content, walked, &stop, out)).await?;
     }
     let Some(objects) = objects else { return Ok(()) };
     if context.backend.share_objects(&context.launch(), &objects).await? {
         return transfer.run(&target, move |out| archive_alternate(&objects, out)).await;
     }
-    transfer.run(&target, move |out| archive_objects(&objects.from, out)).await
+    let stop = stop.clone();
+    transfer.run(&target, move |out| archive_objects(&objects.from, &stop, out)).await
 }
 
 /// Copies the files of a folder on a backend that can copy them without pid 1. Returns false on another one.
@@ -138,14 +144,16 @@ async fn copy_directly(
     transfer: &Transfer<'_>,
     folder: &Folder<'_>,
     objects: Objects,
+    stop: &Stop,
 ) -> Result<bool, LaunchError> {
     // If a file cannot be read, the archive reports the error.
-    let Ok(initial) = InitialFiles::of(folder.path, folder.content, objects) else { return Ok(false) };
+    let Ok(initial) = InitialFiles::of(folder.path, folder.content, objects, stop) else { return Ok(false) };
     let files = HostFiles {
         from: folder.path.to_owned(),
         folder: folder.name.map(str::to_owned),
-        paths: initial.paths,
+        entries: initial.entries,
         progress: transfer.further_bytes(),
+        stop: stop.clone(),
     };
     if !context.backend.copy_files(&context.launch(), files).await? {
         return Ok(false);

@@ -1,11 +1,17 @@
 //! Chooses the files of a directory that a workspace starts with, and archives them for pid 1.
+//!
+//! The agent of another bottle may change the directory meanwhile (`--cwd=live`), and others may have written all of it.
+//! It is therefore walked through descriptors, and ignore files are read as git reads them, within bounds.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use bottle_repository::ignore_rules::IGNORE_FILE;
+use bottle_repository::{Directory, Entry, IgnoreRules, RuleSources, Stop, Walk, WalkError};
+
 use super::git_dir::LinkedGitDir;
 use crate::archive;
-use crate::backend::{HostPaths, RepositoryObjects};
+use crate::backend::{HostEntries, RepositoryObjects};
 use crate::plan::Workspace;
 
 /// Whether a walk includes the objects of the folder's git repository.
@@ -23,50 +29,99 @@ const GIT_DIR: &str = ".git";
 /// The folder of a git repository's objects, relative to its working tree.
 const OBJECTS: &str = ".git/objects";
 
-/// Walks the files of `folder` that `--cwd` copies. If `everything` is false, skips the files that the `.gitignore`
-/// files in it exclude. The folder itself comes first, and its git repository last, which no `.gitignore` affects.
-pub(crate) fn workspace_files(
-    folder: &Path,
-    everything: bool,
-    objects: Objects,
-) -> impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + use<> {
-    working_tree_files(folder, everything).chain(repository_files(folder, objects))
+/// The files of a directory that `--cwd` copies. The files of its git repository, which no ignore rule affects, are the
+/// last ones.
+pub(crate) struct WorkspaceFiles {
+    working_tree: Walk,
+    repository: Walk,
+    /// Whether git would read a `.gitignore` in the directory, or above it in its repository.
+    pub(crate) has_ignore_file: bool,
 }
 
-/// Walks the files of `folder` as [`workspace_files`] does, without its git repository.
-fn working_tree_files(
-    folder: &Path,
-    everything: bool,
-) -> impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + use<> {
-    let mut files = walk(folder);
-    let excluded = folder.join(GIT_DIR);
-    files
-        .standard_filters(!everything)
-        .hidden(false)
-        .ignore(false)
-        .git_global(false)
-        .require_git(false)
-        .filter_entry(move |entry| entry.path() != excluded);
-    files.build()
+impl WorkspaceFiles {
+    /// Chooses the files of `folder`. If `everything` is false, skips the files that git ignores.
+    ///
+    /// # Errors
+    /// When the directory or the ignore rules for it cannot be read.
+    pub(crate) fn of(
+        folder: &Path,
+        everything: bool,
+        objects: Objects,
+        stop: &Stop,
+    ) -> Result<Self, WalkError> {
+        let repository = repository_files(folder, objects, stop)?;
+        let walk = Walk::content(open(folder)?).except(GIT_DIR).until(stop.clone());
+        if everything {
+            return Ok(Self { working_tree: walk, repository, has_ignore_file: true });
+        }
+        let place = Place::of(folder)?;
+        Ok(Self {
+            working_tree: walk.with_rules(place.rules()?),
+            repository,
+            has_ignore_file: place.has_ignore_file(),
+        })
+    }
+
+    /// The ignore files so far whose rules do not apply, because they are links or not regular.
+    pub(crate) fn ignore_files_not_read(&self) -> &[PathBuf] {
+        self.working_tree.ignore_files_not_read()
+    }
+}
+
+impl Iterator for WorkspaceFiles {
+    type Item = Result<Entry, WalkError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.working_tree.next().or_else(|| self.repository.next())
+    }
+}
+
+/// Where a directory is in its repository.
+struct Place {
+    /// The top of the working tree; outside of a repository, the directory.
+    top: Directory,
+    /// The path of the directory below the top.
+    below: PathBuf,
+    /// The git directory, if it is a directory in the working tree.
+    git_directory: Option<Directory>,
+}
+
+impl Place {
+    fn of(folder: &Path) -> Result<Self, WalkError> {
+        let real = folder.canonicalize().map_err(|error| unreadable(folder, error))?;
+        let is_top = |path: &&Path| path.join(GIT_DIR).symlink_metadata().is_ok();
+        let path = real.ancestors().find(is_top).unwrap_or(&real);
+        let top = open(path)?;
+        let below = real.strip_prefix(path).unwrap_or(Path::new("")).to_owned();
+        // A file or link does not name a directory whose rules count.
+        let git_directory = top.directory(Path::new(GIT_DIR)).unwrap_or_default();
+        Ok(Self { top, below, git_directory })
+    }
+
+    /// The rules that apply to the entries of the directory.
+    fn rules(&self) -> Result<IgnoreRules, WalkError> {
+        let Self { top, below, git_directory } = self;
+        Ok(IgnoreRules::of(&RuleSources { top, below, git_directory: git_directory.as_ref(), user: None })?)
+    }
+
+    fn has_ignore_file(&self) -> bool {
+        let has_file = |at: &Path| matches!(self.top.stat(&at.join(IGNORE_FILE)), Ok(Some(_)));
+        self.below.ancestors().any(has_file)
+    }
 }
 
 /// Walks the files of the git repository in `folder`, if there is one.
-fn repository_files(
-    folder: &Path,
-    objects: Objects,
-) -> impl Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + use<> {
-    let git_dir = folder.join(GIT_DIR);
-    let mut files = walk(&git_dir);
-    let separate = (objects == Objects::Separate).then(|| folder.join(OBJECTS));
-    files.filter_entry(move |entry| Some(entry.path()) != separate.as_deref());
-    git_dir.symlink_metadata().is_ok().then(|| files.build()).into_iter().flatten()
+fn repository_files(folder: &Path, objects: Objects, stop: &Stop) -> Result<Walk, WalkError> {
+    let walk = Walk::entry(open(folder)?, GIT_DIR.as_ref()).until(stop.clone());
+    Ok(if objects == Objects::Separate { walk.except(OBJECTS) } else { walk })
 }
 
-/// Walks all files of a folder.
-fn walk(folder: &Path) -> ignore::WalkBuilder {
-    let mut walk = ignore::WalkBuilder::new(folder);
-    walk.standard_filters(false);
-    walk
+fn open(folder: &Path) -> Result<Directory, WalkError> {
+    Directory::open(folder).map_err(|error| unreadable(folder, error))
+}
+
+fn unreadable(path: &Path, error: io::Error) -> WalkError {
+    WalkError::System { path: path.to_owned(), error }
 }
 
 /// The objects of the git repository of `folder`, if they can be apart from its other files. `None` without a
@@ -84,60 +139,46 @@ pub(crate) fn shareable_objects(folder: &Path) -> Option<PathBuf> {
 /// The files of a directory that are a workspace's initial content.
 pub(super) struct InitialFiles {
     /// The files, without a git directory outside of the working tree.
-    pub(super) paths: HostPaths,
+    pub(super) entries: HostEntries,
     /// Such a git directory, which becomes an ordinary one.
     pub(super) git_dir: Option<LinkedGitDir>,
 }
 
 impl InitialFiles {
-    /// Chooses the files of `folder`. The paths are walked only when they are needed.
+    /// Chooses the files of `folder`. The directory is walked only when they are needed, until `stop` is set.
     ///
     /// # Errors
-    /// When the file that names the git directory cannot be read.
-    pub(super) fn of(folder: &Path, content: Workspace, objects: Objects) -> io::Result<Self> {
-        type Walk = Box<dyn Iterator<Item = Result<ignore::DirEntry, ignore::Error>> + Send>;
-        let entries: Walk = match content {
-            Workspace::Repository => Box::new(repository_files(folder, objects)),
-            Workspace::Files => Box::new(working_tree_files(folder, true)),
-            _ => Box::new(workspace_files(folder, content == Workspace::CopyAll, objects)),
+    /// When the directory, the ignore rules for it, or the file that names the git directory cannot be read.
+    pub(super) fn of(folder: &Path, content: Workspace, objects: Objects, stop: &Stop) -> io::Result<Self> {
+        type Entries = Box<dyn Iterator<Item = Result<Entry, WalkError>> + Send>;
+        let entries: Entries = match content {
+            Workspace::Repository => Box::new(repository_files(folder, objects, stop)?),
+            Workspace::Files => Box::new(Walk::content(open(folder)?).except(GIT_DIR).until(stop.clone())),
+            _ => Box::new(WorkspaceFiles::of(folder, content == Workspace::CopyAll, objects, stop)?),
         };
         let git_dir = LinkedGitDir::find(folder)?.filter(|_| content != Workspace::Files);
         let is_linked = git_dir.is_some();
-        let paths = paths_below(folder, entries).filter(move |path| match path {
-            Ok(path) => !(path.as_os_str().is_empty() || is_linked && path == Path::new(GIT_DIR)),
+        let entries = entries.filter(move |entry| match entry {
+            Ok(entry) => !(is_linked && entry.path() == Path::new(GIT_DIR)),
             Err(_) => true,
         });
-        Ok(Self { paths: Box::new(paths), git_dir })
+        Ok(Self { entries: Box::new(entries.map(|entry| Ok(entry?))), git_dir })
     }
 }
 
-/// The paths of entries below a folder. The path of the folder itself is empty.
-fn paths_below<Entries: Iterator<Item = Result<ignore::DirEntry, ignore::Error>>>(
-    folder: &Path,
-    entries: Entries,
-) -> impl Iterator<Item = io::Result<PathBuf>> + use<Entries> {
-    let folder = folder.to_owned();
-    entries.filter_map(move |entry| match entry {
-        Ok(entry) => entry.path().strip_prefix(&folder).ok().map(|path| Ok(path.to_owned())),
-        Err(error) => {
-            let kind = error.io_error().map_or(io::ErrorKind::Other, io::Error::kind);
-            Some(Err(io::Error::new(kind, error)))
-        }
-    })
-}
-
-/// Archives the files of `folder` that are the workspace's initial content.
+/// Archives the files of `folder` that are the workspace's initial content, until `stop` is set.
 pub(super) fn archive_folder(
     folder: &Path,
     content: Workspace,
     objects: Objects,
+    stop: &Stop,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let InitialFiles { paths, git_dir } = InitialFiles::of(folder, content, objects)?;
-    let mut archive = new_archive(out);
-    for path in paths {
-        let path = path?;
-        append(&mut archive, &folder.join(&path), &path)?;
+    let InitialFiles { entries, git_dir } = InitialFiles::of(folder, content, objects, stop)?;
+    let mut archive = tar::Builder::new(out);
+    for entry in entries {
+        let entry = entry?;
+        append(&mut archive, &entry, entry.path())?;
     }
     if let Some(git_dir) = git_dir {
         git_dir.append(&mut archive, objects)?;
@@ -151,26 +192,22 @@ pub(super) fn archive_git_dir(
     objects: Objects,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut archive = new_archive(out);
+    let mut archive = tar::Builder::new(out);
     git_dir.append(&mut archive, objects)?;
     archive.finish()
 }
 
-/// Archives the objects of a git repository, which are in the folder `objects`.
-pub(super) fn archive_objects(objects: &Path, out: &mut dyn Write) -> io::Result<()> {
-    let mut archive = new_archive(out);
-    for path in paths_below(objects, walk(objects).build()) {
-        let path = path?;
-        append(&mut archive, &objects.join(&path), &Path::new(OBJECTS).join(&path))?;
+/// Archives the objects of a git repository, which are in the folder `objects`, until `stop` is set.
+pub(super) fn archive_objects(objects: &Path, stop: &Stop, out: &mut dyn Write) -> io::Result<()> {
+    let mut archive = tar::Builder::new(out);
+    let (Some(git_dir), Some(name)) = (objects.parent(), objects.file_name()) else {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    };
+    for entry in Walk::entry(open(git_dir)?, name).until(stop.clone()) {
+        let entry = entry?;
+        append(&mut archive, &entry, &Path::new(GIT_DIR).join(entry.path()))?;
     }
     archive.finish()
-}
-
-/// An archive that contains links as they are.
-fn new_archive(out: &mut dyn Write) -> tar::Builder<&mut dyn Write> {
-    let mut archive = tar::Builder::new(out);
-    archive.follow_symlinks(false);
-    archive
 }
 
 /// Archives the folder of a repository's own objects, which names the shared objects as an alternate
@@ -195,26 +232,16 @@ pub(super) fn archive_alternate(objects: &RepositoryObjects, out: &mut dyn Write
 /// Adds one entry. Skips sockets, devices and pipes, and files that were removed in the meantime.
 pub(super) fn append(
     archive: &mut tar::Builder<&mut dyn Write>,
-    path: &Path,
+    entry: &Entry,
     inside: &Path,
 ) -> io::Result<()> {
-    let kind = match path.symlink_metadata() {
-        Ok(metadata) => metadata.file_type(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(named(path, &error)),
-    };
-    if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
-        return Ok(());
-    }
-    match archive::append(archive, path, inside) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(named(path, &error)),
+    match archive::append(archive, entry, inside) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let path = entry.whole_path();
+            Err(io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        }
         done => done,
     }
-}
-
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    let path: PathBuf = path.to_owned();
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -253,10 +280,12 @@ mod tests {
         write("src/main.rs", "fn main() {}");
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).expect("link");
         let mut some = Vec::new();
-        archive_folder(folder.path(), Workspace::Copy, Objects::Included, &mut some).expect("archive");
+        archive_folder(folder.path(), Workspace::Copy, Objects::Included, &Stop::default(), &mut some)
+            .expect("archive");
         assert_eq!(names_in(&some), [".git", ".git/HEAD", ".gitignore", "link", "src", "src/main.rs"]);
         let mut all = Vec::new();
-        archive_folder(folder.path(), Workspace::CopyAll, Objects::Included, &mut all).expect("archive");
+        archive_folder(folder.path(), Workspace::CopyAll, Objects::Included, &Stop::default(), &mut all)
+            .expect("archive");
         assert!(names_in(&all).contains(&"target/huge".to_owned()));
     }
 
@@ -268,10 +297,12 @@ mod tests {
         write(".git/refs/heads/dist", "0");
         write(".git/objects/pack/a.pack", "0");
         write("sub/.git/config", "");
+        write("sub/.git/dist", "");
         write("sub/dist", "0");
         let archived = |objects| {
             let mut bytes = Vec::new();
-            archive_folder(folder.path(), Workspace::Copy, objects, &mut bytes).expect("archive");
+            archive_folder(folder.path(), Workspace::Copy, objects, &Stop::default(), &mut bytes)
+                .expect("archive");
             names_in(&bytes)
         };
         let [all, apart] = [Objects::Included, Objects::Separate].map(archived);
@@ -285,10 +316,11 @@ mod tests {
             "sub",
             "sub/.git",
             "sub/.git/config",
+            "sub/.git/dist",
         ];
         assert_eq!(apart, expected);
         let mut objects = Vec::new();
-        archive_objects(&folder.path().join(OBJECTS), &mut objects).expect("archive");
+        archive_objects(&folder.path().join(OBJECTS), &Stop::default(), &mut objects).expect("archive");
         assert_eq!(names_in(&objects), [".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"]);
     }
 
@@ -322,7 +354,7 @@ mod tests {
         assert!(objects.ends_with("main/.git/worktrees/one/../../objects"), "{}", objects.display());
         let archived = |objects| {
             let mut bytes = Vec::new();
-            archive_folder(&one, Workspace::Copy, objects, &mut bytes).expect("archive");
+            archive_folder(&one, Workspace::Copy, objects, &Stop::default(), &mut bytes).expect("archive");
             names_in(&bytes)
         };
         let mut files = vec![".git", ".git/HEAD", ".git/config", "code"];
@@ -331,7 +363,70 @@ mod tests {
         files.sort_unstable();
         assert_eq!(archived(Objects::Included), files);
         let mut bytes = Vec::new();
-        archive_objects(&objects, &mut bytes).expect("archive");
+        archive_objects(&objects, &Stop::default(), &mut bytes).expect("archive");
         assert_eq!(names_in(&bytes), files[3..6]);
+    }
+    #[test]
+    fn only_rules_of_the_repository_and_its_ignore_files_count() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let write = |path: &str, text: &str| write(root.path(), path, text);
+        write(".gitignore", "above\n");
+        write("top/.gitignore", "ignored\n");
+        write("top/.git/HEAD", "ref: refs/heads/main\n");
+        write("top/.git/info/exclude", "excluded\n");
+        for name in ["above", "ignored", "excluded"] {
+            write(&format!("top/sub/{name}"), "0");
+        }
+        let archived = |folder: &str| {
+            let (folder, mut bytes) = (root.path().join(folder), Vec::new());
+            archive_folder(&folder, Workspace::Copy, Objects::Included, &Stop::default(), &mut bytes)
+                .expect("archive");
+            names_in(&bytes)
+        };
+        assert_eq!(archived("top/sub"), ["above"]);
+        std::fs::remove_dir_all(root.path().join("top/.git")).expect("removed");
+        assert_eq!(archived("top/sub"), ["above", "excluded", "ignored"]);
+    }
+
+    /// Another thread exchanges a directory and a link to a private one while archives are made.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn nothing_outside_is_archived_while_a_directory_and_a_link_are_exchanged() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for at in 0..20 {
+            write(root.path(), &format!("project/work/{at}/file"), "inside");
+            write(root.path(), &format!("private/{at}/file"), "CANARY");
+        }
+        let (project, private) = (root.path().join("project"), root.path().join("private"));
+        let (work, link) = (project.join("work"), project.join("link"));
+        std::os::unix::fs::symlink(&private, &link).expect("link");
+        let (stop, exchanged) = (Stop::default(), AtomicU64::new(0));
+        let mut files = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.is_set() {
+                    renameat_with(CWD, &work, CWD, &link, RenameFlags::EXCHANGE).expect("exchanged");
+                    exchanged.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            // The other thread ends also if an assertion fails.
+            let _stopped = stop.on_drop();
+            let mut rounds = 0;
+            while rounds < 300 || exchanged.load(Ordering::Relaxed) < 300 {
+                rounds += 1;
+                let content = [Workspace::Files, Workspace::Copy, Workspace::CopyAll][rounds % 3];
+                let mut bytes = Vec::new();
+                archive_folder(&project, content, Objects::Included, &Stop::default(), &mut bytes)
+                    .expect("archive");
+                let has_canary = bytes.windows(6).any(|window| window == b"CANARY");
+                assert!(!has_canary, "round {rounds}, {content:?}");
+                files += names_in(&bytes).iter().filter(|name| name.ends_with("/file")).count();
+            }
+        });
+        assert!(files > 300, "{files}");
     }
 }

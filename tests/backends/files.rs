@@ -1,12 +1,12 @@
 //! Tests which files an agent may write, and the limits on them.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 
 use bottle::backend::{Exposed, HostFiles, Prepared, ProgressSink};
 use bottle::plan::Resources;
 use bottle_contract::names::GUEST_PROGRAM;
 use bottle_contract::session::guest::Exit;
+use bottle_repository::{Directory, Stop, Walk};
 use jiff::Timestamp;
 
 use crate::fixture::{every_backend, every_isolating_backend, run};
@@ -52,10 +52,9 @@ async fn files_of_the_user_are_copied_and_belong_to_the_agent() {
         let copy = |folder: Option<&str>| HostFiles {
             from: from.clone(),
             folder: folder.map(str::to_owned),
-            paths: Box::new(
-                ["link", "src", "src/tool", "removed"].map(|path| Ok(PathBuf::from(path))).into_iter(),
-            ),
+            entries: Box::new(Walk::content(Directory::open(&from).expect("opened")).map(|entry| Ok(entry?))),
             progress: ProgressSink::discard(),
+            stop: Stop::default(),
         };
         let mut copied = Vec::new();
         for folder in [None, Some("a project")] {

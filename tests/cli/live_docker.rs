@@ -6,10 +6,12 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use bottle_repository::Stop;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::{engine, skip};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::home::{home, kill_keeper, snapshot};
 use crate::live::{START, STOP, facts};
@@ -155,6 +157,44 @@ fn snapshots_and_forks_have_the_repository() -> Result<()> {
     let _ = run(&home, &["resume", "one", "--snapshot", "--detach", "-y", "-q"])?.expect_code(0);
     let done = inside(&home, "one", "git log --format=%s; git fsck; cat code; stat -c %u .git")?;
     ensure!(done.ends_with("begin\none\ntwo\n1000\n"), "{done}");
+    Ok(())
+}
+
+#[test]
+fn copies_of_a_directory_that_changes_contain_nothing_from_outside() -> Result<()> {
+    let test = "copies_of_a_directory_that_changes_contain_nothing_from_outside";
+    let Some(home) = with_a_repository(test)? else { return Ok(()) };
+    for at in 0..200 {
+        home.write(&format!("private/{at}/file"), "CANARY\n")?;
+        home.write(&format!("project/work/{at}/file"), "ours\n")?;
+    }
+    let (work, link) = (home.project().join("work"), home.project().join("link"));
+    std::os::unix::fs::symlink("../private", &link)?;
+    give(&home.project(), OWNER)?;
+    let _ = run(&home, &START)?.expect_code(0);
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.is_set() {
+                renameat_with(CWD, &work, CWD, &link, RenameFlags::EXCHANGE).expect("exchanged");
+            }
+        });
+        let _stopped = stop.on_drop();
+        for slug in ["two", "three", "four"] {
+            let _ = run(&home, &["fork", "one", "--label", slug, "-y"])?.expect_code(0);
+        }
+        for slug in ["five", "six"] {
+            let start = ["start", "work", "--cwd=all", "--detach", "--label", slug, "-y"];
+            let _ = run(&home, &start)?.expect_code(0);
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    let script = "grep -rl CANARY /workspace | head -3; find /workspace -name file | wc -l";
+    for slug in ["two", "three", "four", "five", "six"] {
+        let done = inside(&home, slug, script)?;
+        let files: u32 = done.trim().parse().with_context(|| format!("{slug}: {done}"))?;
+        ensure!(files <= 400, "{slug}: {done}");
+    }
     Ok(())
 }
 

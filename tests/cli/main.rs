@@ -14,6 +14,7 @@
 //! - `image_files`: local images, on disks that are full or unusual
 //! - `clones`: snapshots on file systems with and without shared blocks
 //! - `disks`: homes on unusual disks
+//! - `hostile_directories`: copied directories whose files take up memory or time
 //! - `homes`, `names`, `clock`: unusual homes, names and times
 //! - `executing`: `exec` with a time limit and with a result
 //! - `exit_codes`: every documented exit code
@@ -91,6 +92,7 @@ mod guest_tools;
 mod home;
 mod homes;
 mod host_keys;
+mod hostile_directories;
 mod image_files;
 mod images;
 mod kept;

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 
 use bottle_contract::names::Slug;
+use bottle_repository::Stop;
 use jiff::Timestamp;
 
 use super::copy::copy_host_files;
@@ -93,13 +93,12 @@ impl Scope {
         owner: Option<u32>,
     ) -> Result<(), BackendError> {
         let workspace = self.layers_in(launch.state).workspace();
-        let stopped = Arc::new(AtomicBool::new(false));
         let (running, ended) = mpsc::sync_channel::<()>(0);
-        let _stop = StopOnDrop { stopped: stopped.clone(), ended };
+        let _stop = StopOnDrop { stop: files.stop.clone(), ended };
         self.run_blocking(move |_| {
             let _running = running;
             let what = format!("cannot copy the files of {}", files.from.display());
-            copy_host_files(files, &workspace, owner, &stopped).map_err(|error| not_copied(what, error))
+            copy_host_files(files, &workspace, owner).map_err(|error| not_copied(what, error))
         })
         .await
     }
@@ -210,14 +209,14 @@ impl Scope {
 /// Stops a copy when the launch is cancelled, so that nothing writes into folders that are removed. Blocks until the
 /// threads of the copy finished their current files.
 struct StopOnDrop {
-    stopped: Arc<AtomicBool>,
+    stop: Stop,
     /// Closed by the end of the copy.
     ended: mpsc::Receiver<()>,
 }
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.stopped.store(true, Ordering::Relaxed);
+        self.stop.set();
         let _ = self.ended.recv();
     }
 }

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bottle_contract::secret_files::is_secret_file;
+use bottle_repository::{Stop, WalkError};
 use indicatif::HumanBytes;
+use rustix::fs::FileType;
 
 use crate::cli::error::CliError;
 use crate::cli::output::{counted, one_line};
 use crate::host::Host;
-use crate::launch::{Objects, shareable_objects, workspace_files};
+use crate::launch::{Objects, WorkspaceFiles, shareable_objects};
 
 /// The maximum number of files that are counted.
 const COUNTED_FILES: usize = 50_000;
@@ -44,22 +46,38 @@ pub(super) struct Copied {
     private: Named,
     /// Whether the directory has no `.gitignore`, and is copied without ignored files.
     without_ignore_file: bool,
+    /// Ignore files without rules, because they are links or not regular.
+    not_read: Named,
 }
 
 impl Copied {
     /// Walks the files that are copied. The objects of a repository are not copied if `shares_objects` is set. Stops
-    /// after [`COUNTED_FILES`], so that the question does not wait for a large directory.
-    pub(super) fn of(folder: &Path, everything: bool, shares_objects: bool) -> Self {
+    /// after [`COUNTED_FILES`] and when `stop` is set, so that the question does not wait for a large directory.
+    ///
+    /// # Errors
+    /// When the copy would fail, because the ignore rules cannot be read or the directory has too many levels or files.
+    pub(super) fn of(
+        folder: &Path,
+        everything: bool,
+        shares_objects: bool,
+        stop: &Stop,
+    ) -> Result<Self, WalkError> {
         let shared = shares_objects && shareable_objects(folder).is_some();
         let objects = if shared { Objects::Separate } else { Objects::Included };
-        let mut copied = Self {
-            without_ignore_file: !everything
-                && !folder.ancestors().any(|folder| folder.join(".gitignore").exists()),
-            ..Self::default()
-        };
-        for entry in workspace_files(folder, everything, objects).flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            if !metadata.is_file() {
+        let mut files = WorkspaceFiles::of(folder, everything, objects, stop)?;
+        let mut copied = Self { without_ignore_file: !files.has_ignore_file, ..Self::default() };
+        for entry in &mut files {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(WalkError::Stopped) => {
+                    copied.more = true;
+                    break;
+                }
+                // The copy reports a file that cannot be read.
+                Err(WalkError::System { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            if entry.kind() != FileType::RegularFile {
                 continue;
             }
             if copied.files == COUNTED_FILES {
@@ -67,12 +85,13 @@ impl Copied {
                 break;
             }
             copied.files += 1;
-            copied.bytes = copied.bytes.saturating_add(metadata.len());
-            if let Ok(inside) = entry.path().strip_prefix(folder) {
-                copied.private.note_private(inside);
-            }
+            copied.bytes = copied.bytes.saturating_add(entry.size());
+            copied.private.note_private(entry.path());
         }
-        copied
+        for path in files.ignore_files_not_read() {
+            copied.not_read.note(path.strip_prefix(folder).unwrap_or(path));
+        }
+        Ok(copied)
     }
 
     /// The number of files, their size, and how long the copy takes, if that is long.
@@ -94,6 +113,9 @@ impl Copied {
         };
         let mut lines: Vec<String> =
             self.private.line(&format!("--cwd copies private files{of}")).into_iter().collect();
+        lines.extend(
+            self.not_read.line(&format!("--cwd ignores these rules{of}, which are no regular files")),
+        );
         if self.without_ignore_file {
             lines.push(format!("--cwd copies all files{of}: there is no .gitignore {there}"));
         }
@@ -209,7 +231,8 @@ mod tests {
             std::fs::write(path, "1234567890").expect("written");
         };
         [".gitignore", ".git/HEAD", ".git/objects/pack/a.pack"].into_iter().for_each(write);
-        let size = |shares| Copied::of(folder.path(), false, shares).size();
+        let of = |shares| Copied::of(folder.path(), false, shares, &Stop::default()).expect("walked");
+        let size = |shares| of(shares).size();
         assert_eq!((size(false).as_str(), size(true).as_str()), ("3 files, 30 B", "2 files, 20 B"));
         // Such a repository is copied with its objects.
         write(".git/objects/info/alternates");
@@ -220,16 +243,14 @@ mod tests {
     fn describes_a_copy() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join(".env"), "x").expect("written");
-        let copied = Copied::of(folder.path(), false, true);
+        let of = |all| Copied::of(folder.path(), all, true, &Stop::default()).expect("walked");
+        let copied = of(false);
         assert_eq!(copied.size(), "1 file, 1 B");
         assert_eq!(
             copied.warnings(None),
             ["--cwd copies private files: .env", "--cwd copies all files: there is no .gitignore here"]
         );
-        assert_eq!(
-            Copied::of(folder.path(), true, true).warnings(None),
-            ["--cwd copies private files: .env"]
-        );
+        assert_eq!(of(true).warnings(None), ["--cwd copies private files: .env"]);
         let private = Named { first: Vec::new(), count: 9 };
         let large = Copied { files: 50_000, bytes: 2 << 30, more: true, private, ..Copied::default() };
         assert_eq!(

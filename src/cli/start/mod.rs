@@ -254,6 +254,7 @@ impl Start {
             backend: &*backend,
             home,
             files: None,
+            copied: preflight::sources(&plan, &preview, signals).await?,
             live: notes.unwrap_or_default(),
         };
         if self.launch.dry_run {

@@ -3,9 +3,11 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bottle_contract::route::render_routes;
+use bottle_repository::Stop;
 use serde::Serialize;
 
 use super::copied::Copied;
@@ -29,12 +31,17 @@ pub(crate) struct View<'a> {
     pub(crate) home: &'a Path,
     /// The existing files that the bottle starts with, as a noun phrase. `None` for a new workspace.
     pub(crate) files: Option<String>,
+    /// The directories that are copied into the workspace.
+    pub(crate) copied: Vec<Source>,
     /// What the user should know about the directory that is mounted as the workspace.
     pub(crate) live: Vec<String>,
 }
 
 /// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
 const MOST: usize = 7;
+
+/// How long the directories that are copied are looked through. Then the question says how much was found so far.
+const LOOKED_FOR: Duration = Duration::from_secs(5);
 
 /// What happens to an agent on a terminal that is closed.
 const CLOSING: &str = "Closing the terminal detaches you, and the agent goes on; `bottle attach` returns.";
@@ -158,9 +165,8 @@ fn summary(view: &View<'_>) -> Summary {
     let home = view.home;
     let mut summary = Summary::new(view.resolved, home);
     summary.row("runs", Tone::Plain, started_as(view.plan));
-    let copied = copied(view);
-    summary.row("workspace", Tone::Plain, works_in(view, &copied));
-    summary.row("copies", Tone::Notice, copy_warnings(&copied));
+    summary.row("workspace", Tone::Plain, works_in(view));
+    summary.row("copies", Tone::Notice, copy_warnings(&view.copied));
     summary.row("mounts", Tone::Notice, view.live.clone());
     summary.row("commits", Tone::Plain, commits_as(view.plan));
     summary.inside(&view.resolved.manifest);
@@ -178,8 +184,8 @@ fn summary(view: &View<'_>) -> Summary {
     summary
 }
 
-fn works_in(view: &View<'_>, copied: &[Source<'_>]) -> Vec<String> {
-    let View { plan, home, .. } = view;
+fn works_in(view: &View<'_>) -> Vec<String> {
+    let View { plan, home, copied, .. } = view;
     let begins = plan.identity.start_directory();
     let begins = begins.map(|inside| format!("; the agent starts in {}/", inside.display()));
     let begins = begins.unwrap_or_default();
@@ -194,8 +200,8 @@ fn works_in(view: &View<'_>, copied: &[Source<'_>]) -> Vec<String> {
     if copied.is_empty() {
         return vec!["an empty folder; `--cwd` copies this directory in".to_owned()];
     }
-    let line = |Source { name, path, all, copied }: &Source<'_>| {
-        let name = name.map(|name| format!("{}/: ", one_line(name))).unwrap_or_default();
+    let line = |Source { name, path, all, copied }: &Source| {
+        let name = name.as_deref().map(|name| format!("{}/: ", one_line(name))).unwrap_or_default();
         let here = from_home(&path.display().to_string(), home);
         let files = if *all { "with all files" } else { "without ignored files" };
         format!("{name}a copy of {here} {files}: {}{begins}", copied.size())
@@ -220,37 +226,58 @@ fn commits_as(plan: &Plan) -> Vec<String> {
 }
 
 /// A directory that `--cwd` copies.
-struct Source<'a> {
+pub(crate) struct Source {
     /// The name of its folder in the workspace, if there are several.
-    name: Option<&'a str>,
-    path: &'a Path,
+    name: Option<String>,
+    path: PathBuf,
     /// Whether ignored files are copied too.
     all: bool,
     copied: Copied,
 }
 
-/// What `--cwd` copies; nothing if the bottle starts with other files.
-fn copied<'a>(view: &View<'a>) -> Vec<Source<'a>> {
-    let identity = &view.plan.identity;
-    let shares_objects = view.preview.shares_objects;
-    let all = match (&view.files, view.plan.workspace) {
-        (Some(_), _) | (_, Workspace::Empty | Workspace::Files | Workspace::Repository) => return Vec::new(),
-        (_, Workspace::Copy) => false,
-        (_, Workspace::CopyAll) => true,
-    };
-    if identity.folders.is_empty() {
-        let copied = Copied::of(&identity.cwd, all, shares_objects);
-        return vec![Source { name: None, path: &identity.cwd, all, copied }];
+impl Source {
+    fn of(folder: &CopiedFolder, name: Option<&str>, shares: bool, stop: &Stop) -> Result<Self, CliError> {
+        let CopiedFolder { path, all, .. } = folder;
+        let copied = Copied::of(path, *all, shares, stop)
+            .map_err(|error| CliError::cannot(format!("copy {}", path.display()), error))?;
+        Ok(Self { name: name.map(str::to_owned), path: path.clone(), all: *all, copied })
     }
-    let folder = |folder: &'a CopiedFolder| {
-        let CopiedFolder { name, path, all } = folder;
-        Source { name: Some(name), path, all: *all, copied: Copied::of(path, *all, shares_objects) }
-    };
-    identity.folders.iter().map(folder).collect()
 }
 
-fn copy_warnings(copied: &[Source<'_>]) -> Vec<String> {
-    copied.iter().flat_map(|source| source.copied.warnings(source.name)).collect()
+/// Looks through the directories that `--cwd` copies into a new workspace. A signal ends it.
+///
+/// # Errors
+/// When a copy would fail, or after a signal.
+pub(crate) async fn sources(
+    plan: &Plan,
+    preview: &Preview,
+    signals: &mut Signals,
+) -> Result<Vec<Source>, CliError> {
+    let all = match plan.workspace {
+        Workspace::Empty | Workspace::Files | Workspace::Repository => return Ok(Vec::new()),
+        Workspace::Copy => false,
+        Workspace::CopyAll => true,
+    };
+    let several = plan.identity.folders.clone();
+    let one = CopiedFolder { name: String::new(), path: plan.identity.cwd.clone(), all };
+    let (shares, stop) = (preview.shares_objects, Stop::after(LOOKED_FOR));
+    let _stopped = stop.on_drop();
+    let looking = tokio::task::spawn_blocking(move || {
+        if several.is_empty() {
+            return Source::of(&one, None, shares, &stop).map(|source| vec![source]);
+        }
+        several.iter().map(|folder| Source::of(folder, Some(&folder.name), shares, &stop)).collect()
+    });
+    tokio::select! {
+        looked = looking => {
+            looked.map_err(|error| CliError::cannot("look through the directory", error))?
+        }
+        number = signals.end() => Err(interrupted(number)),
+    }
+}
+
+fn copy_warnings(copied: &[Source]) -> Vec<String> {
+    copied.iter().flat_map(|source| source.copied.warnings(source.name.as_deref())).collect()
 }
 
 fn page(view: &View<'_>, styles: Styles) -> String {
@@ -265,9 +292,8 @@ fn page(view: &View<'_>, styles: Styles) -> String {
     };
     section(&styles.bold("command"), started_as(view.plan));
     section(&styles.bold("author of its commits"), commits_as(view.plan));
-    let copied = copied(view);
-    section(&styles.bold("workspace"), works_in(view, &copied));
-    section(&styles.yellow("copies"), copy_warnings(&copied));
+    section(&styles.bold("workspace"), works_in(view));
+    section(&styles.yellow("copies"), copy_warnings(&view.copied));
     section(&styles.yellow("mounts"), view.live.clone());
     section(&styles.bold("secrets"), secrets(view.plan));
     section(&styles.bold("host paths it can read"), exposed(view.preview));
@@ -288,7 +314,7 @@ pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     lines.extend(view.preview.limits.iter().cloned());
     lines.extend(weaker(view).into_iter().map(|line| format!("weaker than usual: {line}")));
     lines.extend(view.resolved.warnings.iter().cloned());
-    lines.extend(copy_warnings(&copied(view)));
+    lines.extend(copy_warnings(&view.copied));
     lines.extend(view.live.iter().cloned());
     lines
 }

@@ -1,27 +1,28 @@
 //! Copies files of a directory of this machine into a bottle's workspace.
 //!
-//! The user, or a bottle that works in the same directory (`--cwd=live`), may change the directory during the copy.
-//! Every path is therefore opened below a descriptor, and a link anywhere in it is an error. Several threads copy,
-//! because most of the time of a copy is the kernel's.
+//! The user, or a bottle that works in the same directory (`--cwd=live`), may change the directory during the copy. The
+//! walk of the directory therefore keeps a descriptor for each entry, and every path in the workspace is opened below
+//! one; a link in it is an error. Several threads copy, because most of the time of a copy is the kernel's.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bottle_guest::rooted::open_beneath;
+use bottle_repository::{Entry, Stop};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod, fchown, fstat,
-    futimens, mkdirat, readlinkat, statat, symlinkat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod, fchown, futimens,
+    mkdirat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::about;
 use super::content::CopySupport;
-use crate::backend::{Copied, HostFiles, HostPaths, ProgressSink};
+use crate::backend::{Copied, HostEntries, HostFiles, ProgressSink};
 
 /// The maximum number of threads. More are not faster on a usual disk.
 const MAX_THREADS: usize = 4;
@@ -31,8 +32,8 @@ const BITS: u32 = 0o777;
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Copies `files` into the workspace. If root runs the copy, `owner` owns the files. Ends early, with an error, when
-/// `stopped` is set.
+/// Copies `files` into the workspace. If root runs the copy, `owner` owns the files. Ends early, with an error, when the
+/// [`Stop`] of the files is set.
 ///
 /// # Errors
 /// When a file cannot be read or written. The error names its path.
@@ -40,50 +41,47 @@ pub(in crate::backend::local) fn copy_host_files(
     files: HostFiles,
     workspace: &Path,
     owner: Option<u32>,
-    stopped: &AtomicBool,
 ) -> io::Result<()> {
-    let from = open_top(&files.from)?;
     let workspace = open_top(workspace)?;
     let to = match &files.folder {
         Some(name) => make_folder(&workspace, Path::new(name), Mode::from_raw_mode(0o755), owner)?,
         None => workspace,
     };
-    let (paths, progress) = (Mutex::new(files.paths), &files.progress);
-    let copy =
-        Copy { from, to, owner, progress, stopped, files: AtomicU64::new(0), bytes: AtomicU64::new(0) };
+    let HostFiles { entries, progress, stop, .. } = files;
+    let (entries, progress, stop) = (Mutex::new(entries), &progress, &stop);
+    let copy = Copy { to, owner, progress, stop, files: AtomicU64::new(0), bytes: AtomicU64::new(0) };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| copy.run(&paths))).collect();
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| copy.run(&entries))).collect();
         let copied = workers.into_iter().map(|worker| {
             worker.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the copy panicked")))
         });
         copied.fold(Ok(()), io::Result::and)
     })?;
-    match stopped.load(Ordering::Relaxed) {
+    match stop.is_set() {
         true => Err(io::Error::new(io::ErrorKind::Interrupted, "the copy was stopped")),
         false => Ok(()),
     }
 }
 
 struct Copy<'a> {
-    from: OwnedFd,
     to: OwnedFd,
     owner: Option<u32>,
     progress: &'a ProgressSink,
-    stopped: &'a AtomicBool,
+    stop: &'a Stop,
     files: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Copy<'_> {
     /// Copies files until there are no more. An error ends the other threads too.
-    fn run(&self, paths: &Mutex<HostPaths>) -> io::Result<()> {
+    fn run(&self, entries: &Mutex<HostEntries>) -> io::Result<()> {
         let mut support = CopySupport::default();
         let copied = loop {
-            match self.next_file(paths) {
-                Ok(Some((path, stat))) => {
-                    if let Err(error) = self.file(&path, &stat, &mut support) {
-                        break Err(about(&path, &error));
+            match self.next_file(entries) {
+                Ok(Some(entry)) => {
+                    if let Err(error) = self.file(&entry, &mut support) {
+                        break Err(about(entry.path(), &error));
                     }
                 }
                 Ok(None) => break Ok(()),
@@ -91,41 +89,36 @@ impl Copy<'_> {
             }
         };
         if copied.is_err() {
-            self.stopped.store(true, Ordering::Relaxed);
+            self.stop.set();
         }
         copied
     }
 
     /// The next regular file. Creates the folders and links before it, while no other thread continues: a folder exists
     /// before its files are copied. `None` also if the copy is stopped.
-    fn next_file(&self, paths: &Mutex<HostPaths>) -> io::Result<Option<(PathBuf, Stat)>> {
-        let mut paths = paths.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let next = if self.stopped.load(Ordering::Relaxed) { None } else { paths.next().transpose()? };
-            let Some(path) = next else { return Ok(None) };
-            if let Some(stat) = self.entry(&path).map_err(|error| about(&path, &error))? {
-                return Ok(Some((path, stat)));
+    fn next_file(&self, entries: &Mutex<HostEntries>) -> io::Result<Option<Entry>> {
+        let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.stop.is_set() {
+            let Some(entry) = entries.next().transpose()? else { return Ok(None) };
+            if entry.kind() == FileType::RegularFile {
+                return Ok(Some(entry));
             }
+            self.entry(&entry).map_err(|error| about(entry.path(), &error))?;
         }
+        Ok(None)
     }
 
-    /// Creates a folder or a link, and returns the status of a regular file. Skips sockets, devices and pipes, and
-    /// files that were removed in the meantime.
-    fn entry(&self, path: &Path) -> io::Result<Option<Stat>> {
-        let (parent, name) = split(path)?;
-        let Some(from) = existing(open_folder(&self.from, parent))? else { return Ok(None) };
-        let stat = statat(&from, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from);
-        let Some(stat) = existing(stat)? else { return Ok(None) };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => return Ok(Some(stat)),
+    /// Creates a folder or a link. Skips sockets, devices and pipes, and links that were removed in the meantime.
+    fn entry(&self, entry: &Entry) -> io::Result<()> {
+        let (parent, name) = split(entry.path())?;
+        match entry.kind() {
             FileType::Directory => {
                 // The agent may write in every folder of its workspace.
-                let mode = Mode::from_raw_mode(stat.st_mode & BITS | 0o700);
+                let mode = Mode::from_raw_mode(entry.status().st_mode & BITS | 0o700);
                 make_folder(&open_folder(&self.to, parent)?, Path::new(name), mode, self.owner)?;
             }
             FileType::Symlink => {
-                let target = readlinkat(&from, name, Vec::new()).map_err(io::Error::from);
-                let Some(target) = existing(target)? else { return Ok(None) };
+                let Some(target) = entry.link()? else { return Ok(()) };
                 let to = open_folder(&self.to, parent)?;
                 replacing(&to, name, || Ok(symlinkat(&target, &to, name)?))?;
                 if let Some((user, group)) = ids(self.owner) {
@@ -134,23 +127,17 @@ impl Copy<'_> {
             }
             _ => {}
         }
-        Ok(None)
+        Ok(())
     }
 
-    fn file(&self, path: &Path, listed: &Stat, support: &mut CopySupport) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let from = open_beneath(&self.from, path, flags, Mode::empty());
-        let Some(from) = existing(from)? else { return Ok(()) };
-        let stat = fstat(&from)?;
-        if (stat.st_dev, stat.st_mode) != (listed.st_dev, listed.st_mode) {
-            return Err(io::Error::other("it was replaced while it was copied"));
-        }
+    fn file(&self, entry: &Entry, support: &mut CopySupport) -> io::Result<()> {
+        let Some((from, stat)) = entry.open()? else { return Ok(()) };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let (parent, name) = split(path)?;
+        let (parent, name) = split(entry.path())?;
         let parent = open_folder(&self.to, parent)?;
         let create = || open_beneath(&parent, Path::new(name), flags, Mode::RUSR | Mode::WUSR);
         let to = replacing(&parent, name, create)?;
-        let (from, to) = (File::from(from), File::from(to));
+        let to = File::from(to);
         support.copy(&from, &to, false)?;
         if let Some((user, group)) = ids(self.owner) {
             fchown(&to, Some(user), Some(group))?;
@@ -210,14 +197,6 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     Ok((path.parent().unwrap_or(Path::new("")), name))
 }
 
-/// `None` for a file that no longer exists.
-fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        found => found.map(Some),
-    }
-}
-
 /// The modification time for both times: build tools compare it.
 fn times(stat: &Stat) -> Timestamps {
     let time = Timespec { tv_sec: stat.st_mtime, tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0) };
@@ -229,22 +208,28 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+    use bottle_repository::{Directory, Walk};
+
     use super::*;
 
-    fn copy(from: &Path, paths: &[&str], to: &Path, folder: Option<&str>) -> io::Result<u64> {
-        let paths: Vec<_> = paths.iter().map(|path| Ok(PathBuf::from(path))).collect();
+    fn files(from: &Path, folder: Option<&str>, progress: ProgressSink) -> HostFiles {
+        let walk = Walk::content(Directory::open(from).expect("opened"));
+        HostFiles {
+            from: from.to_owned(),
+            folder: folder.map(str::to_owned),
+            entries: Box::new(walk.map(|entry| Ok(entry?))),
+            progress,
+            stop: Stop::default(),
+        }
+    }
+
+    fn copy(from: &Path, to: &Path, folder: Option<&str>) -> io::Result<u64> {
         let copied = std::sync::Arc::new(AtomicU64::new(0));
         let seen = copied.clone();
         let progress = ProgressSink::new(move |now: Copied| {
             seen.fetch_max(now.bytes, Ordering::Relaxed);
         });
-        let files = HostFiles {
-            from: from.to_owned(),
-            folder: folder.map(str::to_owned),
-            paths: Box::new(paths.into_iter()),
-            progress,
-        };
-        copy_host_files(files, to, None, &AtomicBool::new(false))?;
+        copy_host_files(files(from, folder, progress), to, None)?;
         Ok(copied.load(Ordering::Relaxed))
     }
 
@@ -259,8 +244,7 @@ mod tests {
         fs::set_permissions(from.join("bin/closed"), fs::Permissions::from_mode(0o555)).expect("mode");
         symlink("/etc/passwd", from.join("link")).expect("link");
         std::os::unix::net::UnixListener::bind(from.join("socket")).expect("socket");
-        let paths = ["bin", "bin/closed", "bin/tool", "gone", "link", "socket"];
-        assert_eq!(copy(&from, &paths, &to, Some("tools")).expect("copied"), 4);
+        assert_eq!(copy(&from, &to, Some("tools")).expect("copied"), 4);
         let to = to.join("tools");
         assert_eq!(fs::read_to_string(to.join("bin/tool")).expect("there"), "tool");
         let (old, new) = (from.join("bin/tool"), to.join("bin/tool"));
@@ -276,36 +260,40 @@ mod tests {
     fn no_link_leads_out_of_the_directory_or_the_workspace() {
         let root = tempfile::tempdir().expect("folder");
         let path = |path: &str| root.path().join(path);
-        for folder in ["from/inner", "to", "private"] {
+        for folder in ["from/inner", "from/swapped", "to", "private"] {
             fs::create_dir_all(path(folder)).expect("folder");
         }
+        for file in ["from/inner/key", "from/swapped/key"] {
+            fs::write(path(file), "file").expect("file");
+        }
         fs::write(path("private/key"), "secret").expect("file");
-        fs::write(path("from/inner/key"), "file").expect("file");
-        // A folder that became a link after it was listed.
+        // A folder that becomes a link after it was listed.
+        let mut files = files(&path("from"), None, ProgressSink::discard());
+        let entries: Vec<_> = files.entries.collect();
+        fs::rename(path("from/swapped"), path("from/moved")).expect("moved");
         symlink(path("private"), path("from/swapped")).expect("link");
-        let swapped = copy(&path("from"), &["swapped/key"], &path("to"), None).expect_err("refused");
-        assert!(swapped.to_string().contains("swapped/key"), "{swapped}");
-        assert!(copy(&path("from"), &["../private/key"], &path("to"), None).is_err());
+        files.entries = Box::new(entries.into_iter());
+        copy_host_files(files, &path("to"), None).expect("copied");
+        assert_eq!(fs::read_to_string(path("to/swapped/key")).expect("there"), "file");
         // A link in the place of a folder of the workspace.
+        fs::remove_dir_all(path("to/inner")).expect("removed");
         symlink(path("private"), path("to/inner")).expect("link");
-        assert!(copy(&path("from"), &["inner", "inner/key"], &path("to"), None).is_err());
-        assert!(copy(&path("from"), &["inner/key"], &path("to"), None).is_err());
+        assert!(copy(&path("from"), &path("to"), None).is_err());
         assert_eq!(fs::read_to_string(path("private/key")).expect("there"), "secret");
     }
 
     #[test]
     fn a_stopped_copy_ends() {
         let root = tempfile::tempdir().expect("folder");
-        fs::write(root.path().join("file"), "x").expect("file");
-        fs::create_dir(root.path().join("to")).expect("folder");
-        let files = HostFiles {
-            from: root.path().to_owned(),
-            folder: None,
-            paths: Box::new(std::iter::repeat_with(|| Ok(PathBuf::from("file")))),
-            progress: ProgressSink::discard(),
-        };
+        fs::create_dir_all(root.path().join("from")).expect("folder");
+        fs::write(root.path().join("from/file"), "x").expect("file");
         let to = root.path().join("to");
-        let stopped = copy_host_files(files, &to, None, &AtomicBool::new(true));
+        fs::create_dir(&to).expect("folder");
+        let mut files = files(&root.path().join("from"), None, ProgressSink::discard());
+        let entry = files.entries.next().expect("an entry").expect("walked");
+        files.entries = Box::new(std::iter::repeat_with(move || Ok(entry.clone())));
+        files.stop.set();
+        let stopped = copy_host_files(files, &to, None);
         assert_eq!(stopped.expect_err("stopped").kind(), io::ErrorKind::Interrupted);
         assert_eq!(fs::read_dir(&to).expect("folder").count(), 0);
     }
