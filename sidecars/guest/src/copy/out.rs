@@ -27,9 +27,18 @@ const RULES: &str = ".gitignore";
 
 /// Packs the file or folder `path` of the bottle, including the contents of the folder. Its name in the
 /// archive is the last component of `path`. For the root, only the contents are packed.
+///
+/// # Errors
+/// If `path` itself is a link: the agent may have put it there, and then it decides what is copied instead.
 pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(writer);
-    let opened = open_in_root(root, path, READ)?;
+    let opened = open_in_root(root, path, READ | OFlags::NOFOLLOW).map_err(|error| {
+        if Errno::from_io_error(&error) == Some(Errno::LOOP) {
+            link(root, path).unwrap_or(error)
+        } else {
+            error
+        }
+    })?;
     let stat = fstat(&opened)?;
     let name = path.file_name().map(PathBuf::from).unwrap_or_default();
     match FileType::from_raw_mode(stat.st_mode) {
@@ -38,6 +47,13 @@ pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Resul
         _ => return Err(io::Error::other("neither a file nor a folder")),
     }
     archive.into_inner()?.flush()
+}
+
+/// The error for a link, which names its target. `None` if it is none any more.
+fn link(root: &Path, path: &Path) -> Option<io::Error> {
+    let parent = open_in_root(root, path.parent()?, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+    let target = readlinkat(&parent, path.file_name()?, Vec::new()).ok()?;
+    Some(io::Error::other(format!("it is a link to {target:?}; copy that path instead")))
 }
 
 /// Packs the contents of an open folder.

@@ -121,6 +121,25 @@ async fn copies_twenty_megabytes_with_a_slow_reader_in_both_directions() {
 }
 
 #[tokio::test]
+async fn a_link_in_the_place_of_a_file_is_not_followed() {
+    let (bottle, channel) = Bottle::ready().await;
+    let workspace = bottle.root().join("workspace");
+    write(&workspace.join("tree/large"), "not asked for", 0o644);
+    symlink("tree", workspace.join("report")).unwrap();
+    symlink("/workspace/tree/large", workspace.join("absolute")).unwrap();
+    for (path, target) in
+        [("report", "\"tree\""), ("report/", "\"tree\""), ("absolute", "\"/workspace/tree/large\"")]
+    {
+        let seen = copy_out(&channel, path).await;
+        let [GuestEvent::Failed(failure)] = &seen.events[..] else { panic!("{path}: {seen:?}") };
+        assert!(failure.message.contains(&format!("a link to {target}")), "{failure:?}");
+        assert!(!seen.text().contains("not asked for"), "{seen:?}");
+    }
+    // The user named this file, and the link is only on the way to it.
+    assert_eq!(listing(&copy_out(&channel, "report/large").await.out), ["large 644 not asked for"]);
+}
+
+#[tokio::test]
 async fn copies_nothing_from_outside_the_bottle() {
     let (bottle, channel) = Bottle::ready().await;
     let outside = bottle.root().parent().unwrap().join("outside");
