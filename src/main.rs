@@ -15,7 +15,14 @@ use bottle::backend::registry;
 use bottle::host::Host;
 use bottle::keeper::watcher;
 
+/// The umask of internal roles. Their files are private by the modes that they name, or those of an image, which the umask
+/// of the user's shell must not change. A command keeps the user's: it also writes files of the user.
+const ROLE_UMASK: u32 = 0o022;
+
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|first| first.as_encoded_bytes().starts_with(b"__")) {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(ROLE_UMASK));
+    }
     // Internal roles run before the command line is set up, because some of them need a process in its
     // initial state.
     if let Some(code) = roles::run() {

@@ -7,12 +7,14 @@
 //!     proxy/                   0755, owned by the sidecars: one socket per port; the only part visible in the bottle
 //! ```
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
+
+use crate::host::files;
 
 /// The [`crate::backend::Resource::kind`] of the runtime folder.
 pub(crate) const RUNTIME_FOLDER: &str = "runtime-folder";
@@ -52,9 +54,10 @@ impl RuntimeFolder {
     /// # Errors
     /// When a folder cannot be created, or its mode cannot be set.
     pub(crate) fn make(&self) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o700))?;
-        fs::create_dir_all(self.proxy())
+        files::private_directory(&self.0)?;
+        let proxy = self.proxy();
+        files::create_private_folder(&proxy)?;
+        fs::set_permissions(&proxy, fs::Permissions::from_mode(0o755))
     }
 
     /// Removes the folder. A missing folder is no error.

@@ -68,7 +68,7 @@ impl Edit {
         let all = manifests(host);
         let (kind, name) = self.select(&all, output)?;
         let before = text_of(&all, kind, &name)?;
-        let draft = Draft::new(&format!("{name}.md"), before.as_deref().unwrap_or(template(kind)))?;
+        let draft = Draft::new(host, &format!("{name}.md"), before.as_deref().unwrap_or(template(kind)))?;
         loop {
             draft.edit(host).map_err(unchanged)?;
             let after = draft.read()?;

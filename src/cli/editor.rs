@@ -7,28 +7,29 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::error::CliError;
-use crate::host::Host;
+use crate::host::temporary::Temporary;
+use crate::host::{Host, files};
 
 /// The maximum length of a text that is read back from the editor, in bytes. A longer text is an error.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// A temporary copy of a file for the editor. The caller decides whether the copy replaces the original.
 pub(crate) struct Draft {
-    _folder: tempfile::TempDir,
+    _directory: Temporary,
     path: PathBuf,
 }
 
 impl Draft {
-    /// Creates a file with this name and text in a new temporary folder.
+    /// Creates a file with this name and text in a new temporary directory, which only this user can access.
     ///
     /// # Errors
     /// Returns an error if the file cannot be created.
-    pub(crate) fn new(name: &str, text: &str) -> Result<Self, CliError> {
+    pub(crate) fn new(host: &Host, name: &str, text: &str) -> Result<Self, CliError> {
         let made = || -> io::Result<Self> {
-            let folder = tempfile::Builder::new().prefix("bottle-edit-").tempdir()?;
-            let path = folder.path().join(name);
-            File::create_new(&path)?.write_all(text.as_bytes())?;
-            Ok(Self { _folder: folder, path })
+            let directory = host.temporary("edit-")?;
+            let path = directory.path().join(name);
+            files::private_file().write(true).create_new(true).open(&path)?.write_all(text.as_bytes())?;
+            Ok(Self { _directory: directory, path })
         };
         made().map_err(|error| CliError::cannot("create a copy to edit", error).about(name))
     }

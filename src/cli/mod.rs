@@ -164,7 +164,7 @@ fn dispatch(command: Option<Command>, output: &Output) -> Result<u8, CliError> {
             // A keeper that this command starts inherits the variable and logs at the same level.
             host.env.entry("RUST_LOG".into()).or_insert_with(|| DEBUG.into());
         }
-        host.check_home()?;
+        host.check_home()?.into_iter().for_each(|note| output.note(note));
         terminal::restore_after_kill(&host.runtime);
         Ok(host)
     };

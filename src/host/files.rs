@@ -1,8 +1,9 @@
 //! Replaces files atomically, and creates private folders.
 
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -66,6 +67,24 @@ pub fn private_directory(path: &Path) -> io::Result<()> {
         0o700 => Ok(()),
         _ => directory.set_permissions(Permissions::from_mode(0o700)),
     }
+}
+
+/// Binds a socket that only this user can connect to.
+///
+/// # Errors
+/// Returns an error if the socket cannot be bound, for example because the path exists.
+pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Returns the options to create files with mode 0600.
+#[must_use]
+pub fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
 }
 
 /// The buffered writer for the new content of a file.

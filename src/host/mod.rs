@@ -17,6 +17,7 @@ pub mod files;
 pub mod folder_walk;
 pub mod known_hosts;
 pub(crate) mod plain_file;
+mod private_home;
 pub mod process;
 pub mod process_host;
 pub mod rates;

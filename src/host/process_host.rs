@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use bottle_contract::names::SLUG_MAX;
 
 use super::account::Account;
-use super::{Host, disk, files};
+use super::{Host, disk, private_home};
 
 /// The maximum length of a socket path that every system supports (104 on macOS, 108 on Linux), with a
 /// margin.
@@ -37,13 +37,23 @@ pub enum HostError {
     /// `$BOTTLE_HOME` exists and is not a folder.
     #[error("{} is not a folder", .0.display())]
     HomeNotFolder(PathBuf),
-    /// `$BOTTLE_HOME` belongs to another user. This user could control what agents may reach.
+    /// `$BOTTLE_HOME`, or a file in it, belongs to another user. This user could control what agents may reach.
     #[error("{} belongs to another user ({owner})", path.display())]
     HomeNotYours {
-        /// The path of `$BOTTLE_HOME`.
+        /// The path of `$BOTTLE_HOME`, or of the file.
         path: PathBuf,
         /// The name of its owner, or the user id.
         owner: String,
+    },
+    /// Another user can replace `$BOTTLE_HOME` through a directory that contains it.
+    #[error("other users could replace {}: {} {why}", path.display(), parent.display())]
+    HomeReplaceable {
+        /// The path of `$BOTTLE_HOME`.
+        path: PathBuf,
+        /// The directory.
+        parent: PathBuf,
+        /// Why others can write it, as a sentence fragment.
+        why: String,
     },
     /// `$BOTTLE_HOME` cannot be accessed.
     #[error("cannot use {}", path.display())]
@@ -59,8 +69,8 @@ pub enum HostError {
     /// The paths of sockets in the runtime folder would be too long.
     #[error("the path {} is too long for sockets ({SOCKET_PATH_MAX} bytes with a slug)", .0.display())]
     RuntimeTooLong(PathBuf),
-    /// The runtime folder belongs to another user, or other users can access it.
-    #[error("{} is not private: it must be a folder of yours with mode 0700", .0.display())]
+    /// The runtime folder belongs to another user, or is no folder.
+    #[error("{} is not private: it must be a folder of yours", .0.display())]
     RuntimeNotPrivate(PathBuf),
     /// Sockets cannot be created in the runtime folder. Some network disks do not support sockets.
     #[error("cannot create a socket in {}", path.display())]
@@ -90,6 +100,9 @@ impl HostError {
             Self::HomeNotText(_) => "set BOTTLE_HOME to a folder with a UTF-8 path",
             Self::HomeNotFolder(_) => "move it away, or set BOTTLE_HOME to a folder",
             Self::HomeNotYours { .. } => "run bottle as that user, or set BOTTLE_HOME to a folder of yours",
+            Self::HomeReplaceable { .. } => {
+                "set BOTTLE_HOME to a folder in your home, or take away the others' permission to write it"
+            }
             Self::Home { source, .. } => disk::hint(source),
             Self::Program(_) => "start bottle with its full path",
             Self::RuntimeNoSockets { .. } => {
@@ -125,46 +138,24 @@ impl Host {
         Ok(Self { env, cwd, home, user_home, runtime, program })
     }
 
-    /// Checks that the path of `$BOTTLE_HOME` is UTF-8. If it exists, also checks that it is a folder of this
-    /// user.
+    /// Creates the runtime folder if it is missing, and makes it accessible only to this user.
     ///
     /// # Errors
-    /// Returns [`HostError`] if one of these checks fails.
-    pub fn check_home(&self) -> Result<(), HostError> {
-        let path = self.home.clone();
-        if path.to_str().is_none() {
-            return Err(HostError::HomeNotText(path));
-        }
-        match std::fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(source) => Err(HostError::Home { path, source }),
-            Ok(found) if !found.is_dir() => Err(HostError::HomeNotFolder(path)),
-            Ok(found) if found.uid() != rustix::process::geteuid().as_raw() => {
-                Err(HostError::HomeNotYours { path, owner: user_name(found.uid()) })
-            }
-            Ok(_) => Ok(()),
-        }
-    }
-
-    /// Creates the runtime folder if it is missing, and checks that it is private to this user.
-    ///
-    /// # Errors
-    /// Returns [`HostError`] if the folder cannot be created or is not private, or if its path is too long
-    /// for a socket.
+    /// Returns [`HostError`] if the folder cannot be created, is a link or belongs to another user, or if its path is too
+    /// long for a socket.
     pub fn open_runtime(&self) -> Result<&Path, HostError> {
         let path = self.runtime.as_path();
         if path.as_os_str().len() + SOCKET_NAME_MAX > SOCKET_PATH_MAX {
             return Err(HostError::RuntimeTooLong(path.to_owned()));
         }
         let is_new = !path.exists();
-        files::create_private_folder(path)
-            .map_err(|source| HostError::Runtime { path: path.to_owned(), source })?;
+        private_home::make_runtime(path)?;
         // Whether a disk supports sockets does not change, so this is tested only when the folder is created.
         if is_new && let Err(source) = try_socket(path) {
             let _ = std::fs::remove_dir(path);
             return Err(HostError::RuntimeNoSockets { path: path.to_owned(), source });
         }
-        if is_private(path) { Ok(path) } else { Err(HostError::RuntimeNotPrivate(path.to_owned())) }
+        Ok(path)
     }
 }
 
@@ -203,7 +194,7 @@ fn resolve_existing(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
-fn user_name(uid: u32) -> String {
+pub(super) fn user_name(uid: u32) -> String {
     Account::of(uid).map_or_else(|| format!("user id {uid}"), |account| account.name)
 }
 
@@ -213,13 +204,13 @@ fn home_from_user_database() -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
 
     /// A host with this `$BOTTLE_HOME`, and the runtime folder in it.
-    pub(in crate::host) fn host(home: &Path) -> Host {
+    pub(crate) fn host(home: &Path) -> Host {
         Host {
             env: BTreeMap::new(),
             cwd: "/".into(),
@@ -247,11 +238,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn creates_a_private_runtime_folder_and_refuses_an_open_one() {
+    fn creates_a_private_runtime_folder_and_makes_an_open_one_private() {
         let root = tempfile::tempdir().expect("folder");
         let host = host(&root.path().join("a"));
         assert!(is_private(host.open_runtime().expect("made")));
-        std::fs::set_permissions(&host.runtime, std::fs::Permissions::from_mode(0o711)).expect("mode");
+        std::fs::set_permissions(&host.runtime, std::fs::Permissions::from_mode(0o777)).expect("mode");
+        assert!(is_private(host.open_runtime().expect("made private")));
+        std::fs::remove_dir(&host.runtime).expect("removed");
+        std::os::unix::fs::symlink(root.path(), &host.runtime).expect("link");
         assert!(matches!(host.open_runtime(), Err(HostError::RuntimeNotPrivate(_))));
     }
 

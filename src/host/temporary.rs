@@ -3,16 +3,16 @@
 //! ```text
 //! $BOTTLE_HOME/tmp/NAME               mode 0700, removed when its value is dropped
 //! $BOTTLE_HOME/tmp/NAME/.lock         its process holds this lock; if it is free, the process was killed
-//! $BOTTLE_HOME/tmp/NAME/file-outside  the path of a temporary file in another directory
+//! $BOTTLE_HOME/tmp/NAME/outside       the path of a temporary file or directory on another disk
 //! ```
 //! The temporary directory of the system is not used: other users list it, it is often in memory, and what a killed
 //! command leaves there has no owner that `bottle cleanup` knows.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::{NamedTempFile, TempDir};
@@ -23,13 +23,13 @@ use super::{Host, disk, files};
 /// The lock of a temporary directory, which is an entry of it.
 const LOCK: &str = ".lock";
 
-/// The entry that contains the path of the file outside of the directory.
-const OUTSIDE: &str = "file-outside";
+/// The entry that contains the path of what is outside of the directory.
+const OUTSIDE: &str = "outside";
 
 /// The maximum length of that path in bytes, which is the kernel's PATH_MAX.
 const PATH_MAX: u64 = 4096;
 
-/// The name prefix of files outside of the directory. A cleanup removes only files with such a name.
+/// The name prefix of what is outside of the directory. A cleanup removes nothing with another name.
 const PREFIX: &str = ".bottle-unfinished-";
 
 /// How often the creation is repeated after a concurrent cleanup found the new directory before its lock was held.
@@ -74,17 +74,53 @@ impl Temporary {
     }
 
     /// Creates an empty hidden file with mode 0600 in another directory, for example of another disk. The file is removed
-    /// when the returned value is dropped, or by a cleanup. There may be one such file at a time.
+    /// when the returned value is dropped, or by a cleanup. There may be one such file or directory at a time.
     ///
     /// # Errors
     /// When the file cannot be created.
     pub fn file_in(&self, other: &Path) -> io::Result<NamedTempFile> {
+        self.outside(other, |path| files::private_file().write(true).create_new(true).open(path))
+    }
+
+    /// Creates an empty hidden directory with mode 0700 in another one, as [`Temporary::file_in`].
+    ///
+    /// # Errors
+    /// When the directory cannot be created.
+    pub(crate) fn directory_in(&self, other: &Path) -> io::Result<Outside> {
+        let made = self.outside(other, |path| fs::DirBuilder::new().mode(0o700).create(path))?;
+        Ok(Outside(made.into_temp_path().keep()?))
+    }
+
+    /// Makes a file or directory with an unused name in another directory.
+    fn outside<T>(
+        &self,
+        other: &Path,
+        make: impl Fn(&Path) -> io::Result<T>,
+    ) -> io::Result<NamedTempFile<T>> {
         let other = std::path::absolute(other)?;
         tempfile::Builder::new().prefix(PREFIX).make_in(other, |path| {
             // If this process is killed after the file exists, a cleanup has to know its path.
             fs::write(self.path().join(OUTSIDE), path.as_os_str().as_bytes())?;
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+            make(path)
         })
+    }
+}
+
+/// A directory outside of a temporary directory. It is removed when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Outside(PathBuf);
+
+impl Outside {
+    /// The path of the directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        // If this fails, for example because a directory in it cannot be written, the user sees it in its place.
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -104,8 +140,8 @@ pub(crate) fn directory_in(parent: &Path, prefix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new().prefix(prefix).permissions(private).tempdir_in(parent).map_err(disk::plain)
 }
 
-/// Lists what killed processes left in `$BOTTLE_HOME/tmp`: each directory whose lock is free, after its file outside of
-/// it, if there is one. [`remove_leftover`] removes them.
+/// Lists what killed processes left in `$BOTTLE_HOME/tmp`: each directory whose lock is free, after what it has outside,
+/// if there is anything. [`remove_leftover`] removes them.
 ///
 /// # Errors
 /// When `$BOTTLE_HOME/tmp` exists but cannot be read.
@@ -118,7 +154,7 @@ pub(crate) fn leftovers(home: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let path = entry?.path();
         if !is_locked(&path) {
-            found.extend(file_outside(&path));
+            found.extend(left_outside(&path));
             found.push(path);
         }
     }
@@ -132,8 +168,12 @@ pub(crate) fn leftovers(home: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// When the path cannot be removed.
 pub(crate) fn remove_leftover(path: &Path) -> io::Result<()> {
-    if !path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+    let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    if !is_directory {
         return ignore_missing(fs::remove_file(path));
+    }
+    if is_outside(path) {
+        return ignore_missing(fs::remove_dir_all(path));
     }
     let locked = FileLock::at(&path.join(LOCK), |file| match file.try_lock() {
         Ok(()) => Ok(true),
@@ -179,14 +219,18 @@ fn is_locked(directory: &Path) -> bool {
     }
 }
 
-/// The file outside of a directory that a killed process left. `None` if there is none.
-fn file_outside(directory: &Path) -> Option<PathBuf> {
+/// What a killed process left outside of its directory. `None` if there is nothing.
+fn left_outside(directory: &Path) -> Option<PathBuf> {
     let mut path = Vec::new();
     File::open(directory.join(OUTSIDE)).ok()?.take(PATH_MAX).read_to_end(&mut path).ok()?;
     let path = PathBuf::from(OsString::from_vec(path));
-    let is_named = path.file_name()?.as_bytes().starts_with(PREFIX.as_bytes());
-    let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
-    (path.is_absolute() && is_named && is_file).then_some(path)
+    let is_there = path.symlink_metadata().is_ok_and(|found| found.is_file() || found.is_dir());
+    (path.is_absolute() && is_outside(&path) && is_there).then_some(path)
+}
+
+/// Whether a path has the name of something outside of a temporary directory.
+fn is_outside(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()))
 }
 
 #[cfg(test)]
@@ -232,7 +276,10 @@ mod tests {
         let host = host(home.path());
         let living = host.temporary("edit-").expect("made");
         let killed = host.temporary("diff-").expect("made");
-        let outside = killed.file_in(home.path()).expect("file").into_temp_path().keep().expect("kept");
+        let outside = killed.directory_in(home.path()).expect("directory");
+        fs::write(outside.path().join("copied"), "x").expect("written");
+        let kept = outside.path().to_owned();
+        std::mem::forget(outside);
         // A killed process releases the lock and removes nothing.
         let Temporary { directory, _lock } = killed;
         let killed = directory.keep();
@@ -240,24 +287,31 @@ mod tests {
         let unlocked = parent(home.path()).join("edit-new");
         fs::create_dir(&unlocked).expect("killed before it had a lock");
         let found = leftovers(home.path()).expect("listed");
-        assert_eq!(found, [outside, killed.clone(), unlocked.clone()]);
+        assert_eq!(found, [kept.clone(), killed.clone(), unlocked.clone()]);
         // The owner of the new directory was not killed, and gets its lock meanwhile.
         let late = lock(&unlocked).expect("locked");
         found.iter().for_each(|path| remove_leftover(path).expect("removed"));
-        assert!(living.path().exists() && unlocked.exists() && !killed.exists());
+        assert!(living.path().exists() && unlocked.exists());
+        assert!(!killed.exists() && !kept.exists());
         drop(late);
         assert_eq!(leftovers(home.path()).expect("listed"), [unlocked]);
     }
 
     #[test]
-    fn the_file_outside_is_found_until_it_is_removed_or_has_its_name() {
+    fn what_is_outside_is_found_until_it_is_removed_or_has_its_name() {
         let home = tempfile::tempdir().expect("folder");
         let temporary = host(home.path()).temporary("export-").expect("made");
-        assert_eq!(file_outside(temporary.path()), None);
+        assert_eq!(left_outside(temporary.path()), None);
         let file = temporary.file_in(home.path()).expect("file");
-        assert_eq!(file_outside(temporary.path()).as_deref(), Some(file.path()));
+        assert_eq!(left_outside(temporary.path()).as_deref(), Some(file.path()));
         file.persist(home.path().join("named")).expect("named");
-        assert_eq!(file_outside(temporary.path()), None);
+        assert_eq!(left_outside(temporary.path()), None);
+        let directory = temporary.directory_in(home.path()).expect("directory");
+        assert_eq!(mode(directory.path()), 0o700);
+        assert_eq!(left_outside(temporary.path()).as_deref(), Some(directory.path()));
+        fs::write(directory.path().join("file"), "x").expect("written");
+        drop(directory);
+        assert_eq!(left_outside(temporary.path()), None);
     }
 
     #[test]
@@ -269,7 +323,7 @@ mod tests {
         symlink(&named, &link).expect("link");
         for path in [&named, &link, home.path(), Path::new(".bottle-unfinished-relative"), Path::new("")] {
             fs::write(temporary.path().join(OUTSIDE), path.as_os_str().as_bytes()).expect("written");
-            assert_eq!(file_outside(temporary.path()), None, "{path:?}");
+            assert_eq!(left_outside(temporary.path()), None, "{path:?}");
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Claims, reads, lists and writes the bottles' folders in `$BOTTLE_HOME/state`.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -450,7 +449,12 @@ impl Claim {
     /// # Errors
     /// When the mark cannot be written.
     pub fn mark_preserved(&self) -> io::Result<()> {
-        private_file().create(true).write(true).truncate(true).open(self.folder.join(PRESERVED)).map(drop)
+        files::private_file()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .open(self.folder.join(PRESERVED))
+            .map(drop)
     }
 
     /// Whether the bottle has a snapshot. If its state cannot be read, it counts as having one.
@@ -541,17 +545,11 @@ fn try_lock(lock: &File) -> io::Result<bool> {
 }
 
 fn open_lock(folder: &Path) -> io::Result<File> {
-    private_file().create(true).read(true).write(true).truncate(false).open(folder.join("lock"))
+    files::private_file().create(true).read(true).write(true).truncate(false).open(folder.join("lock"))
 }
 
 fn has_snapshot(folder: &Path) -> bool {
     committed::read(folder).map_or(true, |list| !list.snapshots.is_empty())
-}
-
-fn private_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600);
-    options
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tempfile::TempDir;
 
 use super::record::Record;
-use crate::host::{disk, files};
+use crate::host::{files, temporary};
 
 /// The maximum number of bottles of one slug whose conversations are kept. The oldest ones beyond it are removed.
 const MAX_KEPT: usize = 10;
@@ -55,7 +55,7 @@ impl Transcripts {
     /// When the folder cannot be created.
     pub fn begin(&self) -> io::Result<TempDir> {
         files::create_private_folder(&self.own)?;
-        tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.own).map_err(disk::plain)
+        temporary::directory_in(&self.own, UNFINISHED)
     }
 
     /// Replaces the stored conversations with the copy, and removes the oldest conversations of the slug.

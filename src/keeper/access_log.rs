@@ -12,6 +12,7 @@ use bottle_egress::report::LogFiles;
 use tokio::task::spawn_blocking;
 
 use crate::backend::SIDECAR_LOGS;
+use crate::host::files;
 
 /// Pause before the next attempt to write the lines.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -73,6 +74,6 @@ async fn write(
 }
 
 fn open(folder: &Path, keep: u64) -> io::Result<LogFiles> {
-    std::fs::create_dir_all(folder)?;
+    files::create_private_folder(folder)?;
     LogFiles::open(folder, keep)
 }

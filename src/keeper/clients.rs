@@ -1,5 +1,7 @@
 //! Serves client connections to a keeper, and each stream that a client opens.
 
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use super::notices::Notices;
 use super::protocol::{BudgetOrder, Ended, Inherited, KeeperEvent, KeeperRequest};
 use super::watcher;
 use crate::host::budget::Policy;
+use crate::host::files;
 use crate::instance::record::{ApprovedCommand, Measured};
 use crate::instance::snapshots::{CommitOptions, Removal};
 
@@ -175,6 +178,17 @@ impl Service for Shared {
     fn answer(self: Arc<Self>, request: Request) -> impl Future<Output = ()> + Send {
         answer(request, self)
     }
+}
+
+/// Binds the keeper's socket, to which only this user can connect. Replaces one that a killed keeper left.
+///
+/// # Errors
+/// When the socket cannot be bound.
+pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
+    let _ = std::fs::remove_file(socket);
+    let listener = files::bind_private(socket)?;
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
 }
 
 /// Accepts clients until the listener is dropped together with the keeper.

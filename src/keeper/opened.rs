@@ -18,7 +18,6 @@ use std::time::Duration;
 use bottle_channel::{Channel, Request, Stream};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestRequest, Stop};
-use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::Instrument as _;
@@ -78,8 +77,7 @@ pub(super) async fn run(
         }
     };
     let socket = super::client::socket(host, slug);
-    let _ = std::fs::remove_file(&socket);
-    let listener = UnixListener::bind(&socket);
+    let listener = clients::listen(&socket);
     let opened = Arc::new(Opened { guest, claim, access, connected: watch::Sender::default() });
     let served = async {
         tokio::spawn(clients::accept(listener?, opened.clone()).in_current_span());

@@ -14,7 +14,6 @@ use bottle_contract::session::service::ServiceState;
 use bottle_contract::terminal::inert;
 use bottle_queue::Asker;
 use bottle_scan::Redactor;
-use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -105,8 +104,7 @@ impl Owned<'_> {
             }
         })?;
         let socket = super::client::socket(self.host, &slug);
-        let _ = std::fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket)?;
+        let listener = clients::listen(&socket)?;
         let decisions = self.decisions(&slug, &self.running.bundle);
         let Running { mut bundle, guest, agent } = self.running;
         if self.adopted {

@@ -1,14 +1,12 @@
 //! Writes manifests atomically to `$BOTTLE_HOME`. An existing file is replaced only on request.
 
-use std::fs::DirBuilder;
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Name;
 
 use super::source::Kind;
-use crate::host::disk;
+use crate::host::{disk, files};
 
 /// Writes a new manifest. Returns false if the file exists.
 ///
@@ -44,7 +42,7 @@ pub fn path_of(home: &Path, kind: Kind, name: &Name) -> PathBuf {
 /// Writes the text to a temporary file in the same folder, which only the user can access.
 fn write_temporary(path: &Path, text: &str) -> io::Result<tempfile::NamedTempFile> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    files::create_private_folder(folder)?;
     // The name is hidden, so that an incomplete file is not listed as a manifest.
     let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder).map_err(disk::plain)?;
     file.as_file_mut().write_all(text.as_bytes())?;

@@ -168,6 +168,7 @@ fn reports_a_home_path_too_long_for_sockets() -> Result<()> {
     let mut home = home()?;
     let place = home.outside(&"d".repeat(200));
     copy(&home.bottle_home(), &place)?;
+    std::fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     home.env("BOTTLE_HOME", &place).env("XDG_RUNTIME_DIR", "");
     let text = transcripts(&home, &[&["list"], &["start", "hi", "-q"], &["exec", "one", "--", "echo"]])?;
     assert!(!place.join("state").exists() && !place.join("run").exists());

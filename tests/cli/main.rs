@@ -32,6 +32,7 @@
 //! - `moving`: bottles exported and imported
 //! - `freezing`: snapshots saved, listed and removed
 //! - `resuming`: preserved and committed bottles started again
+//! - `private_files`: the modes of files, whatever the umask is
 //! - `processes`: `process`, `ps` and `shell`
 //! - `services`: programs that must be ready before the agent starts
 //! - `fs`: files of a workspace
@@ -112,6 +113,7 @@ mod notices;
 mod other_engines;
 mod own_rules;
 mod picking;
+mod private_files;
 mod processes;
 mod pruning;
 mod pulling;

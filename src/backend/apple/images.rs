@@ -30,7 +30,7 @@ use crate::backend::static_program::{self, Program};
 use crate::backend::{
     BackendError, ContainerImages, ImageInfo, Preview, ProgressSink, Step, Unused, run_blocking,
 };
-use crate::host::Host;
+use crate::host::{Host, temporary};
 use crate::manifest::host_path;
 
 /// The repository of the agents' images.
@@ -226,7 +226,7 @@ impl Images {
             let failed = |error: io::Error| {
                 BackendError::failed("cannot make the build context of the sidecars' image").because(error)
             };
-            let folder = tempfile::Builder::new().prefix(".new-").tempdir_in(parent).map_err(failed)?;
+            let folder = temporary::directory_in(&parent, ".new-").map_err(failed)?;
             fs::write(folder.path().join("Dockerfile"), SIDECARS_DOCKERFILE).map_err(failed)?;
             write_program(&folder.path().join("bottle"), &program)?;
             Ok::<_, BackendError>(folder)

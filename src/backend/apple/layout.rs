@@ -5,9 +5,8 @@
 //! one that is made of a bottle's files.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +24,7 @@ use crate::backend::portable_image::{
     BlobFolder, ContentScanner, ExportedImage, ImageConfig, LAYOUT, LayerStore, RootKind,
 };
 use crate::backend::{ProgressSink, ROOT_FILES};
+use crate::host::{files, temporary};
 
 /// The paths of a bottle's files that no image contains: those of the system, of one launch, and of this backend.
 pub(super) const SKIPPED: [&str; 6] = ["proc", "sys", "dev", "run", "tmp", ".bottle"];
@@ -55,10 +55,10 @@ impl Layout {
     /// # Errors
     /// When the folder cannot be created.
     pub(super) fn new(parent: &Path, progress: ProgressSink) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-        let folder = tempfile::Builder::new().prefix(".new-").tempdir_in(parent)?;
+        files::create_private_folder(parent)?;
+        let folder = temporary::directory_in(parent, ".new-")?;
         let blobs = folder.path().join("blobs/sha256");
-        DirBuilder::new().recursive(true).mode(0o700).create(&blobs)?;
+        files::create_private_folder(&blobs)?;
         // No layer is scanned: the image stays on this machine.
         let scanner = ContentScanner::new(&[], RuleFiles::default()).map_err(io::Error::other)?;
         Ok(Self { folder, layers: LayerStore::new(BlobFolder(blobs), Arc::new(scanner), progress) })

@@ -34,6 +34,7 @@ use crate::backend::portable_image::{
     Export, ExportedImage, ImageConfig, Import, Imported, Layer, LayerStore, RootKind,
 };
 use crate::backend::{BackendError, Copied, ProgressSink, Snapshot, run_blocking};
+use crate::host::files;
 use crate::plan::ImageSource;
 
 /// The name of the temporary file with an image that the engine saved.
@@ -101,8 +102,9 @@ async fn base_layers(engine: &Engine, image: &str) -> Result<Vec<String>, Engine
 /// Saves an image to a file.
 async fn save(engine: &Engine, image: &str, file: &Path) -> Result<(), EngineError> {
     let disk = |error: io::Error| EngineError::Disconnected(format!("cannot store the image: {error}"));
-    let mut out =
-        tokio::io::BufWriter::with_capacity(1 << 20, tokio::fs::File::create(file).await.map_err(disk)?);
+    let mut options = tokio::fs::OpenOptions::from(files::private_file());
+    let out = options.write(true).create_new(true).open(file).await.map_err(disk)?;
+    let mut out = tokio::io::BufWriter::with_capacity(1 << 20, out);
     let mut chunks = engine.docker().export_image(image).boxed();
     while let Some(chunk) = chunks.next().await {
         out.write_all(&chunk?).await.map_err(disk)?;

@@ -1,7 +1,6 @@
 //! Records in a bottle's state folder that a snapshot pauses its container. If the keeper is killed meanwhile, the next
 //! keeper can tell this pause from one that the user made.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
@@ -11,6 +10,7 @@ use super::engine::Engine;
 use super::names::{Names, Part};
 use super::run_state;
 use crate::backend::BackendError;
+use crate::host::files;
 
 /// Who pauses the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl SnapshotPause {
     /// [`BackendError`] when the file cannot be created.
     pub(super) fn record(folder: &Path, by: PausedBy) -> Result<Self, BackendError> {
         let path = folder.join(by.file());
-        match File::create(&path) {
+        match files::private_file().write(true).create(true).truncate(true).open(&path) {
             Ok(_) => Ok(Self(path)),
             Err(error) => {
                 Err(BackendError::failed(format!("cannot create {}", path.display())).because(error))

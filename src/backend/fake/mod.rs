@@ -30,7 +30,7 @@ use super::{
     KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot,
     Snapshots,
 };
-use crate::host::Host;
+use crate::host::{Host, files};
 use crate::plan::Plan;
 
 /// The environment variable that names the engine on which the backend pretends to be, or is `absent`. On another
@@ -167,12 +167,12 @@ impl Lifecycle for FakeBackend {
         self.scope.make_folders(launch, Kind::Home, None)?;
         if let Some(name) = &self.engine {
             let path = launch.state.join(ENGINE_FILE);
-            std::fs::write(&path, name)
+            files::replace(&path, |file| std::io::Write::write_all(file, name.as_bytes()))
                 .map_err(|error| BackendError::failed("cannot write").because(error))?;
         }
         // The guest uses the layers folder as its root. The agent's home is below it at the usual path.
         let home = self.scope.layers_in(launch.state).home().join(AGENT_USER);
-        std::fs::create_dir_all(&home)
+        files::create_private_folder(&home)
             .map_err(|error| BackendError::failed(format!("cannot make {}", home.display())).because(error))
     }
 

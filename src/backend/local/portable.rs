@@ -31,6 +31,7 @@ use crate::backend::image::saved::layer::{self, Budget};
 use crate::backend::image::saved::{BadImage, Container, Saved, architecture};
 use crate::backend::portable_image::{Export, ExportedImage, ImageConfig, LayerStore, RootKind};
 use crate::backend::{BackendError, ProgressSink, Snapshot};
+use crate::host::temporary;
 
 /// The files in `/etc` that belong to one launch.
 const OF_ONE_LAUNCH: [&str; 5] =
@@ -385,7 +386,8 @@ impl Unpacked {
     /// # Errors
     /// As [`unpack`].
     pub(crate) fn of(layout: &Path) -> Result<Self, BadImage> {
-        let folder = tempfile::tempdir_in(layout.parent().unwrap_or(layout)).map_err(BadImage::Disk)?;
+        let folder =
+            temporary::directory_in(layout.parent().unwrap_or(layout), "").map_err(BadImage::Disk)?;
         let unpacked = Self { folder };
         unpack(layout, &unpacked.folder.path().join(UNPACKED))?;
         Ok(unpacked)

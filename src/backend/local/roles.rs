@@ -23,6 +23,7 @@ use super::Scope;
 use super::labels::{self, Role};
 use super::spawn_ipc::{Report, SetupFailure, Starter};
 use crate::backend::{BackendError, Ledger, Resource};
+use crate::host::files;
 use crate::host::process::ProcessId;
 
 /// The size in bytes above which the next process rotates a log on opening it. One rotated log is kept.
@@ -273,7 +274,7 @@ pub(crate) fn listen(socket: &Path) -> Result<UnixListener, BackendError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    UnixListener::bind(socket).map_err(failed)
+    files::bind_private(socket).map_err(failed)
 }
 
 /// The descriptors that are sent with a guest's specification.

@@ -28,7 +28,7 @@ use super::output::Output;
 use super::progress::{self, Progress};
 use crate::archive::{self, SendError};
 use crate::backend::Access;
-use crate::host::Host;
+use crate::host::{Host, disk};
 
 /// How long an interrupted copy may take to remove the files that it unpacked. After that, the command ends and
 /// a temporary folder may remain.
@@ -166,6 +166,10 @@ async fn copy_out(
 ) -> Result<u8, CliError> {
     let target = target::Target::choose(to, from)
         .map_err(|error| CliError::failed(format!("cannot write {}: {error}", to.display())))?;
+    let temporary = host.temporary("cp-").map_err(|error| {
+        let hint = disk::hint(&error);
+        CliError::cannot("create a temporary directory", error).hint(hint)
+    })?;
     let channel = connect_or_open_files(host, slug, Access::Read).await?;
     let stream = open_guest(&channel, GuestRequest::CopyOut(CopyOut { path: from.to_owned() })).await?;
     let unpack = move |archive: &mut dyn Read| {
@@ -173,7 +177,7 @@ async fn copy_out(
         let _working = working;
         // Only the guest knows the total size.
         let (words, of) = ("copying out", None);
-        target.unpack(&mut Counted { stream: archive, words, bytes: 0, of, progress: &progress })
+        target.unpack(&mut Counted { stream: archive, words, bytes: 0, of, progress: &progress }, &temporary)
     };
     let unpacked = |error| CliError::path("copy to", to, error);
     let received = archive::receive(stream, unpack).await;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::archive::{self, Rules};
-use crate::host::disk;
+use crate::host::temporary::Temporary;
 
 /// The destination of a copy.
 #[derive(Debug)]
@@ -35,11 +35,10 @@ impl Target {
         Ok(Self { folder: folder.to_owned(), name: name.into() })
     }
 
-    /// Unpacks the archive, then moves the result to its destination. Returns the entries that were not
-    /// unpacked.
-    pub(super) fn unpack(self, archive: &mut dyn Read) -> io::Result<Vec<String>> {
-        let beside =
-            tempfile::Builder::new().prefix(".bottle-cp-").tempdir_in(&self.folder).map_err(disk::plain)?;
+    /// Unpacks the archive into a directory on the disk of the destination, which `temporary` names for a cleanup, then
+    /// moves the result to its destination. Returns the entries that were not unpacked.
+    pub(super) fn unpack(self, archive: &mut dyn Read, temporary: &Temporary) -> io::Result<Vec<String>> {
+        let beside = temporary.directory_in(&self.folder)?;
         let unpacked = archive::unpack(beside.path(), archive, &Rules::default())?;
         let top = unpacked.top.ok_or_else(|| io::Error::other("the copy is empty"))?;
         replace(&beside.path().join(top), &self.folder.join(&self.name))?;
@@ -106,7 +105,9 @@ mod tests {
     }
 
     fn unpack(to: &Path, from: &str, pieces: &[Piece<'_>]) -> io::Result<Vec<String>> {
-        Target::choose(to, from)?.unpack(&mut archive(pieces).as_slice())
+        let home = tempfile::tempdir().expect("home");
+        let temporary = crate::host::process_host::tests::host(home.path()).temporary("cp-").expect("made");
+        Target::choose(to, from)?.unpack(&mut archive(pieces).as_slice(), &temporary)
     }
 
     #[test]
@@ -201,9 +202,12 @@ mod tests {
     #[test]
     fn a_truncated_archive_leaves_no_files() {
         let here = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("home");
+        let temporary = crate::host::process_host::tests::host(home.path()).temporary("cp-").expect("made");
         let mut bytes = archive(&[Piece::File("big", 0o644, &"x".repeat(4000))]);
         bytes.truncate(1500);
-        assert!(Target::choose(here.path(), "big").expect("target").unpack(&mut bytes.as_slice()).is_err());
+        let target = Target::choose(here.path(), "big").expect("target");
+        assert!(target.unpack(&mut bytes.as_slice(), &temporary).is_err());
         assert_eq!(fs::read_dir(here.path()).expect("list").count(), 0);
     }
 }

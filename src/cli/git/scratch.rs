@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use bottle_channel::Channel;
 use bottle_contract::session::guest::{CopyOut, GuestRequest};
-use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::host::{FetchCause, Repository, spawn_failed, stderr_tail};
@@ -28,6 +27,7 @@ use super::{ObjectId, Root, copy_out_hint};
 use crate::archive;
 use crate::cli::connect::{open_guest, receive_failed};
 use crate::cli::error::CliError;
+use crate::host::temporary::Temporary;
 use crate::host::{Host, disk};
 
 /// Attributes for every path, with precedence over those of trees and configuration, so that a diff compares
@@ -74,7 +74,7 @@ const MAX_PATH_BYTES: usize = 64 << 10;
 pub(crate) struct Scratch<'a> {
     pub(super) repository: Repository<'a>,
     /// Shared with the threads that import or read files, which may still run when this value is dropped.
-    pub(super) folder: Arc<TempDir>,
+    pub(super) folder: Arc<Temporary>,
 }
 
 /// The base of a comparison.
@@ -173,8 +173,8 @@ impl<'a> Scratch<'a> {
             let hint = disk::hint(&error);
             CliError::cannot("create a temporary folder for the comparison", error).hint(hint)
         };
-        let folder = tempfile::Builder::new().prefix("bottle-diff-").tempdir();
-        let folder = Arc::new(folder.map_err(disk::plain).map_err(unmade)?);
+        let folder = host.temporary("diff-");
+        let folder = Arc::new(folder.map_err(unmade)?);
         let repository = Repository { host, folder: folder.path().to_owned() };
         let long = like.is_some_and(|id| id.as_str().len() == 64);
         let format = if long { "--object-format=sha256" } else { "--object-format=sha1" };

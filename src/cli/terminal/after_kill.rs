@@ -8,7 +8,6 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -18,6 +17,7 @@ use rustix::termios::{
 
 use super::modes::EVERYTHING;
 use super::raw::RESET_BACKGROUND;
+use crate::host::files;
 use crate::host::process::ProcessId;
 
 /// The folder of the mark files. Without a runtime folder there are no mark files.
@@ -40,8 +40,8 @@ impl Mark {
         let folder = FOLDER.get()?;
         let path = path(folder, terminal).ok()?;
         let own = ProcessId::own().ok()?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).ok()?;
-        fs::write(&path, own.to_string()).ok()?;
+        files::create_private_folder(folder).ok()?;
+        files::replace(&path, |mark| write!(mark, "{own}")).ok()?;
         Some(Self(path))
     }
 

@@ -28,7 +28,8 @@ impl TestHome {
     /// Creates empty folders.
     ///
     /// The path is short, because the path of a unix socket below it must not exceed 100 bytes. Only this
-    /// user can access the folder. The runtime folder has mode 0700, as a login manager would create it.
+    /// user can access the folder. The runtime folder has mode 0700, as a login manager would create it, and so has
+    /// `$BOTTLE_HOME`, as `bottle` would.
     ///
     /// # Errors
     /// Returns an error if the temporary folder cannot be created.
@@ -37,7 +38,9 @@ impl TestHome {
         for folder in ["home/.bottle/agents", "home/.bottle/bottles", "run", "project"] {
             fs::create_dir_all(root.path().join(folder))?;
         }
-        fs::set_permissions(root.path().join("run"), fs::Permissions::from_mode(0o700))?;
+        for private in ["run", "home/.bottle"] {
+            fs::set_permissions(root.path().join(private), fs::Permissions::from_mode(0o700))?;
+        }
         Ok(Self { root, agents: vec!["probe".to_owned()], environment: Vec::new(), cleanup: true })
     }
 

@@ -230,7 +230,7 @@ fn poll_queue(mut watcher: QueueWatcher, sender: &SyncSender<Event>) {
 }
 
 fn edit(host: &Host, text: &str) -> Edited {
-    let draft = match Draft::new("routes.yaml", text) {
+    let draft = match Draft::new(host, "routes.yaml", text) {
         Ok(draft) => draft,
         Err(error) => return Edited { text: None, failed: Some(error.message) },
     };
