@@ -1,6 +1,8 @@
 //! Reads the syntax of a git configuration file (git-config(1), "SYNTAX"), as data: no file is included, no value is
 //! expanded, and nothing in it is obeyed.
 
+use std::ops::Range;
+
 /// The entries of a configuration file, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
@@ -18,14 +20,16 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// The value. `None` for a variable without `=`, which means true.
     pub value: Option<Vec<u8>>,
+    /// Where the variable is in the file, with the end of its line.
+    place: Range<usize>,
 }
 
 impl Config {
     /// Parses a configuration file. `None` if git would not accept it either.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-        let mut parser = Parser { rest: text };
+        let whole = text.len();
+        let mut parser = Parser { rest: text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) };
         let mut section = None;
         let mut entries = Vec::new();
         while let Some(next) = parser.peek() {
@@ -35,8 +39,10 @@ impl Config {
                 b'[' => section = Some(parser.section()?),
                 _ => {
                     let (section, subsection) = section.clone()?;
+                    let begin = whole - parser.rest.len();
                     let (name, value) = parser.variable()?;
-                    entries.push(Entry { section, subsection, name, value });
+                    let place = begin..whole - parser.rest.len();
+                    entries.push(Entry { section, subsection, name, value, place });
                 }
             }
         }
@@ -50,6 +56,25 @@ impl Config {
             entry.subsection.is_none() && entry.section == section.as_bytes() && entry.name == name.as_bytes()
         };
         self.entries.iter().rfind(is_it)?.value.as_deref()
+    }
+
+    /// The text of this configuration without these variables of a section without a subsection. The names are in lower
+    /// case.
+    #[must_use]
+    pub fn without(&self, text: &[u8], section: &str, names: &[&str]) -> Vec<u8> {
+        let is_wanted = |entry: &&Entry| {
+            entry.subsection.is_some()
+                || entry.section != section.as_bytes()
+                || !names.iter().any(|name| entry.name == name.as_bytes())
+        };
+        let (mut kept, mut from) = (Vec::new(), 0);
+        for Entry { place, .. } in self.entries.iter().filter(|entry| !is_wanted(entry)) {
+            kept.extend_from_slice(text.get(from..place.start).unwrap_or_default());
+            kept.push(b'\n');
+            from = place.end;
+        }
+        kept.extend_from_slice(text.get(from..).unwrap_or_default());
+        kept
     }
 
     /// All entries, in their order.
@@ -232,6 +257,25 @@ mod tests {
             "[a_b]\n",
         ] {
             assert_eq!(shown(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn leaves_variables_out() {
+        for (text, expected) in [
+            ("[core]\n\tbare = false\n\tWorktree = ../../x\n", "[core]\n\tbare = false\n\t\n"),
+            (
+                "[core] worktree = a\\\n b\n[remote \"worktree\"]\n\turl = worktree\n",
+                "[core] \n[remote \"worktree\"]\n\turl = worktree\n",
+            ),
+            ("[core \"x\"]\nworktree = a\n", "[core \"x\"]\nworktree = a\n"),
+            ("[a]\nworktree", "[a]\nworktree"),
+            ("[core]\nworktree", "[core]\n\n"),
+            ("\u{feff}[core]\nworktree=x", "\u{feff}[core]\n\n"),
+        ] {
+            let config = Config::parse(text.as_bytes()).expect("parsed");
+            let kept = config.without(text.as_bytes(), "core", &["worktree"]);
+            assert_eq!(String::from_utf8_lossy(&kept), expected, "{text:?}");
         }
     }
 

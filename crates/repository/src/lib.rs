@@ -5,18 +5,21 @@
 //!
 //! - `config`: reads the syntax of a git configuration file
 //! - `directory`: opens and reads files beneath a directory, through descriptors
+//! - `locate`: finds the git directory of a working tree, and whether it belongs to it · `git_files`: its files that a
+//!   copy gets
 //! - `walk`: the entries below a directory · `ignore_rules`: which of them git ignores
-//! - `locate`: finds the git directory of a working tree, and whether it belongs to it
 //! - `program`: finds programs in the absolute directories of `PATH`
 
 pub mod config;
 pub mod directory;
+pub mod git_files;
 pub mod ignore_rules;
 pub mod locate;
 pub mod program;
 pub mod walk;
 
 pub use directory::{Directory, FileId, ReadError};
+pub use git_files::{GitFile, GitFileError, GitFiles};
 pub use ignore_rules::{IgnoreRules, RuleError, RuleSources};
 pub use locate::Located;
 pub use walk::{Entry, Stop, Walk, WalkError};
