@@ -77,6 +77,12 @@ impl Config {
         kept
     }
 
+    /// A configuration with these entries.
+    #[must_use]
+    pub fn of(entries: Vec<Entry>) -> Self {
+        Self { entries }
+    }
+
     /// All entries, in their order.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {

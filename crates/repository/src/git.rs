@@ -1,0 +1,289 @@
+//! Runs git in a git directory of ours.
+//!
+//! Git reads no other configuration than that of this directory: not the user's, not the system's, and never that of a
+//! repository that an agent or a project wrote. It has an environment of its own, no terminal, no input, a deadline,
+//! and a limit of its memory, its files and its output.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+
+use crate::store::Place;
+use crate::{limits, program};
+
+/// The time limit of one command, because an agent controls the amount of data.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// The maximum number of bytes that are kept of standard output if the caller names no limit.
+const MAX_OUTPUT: usize = 1 << 20;
+
+/// The maximum number of bytes that are kept of standard error, from its begin. The rest is dropped.
+const MAX_STDERR: usize = 4096;
+
+/// The directories in which git finds the few programs that it needs beside its own.
+const SYSTEM_PATH: &str = "/usr/bin:/bin";
+
+/// The environment of each git.
+const ENVIRONMENT: [(&str, &str); 12] = [
+    ("GIT_DIR", "."),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("GIT_CEILING_DIRECTORIES", "/"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_NO_LAZY_FETCH", "1"),
+    // A replace reference would make git show other content than an object has.
+    ("GIT_NO_REPLACE_OBJECTS", "1"),
+    ("GIT_ALLOW_PROTOCOL", "none"),
+    ("GIT_PAGER", "cat"),
+    ("LC_ALL", "C"),
+];
+
+/// The installed git.
+#[derive(Debug, Clone)]
+pub struct Program {
+    path: PathBuf,
+    search: OsString,
+}
+
+/// Git with a git directory of ours, which exists at least as long as this value.
+#[derive(Debug, Clone)]
+pub struct Git {
+    program: Program,
+    place: Arc<Place>,
+}
+
+/// Output of limited length, and whether it was truncated.
+#[derive(Debug, Default)]
+pub struct Text {
+    /// The bytes, up to the limit.
+    pub bytes: Vec<u8>,
+    /// Whether there were more.
+    pub cut: bool,
+}
+
+/// The result of a command that ended.
+#[derive(Debug)]
+pub struct Output {
+    /// The exit code. `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// The begin of standard output.
+    pub stdout: Text,
+    /// The begin of standard error.
+    pub stderr: Vec<u8>,
+}
+
+/// Why git did not do what it was to do. The texts can contain text of an agent.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// No absolute directory of `PATH` has git.
+    #[error("git is not installed")]
+    Missing,
+    /// It could not be started.
+    #[error("cannot run git: {0}")]
+    Spawn(#[source] io::Error),
+    /// It took too long, and was ended.
+    #[error("`git {0}` timed out")]
+    Late(String),
+    /// It failed.
+    #[error("`git {command}` failed: {stderr}")]
+    Failed {
+        /// The name of the command.
+        command: String,
+        /// The begin of standard error.
+        stderr: String,
+    },
+}
+
+impl Program {
+    /// Finds git in the absolute directories of a `PATH` variable.
+    ///
+    /// # Errors
+    /// [`GitError::Missing`].
+    pub fn find(path_variable: &OsStr) -> Result<Self, GitError> {
+        let path = program::find("git", path_variable).ok_or(GitError::Missing)?;
+        // Git starts parts of itself, and looks for them beside itself.
+        let mut search = path.parent().unwrap_or(Path::new("/")).as_os_str().to_owned();
+        search.push(":");
+        search.push(SYSTEM_PATH);
+        Ok(Self { path, search })
+    }
+
+    /// Creates a command without arguments, in a directory, with the environment and limits of each git.
+    fn command(&self, directory: &Path) -> Command {
+        let mut command = Command::new(&self.path);
+        command.env_clear().envs(ENVIRONMENT).env("PATH", &self.search).current_dir(directory);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        limits::limit(&mut command);
+        command
+    }
+
+    /// Reads the values of keys of the user's own configuration, and of the system's, of which each line is
+    /// `KEY\nVALUE\0`. `directory` is one of ours, and `home` and `xdg` say where the user's files are.
+    ///
+    /// # Errors
+    /// Every [`GitError`].
+    pub async fn user_configuration(
+        &self,
+        directory: &Path,
+        keys: &str,
+        variables: impl IntoIterator<Item = (&str, &OsStr)>,
+    ) -> Result<Vec<u8>, GitError> {
+        let mut command = self.command(directory);
+        for name in ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"] {
+            command.env_remove(name);
+        }
+        command.envs(variables).args(["config", "--null", "--get-regexp", keys]);
+        let output = run(command, "config", None, MAX_OUTPUT).await?;
+        Ok(output.stdout.bytes)
+    }
+}
+
+impl Git {
+    pub(crate) fn in_store(program: Program, place: Arc<Place>) -> Self {
+        Self { program, place }
+    }
+
+    /// Creates a command without arguments, whose standard streams are `/dev/null`.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        self.program.command(self.place.path())
+    }
+
+    /// Runs a command to its end, whatever its exit code is.
+    ///
+    /// # Errors
+    /// [`GitError`] if it did not run or took too long.
+    pub async fn run(&self, arguments: &[&str]) -> Result<Output, GitError> {
+        self.run_command(self.command(), arguments, None, MAX_OUTPUT).await
+    }
+
+    /// Runs a command with this input.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn run_with(&self, arguments: &[&str], input: &[u8], most: usize) -> Result<Output, GitError> {
+        self.run_command(self.command(), arguments, Some(input), most).await
+    }
+
+    /// Runs a command that was made by [`Self::command`] with these arguments.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn run_command(
+        &self,
+        mut command: Command,
+        arguments: &[&str],
+        input: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Output, GitError> {
+        command.args(arguments);
+        run(command, word(arguments), input, most).await
+    }
+
+    /// Returns at most `most` bytes of the output of a command. The command is ended when it has written more.
+    ///
+    /// # Errors
+    /// Every [`GitError`].
+    pub async fn read(&self, arguments: &[&str], most: usize) -> Result<Text, GitError> {
+        let output = self.run_command(self.command(), arguments, None, most).await?;
+        if output.succeeded() || output.stdout.cut {
+            return Ok(output.stdout);
+        }
+        Err(output.failed(word(arguments)))
+    }
+
+    /// Runs a command that must succeed.
+    ///
+    /// # Errors
+    /// Every [`GitError`].
+    pub async fn expect(&self, arguments: &[&str]) -> Result<Output, GitError> {
+        let output = self.run(arguments).await?;
+        if output.succeeded() { Ok(output) } else { Err(output.failed(word(arguments))) }
+    }
+}
+
+impl Output {
+    /// Whether the exit code is 0.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        self.code == Some(0)
+    }
+
+    /// Standard error as text. It can contain text of an agent.
+    #[must_use]
+    pub fn error_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).trim().to_owned()
+    }
+
+    /// The error for a command that failed.
+    #[must_use]
+    pub fn failed(&self, command: &str) -> GitError {
+        GitError::Failed { command: command.to_owned(), stderr: self.error_text() }
+    }
+}
+
+/// The name of the command in its arguments.
+fn word<'a>(arguments: &[&'a str]) -> &'a str {
+    arguments.iter().find(|word| !word.starts_with('-')).copied().unwrap_or("git")
+}
+
+async fn run(
+    mut command: Command,
+    word: &str,
+    input: Option<&[u8]>,
+    most: usize,
+) -> Result<Output, GitError> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    if input.is_some() {
+        command.stdin(Stdio::piped());
+    }
+    // Git ends when this call is dropped, so that an interrupted command does not go on.
+    let spawned = tokio::process::Command::from(command).kill_on_drop(true).spawn();
+    let mut child = spawned.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => GitError::Missing,
+        _ => GitError::Spawn(error),
+    })?;
+    let (stdin, output, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let running = async {
+        let write = async {
+            if let (Some(mut stdin), Some(input)) = (stdin, input) {
+                // A command that ends early does not read all of it.
+                let _ = stdin.write_all(input).await;
+            }
+        };
+        let ((), mut bytes, mut stderr) = tokio::join!(
+            write,
+            read_at_most(output, most + 1, true),
+            read_at_most(stderr, MAX_STDERR, false)
+        );
+        let cut = bytes.len() > most;
+        bytes.truncate(most);
+        stderr.truncate(MAX_STDERR);
+        if cut {
+            let _ = child.start_kill();
+        }
+        let status = child.wait().await.map_err(GitError::Spawn)?;
+        Ok(Output { code: status.code(), stdout: Text { bytes, cut }, stderr })
+    };
+    tokio::time::timeout(DEADLINE, running).await.map_err(|_| GitError::Late(word.to_owned()))?
+}
+
+/// Reads at most `most` bytes. The rest is read and dropped, so that git does not block on a full pipe, unless the
+/// reader `stops` there.
+async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize, stops: bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        let _ = (&mut from).take(most as u64).read_to_end(&mut bytes).await;
+        if bytes.len() < most || !stops {
+            let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+        }
+    }
+    bytes
+}

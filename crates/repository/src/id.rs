@@ -1,0 +1,63 @@
+//! Ids of git objects.
+
+use bottle_pack_check::ObjectFormat;
+
+/// The id of a git object in hexadecimal, in SHA-1 or SHA-256.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ObjectId(String);
+
+impl ObjectId {
+    /// Parses an id. Whitespace around it is ignored.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        (hex && matches!(text.len(), 40 | 64)).then(|| Self(text.to_owned()))
+    }
+
+    /// Parses an id from the output of a program, as [`Self::parse`].
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        std::str::from_utf8(bytes).ok().and_then(Self::parse)
+    }
+
+    /// The hexadecimal digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first characters, for messages.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        &self.0[..self.0.len().min(12)]
+    }
+
+    /// The hash function of the id.
+    #[must_use]
+    pub fn format(&self) -> ObjectFormat {
+        if self.0.len() == 64 { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
+    }
+}
+
+impl std::fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_only_complete_object_ids() {
+        let sha1 = "0123456789abcdef0123456789abcdef01234567";
+        assert_eq!(ObjectId::parse(&format!("{sha1}\n")).as_ref().map(ObjectId::as_str), Some(sha1));
+        for text in
+            ["", "HEAD", "--upload-pack=x", &sha1[1..], &sha1.to_uppercase(), &format!("{sha1} {sha1}")]
+        {
+            assert_eq!(ObjectId::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The objects of a repository that others may write, for a git that runs in a directory of ours.
+//!
+//! Git does not get the directory of the objects itself: its `info` can name further directories, and programs. It gets
+//! a directory of ours, the view, with a link to each directory in which git stores objects:
+//!
+//! ```text
+//! ours:   view/pack ──► their objects/pack      view/info   none
+//!         view/ab   ──► their objects/ab
+//! ```
+//! On Linux, a link leads to an open descriptor of this process, so that it does not follow when the name of the
+//! directory gets another meaning.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit};
+
+use crate::directory::{Directory, ReadError};
+
+/// The maximum number of files with objects in a repository.
+const MAX_FILES: usize = 5_000_000;
+
+/// The maximum length of a list of alternates in bytes.
+const MAX_ALTERNATES: u64 = 64 << 10;
+
+/// The maximum number of repositories from which one borrows objects, directly or through another one.
+const MAX_BORROWED: usize = 32;
+
+/// The number of descriptors that the directories of a few repositories need.
+const DESCRIPTORS: u64 = 4096;
+
+/// The open directories with the objects of a repository.
+#[derive(Debug)]
+pub struct Objects {
+    /// The directories in which git stores objects, with their names.
+    parts: Vec<(String, Directory)>,
+    /// The objects of other repositories that this one borrows.
+    borrowed: Vec<Objects>,
+}
+
+/// Why the objects of a repository cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectsError {
+    /// A file was not read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It has more than 5 million files.
+    #[error("{} has too many files", .0.display())]
+    TooMany(PathBuf),
+    /// It borrows the objects of a directory that is not among the permitted ones.
+    #[error("{} borrows the objects in {}", by.display(), from.display())]
+    Borrows {
+        /// The directory with the objects.
+        by: PathBuf,
+        /// The other directory with objects.
+        from: PathBuf,
+    },
+    /// Another user owns the directory.
+    #[error("{} belongs to another user", .0.display())]
+    Owner(PathBuf),
+}
+
+impl Objects {
+    /// Opens a directory with objects, and those from which it borrows, which must be among `lenders`.
+    ///
+    /// # Errors
+    /// Every [`ObjectsError`]. A file with objects that is not a regular one is an error.
+    pub fn open(objects: &Directory, lenders: &[PathBuf]) -> Result<Self, ObjectsError> {
+        let mut left = MAX_BORROWED;
+        Self::open_with(objects, lenders, &mut left)
+    }
+
+    fn open_with(objects: &Directory, lenders: &[PathBuf], left: &mut usize) -> Result<Self, ObjectsError> {
+        let mut found = Self { parts: parts(objects)?, borrowed: Vec::new() };
+        for path in alternates(objects)? {
+            let borrows = || ObjectsError::Borrows { by: objects.path().to_owned(), from: path.clone() };
+            *left = left.checked_sub(1).ok_or_else(borrows)?;
+            if !lenders.contains(&path) {
+                return Err(borrows());
+            }
+            // The path was real when it was recorded, so it has no link now.
+            let lender = open_real(&path).map_err(|error| ReadError::System { path: path.clone(), error })?;
+            let owner = lender.owner().map_err(|error| ReadError::System { path: path.clone(), error })?;
+            if owner != objects.owner().unwrap_or(owner) {
+                return Err(ObjectsError::Owner(path));
+            }
+            found.borrowed.push(Self::open_with(&lender, lenders, left)?);
+        }
+        Ok(found)
+    }
+
+    /// The real paths of all directories from which a repository borrows objects, directly or through another one. Those
+    /// that do not exist are left out.
+    ///
+    /// # Errors
+    /// [`ObjectsError::Read`], and [`ObjectsError::TooMany`] if there are more than 32.
+    pub fn lenders(objects: &Directory) -> Result<Vec<PathBuf>, ObjectsError> {
+        let mut found: Vec<PathBuf> = Vec::new();
+        let mut next = alternates(objects)?;
+        while let Some(path) = next.pop() {
+            if found.contains(&path) {
+                continue;
+            }
+            let Ok(lender) = open_real(&path) else { continue };
+            if found.len() == MAX_BORROWED {
+                return Err(ObjectsError::TooMany(objects.path().join("info/alternates")));
+            }
+            next.extend(alternates(&lender)?);
+            found.push(path);
+        }
+        Ok(found)
+    }
+
+    /// No objects.
+    pub(crate) fn none() -> Self {
+        Self { parts: Vec::new(), borrowed: Vec::new() }
+    }
+
+    /// Makes the views of these objects, and of the borrowed ones, as directories `NAME`, `NAME-1` and so on in
+    /// `parent`. Returns their names.
+    pub(crate) fn view(&self, parent: &Path, name: &str) -> io::Result<Vec<String>> {
+        let view = parent.join(name);
+        std::fs::create_dir(&view)?;
+        for (name, part) in &self.parts {
+            std::os::unix::fs::symlink(link_to(part), view.join(name))?;
+        }
+        let mut names = vec![name.to_owned()];
+        for (number, borrowed) in self.borrowed.iter().enumerate() {
+            names.extend(borrowed.view(parent, &format!("{name}-{number}"))?);
+        }
+        Ok(names)
+    }
+}
+
+/// The path by which another process of this user reaches an open directory.
+fn link_to(directory: &Directory) -> PathBuf {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let number = directory.as_fd().as_raw_fd();
+        let path = PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id()));
+        if path.exists() {
+            return path;
+        }
+    }
+    directory.path().to_owned()
+}
+
+/// Opens a directory whose path has no link.
+fn open_real(path: &Path) -> io::Result<Directory> {
+    let root = Directory::open(Path::new("/"))?;
+    let relative = path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?;
+    root.directory(relative)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Opens the directories with objects. Fails if an object is not in a regular file.
+fn parts(objects: &Directory) -> Result<Vec<(String, Directory)>, ObjectsError> {
+    allow_descriptors();
+    let mut left = MAX_FILES;
+    let mut parts = Vec::new();
+    let loose = (0..=u8::MAX).map(|byte| format!("{byte:02x}"));
+    for name in std::iter::once("pack".to_owned()).chain(loose) {
+        let path = objects.path().join(&name);
+        let part =
+            objects.directory(Path::new(&name)).map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::NOTDIR | Errno::LOOP) => ReadError::NotRegular(path.clone()),
+                _ => ReadError::System { path: path.clone(), error },
+            })?;
+        let Some(part) = part else { continue };
+        check(&part, &mut left)?;
+        parts.push((name, part));
+    }
+    Ok(parts)
+}
+
+/// Checks that a directory has only regular files and directories.
+fn check(part: &Directory, left: &mut usize) -> Result<(), ObjectsError> {
+    let unread = |error: Errno| ReadError::System { path: part.path().to_owned(), error: error.into() };
+    for entry in Dir::read_from(part.as_fd()).map_err(unread)? {
+        let entry = entry.map_err(unread)?;
+        *left = left.checked_sub(1).ok_or_else(|| ObjectsError::TooMany(part.path().to_owned()))?;
+        let kind = match entry.file_type() {
+            FileType::Unknown => match rustix::fs::statat(part, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+            {
+                Ok(found) => FileType::from_raw_mode(found.st_mode),
+                // Git has removed it meanwhile.
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(unread(error).into()),
+            },
+            kind => kind,
+        };
+        if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+            let name = Path::new(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes()));
+            return Err(ReadError::NotRegular(part.path().join(name)).into());
+        }
+    }
+    Ok(())
+}
+
+/// The real paths of the directories from which a directory borrows objects. Those that do not exist are left out.
+fn alternates(objects: &Directory) -> Result<Vec<PathBuf>, ObjectsError> {
+    let Some(text) = objects.read(Path::new("info/alternates"), MAX_ALTERNATES)? else {
+        return Ok(Vec::new());
+    };
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#');
+    let path = |line: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(line.to_vec()));
+    // Git quotes no path that it writes; a quoted one does not exist under that name.
+    Ok(lines.filter_map(|line| objects.path().join(path(line)).canonicalize().ok()).collect())
+}
+
+/// Raises the number of descriptors of this process, as far as its hard limit permits.
+fn allow_descriptors() {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < DESCRIPTORS) {
+        let wanted = maximum.map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));
+        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    }
+}

@@ -1,0 +1,51 @@
+//! Adds a pack to a repository.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::directory::Directory;
+use crate::id::ObjectId;
+
+/// The mode of a pack, as git makes it.
+const MODE: u32 = 0o444;
+
+/// A pack that no repository has yet, and its index.
+#[derive(Debug)]
+pub struct NewPack {
+    id: ObjectId,
+    pack: File,
+    index: File,
+}
+
+impl NewPack {
+    pub(crate) fn new(id: ObjectId, pack: File, index: File) -> Self {
+        Self { id, pack, index }
+    }
+
+    /// Adds the pack to the directory of a repository's objects. Git sees it when its index is there, so an interrupted
+    /// call leaves files that git removes later.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn add_to(&mut self, objects: &Directory) -> io::Result<()> {
+        let directory = objects.directory_or_new(Path::new("pack"))?;
+        for (file, kind) in [(&mut self.pack, "pack"), (&mut self.index, "idx")] {
+            let name = temporary(kind);
+            // The name tells git that it may remove the file when it is old.
+            let mut new = directory.create(&name, MODE)?;
+            new.copy_from(file)?;
+            new.rename(&OsString::from(format!("pack-{}.{kind}", self.id)))?;
+        }
+        Ok(())
+    }
+}
+
+/// A name that no other process uses at this time.
+fn temporary(kind: &str) -> OsString {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    format!("tmp_{kind}_bottle-{process}-{number}").into()
+}

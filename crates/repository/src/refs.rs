@@ -1,0 +1,617 @@
+//! Reads and writes the references of a git directory as data.
+//!
+//! The files are those of gitrepository-layout(5): `HEAD`, a file beneath `refs` for each reference, and `packed-refs`.
+//! A reference is written by git's own protocol, so that a git that runs at the same time sees the old or the new value:
+//! its lock file is created, the old value is compared, and the lock file becomes the reference.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::directory::{Directory, ReadError};
+use crate::id::ObjectId;
+
+/// The directory of the branches, with a slash.
+pub const BRANCHES: &str = "refs/heads/";
+
+/// The maximum length of the file of one reference in bytes.
+const MAX_REFERENCE: u64 = 4096;
+
+/// The maximum length of `packed-refs` in bytes: about three million references.
+const MAX_PACKED: u64 = 256 << 20;
+
+/// The maximum length of one of its lines in bytes.
+const MAX_LINE: u64 = 4096;
+
+/// The maximum length of a chain of symbolic references, as in git.
+const MAX_DEPTH: usize = 5;
+
+/// The maximum number of references, and of directories that are read to find them.
+const MAX_REFERENCES: usize = 1_000_000;
+const MAX_DIRECTORIES: usize = 200_000;
+
+/// The maximum number of entries of one directory.
+const MAX_ENTRIES: usize = 200_000;
+
+/// The maximum number of worktrees that are read.
+const MAX_WORKTREES: usize = 10_000;
+
+/// The references of a working tree. Those beneath `refs` belong to all working trees of a repository.
+#[derive(Debug, Clone, Copy)]
+pub struct Refs<'a> {
+    /// The git directory of the working tree, which has its `HEAD`.
+    pub git: &'a Directory,
+    /// The git directory of the repository.
+    pub common: &'a Directory,
+}
+
+/// What `HEAD` is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Head {
+    /// It points to this reference, which may not exist yet.
+    Reference(String),
+    /// It is this commit.
+    Detached(ObjectId),
+}
+
+/// Why a reference was not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RefError {
+    /// A file was not read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The content of a file has another form.
+    #[error("{} is malformed", .0.display())]
+    Malformed(PathBuf),
+    /// There are more references, or longer chains of them, than are read.
+    #[error("{} has too many references", .0.display())]
+    TooMany(PathBuf),
+    /// The branch is checked out.
+    #[error("it is checked out in {}", .0.display())]
+    CheckedOut(PathBuf),
+    /// The reference points to another one.
+    #[error("it points to another reference")]
+    Symbolic,
+    /// Another reference's name is the begin of this one's, or the other way round.
+    #[error("there is a reference {0}")]
+    Conflict(String),
+    /// Another process changed the reference.
+    #[error("another process changed it")]
+    Changed,
+    /// Another process has locked the reference.
+    #[error("another git has locked it: {} exists", .0.display())]
+    Locked(PathBuf),
+    /// The system's error.
+    #[error("cannot write {}: {error}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+}
+
+/// An entry of a reflog.
+#[derive(Debug, Clone, Copy)]
+pub struct LogEntry<'a> {
+    /// Who changes the reference, as `NAME <ADDRESS>`.
+    pub who: &'a str,
+    /// The time in seconds since 1970.
+    pub seconds: u64,
+    /// Why, in one line.
+    pub message: &'a str,
+}
+
+/// The value in the file of a reference.
+enum Value {
+    Id(ObjectId),
+    Reference(String),
+}
+
+impl Refs<'_> {
+    /// Reads `HEAD`.
+    ///
+    /// # Errors
+    /// [`RefError::Read`] or [`RefError::Malformed`]. A missing `HEAD` is malformed.
+    pub fn head(&self) -> Result<Head, RefError> {
+        match value(self.git, "HEAD")? {
+            Some(Value::Id(id)) => Ok(Head::Detached(id)),
+            Some(Value::Reference(name)) => Ok(Head::Reference(name)),
+            None => Err(RefError::Malformed(self.git.path().join("HEAD"))),
+        }
+    }
+
+    /// The object of a reference with a full name, such as `HEAD` or `refs/heads/main`. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`RefError::Read`], [`RefError::Malformed`] or [`RefError::TooMany`].
+    pub fn find(&self, name: &str) -> Result<Option<ObjectId>, RefError> {
+        let mut name = name.to_owned();
+        for _ in 0..=MAX_DEPTH {
+            if !is_valid(&name) {
+                return Ok(None);
+            }
+            name = match value(self.directory_of(&name), &name)? {
+                Some(Value::Id(id)) => return Ok(Some(id)),
+                Some(Value::Reference(next)) => next,
+                None => return self.packed(&name),
+            };
+        }
+        Err(RefError::TooMany(self.common.path().join(name)))
+    }
+
+    /// The objects of all references of the repository, and of this working tree's `HEAD`, in no order.
+    ///
+    /// # Errors
+    /// [`RefError::Read`], [`RefError::Malformed`] or [`RefError::TooMany`].
+    pub fn all(&self) -> Result<HashSet<ObjectId>, RefError> {
+        let mut found = HashSet::new();
+        self.each_packed(|id, _| {
+            found.insert(id);
+            found.len() <= MAX_REFERENCES
+        })?;
+        let mut directories = vec![PathBuf::from("refs")];
+        let mut read = 0;
+        while let Some(path) = directories.pop() {
+            read += 1;
+            let too_many = || RefError::TooMany(self.common.path().join("refs"));
+            if read > MAX_DIRECTORIES || found.len() > MAX_REFERENCES {
+                return Err(too_many());
+            }
+            let unread =
+                |error| RefError::from(ReadError::System { path: self.common.path().join(&path), error });
+            let Some(directory) = self.common.directory(&path).map_err(unread)? else { continue };
+            let (names, more) = directory.names(MAX_ENTRIES).map_err(unread)?;
+            if more {
+                return Err(too_many());
+            }
+            for name in names {
+                match kind(&directory, &name).map_err(unread)? {
+                    Some(FileType::Directory) => directories.push(path.join(name)),
+                    Some(FileType::RegularFile) if !name.as_bytes().ends_with(b".lock") => {
+                        // A file that is no reference is ignored, as git warns about it and continues.
+                        if let Ok(Some(Value::Id(id))) = value_at(&directory, &name) {
+                            found.insert(id);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found.extend(self.find("HEAD")?);
+        Ok(found)
+    }
+
+    /// The git directory of the working tree in which a branch is checked out, or in the middle of a rebase.
+    ///
+    /// # Errors
+    /// [`RefError::Read`] or [`RefError::TooMany`].
+    pub fn checked_out(&self, name: &str) -> Result<Option<PathBuf>, RefError> {
+        if is_checked_out(self.common, name) {
+            return Ok(Some(self.common.path().to_owned()));
+        }
+        let path = || self.common.path().join("worktrees");
+        let unread = |error| RefError::from(ReadError::System { path: path(), error });
+        let Some(worktrees) = self.common.directory(Path::new("worktrees")).map_err(unread)? else {
+            return Ok(None);
+        };
+        let (names, more) = worktrees.names(MAX_WORKTREES).map_err(unread)?;
+        if more {
+            return Err(RefError::TooMany(path()));
+        }
+        for worktree in names {
+            let Ok(Some(worktree)) = worktrees.directory(Path::new(&worktree)) else { continue };
+            if is_checked_out(&worktree, name) {
+                return Ok(Some(worktree.path().to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Points a branch at an object. `name` is its full name, and `before` its value. `log` is appended to its reflog,
+    /// which is created if `begins_log`.
+    ///
+    /// # Errors
+    /// Every [`RefError`]. The branch has its old value then.
+    pub fn write(
+        &self,
+        name: &str,
+        before: Option<&ObjectId>,
+        after: &ObjectId,
+        log: LogEntry<'_>,
+        begins_log: bool,
+    ) -> Result<(), RefError> {
+        let short = name.strip_prefix(BRANCHES).filter(|_| is_valid(name));
+        let short = short.ok_or_else(|| RefError::Malformed(PathBuf::from(name)))?;
+        if let Some(place) = self.checked_out(name)? {
+            return Err(RefError::CheckedOut(place));
+        }
+        self.require_no_conflict(name)?;
+        let path = self.common.path().join(name);
+        let failed = |error| RefError::Write { path: path.clone(), error };
+        let relative = Path::new(name);
+        let (parent, file) =
+            (relative.parent().unwrap_or(relative), relative.file_name().unwrap_or_default());
+        let directory = self.common.directory_or_new(parent).map_err(failed)?;
+        let mut lock_name = file.to_owned();
+        lock_name.push(".lock");
+        let mut lock = directory.create(&lock_name, 0o666).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => RefError::Locked(path.with_file_name(&lock_name)),
+            _ => failed(error),
+        })?;
+        // Nobody else changes the reference while the lock file exists.
+        let current = match value(self.common, name)? {
+            Some(Value::Id(id)) => Some(id),
+            Some(Value::Reference(_)) => return Err(RefError::Symbolic),
+            None => self.packed(name)?,
+        };
+        if current.as_ref() != before {
+            return Err(RefError::Changed);
+        }
+        lock.write(format!("{after}\n").as_bytes()).map_err(failed)?;
+        self.log(short, before, after, log, begins_log).map_err(failed)?;
+        if directory.directory(Path::new(file)).is_ok_and(|found| found.is_some()) {
+            // Only empty directories are left here. With a reference in them, there would be a conflict.
+            directory.remove_empty(Path::new(file)).map_err(failed)?;
+        }
+        lock.rename(file).map_err(failed)
+    }
+
+    /// Appends to the reflog of a branch.
+    fn log(
+        &self,
+        branch: &str,
+        before: Option<&ObjectId>,
+        after: &ObjectId,
+        LogEntry { who, seconds, message }: LogEntry<'_>,
+        begins: bool,
+    ) -> io::Result<()> {
+        let path = Path::new("logs").join(BRANCHES).join(branch);
+        if !begins && self.common.stat(&path)?.is_none() {
+            return Ok(());
+        }
+        let (parent, name) = (path.parent().unwrap_or(&path), path.file_name().unwrap_or_default());
+        let mut file = self.common.directory_or_new(parent)?.append(name)?;
+        let none = "0".repeat(after.as_str().len());
+        let before = before.map_or(none.as_str(), ObjectId::as_str);
+        file.write_all(format!("{before} {after} {who} {seconds} +0000\t{message}\n").as_bytes())
+    }
+
+    /// Fails if another reference is a directory of this one, or the other way round.
+    fn require_no_conflict(&self, name: &str) -> Result<(), RefError> {
+        let parents = Path::new(name).ancestors().skip(1).take_while(|path| *path != Path::new("refs"));
+        for parent in parents.filter_map(Path::to_str) {
+            if parent.len() >= BRANCHES.len() && value(self.common, parent)?.is_some() {
+                return Err(RefError::Conflict(parent.to_owned()));
+            }
+        }
+        let mut conflict = None;
+        self.each_packed(|_, other| {
+            let is_above = name.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'));
+            let is_below = other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+            if is_above || is_below {
+                conflict = Some(other.to_owned());
+            }
+            conflict.is_none()
+        })?;
+        match conflict {
+            // A packed reference that is deleted is no longer in the file.
+            Some(other) => Err(RefError::Conflict(other)),
+            None => Ok(()),
+        }
+    }
+
+    /// The value of a reference in `packed-refs`.
+    fn packed(&self, name: &str) -> Result<Option<ObjectId>, RefError> {
+        let mut found = None;
+        self.each_packed(|id, other| {
+            if other == name {
+                found = Some(id);
+            }
+            found.is_none()
+        })?;
+        Ok(found)
+    }
+
+    /// Calls `each` with the references in `packed-refs` while it returns true.
+    fn each_packed(&self, mut each: impl FnMut(ObjectId, &str) -> bool) -> Result<(), RefError> {
+        let path = || self.common.path().join("packed-refs");
+        let Some(file) = self.common.file(Path::new("packed-refs"))? else { return Ok(()) };
+        let length = file.metadata().map_or(0, |found| found.len());
+        if length > MAX_PACKED {
+            return Err(ReadError::TooLong { path: path(), most: MAX_PACKED }.into());
+        }
+        let mut reader = BufReader::new(file.take(MAX_PACKED));
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line);
+            if read.map_err(|error| ReadError::System { path: path(), error })? == 0 {
+                return Ok(());
+            }
+            let malformed = || RefError::Malformed(path());
+            let text = line.strip_suffix(b"\n").ok_or_else(malformed)?;
+            // A comment, or the object of the tag in the line before.
+            if text.is_empty() || matches!(text[0], b'#' | b'^') {
+                continue;
+            }
+            let space = text.iter().position(|byte| *byte == b' ').ok_or_else(malformed)?;
+            let id = ObjectId::from_bytes(&text[..space]).ok_or_else(malformed)?;
+            // A name that is not UTF-8 is none that is looked for, but its object counts.
+            let name = String::from_utf8_lossy(&text[space + 1..]);
+            if !each(id, name.trim_end_matches('\r')) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The git directory with the file of a reference: `HEAD` and a few others belong to one working tree.
+    fn directory_of(&self, name: &str) -> &Directory {
+        let is_of_worktree = ["refs/bisect/", "refs/worktree/", "refs/rewritten/"];
+        let is_shared =
+            name.starts_with("refs/") && !is_of_worktree.iter().any(|start| name.starts_with(start));
+        if is_shared { self.common } else { self.git }
+    }
+}
+
+/// The full name of a branch. `None` if git allows no branch of this name.
+#[must_use]
+pub fn branch_reference(branch: &str) -> Option<String> {
+    let name = format!("{BRANCHES}{branch}");
+    (is_valid(&name) && !branch.starts_with('-')).then_some(name)
+}
+
+/// Whether git allows a reference of this name (git-check-ref-format(1)).
+fn is_valid(name: &str) -> bool {
+    let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    let is_refused = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
+    !name.contains(is_refused)
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.ends_with('.')
+        && name.split('/').all(part)
+        && (name.starts_with("refs/") || name == "HEAD")
+}
+
+/// Reads the file of a reference. `None` if there is none: the path may be a directory, or lead through a file.
+fn value(directory: &Directory, name: &str) -> Result<Option<Value>, RefError> {
+    let path = Path::new(name);
+    let mut above: Vec<&Path> = path.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
+    above.reverse();
+    for place in above {
+        let unread = |error| ReadError::System { path: directory.path().join(place), error };
+        let Some(found) = directory.stat(place).map_err(unread)? else { return Ok(None) };
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Directory if place == path => return Ok(None),
+            FileType::Directory => {}
+            FileType::RegularFile if place == path => {}
+            FileType::RegularFile => return Ok(None),
+            _ => return Err(ReadError::NotRegular(directory.path().join(place)).into()),
+        }
+    }
+    value_in(directory, path)
+}
+
+fn value_at(directory: &Directory, name: &OsStr) -> Result<Option<Value>, RefError> {
+    value_in(directory, Path::new(name))
+}
+
+fn value_in(directory: &Directory, path: &Path) -> Result<Option<Value>, RefError> {
+    let Some(bytes) = directory.read(path, MAX_REFERENCE)? else { return Ok(None) };
+    let malformed = || RefError::Malformed(directory.path().join(path));
+    let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?.trim_end();
+    if let Some(target) = text.strip_prefix("ref:") {
+        return Ok(Some(Value::Reference(target.trim().to_owned())));
+    }
+    ObjectId::parse(text).map(|id| Some(Value::Id(id))).ok_or_else(malformed)
+}
+
+/// Whether a working tree's git directory has a branch checked out, or is in the middle of its rebase.
+fn is_checked_out(git: &Directory, name: &str) -> bool {
+    if matches!(value(git, "HEAD"), Ok(Some(Value::Reference(head))) if head == name) {
+        return true;
+    }
+    ["rebase-merge/head-name", "rebase-apply/head-name"].iter().any(|file| {
+        let read = git.read(Path::new(file), MAX_REFERENCE).ok().flatten();
+        read.is_some_and(|read| read.trim_ascii() == name.as_bytes())
+    })
+}
+
+fn kind(directory: &Directory, name: &OsString) -> io::Result<Option<FileType>> {
+    match directory.stat(Path::new(name)) {
+        Ok(found) => Ok(found.map(|found| FileType::from_raw_mode(found.st_mode))),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    use super::*;
+
+    struct Scene {
+        top: tempfile::TempDir,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let scene = Self { top: tempfile::tempdir().expect("a directory") };
+            scene.git(&["init", "-q", "-b", "main", "."]);
+            scene.git(&["commit", "-q", "--allow-empty", "-m", "one"]);
+            scene
+        }
+
+        fn git(&self, arguments: &[&str]) -> String {
+            let mut git = Command::new("git");
+            git.current_dir(self.top.path()).env("GIT_CONFIG_GLOBAL", "/dev/null");
+            git.args(["-c", "user.name=a", "-c", "user.email=a@example.com"]).args(arguments);
+            let output = git.output().expect("git");
+            assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
+        }
+
+        fn common(&self) -> Directory {
+            Directory::open(&self.top.path().join(".git")).expect("opened")
+        }
+
+        fn write(&self, name: &str, before: Option<&ObjectId>, after: &ObjectId) -> Result<(), RefError> {
+            let common = self.common();
+            let log = LogEntry { who: "bottle <a@example.com>", seconds: 7, message: "pull" };
+            Refs { git: &common, common: &common }.write(name, before, after, log, true)
+        }
+    }
+
+    #[test]
+    fn reads_what_git_writes() {
+        let scene = Scene::new();
+        scene.git(&["tag", "-a", "-m", "x", "v1"]);
+        scene.git(&["branch", "loose/deep"]);
+        scene.git(&["pack-refs", "--all"]);
+        scene.git(&["commit", "-q", "--allow-empty", "-m", "two"]);
+        scene.git(&["symbolic-ref", "refs/heads/alias", "refs/heads/main"]);
+        scene.git(&["worktree", "add", "-q", "../tree-of-it", "loose/deep"]);
+        let common = scene.common();
+        let refs = Refs { git: &common, common: &common };
+        assert_eq!(refs.head().expect("read"), Head::Reference("refs/heads/main".to_owned()));
+        for name in ["HEAD", "refs/heads/main", "refs/heads/loose/deep", "refs/heads/alias", "refs/tags/v1"] {
+            let expected = scene.git(&["rev-parse", name]);
+            let found = refs.find(name).expect("read");
+            assert_eq!(found.as_ref().map(ObjectId::as_str), Some(&*expected), "{name}");
+        }
+        for name in
+            ["refs/heads/none", "refs/heads/loose", "refs/heads/main/x", "config", "../HEAD", "refs/../HEAD"]
+        {
+            assert_eq!(refs.find(name).expect("read"), None, "{name}");
+        }
+        assert_eq!(refs.all().expect("read").len(), 3, "two commits and a tag");
+        assert!(refs.checked_out("refs/heads/loose/deep").expect("read").is_some());
+        assert!(refs.checked_out("refs/heads/main").expect("read").is_some());
+        assert!(refs.checked_out("refs/heads/alias").expect("read").is_none());
+        scene.git(&["worktree", "remove", "../tree-of-it"]);
+    }
+
+    #[test]
+    fn refuses_links_pipes_loops_and_long_files() {
+        let scene = Scene::new();
+        let common = scene.common();
+        let refs = Refs { git: &common, common: &common };
+        let heads = scene.top.path().join(".git/refs/heads");
+        symlink("/dev/zero", heads.join("zero")).expect("link");
+        symlink(&heads, heads.join("inside")).expect("link");
+        rustix::fs::mknodat(rustix::fs::CWD, heads.join("pipe"), FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .expect("a named pipe");
+        fs::write(heads.join("loop"), "ref: refs/heads/loop\n").expect("written");
+        fs::write(heads.join("long"), vec![b'a'; 5000]).expect("written");
+        fs::write(heads.join("odd"), "nothing\n").expect("written");
+        for name in ["zero", "inside/main", "pipe", "loop", "long", "odd"] {
+            assert!(refs.find(&format!("refs/heads/{name}")).is_err(), "{name}");
+        }
+        assert_eq!(refs.all().expect("the others are read").len(), 1);
+        fs::remove_file(scene.top.path().join(".git/HEAD")).expect("removed");
+        symlink("/dev/zero", scene.top.path().join(".git/HEAD")).expect("link");
+        assert!(refs.head().is_err());
+        fs::write(scene.top.path().join(".git/packed-refs"), vec![b'x'; 10_000]).expect("written");
+        assert!(matches!(refs.find("refs/heads/none"), Err(RefError::Malformed(_))));
+    }
+
+    #[test]
+    fn writes_a_branch_that_git_reads() {
+        let scene = Scene::new();
+        let one = ObjectId::parse(&scene.git(&["rev-parse", "HEAD"])).expect("an id");
+        scene.git(&["commit", "-q", "--allow-empty", "-m", "two"]);
+        let two = ObjectId::parse(&scene.git(&["rev-parse", "HEAD"])).expect("an id");
+        // Git removes empty directories where a branch is to be.
+        fs::create_dir_all(scene.top.path().join(".git/refs/heads/bottle/one/empty")).expect("made");
+        scene.write("refs/heads/bottle/one", None, &one).expect("written");
+        assert_eq!(scene.git(&["rev-parse", "bottle/one"]), one.as_str());
+        scene.git(&["pack-refs", "--all"]);
+        scene.write("refs/heads/bottle/one", Some(&one), &two).expect("written over a packed one");
+        assert_eq!(scene.git(&["rev-parse", "bottle/one", "bottle/one@{1}"]), format!("{two}\n{one}"));
+        scene.git(&["fsck", "--strict"]);
+        assert!(matches!(scene.write("refs/heads/bottle/one", Some(&one), &one), Err(RefError::Changed)));
+        assert!(matches!(scene.write("refs/heads/bottle/one", None, &one), Err(RefError::Changed)));
+        assert!(matches!(scene.write("refs/heads/main", Some(&two), &one), Err(RefError::CheckedOut(_))));
+        assert!(matches!(
+            scene.write("refs/heads/bottle", None, &one),
+            Err(RefError::Conflict(_) | RefError::Write { .. })
+        ));
+        assert!(matches!(scene.write("refs/heads/bottle/one/x", None, &one), Err(RefError::Conflict(_))));
+        scene.git(&["pack-refs", "--all"]);
+        assert!(matches!(scene.write("refs/heads/bottle", None, &one), Err(RefError::Conflict(_))));
+        assert!(matches!(scene.write("refs/heads/bottle/one/x", None, &one), Err(RefError::Conflict(_))));
+        scene.git(&["symbolic-ref", "refs/heads/bottle/alias", "refs/heads/main"]);
+        assert!(matches!(scene.write("refs/heads/bottle/alias", None, &one), Err(RefError::Symbolic)));
+        fs::write(scene.top.path().join(".git/refs/heads/bottle/locked.lock"), "").expect("written");
+        assert!(matches!(scene.write("refs/heads/bottle/locked", None, &one), Err(RefError::Locked(_))));
+        let left = scene.git(&["for-each-ref", "--format=%(refname)"]);
+        assert_eq!(left, "refs/heads/bottle/alias\nrefs/heads/bottle/one\nrefs/heads/main");
+        let locks: Vec<_> = fs::read_dir(scene.top.path().join(".git/refs/heads/bottle"))
+            .expect("read")
+            .map(|entry| entry.expect("an entry").file_name())
+            .filter(|name| name.as_bytes().ends_with(b".lock"))
+            .collect();
+        assert_eq!(locks, ["locked.lock"], "only the other git's lock is left");
+    }
+
+    #[test]
+    fn writes_through_no_link() {
+        let scene = Scene::new();
+        let one = ObjectId::parse(&scene.git(&["rev-parse", "HEAD"])).expect("an id");
+        let outside = tempfile::tempdir().expect("a directory");
+        symlink(outside.path(), scene.top.path().join(".git/refs/heads/bottle")).expect("link");
+        assert!(scene.write("refs/heads/bottle/one", None, &one).is_err());
+        fs::remove_file(scene.top.path().join(".git/refs/heads/bottle")).expect("removed");
+        symlink(outside.path(), scene.top.path().join(".git/logs/refs/heads/bottle")).expect("link");
+        assert!(scene.write("refs/heads/bottle/one", None, &one).is_err());
+        assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
+        assert_eq!(scene.git(&["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
+    }
+
+    #[test]
+    fn allows_the_names_that_git_allows() {
+        for branch in [
+            "main",
+            "a/b",
+            "ветка",
+            "e\u{301}té",
+            "🦀",
+            "a.b",
+            "a@b",
+            "x.lock",
+            "a/.b",
+            "a..b",
+            "a b",
+            "-x",
+            "a\u{7f}",
+            "a/",
+            "/a",
+            "a//b",
+            "a~",
+            "a^",
+            "a:b",
+            "a?",
+            "a*",
+            "a[",
+            "a\\b",
+            "a@{b",
+            "a.",
+            "",
+            "@",
+            "a.lock/b",
+        ] {
+            let mut git = Command::new("git");
+            let git = git.args(["check-ref-format", "--branch", branch]).output().expect("git");
+            // Without a repository, git does not expand `@{-1}`.
+            assert_eq!(branch_reference(branch).is_some(), git.status.success(), "{branch:?}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! A repository that others may write, read as data.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bottle_pack_check::ObjectFormat;
+
+use crate::config::Config;
+use crate::directory::{Directory, ReadError};
+use crate::id::ObjectId;
+use crate::index::{IndexError, LeftOut};
+use crate::locate::{Located, MAX_CONFIG};
+use crate::objects::{Objects, ObjectsError};
+use crate::pack::NewPack;
+use crate::refs::{Head, LogEntry, RefError, Refs};
+use crate::store::StoreKind;
+
+/// The maximum length of the list of shallow commits in bytes: 100,000 of them.
+const MAX_SHALLOW: u64 = 8 << 20;
+
+/// The maximum length of an index in bytes: about a million files.
+const MAX_INDEX: u64 = 128 << 20;
+
+/// The maximum length of `info/exclude` in bytes. The rules of a longer file are not applied.
+const MAX_EXCLUDE: u64 = 64 << 10;
+
+/// Extensions of the format that change nothing that is read here (gitrepository-layout(5), git-config(1)).
+const EXTENSIONS: [&str; 5] = ["noop", "noop-v1", "preciousobjects", "relativeworktrees", "worktreeconfig"];
+
+/// A repository, and one of its working trees.
+#[derive(Debug)]
+pub struct Repository {
+    located: Located,
+    config: Config,
+    kind: StoreKind,
+}
+
+/// Why a repository was not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RepositoryError {
+    /// A file was not read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A configuration file has another syntax.
+    #[error("{} is malformed", .0.display())]
+    Configuration(PathBuf),
+    /// Its format is not known.
+    #[error("{} has a format that is not supported: {what}", path.display())]
+    Unsupported {
+        /// The git directory.
+        path: PathBuf,
+        /// The setting.
+        what: String,
+    },
+    /// A reference was not read or written.
+    #[error(transparent)]
+    Ref(#[from] RefError),
+    /// Its objects cannot be read.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+    /// Its index was not read.
+    #[error("{}: {error}", path.display())]
+    Index {
+        /// The git directory.
+        path: PathBuf,
+        /// The cause.
+        error: IndexError,
+    },
+    /// A pack was not written.
+    #[error("cannot write in {}: {error}", path.display())]
+    Write {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+}
+
+impl Repository {
+    /// Reads the format of a repository.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Read`], [`RepositoryError::Configuration`] or [`RepositoryError::Unsupported`].
+    pub fn open(located: Located) -> Result<Self, RepositoryError> {
+        let mut config = read(&located.common, "config")?;
+        let kind = kind(&config, located.common.path())?;
+        if flag(&config, "extensions", "worktreeconfig") {
+            let own = read(&located.git, "config.worktree")?;
+            config = joined(config, &own);
+        }
+        Ok(Self { located, config, kind })
+    }
+
+    /// Where the repository is.
+    #[must_use]
+    pub fn located(&self) -> &Located {
+        &self.located
+    }
+
+    /// The kind of a git directory of ours with the same objects.
+    #[must_use]
+    pub fn kind(&self) -> StoreKind {
+        self.kind
+    }
+
+    /// Its references.
+    #[must_use]
+    pub fn refs(&self) -> Refs<'_> {
+        Refs { git: &self.located.git, common: &self.located.common }
+    }
+
+    /// The commit that `HEAD` points to. `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Ref`].
+    pub fn head(&self) -> Result<Option<ObjectId>, RepositoryError> {
+        Ok(match self.refs().head()? {
+            Head::Detached(id) => Some(id),
+            Head::Reference(name) => self.refs().find(&name)?,
+        })
+    }
+
+    /// Opens its objects, and those that it borrows, which must be in the directories `lenders`.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Objects`].
+    pub fn objects(&self, lenders: &[PathBuf]) -> Result<Objects, RepositoryError> {
+        Ok(Objects::open(&self.directory_of_objects()?, lenders)?)
+    }
+
+    /// The real paths of the directories from which it borrows objects.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Objects`].
+    pub fn lenders(&self) -> Result<Vec<PathBuf>, RepositoryError> {
+        Ok(Objects::lenders(&self.directory_of_objects()?)?)
+    }
+
+    fn directory_of_objects(&self) -> Result<Directory, RepositoryError> {
+        let path = || self.located.common.path().join("objects");
+        let found = self.located.common.directory(Path::new("objects"));
+        let found = found.and_then(|found| found.ok_or_else(|| io::ErrorKind::NotFound.into()));
+        Ok(found.map_err(|error| ReadError::System { path: path(), error })?)
+    }
+
+    /// The commits whose parents it lacks on purpose.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Read`], or [`RepositoryError::Configuration`] if the list is malformed.
+    pub fn shallow(&self) -> Result<Vec<ObjectId>, RepositoryError> {
+        let text = self.located.common.read(Path::new("shallow"), MAX_SHALLOW)?.unwrap_or_default();
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let malformed = || RepositoryError::Configuration(self.located.common.path().join("shallow"));
+        lines.map(|line| ObjectId::from_bytes(line).ok_or_else(malformed)).collect()
+    }
+
+    /// The ignore rules of `info/exclude`. `None` if there are none, or they are not in a regular file of at most 64 KiB.
+    #[must_use]
+    pub fn exclude(&self) -> Option<String> {
+        let text = self.located.common.read(Path::new("info/exclude"), MAX_EXCLUDE).ok().flatten()?;
+        String::from_utf8(text).ok()
+    }
+
+    /// What a sparse checkout leaves out of the working tree.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Read`] or [`RepositoryError::Index`].
+    pub fn left_out_by_sparse_checkout(&self) -> Result<LeftOut, RepositoryError> {
+        if !flag(&self.config, "core", "sparsecheckout") {
+            return Ok(LeftOut::default());
+        }
+        let Some(index) = self.located.git.read(Path::new("index"), MAX_INDEX)? else {
+            return Ok(LeftOut::default());
+        };
+        let path = || self.located.git.path().to_owned();
+        LeftOut::of(&index, self.kind.format).map_err(|error| RepositoryError::Index { path: path(), error })
+    }
+
+    /// The value of a variable in a section without a subsection, as text. The names are in lower case.
+    #[must_use]
+    pub fn setting(&self, section: &str, name: &str) -> Option<String> {
+        self.config.last(section, name).map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    /// Adds a pack to its objects.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Write`].
+    pub fn add_pack(&self, pack: &mut NewPack) -> Result<(), RepositoryError> {
+        let objects = self.directory_of_objects()?;
+        let path = || objects.path().join("pack");
+        pack.add_to(&objects).map_err(|error| RepositoryError::Write { path: path(), error })
+    }
+
+    /// Points a branch, whose full name this is, at a commit. Its reflog gets an entry if git would write one.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Ref`]. The branch has its old value then.
+    pub fn write_branch(
+        &self,
+        name: &str,
+        before: Option<&ObjectId>,
+        after: &ObjectId,
+        log: LogEntry<'_>,
+    ) -> Result<(), RepositoryError> {
+        let begins_log = match self.setting("core", "logallrefupdates").map(|value| value.to_lowercase()) {
+            Some(value) if value == "always" => true,
+            Some(_) => flag(&self.config, "core", "logallrefupdates"),
+            None => !flag(&self.config, "core", "bare"),
+        };
+        Ok(self.refs().write(name, before, after, log, begins_log)?)
+    }
+}
+
+fn read(directory: &Directory, name: &str) -> Result<Config, RepositoryError> {
+    let Some(text) = directory.read(Path::new(name), MAX_CONFIG)? else { return Ok(Config::default()) };
+    Config::parse(&text).ok_or_else(|| RepositoryError::Configuration(directory.path().join(name)))
+}
+
+/// The entries of both files, of which the last of a name is effective.
+fn joined(one: Config, other: &Config) -> Config {
+    Config::of(one.entries().iter().chain(other.entries()).cloned().collect())
+}
+
+/// Whether a boolean variable is true.
+fn flag(config: &Config, section: &str, name: &str) -> bool {
+    let is_it = |entry: &&crate::config::Entry| {
+        entry.subsection.is_none() && entry.section == section.as_bytes() && entry.name == name.as_bytes()
+    };
+    config.entries().iter().rfind(is_it).is_some_and(|entry| is_true(entry.value.as_deref()))
+}
+
+/// Whether git reads this value as true. A variable without a value is true.
+fn is_true(value: Option<&[u8]>) -> bool {
+    let Some(value) = value else { return true };
+    match value.to_ascii_lowercase().as_slice() {
+        b"true" | b"yes" | b"on" => true,
+        number => {
+            let number = std::str::from_utf8(number).ok().and_then(|number| number.parse::<i64>().ok());
+            number.is_some_and(|number| number != 0)
+        }
+    }
+}
+
+/// The kind of a repository with this configuration.
+fn kind(config: &Config, path: &Path) -> Result<StoreKind, RepositoryError> {
+    let unsupported = |what: String| RepositoryError::Unsupported { path: path.to_owned(), what };
+    let version = config.last("core", "repositoryformatversion").unwrap_or(b"0");
+    if !matches!(version, b"0" | b"1") {
+        let version = String::from_utf8_lossy(version);
+        return Err(unsupported(format!("core.repositoryFormatVersion = {version}")));
+    }
+    let mut kind = StoreKind::default();
+    for entry in config.entries() {
+        let value = String::from_utf8_lossy(entry.value.as_deref().unwrap_or_default()).into_owned();
+        let is_promisor = entry.section == b"remote" && entry.name == b"promisor";
+        kind.partial |= is_promisor && is_true(entry.value.as_deref());
+        if entry.section != b"extensions" || entry.subsection.is_some() {
+            continue;
+        }
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        match (name.as_str(), value.to_lowercase().as_str()) {
+            ("partialclone", _) => kind.partial = true,
+            ("objectformat", "sha1") => kind.format = ObjectFormat::Sha1,
+            ("objectformat", "sha256") => kind.format = ObjectFormat::Sha256,
+            ("refstorage", "files") => {}
+            // In the older format, other extensions have no effect.
+            (name, _) if EXTENSIONS.contains(&name) || version == b"0" => {}
+            _ => return Err(unsupported(format!("extensions.{name} = {value}"))),
+        }
+    }
+    Ok(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(text: &str) -> Result<StoreKind, String> {
+        let config = Config::parse(text.as_bytes()).expect("parsed");
+        kind(&config, Path::new("/r/.git")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn refuses_formats_that_are_not_known() {
+        let [sha1, sha256] = [ObjectFormat::Sha1, ObjectFormat::Sha256];
+        for (text, format, partial) in [
+            ("", sha1, false),
+            ("[core]\nrepositoryformatversion = 1\n[extensions]\nobjectFormat = SHA256\n", sha256, false),
+            (
+                "[core]\nrepositoryformatversion = 1\n[extensions]\nworktreeConfig\nrefStorage = files\n",
+                sha1,
+                false,
+            ),
+            ("[extensions]\npartialClone = origin\n", sha1, true),
+            ("[remote \"a\"]\npromisor = true\n", sha1, true),
+            ("[remote \"a\"]\npromisor = false\n", sha1, false),
+            ("[extensions]\nodd = true\n", sha1, false),
+        ] {
+            assert_eq!(kind_of(text), Ok(StoreKind { format, partial }), "{text}");
+        }
+        for (text, what) in [
+            ("[core]\nrepositoryformatversion = 2\n", "core.repositoryFormatVersion = 2"),
+            (
+                "[core]\nrepositoryformatversion = 1\n[extensions]\nrefStorage = reftable\n",
+                "extensions.refstorage = reftable",
+            ),
+            ("[core]\nrepositoryformatversion = 1\n[extensions]\nodd\n", "extensions.odd = "),
+        ] {
+            let expected = format!("/r/.git has a format that is not supported: {what}");
+            assert_eq!(kind_of(text), Err(expected));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Writes files beneath a directory that others may write, through descriptors.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::directory::Directory;
+
+/// The flags of a file that is created.
+const NEW: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// The flags of a file to which is appended. A named pipe does not block the open.
+const APPEND: OFlags = OFlags::WRONLY
+    .union(OFlags::APPEND)
+    .union(OFlags::CREATE)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// A new file that is removed when this value is dropped, unless it was renamed.
+#[derive(Debug)]
+pub(crate) struct NewFile<'a> {
+    directory: &'a Directory,
+    name: &'a OsStr,
+    file: File,
+    is_renamed: bool,
+}
+
+impl Directory {
+    /// Opens a directory beneath this one. Those that are missing are created, with the group's permissions of their
+    /// parent, as in a repository that a group shares.
+    pub(crate) fn directory_or_new(&self, relative: &Path) -> io::Result<Self> {
+        let mut found = self.directory(Path::new(""))?.ok_or(Errno::NOENT)?;
+        for component in relative.components() {
+            let Component::Normal(name) = component else { return Err(Errno::INVAL.into()) };
+            let name = Path::new(name);
+            if let Some(next) = found.directory(name)? {
+                found = next;
+                continue;
+            }
+            match rustix::fs::mkdirat(&found, name, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let next = found.directory(name)?.ok_or(Errno::NOENT)?;
+            let shared =
+                Mode::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) & Mode::from_raw_mode(0o2070);
+            if shared.contains(Mode::WGRP) {
+                let own = Mode::from_raw_mode(rustix::fs::fstat(&next)?.st_mode);
+                rustix::fs::fchmod(&next, own | shared)?;
+            }
+            found = next;
+        }
+        Ok(found)
+    }
+
+    /// Creates a file directly in this directory, which has none of this name. In a directory that a group may write,
+    /// the group may write it too if `mode` lets the owner.
+    pub(crate) fn create<'a>(&'a self, name: &'a OsStr, mode: u32) -> io::Result<NewFile<'a>> {
+        #[allow(clippy::cast_possible_truncation, reason = "the type differs between systems")]
+        let bits = |mode: u32| Mode::from_raw_mode(mode as rustix::fs::RawMode);
+        let file = rustix::fs::openat(self, name, NEW, bits(mode))?;
+        let parent = Mode::from_raw_mode(rustix::fs::fstat(self)?.st_mode);
+        if parent.contains(Mode::WGRP) && mode & 0o200 != 0 {
+            let own = Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+            rustix::fs::fchmod(&file, own | Mode::RGRP | Mode::WGRP)?;
+        }
+        Ok(NewFile { directory: self, name, file: file.into(), is_renamed: false })
+    }
+
+    /// Opens a file directly in this directory, to append to it. It is created if it is missing.
+    pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
+        match rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(rustix::fs::openat(self, name, APPEND, Mode::from_raw_mode(0o666))?.into())
+    }
+
+    /// Removes an empty directory, or a tree of empty directories, as git does where a reference is to be. Fails if it
+    /// contains anything else.
+    pub(crate) fn remove_empty(&self, name: &Path) -> io::Result<()> {
+        const MOST: usize = 1000;
+        let Some(inside) = self.directory(name)? else { return Ok(()) };
+        let (names, more) = inside.names(MOST)?;
+        if more {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        for name in names {
+            inside.remove_empty(Path::new(&name))?;
+        }
+        Ok(rustix::fs::unlinkat(self, name, AtFlags::REMOVEDIR)?)
+    }
+}
+
+impl NewFile<'_> {
+    /// Writes all bytes of a reader.
+    pub(crate) fn copy_from(&mut self, from: &mut (impl Read + Seek)) -> io::Result<()> {
+        from.rewind()?;
+        io::copy(from, &mut self.file).map(drop)
+    }
+
+    /// Writes these bytes.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    /// Lets the file reach the disk, and gives it a name in its directory. It replaces another file of this name.
+    pub(crate) fn rename(mut self, name: &OsStr) -> io::Result<()> {
+        self.file.sync_all()?;
+        rustix::fs::renameat(self.directory, self.name, self.directory, name)?;
+        self.is_renamed = true;
+        rustix::fs::fsync(self.directory).or_else(|error| match error {
+            // Not every file system can.
+            Errno::INVAL | Errno::BADF => Ok(()),
+            error => Err(error.into()),
+        })
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            let _ = rustix::fs::unlinkat(self.directory, self.name, AtFlags::empty());
+        }
+    }
+}
