@@ -129,6 +129,25 @@ fn main() -> io::Result<()> {
         let rate = rate_of(&scanner, &text, 2);
         writeln!(out, "hostile: 1 MiB of {name}: {rate:.1} MB/s")?;
     }
+    let inbound = Scanner::inbound(Arc::new(KnownSecrets::new(&secrets(1)).expect("secrets")));
+    let words = |sentence: &str| sentence.repeat((1 << 20) / sentence.len()).into_bytes();
+    for (name, text) in [
+        ("JSON of 1 MiB", conversation(1 << 20)),
+        ("prose", words("You are now reading the second line of a page, which has nothing to forget.\n")),
+        (
+            "HTML",
+            words(
+                "<li>One&nbsp;of the <b>items</b> &amp; a <a href=\"/x?y=%20z\">link</a> to ignore.</li>\n",
+            ),
+        ),
+        ("keys of phrases", words("ignore ")),
+        ("keys of phrases in escapes", words("ignore\\n")),
+        ("first words of keys", words("you\\n")),
+        ("marks", words("act****/* ")),
+    ] {
+        let rate = rate_of(&inbound, &text, 4);
+        writeln!(out, "response: 1 MiB of {name}: {rate:.1} MB/s")?;
+    }
     let text = conversation(10 << 10);
     let mut criterion = Criterion::default().measurement_time(Duration::from_secs(3)).configure_from_args();
     criterion

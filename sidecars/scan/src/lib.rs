@@ -3,6 +3,7 @@
 //! ```text
 //! scanner            runs all detectors on a text or stream, window by window
 //!   view             the text as its reader sees it: escapes decoded, look-alike characters replaced
+//!   words            the text as the words of a sentence, whatever separates them, for prompt injection phrases
 //!   rules            built-in pattern rules for tokens and prompt injection phrases
 //!   base64_runs      base64 in the text, to which the same rules apply
 //!   known_secrets    known secrets, found with an index (windows) by their private characters
@@ -47,6 +48,7 @@ mod text_encodings;
 mod user_rules;
 mod view;
 mod windows;
+mod words;
 
 pub use excerpt::{Excerpt, excerpt};
 pub use finding::{Detector, Finding, Range64, Severity};

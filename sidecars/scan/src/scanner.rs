@@ -328,8 +328,10 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     }
 
     fn window(&mut self, window: &[u8], base: u64, core: Range<usize>, is_last: bool) {
-        let (plain, unescaped) = match self.scanner.borrow().verbatim {
+        let scanner: &Scanner = self.scanner.borrow();
+        let (plain, unescaped) = match scanner.verbatim {
             true => (View::raw(window), View::unescaped_verbatim(window)),
+            false if scanner.known.is_empty() => (View::plain(window), View::unescaped_tokens(window)),
             false => (View::plain(window), View::unescaped(window)),
         };
         let frame = Frame { view: &plain, base, core: core.clone(), is_last };
@@ -416,13 +418,13 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         let text = &frame.view.bytes;
         // The position at which the next window begins.
         let next = frame.core.end.saturating_sub(scanner.reach);
-        let next = view_offset(frame.view, next);
+        let next = frame.view.offset(next);
         let carried = self.base64.take();
         // A private key in base64 is redacted up to the end of the base64 run.
         let mut key = self.keys[2].take().filter(|_| carried.is_some());
         for run in base64_runs::runs(text, carried) {
             if let Some(row) = key.take() {
-                let start = view_offset(frame.view, frame.core.start);
+                let start = frame.view.offset(frame.core.start);
                 self.rest_of_key(row, frame, start..run.end().max(start));
                 self.keys[2] = run.at(next).map(|_| row);
             }
@@ -468,7 +470,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     fn continued_key(&mut self, lane: usize, frame: &Frame<'_>) {
         let Some(row) = self.keys[lane].take() else { return };
         let Some(armour) = row.armour else { return };
-        let start = view_offset(frame.view, frame.core.start);
+        let start = frame.view.offset(frame.core.start);
         let body = armour.body(&frame.view.bytes[start..]);
         if body.open {
             self.keys[lane] = Some(row);
@@ -569,8 +571,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
             return;
         }
         let text = &frame.view.bytes;
-        let start = view_offset(frame.view, frame.core.start);
-        let end = if frame.is_last { text.len() } else { view_offset(frame.view, frame.core.end) };
+        let start = frame.view.offset(frame.core.start);
+        let end = if frame.is_last { text.len() } else { frame.view.offset(frame.core.end) };
         let own = &text[start..end];
         let carried: Vec<u8> = self.carry[lane].iter().map(|(letter, _)| *letter).collect();
         let letters = Letters::new(&carried, own);
@@ -612,18 +614,4 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
             self.known(owner, span);
         }
     }
-}
-
-/// The first position of a view that corresponds to `place` or a later position of the source.
-fn view_offset(view: &View<'_>, place: usize) -> usize {
-    let (mut low, mut high) = (0, view.bytes.len());
-    while low < high {
-        let middle = low.midpoint(high);
-        if view.source(middle) < place {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    low
 }

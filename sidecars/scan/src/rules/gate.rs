@@ -1,8 +1,10 @@
 //! Finds the keys of rules in a text. A key is a fixed string, and every match of a rule contains one of the
-//! rule's keys. Case is ignored.
+//! rule's keys. Case is ignored. A space in the key of a phrase stands for anything that separates two words.
 //!
 //! A bitmap of 32 KiB rejects nearly every position of a text with one lookup. The remaining positions are
 //! compared with the keys in full.
+
+use crate::words;
 
 /// The number of bytes of each key that the bitmap contains.
 const PIECE: usize = 4;
@@ -11,8 +13,16 @@ const BITS: u32 = 18;
 /// equal too; the full comparison tells them apart.
 const FOLD: u32 = 0x2020_2020;
 
+/// The rules that a search index is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    Tokens,
+    Phrases,
+}
+
 /// The search index over the keys of all rules.
 pub(super) struct Gate {
+    kind: Keys,
     bits: Box<[u64; 1 << (BITS - 6)]>,
     /// Sorted entries: a piece, the number of its key, and the offset of the piece in that key.
     entries: Vec<(u32, u32, usize)>,
@@ -20,15 +30,16 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    pub(super) fn new<'k>(keys: impl IntoIterator<Item = &'k [u8]>) -> Self {
-        let mut gate = Self { bits: Box::new([0; 1 << (BITS - 6)]), entries: Vec::new(), keys: Vec::new() };
+    pub(super) fn new<'k>(kind: Keys, keys: impl IntoIterator<Item = &'k [u8]>) -> Self {
+        let mut gate =
+            Self { kind, bits: Box::new([0; 1 << (BITS - 6)]), entries: Vec::new(), keys: Vec::new() };
         for key in keys {
             let number = u32::try_from(gate.keys.len()).unwrap_or(u32::MAX);
-            if let [first, second, third] = *key {
-                // A key of three bytes may be followed by any byte that can occur in a token.
-                let next = (0..=u8::MAX).filter(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase());
+            let part = indexed_part(kind, key);
+            if let [first, second, third] = *part {
+                let next = (0..=u8::MAX).filter(|byte| may_follow(kind, *byte) && !byte.is_ascii_uppercase());
                 gate.entries.extend(next.map(|next| (fold([first, second, third, next]), number, 0)));
-            } else if let Some((piece, at)) = rarest(key) {
+            } else if let Some((piece, at)) = rarest(part) {
                 gate.entries.push((fold(piece), number, at));
             }
             gate.keys.push(key.into());
@@ -40,6 +51,14 @@ impl Gate {
             gate.bits[place / 64] |= 1 << (place % 64);
         }
         gate
+    }
+
+    /// Whether `text` begins with a key.
+    fn matches(&self, text: &[u8], key: &[u8]) -> bool {
+        match self.kind {
+            Keys::Tokens => text.get(..key.len()).is_some_and(|there| there.eq_ignore_ascii_case(key)),
+            Keys::Phrases => words::prefix(text, key).is_some(),
+        }
     }
 
     /// Calls `found(key, position)` for every key in `text`, ordered by the position of the key's indexed
@@ -59,14 +78,29 @@ impl Gate {
         let start = self.entries.partition_point(|entry| entry.0 < piece);
         for (_, number, offset) in self.entries[start..].iter().take_while(|entry| entry.0 == piece) {
             let number = *number as usize;
-            let key = &self.keys[number];
             if let Some(start) = at.checked_sub(*offset)
-                && text.get(start..start + key.len()).is_some_and(|there| there.eq_ignore_ascii_case(key))
+                && self.matches(&text[start..], &self.keys[number])
             {
                 found(number, start);
             }
         }
     }
+}
+
+/// The part of a key that the index contains. For a phrase this is the first word, because anything may separate it
+/// from the next one.
+fn indexed_part<'k>(kind: Keys, key: &'k [u8]) -> &'k [u8] {
+    let end = key.iter().position(|byte| matches!(byte, b' ' | b'\''));
+    match (kind, end) {
+        (Keys::Phrases, Some(end)) => &key[..end],
+        _ => key,
+    }
+}
+
+/// Whether `byte` may follow a part of three bytes: in a token any visible character, in a phrase also the start of
+/// a gap.
+fn may_follow(kind: Keys, byte: u8) -> bool {
+    byte.is_ascii_graphic() || kind == Keys::Phrases && words::begins_gap(byte)
 }
 
 fn fold(piece: [u8; PIECE]) -> u32 {

@@ -31,7 +31,9 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use crate::entropy::bits_per_byte;
 use crate::finding::Severity;
-use gate::Gate;
+use crate::view::View;
+use crate::words::words;
+use gate::{Gate, Keys};
 use row::{BESIDE, Row, USUAL_FLOOR};
 
 /// What `@=` in a pattern expands to: the rest of a name, quotes as they appear in nested JSON, and an
@@ -60,6 +62,7 @@ pub(crate) const REACH: usize = 4096;
 
 /// The compiled rules of one or more tables.
 pub(crate) struct RuleSet {
+    kind: Keys,
     gate: Gate,
     /// For each key in the search index: its rule and its length.
     owners: Vec<(usize, usize)>,
@@ -88,13 +91,13 @@ pub(crate) struct Match {
 
 /// Returns the token rules.
 pub(crate) fn tokens() -> &'static RuleSet {
-    static SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(token_rows()));
+    static SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(Keys::Tokens, token_rows()));
     &SET
 }
 
 /// Returns the prompt injection rules.
 pub(crate) fn phrases() -> &'static RuleSet {
-    static SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(phrases::ROWS.iter()));
+    static SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(Keys::Phrases, phrases::ROWS.iter()));
     &SET
 }
 
@@ -120,27 +123,34 @@ pub(crate) fn public_prefix(value: &str) -> usize {
 }
 
 impl RuleSet {
-    fn new(rows: impl Iterator<Item = &'static Row>) -> Self {
-        let rules: Vec<Rule> =
-            rows.map(Rule::new).collect();
+    fn new(kind: Keys, rows: impl Iterator<Item = &'static Row>) -> Self {
+        let rules: Vec<Rule> = rows.map(Rule::new).collect();
         let (mut owners, mut keys) = (Vec::new(), Vec::new());
         for (number, rule) in rules.iter().enumerate() {
             owners.extend(rule.row.keys.iter().map(|key| (number, key.len())));
             keys.extend(rule.row.keys.iter().map(|key| key.as_bytes()));
         }
-        Self { gate: Gate::new(keys), owners, rules }
+        Self { kind, gate: Gate::new(kind, keys), owners, rules }
     }
 
-    /// Finds every match in `text`. Matches of one rule do not overlap.
+    /// Finds every match in `text`. Matches of one rule do not overlap. Phrases are also found if other gaps than spaces
+    /// separate their words.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Match)) {
         // The end of each rule's last match. A key before that end does not begin another match of the rule.
         let mut ends: Vec<(usize, usize)> = Vec::new();
+        // Made when the text contains the first key of a phrase, so it costs nothing for other texts.
+        let mut read: Option<View<'_>> = None;
         self.gate.each(text, |key, place| {
             let (owner, length) = self.owners[key];
             if ends.iter().any(|(rule, end)| *rule == owner && place < *end) {
                 return;
             }
-            if let Some(found_here) = self.rules[owner].at(text, place, length) {
+            let rule = &self.rules[owner];
+            let found_here = rule.at(text, place, length).or_else(|| match self.kind {
+                Keys::Tokens => None,
+                Keys::Phrases => rule.at_words(read.get_or_insert_with(|| words(text)), place, length),
+            });
+            if let Some(found_here) = found_here {
                 ends.retain(|(rule, _)| *rule != owner);
                 ends.push((owner, found_here.span.end));
                 found(found_here);
@@ -209,6 +219,16 @@ impl Rule {
         Some(found)
     }
 
+    /// Like [`at`](Self::at), in the words of a text. `place` is a position in the text itself.
+    fn at_words(&self, words: &View<'_>, place: usize, length: usize) -> Option<Match> {
+        if matches!(words.bytes, Cow::Borrowed(_)) {
+            return None;
+        }
+        let mut found = self.at(&words.bytes, words.offset(place), length)?;
+        found.span = words.source_range(&found.span);
+        Some(found)
+    }
+
     /// The length of the rest of a token that is longer than its pattern, at the start of `text`: letters, digits, the
     /// punctuation of the pattern's last characters, and the padding of base64. Other text after a token, such as the
     /// rest of a path or a query, is not a part of the secret.
@@ -227,7 +247,7 @@ impl Rule {
 
 /// Whether the letter before `place` is part of an escape such as `\n` and not of a word.
 fn after_escape(text: &[u8], place: usize) -> bool {
-    place >= 2 && text[place - 2] == b'\\' && matches!(text[place - 1], b'n' | b'r' | b't')
+    place >= 2 && text[place - 2] == b'\\' && matches!(text[place - 1], b'n' | b'r' | b't' | b'f' | b'v')
 }
 
 /// Compiles the pattern of a row; `None` if the pattern is invalid, which a test rules out.
@@ -466,7 +486,10 @@ mod tests {
             let text = format!("{token}{after}");
             let mut ends = Vec::new();
             tokens().find(text.as_bytes(), |found| ends.push(found.span.end));
-            assert!(!ends.is_empty() && ends.iter().all(|end| *end == token.len() + taken.len()), "{text}: {ends:?}");
+            assert!(
+                !ends.is_empty() && ends.iter().all(|end| *end == token.len() + taken.len()),
+                "{text}: {ends:?}"
+            );
         }
     }
 
@@ -522,6 +545,10 @@ mod tests {
             assert!(compile(row).is_some(), "{}: {}", row.id, row.pattern);
             assert!(row.lookbehind + row.longest <= REACH, "{}", row.id);
             assert!(!row.keys.is_empty() && row.keys.iter().all(|key| key.len() >= 3), "{}", row.id);
+        }
+        for key in phrases::ROWS.iter().flat_map(|row| row.keys) {
+            // The search index contains the first word.
+            assert!(key.split([' ', '\'']).next().is_some_and(|word| word.len() >= 3), "{key}");
         }
     }
 
