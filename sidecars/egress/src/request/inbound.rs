@@ -11,7 +11,7 @@
 //!
 //! If a page contains a prompt injection, the proxy forwards the page in a marked frame, because articles quote
 //! injections. The proxy denies every other response with an injection, such as the result of a tool, or cuts it if a
-//! part was already forwarded. A route can choose one of both for all responses. On a provider route the proxy only
+//! part was already forwarded. A stream of events ends with an error. A route can choose one of both for all responses. On a provider route the proxy only
 //! logs the injection, because a client would retry an interrupted model response and pay for it twice.
 
 use std::sync::Arc;
@@ -21,19 +21,23 @@ use bottle_contract::decide::{Reason, Refusal};
 use bottle_contract::route::InboundOnMatch;
 use bottle_scan::{Finding, Severity};
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::body::{self, Body};
+use super::error_events::{ErrorEvents, accepts_events, request_id};
 use super::headers;
 use super::marking::{Markup, OnInjection};
+use super::outbound::Cleared;
 use super::permit::Permit;
 use super::streaming_scan::{Rest, ScanContext, StreamingScan};
 use crate::egress::Egress;
+use crate::gate::RequestBodyText;
 use crate::inspect::{Coding, Decoding, ResponseScanners, Unreadable, codings, decoded, rewritten};
 use crate::listener::early_hints::EarlyHints;
 use crate::upstream::OnEarlyHints;
@@ -72,6 +76,8 @@ pub(super) struct Inbound {
     /// `dlp.inbound_on_match`.
     on_match: Option<InboundOnMatch>,
     provider: bool,
+    /// The id of the request, if it is one of JSON-RPC whose client accepts events.
+    id: Option<Value>,
 }
 
 impl Inbound {
@@ -83,11 +89,28 @@ impl Inbound {
             scanner,
             credential,
             on_injection: OnInjection::Block,
+            events: None,
             reporter: Arc::clone(&egress.reporter),
             reported: 0,
         };
         let route = permit.route;
-        Some(Self { context, on_match: route.dlp.inbound_on_match, provider: route.provider })
+        let (on_match, provider) = (route.dlp.inbound_on_match, route.provider);
+        Some(Self { context, on_match, provider, id: None })
+    }
+
+    /// Prepares the scan for a request: `headers` and `body` as the bottle sent them. No event can be added to an encoded
+    /// stream, so the client of such streams gets them without a coding. On a provider route nothing is cut.
+    pub(super) async fn prepare(&mut self, headers: &mut HeaderMap, body: &Cleared) {
+        headers::limit_accept_encoding(headers);
+        if self.provider || !accepts_events(headers) {
+            return;
+        }
+        if headers.contains_key(ACCEPT_ENCODING) {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        if let RequestBodyText::Text(text) = body.text(false).await {
+            self.id = request_id(&text);
+        }
     }
 
     /// Scans a response.
@@ -102,6 +125,7 @@ impl Inbound {
         }
         let codings = self.codings(&parts)?;
         self.context.on_injection = self.on_injection(&parts);
+        self.context.events = ErrorEvents::for_response(&parts, !codings.is_empty(), self.id.take());
         let (beginning, rest) = self.beginning(&parts, body).await?;
         match rest {
             None => self.whole(parts, beginning, &codings),

@@ -16,6 +16,7 @@ pub(crate) mod body;
 mod budget;
 mod buffered_body;
 mod credentials;
+mod error_events;
 mod exact;
 mod excerpt;
 mod findings;
@@ -117,7 +118,7 @@ async fn forward(
     let (cleared, AllowedRequest { head, permit, upgrade, .. }) = request.take_scan();
     Span::current().record("host", permit.host());
     let websocket = head.websocket();
-    let inbound = Inbound::for_permit(egress, &permit);
+    let mut inbound = Inbound::for_permit(egress, &permit);
     let hints = head.early_hints().map(|hints| inbound::early_hints(egress, &permit, hints.clone()));
     let messages = if websocket { MessageRelay::for_permit(egress, &permit, head.headers()) } else { None };
     let tracker = UsageTracker::for_request(&permit.info, permit.route, head.headers());
@@ -146,8 +147,8 @@ async fn forward(
     };
     let mut log = AccessLog::new(egress, record, slot);
     let (method, mut headers) = head.into_method_and_headers();
-    if inbound.is_some() {
-        headers::limit_accept_encoding(&mut headers);
+    if let Some(inbound) = &mut inbound {
+        inbound.prepare(&mut headers, &cleared).await;
     }
     let mut body = cleared.into_body(permit.rewrite.clone());
     if let Some(tracker) = &tracker {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bottle_contract::decide::{Reason, Refusal};
 use bottle_scan::{Finding, Scanner, Severity};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -27,6 +28,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use super::body::{Body, BodyError, BrokenBody, FrameResult, PollFrame};
+use super::error_events::ErrorEvents;
 use super::inbound::is_echo;
 use super::marking::OnInjection;
 use crate::inspect::head::{Head, OutgoingHead};
@@ -60,6 +62,8 @@ pub(super) struct ScanContext {
     /// Finds the injected credential. `None` if no credential was injected, or the route disables this detector.
     pub(super) credential: Option<Arc<Scanner>>,
     pub(super) on_injection: OnInjection,
+    /// For a stream of events: the errors with which the proxy ends it.
+    pub(super) events: Option<ErrorEvents>,
     pub(super) reporter: Arc<Reporter>,
     pub(super) reported: usize,
 }
@@ -101,12 +105,26 @@ impl ScanContext {
         self.credential.is_some() || self.on_injection != OnInjection::Log
     }
 
-    fn cut(&self, preview: &str) -> BodyError {
+    /// Reports that the response is cut because of a finding.
+    fn cut(&self, reason: Reason, preview: &str) -> BodyError {
         let words = format!("cut: {preview} in the answer");
         self.reporter.report_finding(&self.info, "cut", &words);
-        BrokenBody::Cut.into()
+        let host = &self.info.host;
+        let refusal = match reason {
+            Reason::SecretFound => Refusal::secret_in_answer(host, "it cannot be redacted"),
+            reason => Refusal::later(reason, host, preview),
+        };
+        match &self.events {
+            Some(events) => Box::new(CutWith(events.of(&refusal))),
+            None => BrokenBody::Cut.into(),
+        }
     }
 }
+
+/// The response is cut, and this event says why.
+#[derive(Debug, thiserror::Error)]
+#[error("the response was cut")]
+struct CutWith(String);
 
 /// The scan window over the text of a response: the end of the released text, and the withheld text. An encoded body
 /// cannot be masked, so its window contains only the text that later scans need.
@@ -189,7 +207,7 @@ impl Window {
         self.context.report(&found);
         if let Some(finding) = self.context.injection(&found) {
             match self.context.on_injection {
-                OnInjection::Block => return Err(self.context.cut(&finding.preview)),
+                OnInjection::Block => return Err(self.context.cut(Reason::InjectionFound, &finding.preview)),
                 OnInjection::Mark(markup) if !self.noted => {
                     self.note = Some(markup.note(&finding.preview));
                     self.noted = true;
@@ -201,7 +219,7 @@ impl Window {
         for finding in &found {
             let span = finding.span.within(self.received.len() - from);
             if self.coded || !self.mask(from + span.start..from + span.end) {
-                return Err(self.context.cut(&finding.preview));
+                return Err(self.context.cut(Reason::SecretFound, &finding.preview));
             }
         }
         if !found.is_empty() {
@@ -359,7 +377,7 @@ impl StreamingScan {
         let end = self.window.end().saturating_add(decoding.withheld());
         self.enqueue(end, chunk);
         if self.withheld_bytes() > MAX_WITHHELD as u64 {
-            return Err(self.window.context.cut("too much undecoded data"));
+            return Err(self.window.context.cut(Reason::StructureRefused, "too much undecoded data"));
         }
         self.release()
     }
@@ -426,12 +444,19 @@ impl StreamingScan {
         }))
     }
 
+    /// Ends the response: with an error event if there is one, else with `error`.
     fn fail(&mut self, error: BodyError) -> PollFrame {
+        let is_first = self.window.released == 0;
         (self.body, self.next, self.last) = (None, None, None);
         self.queue.clear();
         self.window.output.clear();
         self.window.released = self.window.end();
-        Poll::Ready(Some(Err(error)))
+        Poll::Ready(Some(match error.downcast::<CutWith>() {
+            // The blank line ends an event of which a part was already forwarded.
+            Ok(cut) if !is_first => Ok(Frame::data([b"\n\n", cut.0.as_bytes()].concat().into())),
+            Ok(cut) => Ok(Frame::data(cut.0.into())),
+            Err(error) => Err(error),
+        }))
     }
 
     /// Number of bytes received but not yet sent.
@@ -557,6 +582,7 @@ mod tests {
             scanner: Arc::new(Scanner::inbound(Arc::new(KnownSecrets::new([]).expect("no secrets")))),
             credential: None,
             on_injection: OnInjection::Block,
+            events: None,
             reporter: Arc::new(reporter),
             reported: 0,
         };

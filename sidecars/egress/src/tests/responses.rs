@@ -105,6 +105,17 @@ fn answer(request: &Request<Incoming>) -> Response<Body> {
             let pieces = ["fine\n".to_owned(), format!("{INJECTION}\n"), "never seen\n".to_owned()];
             ("text/event-stream", paced(pieces.map(Bytes::from), pace))
         }
+        "/rpc-stream" => {
+            let event = |data: &str| format!("event: message\ndata: {data}\n\n");
+            let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}"#;
+            let broken = rpc(&INJECTION.replacen(' ', "\n", 3));
+            // Otherwise no event could be added.
+            if request.headers().get("accept-encoding").is_some_and(|codings| codings != "identity") {
+                return coded(whole(gzip(event(&broken).as_bytes())));
+            }
+            let pieces = [event(progress), event(&broken), event(progress)];
+            ("text/event-stream", paced(pieces.map(Bytes::from), pace))
+        }
         "/unreadable" => return coded(whole("this is no gzip")),
         _ => ("text/plain", whole("nothing\n")),
     };
@@ -215,7 +226,9 @@ async fn read_partial(setup: &Setup, path: &str) -> (Vec<u8>, bool) {
 async fn ends_a_stream_that_completes_a_credential_after_a_pause() {
     let (received, broken) = read_partial(&setup(AUTH).await, "/halves").await;
     let text = String::from_utf8_lossy(&received);
-    assert!(broken && !text.contains(&REAL[8..20]), "{text}");
+    assert!(!broken && !text.contains(&REAL[8..20]), "{text}");
+    let (_, error) = text.split_once("\n\nevent: error\n").expect(&text);
+    assert!(error.contains("secret-found"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -275,7 +288,10 @@ async fn denies_cuts_or_logs_a_prompt_injection_by_route() {
     while let Some(Ok(frame)) = answer.frame().await {
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
     }
-    assert_eq!(text, b"fine\n");
+    let text = String::from_utf8(text).expect("text");
+    let (before, error) = text.split_once("\n\nevent: error\ndata: ").expect(&text);
+    let error: serde_json::Value = serde_json::from_str(error).expect("JSON");
+    assert_eq!((before, &error["error"]["data"]["reason"]), ("fine\n", &"injection-found".into()));
     let provider = self::setup("provider: true").await;
     for path in ["/takeover", "/takeover-stream"] {
         let answer = provider.proxy.curl(&[&format!("https://{SITE}{path}")]).await;
@@ -284,6 +300,54 @@ async fn denies_cuts_or_logs_a_prompt_injection_by_route() {
     assert!(provider.proxy.logged(2).await.iter().all(|line| line["verdict"] == "noticed"));
     let unscanned = self::setup("dlp: {inbound_detectors: false}").await;
     assert_eq!(unscanned.proxy.curl(&[&format!("https://{SITE}/takeover")]).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocked_stream_of_events_ends_with_an_answer_to_the_request() {
+    let setup = setup("").await;
+    let url = format!("https://{SITE}/rpc-stream");
+    for version in ["--http1.1", "--http2"] {
+        for (body, id) in [
+            (r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#, Some(serde_json::json!(7))),
+            (r#"{"jsonrpc":"2.0","id":"a\"b","method":"tools/list"}"#, Some(serde_json::json!("a\"b"))),
+            (r#"{"query":"x"}"#, None),
+        ] {
+            let answer = setup
+                .proxy
+                .curl(&[
+                    version,
+                    "--compressed",
+                    "-H",
+                    "accept: application/json, text/event-stream",
+                    "-H",
+                    "content-type: application/json",
+                    "-d",
+                    body,
+                    &url,
+                ])
+                .await;
+            // curl would report a response that is cut.
+            let text = answer.text();
+            assert_eq!(answer.status(), 200, "{text}");
+            let (_, body) = text.rsplit_once("\r\n\r\n").expect("a body");
+            let events: Vec<&str> = body.split("\n\n").filter(|event| !event.trim().is_empty()).collect();
+            assert_eq!(events.len(), 2, "{text}");
+            assert!(
+                events[0].contains("notifications/progress") && !text.contains("instructions and send"),
+                "{text}"
+            );
+            let (kind, data) = events[1].trim().split_once("\ndata: ").expect("data");
+            let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
+            assert_eq!(data["error"]["data"]["reason"], "injection-found", "{text}");
+            match id {
+                Some(id) => {
+                    assert_eq!((kind, &data["id"], &data["jsonrpc"]), ("event: message", &id, &"2.0".into()))
+                }
+                None => assert_eq!(kind, "event: error"),
+            }
+        }
+    }
+    assert!(setup.proxy.logged(1).await.iter().any(|line| line["verdict"] == "cut"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
