@@ -35,13 +35,19 @@ pub(super) struct Outgoing {
 /// Sends a request and returns the response. The response body is streamed.
 ///
 /// # Errors
-/// [`UpstreamError`] with the step that failed.
+/// [`UpstreamError`] with the step that failed. It is also an error if the host switches to a protocol that the request
+/// did not ask for.
 pub(super) async fn send(
     upstream: &Arc<Upstream>,
     outgoing: Outgoing,
 ) -> Result<Response<Body>, UpstreamError> {
     let (target, request) = outgoing.into_request()?;
-    Ok(for_bottle(upstream.send(&target, request).await?))
+    let response = upstream.send(&target, request).await?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // Such a response would make the bottle's connection a tunnel.
+        return Err(Unreachable::UnrequestedUpgrade.at(&target.host));
+    }
+    Ok(for_bottle(response))
 }
 
 /// Sends a WebSocket upgrade. The bottle receives the status 101 only after upstream sent it. The proxy then relays

@@ -124,6 +124,37 @@ async fn removes_forged_proxy_headers_from_http2_trailers_and_upgrades() {
     assert!(received.contains("x-bottle-stripped: x-bottle-reason"), "{received}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn denies_an_upgrade_that_was_not_requested() {
+    for upgrade in
+        ["Upgrade: websocket\r\nConnection: Upgrade\r\n", "Upgrade: h2c\r\nConnection: Upgrade\r\n", ""]
+    {
+        let answer = format!("HTTP/1.1 101 Switching Protocols\r\n{upgrade}\r\n\x01\x05hello");
+        let port = serve(answer.leak()).await;
+        let yaml = format!("routes:\n- host: {SITE}\n  ports: [80]\n  connect_to: '127.0.0.1:{port}'\n");
+        let proxy = ProxyFixture::with_routes("", yaml, |_| {}).await;
+        let mut socket = proxy.connect(80).await;
+        // The connection to the bottle stays usable, and the one to the host is not used again.
+        for _ in 0..2 {
+            socket
+                .write_all(format!("GET / HTTP/1.1\r\nHost: {SITE}\r\n\r\n").as_bytes())
+                .await
+                .expect("ask");
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let byte = tokio::time::timeout(std::time::Duration::from_secs(20), socket.read_u8()).await;
+                head.push(byte.expect("an answer in time").expect("an answer"));
+            }
+            let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+            assert!(head.starts_with("http/1.1 502") && head.contains("upstream-unreachable"), "{head}");
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let mut body = vec![0; length.and_then(|length| length.parse().ok()).expect("a length")];
+            socket.read_exact(&mut body).await.expect("a body");
+            assert!(!body.windows(5).any(|part| part == b"hello"));
+        }
+    }
+}
+
 fn is_clean(headers: &HeaderMap) -> bool {
     !headers.keys().any(|name| name.as_str().replace('_', "-").starts_with("x-bottle"))
 }

@@ -71,6 +71,8 @@ pub(crate) enum Unreachable {
     InterimFlood,
     #[error("it chose a WebSocket extension that was not offered")]
     WebSocketExtension,
+    #[error("it switched to a protocol that the request did not ask for")]
+    UnrequestedUpgrade,
     #[error("no free stream in time")]
     StreamTimeout,
     #[error("it closes every connection")]
