@@ -333,7 +333,7 @@ mod tests {
         let mut raw = vec![0; BLOCK];
         sealed.file.read_exact_at(&mut raw, 0).expect("read");
         assert!(memchr::memmem::find(&raw, b"SSSS").is_none());
-        sealed.file.write_all_at(b"x", 5).expect("change");
+        sealed.file.write_all_at(&[raw[5] ^ 1], 5).expect("change");
         assert!(sealed.read(0).is_err());
     }
 }
