@@ -17,53 +17,52 @@ pub enum HeadPart {
     Header,
 }
 
-/// Finds the first line break in `text`: a literal CR, LF or NUL, or a character that some servers truncate
-/// to CR or LF. In the request line and the query, also finds a line break that is percent-encoded once or
-/// twice. Request bodies must not be checked, because they may have many lines.
+/// Finds a line break in `text`: a literal CR, LF or NUL, a character that some servers truncate to CR or LF, or a
+/// CR or LF in any escape, nested or not: percent-encoded, an overlong UTF-8 sequence, with a backslash, or an entity.
+/// Request bodies must not be checked, because they may have many lines.
 ///
-/// An encoded LF in a query is only a warning, because forms send multi-line text there. It is blocked if a
-/// CR accompanies it, or if the following text looks like a header or a request.
+/// An encoded LF in a query or a header is only a warning, because forms and JSON have multi-line text there. It is
+/// blocked if a CR accompanies it, or if the following text looks like a header or a request.
 #[must_use]
 pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     if let Some(at) = text.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
         return Some(finding("line-break", Severity::Block, "a line break", at..at + 1));
     }
-    // U+560D and U+560A, whose low bytes are CR and LF.
-    let cut = text.windows(3).position(|window| matches!(window, [0xe5, 0x98, 0x8a | 0x8d]));
-    let encoded = text.windows(9).position(|window| {
-        window.eq_ignore_ascii_case(b"%e5%98%8a") || window.eq_ignore_ascii_case(b"%e5%98%8d")
-    });
-    if let Some((at, length)) = cut.map(|at| (at, 3)).or(encoded.map(|at| (at, 9))) {
-        return Some(finding(
-            "line-break-cut",
-            Severity::Block,
-            "a character that may be truncated to a line break",
-            at..at + length,
-        ));
-    }
-    if part == HeadPart::Header {
-        return None;
-    }
-    let view = View::unescaped_all(text);
+    let view = View::unescaped_head(text);
     let bytes = view.as_ref().map_or(text, |view| &view.bytes);
-    // Only IIS decodes `%u000d` and `%u000a`.
-    let wide = bytes
-        .windows(6)
-        .position(|window| window.eq_ignore_ascii_case(b"%u000d") || window.eq_ignore_ascii_case(b"%u000a"));
-    if let Some(at) = wide {
-        let range = view.as_ref().map_or(at..at + 6, |view| view.source_range(&(at..at + 6)));
-        return Some(finding("line-break-encoded", Severity::Block, "an encoded line break", range));
+    let source = |range: Range<usize>| view.as_ref().map_or(range.clone(), |view| view.source_range(&range));
+    if let Some(range) = sequence(bytes, TRUNCATED) {
+        let words = "a character that may be truncated to a line break";
+        return Some(finding("line-break-cut", Severity::Block, words, source(range)));
     }
-    let view = view?;
-    let at = view.bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'))?;
-    let severity = match part {
-        // Multi-line text in queries uses LF without CR.
-        HeadPart::Query if !view.bytes.contains(&b'\r') && !looks_like_header(&view.bytes[at..]) => {
-            Severity::Warn
-        }
-        _ => Severity::Block,
-    };
-    Some(finding("line-break-encoded", severity, "an encoded line break", view.source_range(&(at..at + 1))))
+    let range = sequence(bytes, OVERLONG).or_else(|| {
+        let at = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'))?;
+        Some(at..at + 1)
+    })?;
+    let is_multi_line_text = part != HeadPart::Line
+        && !bytes.contains(&b'\r')
+        && sequence(bytes, OVERLONG).is_none()
+        && !looks_like_header(bytes);
+    let severity = if is_multi_line_text { Severity::Warn } else { Severity::Block };
+    Some(finding("line-break-encoded", severity, "an encoded line break", source(range)))
+}
+
+/// U+560A and U+560D in UTF-8, whose low bytes are LF and CR.
+const TRUNCATED: &[&[u8]] = &[b"\xe5\x98\x8a", b"\xe5\x98\x8d"];
+
+/// LF and CR in UTF-8 sequences that are longer than necessary. Such a sequence is invalid (RFC 3629, 3), but some
+/// decoders accept it.
+const OVERLONG: &[&[u8]] =
+    &[b"\xc0\x8a", b"\xc0\x8d", b"\xe0\x80\x8a", b"\xe0\x80\x8d", b"\xf0\x80\x80\x8a", b"\xf0\x80\x80\x8d"];
+
+/// The first of the byte sequences in `text`.
+fn sequence(text: &[u8], sequences: &[&[u8]]) -> Option<Range<usize>> {
+    // Text in ASCII contains none.
+    let from = text.iter().position(|byte| !byte.is_ascii())?;
+    (from..text.len()).find_map(|at| {
+        let found = sequences.iter().find(|sequence| text[at..].starts_with(sequence))?;
+        Some(at..at + found.len())
+    })
 }
 
 fn finding(rule: &str, severity: Severity, words: &str, range: Range<usize>) -> Finding {
@@ -78,14 +77,34 @@ fn finding(rule: &str, severity: Severity, words: &str, range: Range<usize>) -> 
     }
 }
 
-/// Whether a line after a line break is empty or looks like a header or a request line.
+/// Headers of one word that change what a server does. Other headers have a `-` or a space after the `:`, unlike text
+/// such as `name:value`.
+const SHORT_HEADERS: &[&str] = &[
+    "authorization",
+    "connection",
+    "cookie",
+    "forwarded",
+    "host",
+    "link",
+    "location",
+    "origin",
+    "refresh",
+    "upgrade",
+];
+
+/// Whether a line after a line break looks like a header or a request line.
 fn looks_like_header(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').skip(1).any(|line| {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let name = line.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
-        let header =
-            name > 0 && line.get(name) == Some(&b':') && line.get(name + 1).is_some_and(|byte| *byte == b' ');
-        header || line.windows(6).any(|window| window == b"HTTP/1")
+        let length = line.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
+        let (name, rest) = line.split_at(length);
+        let is_named = name.contains(&b'-')
+            || SHORT_HEADERS.iter().any(|short| name.eq_ignore_ascii_case(short.as_bytes()));
+        let is_header = match rest {
+            [b':', b' ' | b'\t', ..] => length > 0,
+            [b':', ..] => is_named,
+            _ => false,
+        };
+        is_header || line.windows(6).any(|window| window == b"HTTP/1")
     })
 }
 
@@ -118,13 +137,95 @@ mod tests {
             (Query, "x=1%0d%0aGET%20/%20HTTP/1.1", Some(Block)),
             (Header, "text/html; charset=utf-8", None),
             (Header, "a\nb", Some(Block)),
-            (Header, "100%0a", None),
+            (Header, "100%0a", Some(Warn)),
+            (Header, r#"{"text":"one\ntwo"}"#, Some(Warn)),
+            (Header, "a%0aSet-Cookie:b=c", Some(Block)),
+            (Header, "a%0aHost:b", Some(Block)),
+            (Header, "a%0akey:b", Some(Warn)),
+            (Header, "100% of %c4%8d, 50%c0", None),
+            (Header, "https://example.com/a%20b?c=%2F", None),
+            (Query, "text=one%0Anot https://x", Some(Warn)),
             (Line, "/%E5%98%8A%e5%98%8dX", Some(Block)),
             (Header, "x嘊y", Some(Block)),
             (Header, "a\0b", Some(Block)),
         ] {
             let found = head_injection(part, text.as_bytes());
             assert_eq!(found.map(|finding| finding.severity), severity, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_break_is_found_in_every_spelling() {
+        // How `d` (CR) or `a` (LF) is spelled.
+        let spellings = [
+            "%0{}",
+            "%250{}",
+            "%25250{}",
+            "%2525252525250{}",
+            "%u000{}",
+            "%U000{}",
+            "%25u000{}",
+            "%c0%8{}",
+            "%C0%8{}",
+            "%e0%80%8{}",
+            "%f0%80%80%8{}",
+            "%25c0%258{}",
+            "%E5%98%8{}",
+            "%u560{}",
+            "\\u560{}",
+            "\\x0{}",
+            "\\u000{}",
+            "\\u{0{}}",
+            "\\u{000000{}}",
+            "\\U0000000{}",
+            "\\\\u000{}",
+            "%5Cu000{}",
+            "%5cx0{}",
+            "&#x{};",
+            "&#X0{};",
+            "&#x00000{}",
+            "&#x{}",
+            "%26%23x{}%3B",
+            "&amp;#x{};",
+        ];
+        let others = [
+            ("\\r", "\\n"),
+            ("\\\\r", "\\\\n"),
+            ("%5cr", "%5cn"),
+            ("\\015", "\\012"),
+            ("&#13;", "&#10;"),
+            ("&#0013", "&#0010"),
+            ("%26%2313%3B", "%26%2310%3B"),
+            ("嘍", "嘊"),
+        ];
+        let digits = spellings.iter().filter(|spelling| spelling.contains("{}"));
+        let pairs = digits.map(|spelling| (spelling.replace("{}", "d"), spelling.replace("{}", "a")));
+        let others = others.iter().map(|(cr, lf)| ((*cr).to_owned(), (*lf).to_owned()));
+        for (cr, lf) in pairs.chain(others) {
+            for part in [HeadPart::Line, HeadPart::Query, HeadPart::Header] {
+                for text in [
+                    format!("a{cr}{lf}x-evil: 1"),
+                    format!(
+                        "a{}{}x",
+                        cr.to_uppercase().replace("\\U", "\\u").replace("\\u0000000", "\\U0000000"),
+                        lf
+                    ),
+                    format!("a{cr}z"),
+                    format!("a{lf}x-evil: 1"),
+                ] {
+                    // These are of another meaning in upper case.
+                    if ["\\R", "\\X", "%5CR", "%5CX", "%5CU", "&AMP"].iter().any(|other| text.contains(other))
+                    {
+                        continue;
+                    }
+                    let found = head_injection(part, text.as_bytes());
+                    let Some(found) = found else { panic!("{part:?} {text}") };
+                    assert_eq!(found.severity, Severity::Block, "{part:?} {text}");
+                    let rest =
+                        [&text[..found.span.start as usize], &text[found.span.end as usize..]].concat();
+                    assert!(rest.len() < text.len(), "{text}");
+                }
+            }
         }
     }
 

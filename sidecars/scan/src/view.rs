@@ -9,6 +9,21 @@ use unicode_normalization::char::decompose_compatible;
 /// The maximum nesting of escapes that are decoded. For example, JSON in a JSON string in a form has three
 /// levels.
 const MAX_DEPTH: usize = 3;
+/// The maximum nesting of escapes in the head of a request, which is short.
+const MAX_HEAD_DEPTH: usize = 8;
+/// The maximum length of a number in an escape, with its leading zeros.
+const MAX_DIGITS: usize = 16;
+
+/// The escapes because of which a text gets an unescaped view. The view then has all escapes decoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Relevant {
+    /// Those that stand for a character of a token, or for the start of another escape.
+    OfTokens,
+    /// Also those that stand for a blank or a sign, and so add letters between those of a secret. Line breaks, tabs and
+    /// quotes behind a backslash do not count, because ordinary JSON is full of them.
+    OfLetters,
+    All,
+}
 
 /// The positions at which a view's offsets diverge from those of its source, as pairs (offset in the view,
 /// offset in the source).
@@ -36,28 +51,39 @@ impl<'t> View<'t> {
         }
     }
 
-    /// A view in which escapes are decoded and look-alike characters are then replaced. `None` if the escapes
-    /// hide only spaces and quotes, as in ordinary JSON.
+    /// A view in which escapes are decoded and look-alike characters are then replaced. `None` if the only escapes are
+    /// the line breaks, tabs and quotes of ordinary JSON.
     pub(crate) fn unescaped(text: &[u8]) -> Option<Self> {
-        Self::unescaped_if(text, false, true)
+        Self::unescaped_if(text, Relevant::OfLetters, MAX_DEPTH, true)
     }
 
-    /// Like [`unescaped`](Self::unescaped), but look-alike characters stay. `None` also if the text is binary, because
-    /// its bytes only look like escapes.
+    /// Like [`unescaped`](Self::unescaped), but escapes count only if they stand for characters of tokens. This suffices
+    /// if the text is not searched for the letters of known secrets.
+    pub(crate) fn unescaped_tokens(text: &[u8]) -> Option<Self> {
+        Self::unescaped_if(text, Relevant::OfTokens, MAX_DEPTH, true)
+    }
+
+    /// Like [`unescaped_tokens`](Self::unescaped_tokens), but look-alike characters stay. `None` also if the text is binary, because its bytes only look like escapes.
     pub(crate) fn unescaped_verbatim(text: &[u8]) -> Option<Self> {
-        if memchr::memchr(0, text).is_some() { None } else { Self::unescaped_if(text, false, false) }
+        let is_binary = memchr::memchr(0, text).is_some();
+        if is_binary { None } else { Self::unescaped_if(text, Relevant::OfTokens, MAX_DEPTH, false) }
     }
 
-    /// Like [`unescaped`](Self::unescaped), but also if the escapes hide only spaces and quotes.
+    /// Like [`unescaped`](Self::unescaped), but each escape counts.
     pub(crate) fn unescaped_all(text: &[u8]) -> Option<Self> {
-        Self::unescaped_if(text, true, true)
+        Self::unescaped_if(text, Relevant::All, MAX_DEPTH, true)
     }
 
-    fn unescaped_if(text: &[u8], any: bool, folds: bool) -> Option<Self> {
+    /// Like [`unescaped_all`](Self::unescaped_all), for a part of a request's head.
+    pub(crate) fn unescaped_head(text: &[u8]) -> Option<Self> {
+        Self::unescaped_if(text, Relevant::All, MAX_HEAD_DEPTH, true)
+    }
+
+    fn unescaped_if(text: &[u8], relevant: Relevant, depth: usize, folds: bool) -> Option<Self> {
         let mut steps = Vec::new();
         let mut bytes: Option<Vec<u8>> = None;
-        while steps.len() < MAX_DEPTH
-            && let Some((next, map)) = unescape(bytes.as_deref().unwrap_or(text), any)
+        while steps.len() < depth
+            && let Some((next, map)) = unescape(bytes.as_deref().unwrap_or(text), relevant)
         {
             bytes = Some(next);
             steps.insert(0, map);
@@ -83,6 +109,20 @@ impl<'t> View<'t> {
         })
     }
 
+    /// The first position of the view that corresponds to `place` or a later position of the source.
+    pub(crate) fn offset(&self, place: usize) -> usize {
+        let (mut low, mut high) = (0, self.bytes.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.source(middle) < place {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
     /// Converts a range of the view to a range of the source, which includes all source bytes of the range's
     /// last byte.
     pub(crate) fn source_range(&self, range: &Range<usize>) -> Range<usize> {
@@ -91,19 +131,28 @@ impl<'t> View<'t> {
 }
 
 /// Builds the bytes of a view together with the mapping to its source.
-struct Writer {
+#[derive(Default)]
+pub(crate) struct Writer {
     bytes: Vec<u8>,
     map: Map,
 }
 
 impl Writer {
-    fn copy(&mut self, bytes: &[u8]) {
+    /// The view of `text`, which borrows it if nothing was written in place of any part.
+    pub(crate) fn into_view(self, text: &[u8]) -> View<'_> {
+        if self.map.is_empty() {
+            return View::raw(text);
+        }
+        View { bytes: Cow::Owned(self.bytes), steps: vec![self.map] }
+    }
+
+    pub(crate) fn copy(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Writes `made` in place of the source range from `start` to `end`. Every byte of `made` maps to
     /// `start`.
-    fn put(&mut self, made: &[u8], start: usize, end: usize) {
+    pub(crate) fn put(&mut self, made: &[u8], start: usize, end: usize) {
         for byte in made {
             self.map.push((self.bytes.len(), start));
             self.bytes.push(*byte);
@@ -144,7 +193,7 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     if text.is_ascii() {
         return None;
     }
-    let mut writer = Writer { bytes: Vec::new(), map: Vec::new() };
+    let mut writer = Writer::default();
     let (mut at, mut copied) = (0, 0);
     while let Some(next) = text[at..].iter().position(|byte| !byte.is_ascii()) {
         let start = at + next;
@@ -165,7 +214,7 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
 }
 
 /// The character at the beginning of `text`, which begins with a byte that is not ASCII. `None` if it is no UTF-8.
-fn character(text: &[u8]) -> Option<char> {
+pub(crate) fn character(text: &[u8]) -> Option<char> {
     // The lengths of characters by their first byte (RFC 3629, 3).
     let length = match text {
         [0xc2..=0xdf, 0x80..=0xbf, ..] => 2,
@@ -176,13 +225,18 @@ fn character(text: &[u8]) -> Option<char> {
     std::str::from_utf8(text.get(..length)?).ok()?.chars().next()
 }
 
-/// Decodes `%41`, `%u0041`, `\u0041`, `\x41`, `\/`, `
-/// ` and `&#65;`. `None` if no escape is relevant, that is, none stands for a letter, a token character or
-/// the start of another escape. If `any` is set, every escape is relevant.
-fn unescape(text: &[u8], any: bool) -> Option<(Vec<u8>, Map)> {
+/// Decodes escapes, such as `%41`, `\u0041`, `\x41`, `\/` and `&#65;`. `None` if none of them is relevant.
+fn unescape(text: &[u8], relevant: Relevant) -> Option<(Vec<u8>, Map)> {
     // Most escapes are not relevant, so they are checked before the text is copied.
-    let mut first = escapes(text);
-    if !first.any(|(at, unit, length)| any || unit.is_relevant(text.get(at + length).copied())) {
+    let counts = |(at, unit, length): (usize, Unit, usize)| match relevant {
+        Relevant::All => true,
+        Relevant::OfTokens => unit.is_of_token(text.get(at + length).copied()),
+        Relevant::OfLetters => {
+            let is_usual = length == 2 && text[at] == b'\\';
+            !is_usual || unit.is_of_token(text.get(at + length).copied())
+        }
+    };
+    if !escapes(text).any(counts) {
         return None;
     }
     let mut writer = Writer { bytes: Vec::with_capacity(text.len()), map: Vec::new() };
@@ -214,39 +268,48 @@ fn escapes(text: &[u8]) -> impl Iterator<Item = (usize, Unit, usize)> {
     })
 }
 
-enum Unit {
+/// What an escape stands for.
+pub(crate) enum Unit {
     Byte(u8),
     Char(char),
 }
 
 impl Unit {
-    /// Whether a decoded unit may be part of a token, of text that hides a token, or, together with the next
-    /// byte, of another escape.
-    fn is_relevant(&self, after: Option<u8>) -> bool {
-        let character = match self {
+    /// The character, if a byte is one of Latin-1.
+    pub(crate) fn character(&self) -> char {
+        match self {
             Self::Byte(byte) => char::from(*byte),
             Self::Char(character) => *character,
-        };
-        match character {
-            '\\' => matches!(after, Some(b'u' | b'x')),
+        }
+    }
+
+    /// Whether a decoded unit may be part of a token, of text that hides a token, or, together with the next
+    /// byte, of another escape.
+    fn is_of_token(&self, after: Option<u8>) -> bool {
+        match self.character() {
+            '\\' => matches!(after, Some(b'u' | b'U' | b'x' | b'0'..=b'3')),
             '&' => matches!(after, Some(b'#' | b'%')),
-            other => other.is_ascii_alphanumeric() || !other.is_ascii() || "-_./+=:@~%".contains(other),
+            other if other.is_ascii() => other.is_ascii_alphanumeric() || "-_./+=:@~%".contains(other),
+            other => !other.is_whitespace(),
         }
     }
 }
 
 /// Decodes the escape at the start of `text`, and returns its length too.
-fn escape(text: &[u8]) -> Option<(Unit, usize)> {
+pub(crate) fn escape(text: &[u8]) -> Option<(Unit, usize)> {
     match text {
         // JavaScript's `escape` and old servers use this form.
-        [b'%', b'u', rest @ ..] => utf16(rest, b"%u"),
+        [b'%', b'u' | b'U', rest @ ..] => utf16(rest),
         [b'%', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 3)),
         [b'\\', b'u', b'{', rest @ ..] => {
-            let end = rest.iter().take(7).position(|byte| *byte == b'}')?;
+            let end = rest.iter().take(MAX_DIGITS).position(|byte| *byte == b'}')?;
             Some((Unit::Char(char::from_u32(hex(&rest[..end])?)?), end + 4))
         }
-        [b'\\', b'u', rest @ ..] => utf16(rest, b"\\u"),
+        [b'\\', b'u', rest @ ..] => utf16(rest),
+        // Python and C.
+        [b'\\', b'U', rest @ ..] => Some((Unit::Char(char::from_u32(hex(rest.get(..8)?)?)?), 10)),
         [b'\\', b'x', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 4)),
+        [b'\\', digits @ ..] if octal(digits).is_some() => octal(digits).map(|byte| (Unit::Byte(byte), 4)),
         [b'\\', letter, ..] => Some((Unit::Byte(simple_escape(*letter)?), 2)),
         [b'&', rest @ ..] => entity(rest),
         _ => None,
@@ -258,45 +321,113 @@ fn simple_escape(letter: u8) -> Option<u8> {
         b'n' => b'\n',
         b'r' => b'\r',
         b't' => b'\t',
+        b'f' => 0x0c,
+        b'v' => 0x0b,
         b'/' | b'"' | b'\\' | b'\'' => letter,
         _ => return None,
     })
 }
 
-/// Decodes four hexadecimal digits, or two groups of four for a surrogate pair.
-fn utf16(rest: &[u8], mark: &[u8]) -> Option<(Unit, usize)> {
+/// Decodes three octal digits of one byte.
+fn octal(digits: &[u8]) -> Option<u8> {
+    let [first @ b'0'..=b'3', second @ b'0'..=b'7', third @ b'0'..=b'7', ..] = digits else { return None };
+    Some((first - b'0') << 6 | (second - b'0') << 3 | (third - b'0'))
+}
+
+/// Decodes four hexadecimal digits behind `%u` or `\u`, or two groups of four for a surrogate pair.
+fn utf16(rest: &[u8]) -> Option<(Unit, usize)> {
     let first = hex(rest.get(..4)?)?;
     if let Some(character) = char::from_u32(first) {
         return Some((Unit::Char(character), 6));
     }
-    let second = hex(rest.get(4..10)?.strip_prefix(mark)?)?;
-    let units = [u16::try_from(first).ok()?, u16::try_from(second).ok()?];
+    let ([b'%', b'u' | b'U', second @ ..] | [b'\\', b'u', second @ ..]) = rest.get(4..10)? else {
+        return None;
+    };
+    let units = [u16::try_from(first).ok()?, u16::try_from(hex(second)?).ok()?];
     Some((Unit::Char(char::decode_utf16(units).next()?.ok()?), 12))
 }
 
+/// Decodes an HTML entity without its `&`.
 fn entity(rest: &[u8]) -> Option<(Unit, usize)> {
-    let end = rest.iter().take(10).position(|byte| *byte == b';')?;
-    let character = match &rest[..end] {
-        [b'#', b'x' | b'X', digits @ ..] => char::from_u32(hex(digits)?)?,
-        [b'#', digits @ ..] => char::from_u32(std::str::from_utf8(digits).ok()?.parse().ok()?)?,
-        b"amp" => '&',
-        b"lt" => '<',
-        b"gt" => '>',
-        b"quot" => '"',
-        b"apos" => '\'',
-        b"sol" => '/',
-        b"equals" => '=',
-        b"plus" => '+',
-        _ => return None,
-    };
-    Some((Unit::Char(character), end + 2))
+    match rest {
+        [b'#', b'x' | b'X', digits @ ..] => number(digits, 16, 3),
+        [b'#', digits @ ..] => number(digits, 10, 2),
+        _ => {
+            let end = rest.iter().take(MAX_ENTITY).position(|byte| *byte == b';')?;
+            let name = std::str::from_utf8(&rest[..end]).ok()?;
+            let (_, character) = ENTITIES.iter().find(|(known, _)| *known == name)?;
+            Some((Unit::Char(*character), end + 2))
+        }
+    }
 }
 
+/// Decodes the number of an entity after `prefix` bytes. Browsers accept leading zeros, and no `;`.
+fn number(digits: &[u8], radix: u32, prefix: usize) -> Option<(Unit, usize)> {
+    let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
+    let count = digits.iter().take(MAX_DIGITS).take_while(is_digit).count();
+    let code = u32::from_str_radix(std::str::from_utf8(&digits[..count]).ok()?, radix).ok()?;
+    let end = usize::from(digits.get(count) == Some(&b';'));
+    Some((Unit::Char(char::from_u32(code)?), prefix + count + end))
+}
+
+/// The longest name of an entity, with its `;`.
+const MAX_ENTITY: usize = 20;
+
+/// The entities of ASCII punctuation, and those of characters that are blank or invisible (HTML, 13.5).
+const ENTITIES: &[(&str, char)] = &[
+    ("amp", '&'),
+    ("lt", '<'),
+    ("gt", '>'),
+    ("quot", '"'),
+    ("nbsp", '\u{a0}'),
+    ("apos", '\''),
+    ("sol", '/'),
+    ("equals", '='),
+    ("plus", '+'),
+    ("lowbar", '_'),
+    ("period", '.'),
+    ("comma", ','),
+    ("colon", ':'),
+    ("semi", ';'),
+    ("commat", '@'),
+    ("num", '#'),
+    ("percnt", '%'),
+    ("dollar", '$'),
+    ("ast", '*'),
+    ("excl", '!'),
+    ("quest", '?'),
+    ("bsol", '\\'),
+    ("lpar", '('),
+    ("rpar", ')'),
+    ("lsqb", '['),
+    ("rsqb", ']'),
+    ("lcub", '{'),
+    ("rcub", '}'),
+    ("verbar", '|'),
+    ("Hat", '^'),
+    ("grave", '`'),
+    ("Tab", '\t'),
+    ("NewLine", '\n'),
+    ("shy", '\u{ad}'),
+    ("ensp", '\u{2002}'),
+    ("emsp", '\u{2003}'),
+    ("thinsp", '\u{2009}'),
+    ("hairsp", '\u{200a}'),
+    ("zwnj", '\u{200c}'),
+    ("zwj", '\u{200d}'),
+    ("lrm", '\u{200e}'),
+    ("rlm", '\u{200f}'),
+    ("NoBreak", '\u{2060}'),
+    ("ZeroWidthSpace", '\u{200b}'),
+];
+
 fn hex(digits: &[u8]) -> Option<u32> {
-    if digits.is_empty() || digits.len() > 6 {
+    if digits.is_empty() {
         return None;
     }
-    digits.iter().try_fold(0, |number, digit| Some(number << 4 | char::from(*digit).to_digit(16)?))
+    digits
+        .iter()
+        .try_fold(0_u32, |number, digit| Some(number.checked_mul(16)? | char::from(*digit).to_digit(16)?))
 }
 
 #[cfg(test)]
@@ -334,6 +465,13 @@ mod tests {
             (r"\\u0067hp", "ghp"),
             ("%5Cu0067hp", "ghp"),
             ("%26%23103%3Bhp", "ghp"),
+            (r"\147\150p", "ghp"),
+            (r"\U00000067hp", "ghp"),
+            ("&#0000000000103hp", "ghp"),
+            ("&#x067;hp&lowbar;1", "ghp_1"),
+            ("g&shy;h&ZeroWidthSpace;p", "ghp"),
+            ("ghp%20", "ghp "),
+            (r"ghp\u003c", "ghp<"),
         ] {
             let view = View::unescaped(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(view.bytes, text_bytes(seen), "{text}");
@@ -383,7 +521,7 @@ mod tests {
                     _ => format!("\\x{code:02x}"),
                 }
             }).collect();
-            let once = unescape(written.as_bytes(), false);
+            let once = unescape(written.as_bytes(), Relevant::OfTokens);
             if text.contains(|character: char| character.is_ascii_alphanumeric()) {
                 prop_assert_eq!(once.expect("worth it").0, text.as_bytes());
             }

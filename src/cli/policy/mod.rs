@@ -250,6 +250,10 @@ fn found(
     let path = head_injection(HeadPart::Line, allowed.target.path.text.as_bytes());
     let query = allowed.target.query.as_ref();
     let query = query.and_then(|query| head_injection(HeadPart::Query, query.as_bytes()));
+    let in_headers = sent.iter().filter_map(|(name, value)| {
+        head_injection(HeadPart::Header, name.as_str().as_bytes())
+            .or_else(|| head_injection(HeadPart::Header, value.as_bytes()))
+    });
     let body = body.map(|body| scanner.scan(body).findings).unwrap_or_default();
     let names: Vec<&str> = sent.iter().map(|(name, _)| name.as_str()).collect();
     let mut head = scanner.scan(text.as_bytes()).findings;
@@ -257,7 +261,7 @@ fn found(
         let exempt = exemption(&text, finding, &names, route.pass_credentials);
         !exempt.is_some_and(|exempt| finding.is_exempt(exempt))
     });
-    let all = head.into_iter().chain(body).chain(path).chain(query);
+    let all = head.into_iter().chain(body).chain(path).chain(query).chain(in_headers);
     let (blocks, warnings): (Vec<_>, Vec<_>) = all.partition(|finding| finding.severity == Severity::Block);
     let words = blocks.first().map(|finding| finding.preview.clone()).unwrap_or_default();
     let weighed = blocks.iter().map(|finding| match finding.detector {

@@ -383,7 +383,7 @@ async fn denies_methods_that_carry_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn denies_line_breaks_in_a_query() {
+async fn denies_line_breaks_in_queries_and_headers() {
     let proxy = ProxyFixture::with(FixtureOptions {
         route: "dlp: {outbound_detectors: false}",
         ..FixtureOptions::default()
@@ -401,6 +401,23 @@ async fn denies_line_breaks_in_a_query() {
         for version in ["--http1.1", "--http2"] {
             let answer = proxy.curl(&[version, &format!("https://{SITE}/?{query}")]).await;
             assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("structure-refused"), "{query}");
+        }
+    }
+    for value in [
+        "x%0d%0ay",
+        "x%0D%0Ay",
+        "x%250d%250ay",
+        "x%u000d%u000ay",
+        "x%c0%8d%c0%8ay",
+        "x%E5%98%8Dy",
+        r"x\r\ny",
+        "x&#13;&#10;y",
+        "x%0aSet-Cookie: a=b",
+    ] {
+        for version in ["--http1.1", "--http2"] {
+            let url = format!("https://{SITE}/");
+            let answer = proxy.curl(&[version, "-H", &format!("x-note: {value}"), &url]).await;
+            assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("structure-refused"), "{value}");
         }
     }
     assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
