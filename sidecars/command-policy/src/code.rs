@@ -16,8 +16,19 @@ pub(crate) enum Use {
 }
 
 /// Functions that run a shell line or a program.
-const RUNS: &[&str] =
-    &["system", "popen", "exec", "spawn", "run", "call", "check_output", "check_call", "shell", "getoutput"];
+const RUNS: &[&str] = &[
+    "system",
+    "popen",
+    "exec",
+    "spawn",
+    "run",
+    "call",
+    "check_output",
+    "check_call",
+    "shell",
+    "getoutput",
+    "command",
+];
 /// Functions that delete a tree.
 const DELETES: &[&str] =
     &["rmtree", "rm_rf", "rm_r", "rmsync", "rimraf", "remove_tree", "remove_dir_all", "rmdirsync", "rm"];
@@ -48,7 +59,14 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
             end += 1;
         }
         let list: Vec<&str> = texts[index..end].iter().map(|text| text.value.as_str()).collect();
-        if text.quote == '`' || RUNS.iter().any(|run| name.starts_with(run)) {
+        let before = code[..text.start].trim_end();
+        let after = code[text.end..].trim_start();
+        if before.ends_with('>') && !before.ends_with("=>") && !before.ends_with("->") {
+            // awk: `print > "FILE"`. Other languages compare texts, which are no paths of the floor.
+            uses.push(Use::Open(text.value.clone(), true));
+        } else if before.ends_with('|') && !before.ends_with("||") || after.starts_with("| getline") {
+            uses.push(Use::Run(text.value.clone()));
+        } else if text.quote == '`' || RUNS.iter().any(|run| name.starts_with(run)) {
             uses.push(if list.len() > 1 {
                 Use::Execute(list.iter().map(|&word| word.to_owned()).collect())
             } else {
@@ -137,6 +155,10 @@ mod tests {
             ("require('fs').rmSync('/', {recursive: true})", vec![Use::Delete("/".into())]),
             ("print `rm -rf /`", vec![Use::Run("rm -rf /".into())]),
             (r#"BEGIN { system("halt") }"#, vec![Use::Run("halt".into())]),
+            (r#"BEGIN { print "x" > "/etc/x" }"#, vec![Use::Open("/etc/x".into(), true)]),
+            (r#"{ print | "halt" }"#, vec![Use::Run("halt".into())]),
+            (r#"BEGIN { "halt" | getline x }"#, vec![Use::Run("halt".into())]),
+            (r#"a => "/etc/x", b || "halt""#, vec![]),
             ("print('sudo is not used')", vec![]),
             ("print('unclosed", vec![]),
             ("'\\", vec![]),

@@ -21,6 +21,7 @@
 mod assessment;
 mod call;
 mod code;
+mod escapes;
 mod expand;
 mod mode;
 mod path;

@@ -166,10 +166,11 @@ fn normal(path: &str) -> String {
     }
 }
 
-/// Whether the file name `name` matches the pattern, in which a set of characters matches any one. Unknown parts match
-/// nothing, because they would match everything.
+/// Whether the file name `name` matches the pattern, in which a set of characters matches any one. As in a shell, a
+/// pattern matches the dot at the start of a name only with a dot. Unknown parts match nothing, because they would match
+/// everything.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
-    if pattern.contains([UNKNOWN, SOMETHING]) {
+    if pattern.contains([UNKNOWN, SOMETHING]) || name.starts_with('.') && !pattern.starts_with('.') {
         return false;
     }
     if !pattern.contains(['*', '?', '[']) {
@@ -294,6 +295,10 @@ mod tests {
             ("*", "etc", true),
             ("e*c*", "etc", true),
             ("e?", "etc", false),
+            (".s*h", ".ssh", true),
+            ("*", ".ssh", false),
+            ("?ssh", ".ssh", false),
+            ("[.]ssh", ".ssh", false),
             ("", "etc", false),
             ("[", "[", true),
         ] {

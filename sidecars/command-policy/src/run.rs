@@ -17,7 +17,7 @@ impl Walk {
         let source = simple.source.unwrap_or(source);
         if simple.argv.is_empty() {
             for (name, value) in simple.assignments {
-                scope.set(&name, value);
+                self.assign(&name, value, scope);
             }
             return Source { text: Some(Text::default()), ..Source::default() };
         }
@@ -39,6 +39,15 @@ impl Walk {
             scope.downloads.extend(places.iter().map(|place| place.as_str().to_owned()));
         }
         if writes { Source { text: Some(Text::default()), ..Source::default() } } else { output }
+    }
+
+    /// Sets a variable of the shell. If programs obey it, the commands after it are not proved by their words.
+    pub(crate) fn assign(&mut self, name: &str, value: Text, scope: &mut Scope) {
+        if wrappers::is_obeyed_variable(name) {
+            let word = Text::known(&format!("{name}={}", value.value));
+            self.found(Rule::Command, &[word], "changes the environment of the commands after it");
+        }
+        scope.set(name, value);
     }
 
     /// Looks at the files that redirections open.
@@ -96,6 +105,7 @@ impl Walk {
             match inner {
                 Inner::Command(words) => {
                     let mut inside = scope.clone();
+                    inside.descends |= program == "find" || is_fed(&program, source);
                     if let Some(folder) = wrappers::folder(&call) {
                         inside.change_folder(&[folder]);
                     }
@@ -151,7 +161,7 @@ impl Walk {
             "export" | "declare" | "local" | "typeset" | "readonly" => {
                 for argument in &argv[1..] {
                     if let Some((name, value)) = argument.value.split_once('=') {
-                        scope.set(name, Text { value: value.to_owned(), ..argument.clone() });
+                        self.assign(name, Text { value: value.to_owned(), ..argument.clone() }, scope);
                     }
                 }
             }
@@ -180,19 +190,22 @@ impl Walk {
             }
             "read" => {
                 for argument in argv[1..].iter().filter(|argument| !argument.value.starts_with('-')) {
-                    let value = source.text.clone().map(|text| Text { is_approximate: true, ..text });
-                    scope.set(&argument.value, value.unwrap_or_else(Text::unknown));
+                    let value = source.text.as_ref().or(source.places.first());
+                    let value = value.map(|text| Text { is_approximate: true, ..text.clone() });
+                    scope.descends |= source.text.is_none() && !source.places.is_empty();
+                    self.assign(&argument.value, value.unwrap_or_else(Text::unknown), scope);
                 }
             }
             "printf" if argv.get(1).is_some_and(|flag| flag.value == "-v") => {
                 if let Some(name) = argv.get(2) {
                     let words: Vec<&str> = argv[3..].iter().map(|word| word.value.as_str()).collect();
-                    scope.set(&name.value, Text { is_approximate: true, ..Text::known(&printed(&words)) });
+                    let value = Text { is_approximate: true, ..Text::known(&printed(&words)) };
+                    self.assign(&name.value, value, scope);
                 }
             }
             "mapfile" | "readarray" | "getopts" | "unset" => {
                 for argument in argv[1..].iter().filter(|argument| !argument.value.starts_with('-')) {
-                    scope.set(&argument.value, Text::unknown());
+                    self.assign(&argument.value, Text::unknown(), scope);
                 }
             }
             _ => {}
@@ -225,6 +238,11 @@ impl Walk {
             }
         }
     }
+}
+
+/// Whether a program runs its command with paths that another command lists.
+fn is_fed(program: &str, source: &Source) -> bool {
+    matches!(program, "xargs" | "parallel") && source.text.is_none() && !source.places.is_empty()
 }
 
 /// The output of a command, as far as it is known, and what is known about its origin.

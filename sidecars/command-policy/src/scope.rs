@@ -38,6 +38,8 @@ pub(crate) struct Scope {
     pub(crate) parameters: Option<Vec<Text>>,
     /// Functions by name.
     pub(crate) functions: HashMap<String, Rc<FunctionBody>>,
+    /// Whether what runs here gets each file below the paths that it names, as from `find`.
+    pub(crate) descends: bool,
     /// Files that a command of the line downloads.
     pub(crate) downloads: HashSet<String>,
     variables: HashMap<String, Text>,
@@ -49,6 +51,7 @@ impl Default for Scope {
             folder: ".".to_owned(),
             parameters: None,
             functions: HashMap::new(),
+            descends: false,
             downloads: HashSet::new(),
             variables: HashMap::new(),
         }

@@ -317,7 +317,7 @@ impl Walk {
         }
         let mut output = Source::default();
         for value in values {
-            scope.set(&clause.variable_name, value);
+            self.assign(&clause.variable_name, value, scope);
             output = output.then(self.list(&clause.body.list, source.clone(), scope));
         }
         Source { text: None, ..output }

@@ -1,6 +1,7 @@
 //! Commands that run other commands.
 
 use crate::call::Call;
+use crate::escapes;
 use crate::rules::Rule;
 use crate::text::Text;
 
@@ -170,6 +171,7 @@ pub(crate) fn unwrap(call: &Call<'_>) -> Wrapped {
         "find" => Wrapped { inner: find_commands(call), ..Wrapped::default() },
         "ssh" => ssh(call),
         "git" => Wrapped { inner: git_commands(call), ..Wrapped::default() },
+        _ if escapes::has(program) => Wrapped { inner: escapes::commands(call), ..Wrapped::default() },
         "awk" | "gawk" | "mawk" | "nawk" => Wrapped {
             inner: call.operands().next().map(|program| Inner::Code(program.clone())).into_iter().collect(),
             ..Wrapped::default()
@@ -258,6 +260,52 @@ const HARMLESS_VARIABLES: &[&str] = &[
 /// Whether a variable changes only the look of what a command prints.
 pub(crate) fn is_harmless_variable(name: &str) -> bool {
     HARMLESS_VARIABLES.contains(&name)
+}
+
+/// Variables that tell programs what to run or to read, and the beginnings of the names of such variables.
+const OBEYED_VARIABLES: &[&str] = &[
+    "BASHOPTS",
+    "BASH_ENV",
+    "BROWSER",
+    "CDPATH",
+    "EDITOR",
+    "ENV",
+    "GLOBIGNORE",
+    "HOME",
+    "LESS",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "MANPAGER",
+    "PAGER",
+    "PATH",
+    "PROMPT_COMMAND",
+    "PS0",
+    "PS1",
+    "PS4",
+    "SHELL",
+    "SHELLOPTS",
+    "TMPDIR",
+    "VISUAL",
+    "ZDOTDIR",
+];
+const OBEYED_PREFIXES: &[&str] = &[
+    "BASH_FUNC",
+    "DYLD_",
+    "GIT_",
+    "GREP_",
+    "JQ_",
+    "LD_",
+    "NODE_",
+    "PERL",
+    "PYTHON",
+    "RIPGREP_",
+    "RUBY",
+    "XDG_",
+];
+
+/// Whether programs obey a variable that is part of the environment.
+pub(crate) fn is_obeyed_variable(name: &str) -> bool {
+    OBEYED_VARIABLES.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn is_harmless_assignment(word: &Text) -> bool {

@@ -2,9 +2,10 @@
 
 use super::{Found, Rule};
 use crate::call::Call;
+use crate::escapes;
 use crate::path::{Place, matches};
 use crate::text::Text;
-use crate::wrappers::find_folders;
+use crate::wrappers::{Inner, find_folders, unwrap};
 
 /// Commands that only print their arguments.
 const TALKERS: &[&str] =
@@ -16,10 +17,18 @@ pub(super) fn check(call: &Call<'_>) -> Vec<Found> {
     found.extend(permissions(call));
     if !TALKERS.contains(&call.program) {
         found.extend(writes(call));
+    }
+    if !TALKERS.contains(&call.program) && !NAMERS.contains(&call.program) {
         found.extend(credentials(call));
     }
     found
 }
+
+/// Commands that read no content of the files that they name.
+const NAMERS: &[&str] = &[
+    "[", "[[", "basename", "cd", "dirname", "du", "exa", "eza", "find", "ls", "pushd", "readlink",
+    "realpath", "stat", "test", "tree",
+];
 
 /// What the floor says about a file that is opened.
 pub(crate) fn file(place: &Place, writes: bool) -> Option<Found> {
@@ -48,7 +57,7 @@ fn is_protected(call: &Call<'_>, path: &Text) -> bool {
 
 fn deletion(call: &Call<'_>) -> Option<Found> {
     let says = |path: &Text| Some((Rule::DeleteRoot, format!("deletes {}", call.place(path).as_str())));
-    let recurses = call.has(&['r', 'R'], &["recursive"]);
+    let recurses = call.has(&['r', 'R'], &["recursive"]) || call.scope.descends;
     let is_unknown = call.argv[0].is_unknown();
     match call.program {
         "rm" | "srm" | "shred" | "rmdir" | "del" | "trash" | "unlink" | "rimraf" => {
@@ -106,7 +115,7 @@ fn writes(call: &Call<'_>) -> Option<Found> {
         let index = call.arguments().iter().position(|word| flags.contains(&word.value.as_str()))?;
         call.arguments().get(index + 1).cloned()
     };
-    let written: Vec<Text> = match call.program {
+    let mut written: Vec<Text> = match call.program {
         "tee" | "sponge" | "touch" | "truncate" | "mkdir" | "mknod" | "mkfifo" | "ed" | "ex" | "vi"
         | "vim" | "nano" | "fallocate" | "rm" | "unlink" | "shred" | "rmdir" => {
             operands.into_iter().cloned().collect()
@@ -126,6 +135,7 @@ fn writes(call: &Call<'_>) -> Option<Found> {
         "tar" | "unzip" => next(&["-C", "-d"]).or_else(|| value("--directory")).into_iter().collect(),
         _ => Vec::new(),
     };
+    written.extend(escapes::written(call));
     written
         .iter()
         .find_map(|path| file(&call.place(path), true).filter(|(rule, _)| *rule != Rule::Credentials))
@@ -144,8 +154,9 @@ fn credentials(call: &Call<'_>) -> Option<Found> {
     let skipped =
         usize::from(matches!(call.program, "grep" | "egrep" | "fgrep" | "rg" | "sed" | "awk" | "jq"));
     let mut operands_left = skipped;
+    let inner = unwrap(call).inner;
     for (index, word) in call.argv.iter().enumerate().skip(1) {
-        if is_message(index - 1) {
+        if is_message(index - 1) || inner.iter().any(|inner| is_inner(inner, &call.argv[index..])) {
             continue;
         }
         if operands_left > 0 && !word.value.starts_with('-') {
@@ -153,15 +164,25 @@ fn credentials(call: &Call<'_>) -> Option<Found> {
             continue;
         }
         // `if=FILE`, `-d@FILE`, `--data=@FILE`, `HOST:FILE`, `SOURCE:TARGET`.
-        let parts = word.value.split(['=', '@', ':', ',']).filter(|part| part.contains(['/', '.', '~']));
-        for part in parts {
+        for part in word.value.split(['=', '@', ':', ',']) {
             let place = Place::of(part, &call.scope.folder);
-            if is_credential(place.as_str()) {
+            // A word without a sign of a path may be none, so it must be one of the listed names.
+            let is_path = part.contains(['/', '.', '~']);
+            if is_path && is_credential(place.as_str()) || !is_path && is_listed(place.as_str()) {
                 return Some((Rule::Credentials, format!("names credentials: {}", place.as_str())));
             }
         }
     }
     None
+}
+
+/// Whether the first of these words belongs to a command that the call runs, which is looked at by itself.
+fn is_inner(inner: &Inner, words: &[Text]) -> bool {
+    match inner {
+        Inner::Command(command) => (0..command.len()).any(|from| command[from..].starts_with(words)),
+        Inner::Script(script, _) => words[0] == *script,
+        Inner::Code(_) => false,
+    }
 }
 
 /// Files with credentials: the last folders of their path, and their name.
@@ -197,29 +218,45 @@ const VAULTS: &[&str] = &[".ssh", ".aws", ".gnupg", ".password-store"];
 const PUBLIC: &[&str] = &["known_hosts", "known_hosts.old", "config"];
 
 fn is_credential(path: &str) -> bool {
-    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let is_listed = CREDENTIALS.iter().any(|(in_folder, names)| {
-        let is_there = in_folder.is_empty() || ends_with(folder, in_folder);
-        // A pattern that matches everything names no credentials unless the folder is their own.
-        is_there
-            && (!in_folder.is_empty() || !name.contains(['*', '?', '[']))
-            && names.iter().any(|listed| matches(name, listed))
-    });
     let parts: Vec<&str> = path.split('/').collect();
-    let vault = parts.iter().position(|part| VAULTS.contains(part));
+    let vault = parts.iter().position(|part| VAULTS.iter().any(|vault| is_match(part, vault)));
     let is_private = vault.is_some_and(|at| match parts.get(at + 1) {
         // The folder itself.
         None => parts.len() > 1,
         Some(name) => !PUBLIC.contains(name) && !name.ends_with(".pub"),
     });
     let is_sudoers = path.starts_with("/etc/sudoers.d");
-    let is_environment = path.starts_with("/proc/") && name == "environ";
-    is_listed || is_private || is_sudoers || is_environment
+    let is_environment =
+        path.starts_with("/proc/") && parts.last().is_some_and(|name| matches(name, "environ"));
+    is_listed(path) || is_private || is_sudoers || is_environment
 }
 
+/// Whether a path has one of the names of [`CREDENTIALS`] in the folder of this name.
+fn is_listed(path: &str) -> bool {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    CREDENTIALS.iter().any(|(in_folder, names)| match in_folder.is_empty() {
+        true => names.iter().any(|listed| is_match(name, listed)),
+        // In a folder of credentials, a pattern that matches everything names them too.
+        false => ends_with(folder, in_folder) && names.iter().any(|listed| matches(name, listed)),
+    })
+}
+
+/// Whether a file name or a pattern names `listed`. A pattern with few letters matches too much to say so.
+fn is_match(pattern: &str, listed: &str) -> bool {
+    let letters = pattern.chars().filter(char::is_ascii_alphanumeric).count();
+    let is_specific = !pattern.contains(['*', '?', '[']) || letters > 3 || 2 * letters >= listed.len();
+    is_specific && matches(pattern, listed)
+}
+
+/// Whether the last folders of a path are `parts`, or patterns of them. `parts` may begin at the root.
 fn ends_with(folder: &str, parts: &str) -> bool {
-    if let Some(top) = parts.strip_prefix('/') {
-        return folder.strip_prefix('/').is_some_and(|folder| matches(folder, top));
-    }
-    folder == parts || folder.strip_suffix(parts).is_some_and(|rest| rest.ends_with('/'))
+    let count = parts.split('/').count();
+    let folders: Vec<&str> = folder.split('/').collect();
+    let is_whole = folders.len() == count;
+    folders.len() >= count
+        && (is_whole || !parts.starts_with('/'))
+        && folders[folders.len() - count..]
+            .iter()
+            .zip(parts.split('/'))
+            .all(|(pattern, part)| matches(pattern, part))
 }
