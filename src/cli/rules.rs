@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bottle_command_policy::{
-    Approval, Assessment, Decision, Finding, Mode, READ_ONLY_ENVIRONMENT, Rule, assess, shown,
+    Approval, Assessment, Decision, Finding, Mode, READ_ONLY_ENVIRONMENT, Rule, assess, assess_file_change,
+    shown,
 };
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Answer, Status, Tool};
@@ -96,10 +97,41 @@ pub(crate) async fn permit(
     mode: Option<Mode>,
     ask: Ask,
 ) -> Result<&'static [(&'static str, &'static str)], CliError> {
+    let line = joined(argv)?;
+    decided(host, slug, &line, assess(&line), mode, ask).await
+}
+
+/// Checks that the command policy allows a tool to change these files of a bottle, as [`permit`] checks a command.
+/// Without paths the tool may change any file.
+///
+/// # Errors
+/// Returns the errors of [`permit`].
+pub(crate) async fn permit_file_change(
+    host: &Host,
+    slug: &Slug,
+    tool: &str,
+    paths: &[String],
+    mode: Option<Mode>,
+    ask: Ask,
+) -> Result<(), CliError> {
+    let line = joined(&[&[tool.to_owned()][..], paths].concat())?;
+    decided(host, slug, &line, assess_file_change(tool, paths), mode, ask).await.map(drop)
+}
+
+fn joined(words: &[String]) -> Result<String, CliError> {
+    shlex::try_join(words.iter().map(String::as_str))
+        .map_err(|_| CliError::usage("a word of the command contains a NUL character"))
+}
+
+async fn decided(
+    host: &Host,
+    slug: &Slug,
+    line: &str,
+    assessment: Assessment,
+    mode: Option<Mode>,
+    ask: Ask,
+) -> Result<&'static [(&'static str, &'static str)], CliError> {
     let settings = Settings::load(host)?;
-    let line = shlex::try_join(argv.iter().map(String::as_str))
-        .map_err(|_| CliError::usage("a word of the command contains a NUL character"))?;
-    let assessment = assess(&line);
     let approvals = [settings.commands.approvals(), approved_in(host, slug)].concat();
     let findings = match assessment.decide(mode.unwrap_or(settings.commands.mode), &approvals) {
         Decision::Allow if assessment.is_read_only => return Ok(READ_ONLY_ENVIRONMENT),
@@ -116,7 +148,7 @@ pub(crate) async fn permit(
         Ask::WaitsForACall => Some(settings.waits.call_seconds),
     };
     match waits.filter(|_| is_supervised(host, slug)) {
-        Some(seconds) => approval(host, slug, &line, &findings, Duration::from_secs(seconds)).await,
+        Some(seconds) => approval(host, slug, line, &findings, Duration::from_secs(seconds)).await,
         None => {
             let hint = match ask {
                 Ask::Never => format!("`--ask` asks you; or {APPROVE_IN_SETTINGS}"),

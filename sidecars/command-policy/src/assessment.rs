@@ -8,7 +8,8 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use crate::mode::Mode;
-use crate::rules::Rule;
+use crate::path::Place;
+use crate::rules::{self, Rule};
 use crate::syntax::{Dialect, Unreadable};
 use crate::walk::Walk;
 
@@ -118,8 +119,12 @@ impl Assessment {
             return Decision::Allow;
         }
         let asks = |finding: &&Finding| {
-            (mode != Mode::LetItGo || finding.rule == Rule::Unreadable)
-                && !approvals.iter().any(|approval| approval.covers(finding))
+            let is_asked = match finding.rule {
+                Rule::Unreadable => true,
+                Rule::ChangeFile => mode == Mode::BabySitter,
+                _ => mode != Mode::LetItGo,
+            };
+            is_asked && !approvals.iter().any(|approval| approval.covers(finding))
         };
         let asked: Vec<Finding> = self.findings.iter().filter(asks).cloned().collect();
         if asked.is_empty() { Decision::Allow } else { Decision::Ask(asked) }
@@ -151,6 +156,27 @@ pub fn assess(line: &str) -> Assessment {
         Ok(Ok(Err(why))) => unreadable(&why),
         Ok(Err(_)) | Err(_) => unreadable(&Unreadable::TooComplex),
     }
+}
+
+/// Assesses a call of a tool that changes files without a command: `tool` is its name, and `paths` are the files, relative
+/// to the workspace. Without paths the tool may change any file.
+#[must_use]
+pub fn assess_file_change(tool: &str, paths: &[String]) -> Assessment {
+    let change = |path: Option<&String>| Finding {
+        rule: Rule::ChangeFile,
+        command: std::iter::once(tool).chain(path.map(String::as_str)).map(str::to_owned).collect(),
+        why: "changes a file".to_owned(),
+    };
+    let mut findings: Vec<Finding> = Vec::new();
+    for path in paths {
+        let floor = rules::file(&Place::of(path, "."), true);
+        findings.extend(floor.map(|(rule, why)| Finding { rule, why, ..change(Some(path)) }));
+        findings.push(change(Some(path)));
+    }
+    if findings.is_empty() {
+        findings.push(change(None));
+    }
+    Assessment { findings, is_read_only: false }
 }
 
 /// The words of a line that cannot be read: the line, or its beginning and the digest of the whole. So an approval is

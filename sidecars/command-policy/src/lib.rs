@@ -35,7 +35,9 @@ mod text;
 mod walk;
 mod wrappers;
 
-pub use assessment::{Approval, Assessment, Decision, Finding, READ_ONLY_ENVIRONMENT, assess, shown};
+pub use assessment::{
+    Approval, Assessment, Decision, Finding, READ_ONLY_ENVIRONMENT, assess, assess_file_change, shown,
+};
 pub use mode::{Mode, ModeName, UnknownMode};
 pub use rules::Rule;
 pub use syntax::{MAX_LINE, Unreadable};

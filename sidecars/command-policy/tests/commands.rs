@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use bottle_command_policy::{Approval, Decision, Mode, Rule, assess};
+use bottle_command_policy::{Approval, Decision, Mode, Rule, assess, assess_file_change};
 
 /// The commands, each with the name of its section.
 fn commands() -> Vec<(&'static str, String)> {
@@ -98,6 +98,27 @@ fn an_approval_covers_commands_of_its_rule_with_its_prefix() {
         &[approval(Rule::DeleteRoot, &["rm"]), approval(Rule::DeleteTree, &["rm"])]
     ));
     assert!(!is_allowed("make", &[approval(Rule::Command, &[])]));
+}
+
+#[test]
+fn a_change_of_a_file_by_a_tool_asks_in_the_strictest_mode() {
+    let paths = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
+    let change = assess_file_change("file_write", &paths(&["src/a.rs", "b"]));
+    assert!(matches!(change.decide(Mode::BabySitter, &[]), Decision::Ask(asked) if asked.len() == 2));
+    assert_eq!(change.decide(Mode::Teenager, &[]), Decision::Allow);
+    assert_eq!(change.decide(Mode::LetItGo, &[]), Decision::Allow);
+    let approved = |prefix: &[&str]| Approval { rule: Rule::ChangeFile, prefix: paths(prefix) };
+    assert_eq!(change.decide(Mode::BabySitter, &[approved(&["file_write"])]), Decision::Allow);
+    assert!(matches!(change.decide(Mode::BabySitter, &[approved(&["file_write", "b"])]), Decision::Ask(_)));
+    assert!(matches!(change.decide(Mode::BabySitter, &[approved(&["file_delete"])]), Decision::Ask(_)));
+    let any = assess_file_change("file_reset", &[]);
+    assert!(
+        matches!(any.decide(Mode::BabySitter, &[]), Decision::Ask(asked) if asked[0].command == ["file_reset"])
+    );
+    for path in [".netrc", "/etc/passwd", "x/.ssh/authorized_keys", "../../etc/../.aws/credentials"] {
+        let change = assess_file_change("file_write", &paths(&["a", path]));
+        assert!(matches!(change.decide(Mode::LetItGo, &[]), Decision::Deny(_)), "{path}");
+    }
 }
 
 #[test]

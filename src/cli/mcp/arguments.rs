@@ -256,6 +256,8 @@ pub(super) enum Checked {
     Command,
     /// The input goes to a program that may be a shell.
     Input,
+    /// The files that the call changes; any file if there is none.
+    Change(Vec<String>),
 }
 
 impl Call {
@@ -297,6 +299,11 @@ impl Call {
     /// Sets the words after `--` to a command that the policy checks.
     pub(super) fn command(self, command: Vec<String>) -> Self {
         Self { checked: Checked::Command, ..self.then(command) }
+    }
+
+    /// Sets the files that the call changes.
+    pub(super) fn changes(self, paths: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { checked: Checked::Change(paths.into_iter().map(Into::into).collect()), ..self }
     }
 
     /// Adds `--check` with a script, if there is a script.

@@ -21,7 +21,7 @@ use super::resources;
 use super::scope::Scope;
 use super::tools::{self, Effect, Target, Tool};
 use crate::cli::error::CliError;
-use crate::cli::rules::{Ask, permit, permit_input, permit_script};
+use crate::cli::rules::{Ask, permit, permit_file_change, permit_input, permit_script};
 use crate::host::Host;
 
 /// The maximum number of calls of all clients at the same time. Further ones wait.
@@ -111,7 +111,7 @@ impl Server {
             call.words.insert(2, "--own".to_owned());
         }
         let call = tokio::select! {
-            call = self.permit(call, &bottle) => call?,
+            call = self.permit(tool.name, call, &bottle) => call?,
             () = cancelled.cancelled() => return Err(Mistake("the call was cancelled".to_owned())),
         };
         Ok(match self.print(&call, cancelled).await? {
@@ -162,11 +162,16 @@ impl Server {
     }
 
     /// Applies the command policy to a call.
-    async fn permit(&self, mut call: Call, bottle: &str) -> Result<Call, Mistake> {
-        match call.checked {
+    async fn permit(&self, tool: &str, mut call: Call, bottle: &str) -> Result<Call, Mistake> {
+        let slug = || bottle.parse().map_err(|_| Mistake(format!("{bottle:?} is not a bottle")));
+        match std::mem::take(&mut call.checked) {
             Checked::Nothing => {}
+            Checked::Change(paths) => {
+                let ask = Ask::WaitsForACall;
+                permit_file_change(&self.host, &slug()?, tool, &paths, self.scope.mode, ask).await?;
+            }
             Checked::Command => {
-                let slug = bottle.parse().map_err(|_| Mistake(format!("{bottle:?} is not a bottle")))?;
+                let slug = slug()?;
                 let permitted = permit(&self.host, &slug, &call.rest, self.scope.mode, Ask::WaitsForACall);
                 for (name, value) in permitted.await? {
                     // Before those of the call, which take precedence.

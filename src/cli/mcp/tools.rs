@@ -391,6 +391,7 @@ pub(super) const ALL: &[Tool] = &[
             Call::of(&["fs", "write"])
                 .flag("--new", given.flag("new"))
                 .then([bottle, given.required("path")])
+                .changes([given.required("path")])
                 .input(given.text("content"))
         },
     },
@@ -411,6 +412,7 @@ pub(super) const ALL: &[Tool] = &[
                 .value("--replace", given.text("replace"))
                 .flag("--all", given.flag("all"))
                 .then([bottle, given.required("path")])
+                .changes([given.required("path")])
         },
     },
     Tool {
@@ -424,10 +426,11 @@ pub(super) const ALL: &[Tool] = &[
             optional("check", Kind::Flag, "Check only, and change no file."),
         ],
         call: |given, bottle| {
-            Call::of(&["fs", "patch"])
+            let call = Call::of(&["fs", "patch"])
                 .flag("--check", given.flag("check"))
                 .then([bottle])
-                .input(given.text("patch"))
+                .input(given.text("patch"));
+            if given.flag("check") { call } else { call.changes(patched(given.required("patch"))) }
         },
     },
     Tool {
@@ -439,6 +442,7 @@ pub(super) const ALL: &[Tool] = &[
             Call::of(&["fs", "rm"])
                 .flag("--recursive", given.flag("recursive"))
                 .then([bottle, given.required("path")])
+                .changes([given.required("path")])
         },
     },
     Tool {
@@ -453,12 +457,13 @@ pub(super) const ALL: &[Tool] = &[
         ],
         call: |given, bottle| {
             let dry_run = given.flag("dry_run");
-            Call::of(&["fs", "reset"])
+            let call = Call::of(&["fs", "reset"])
                 .flag("--dry-run", dry_run)
                 .flag("--yes", !dry_run)
                 .then([bottle])
                 .then(given.texts("paths"))
-                .seconds(LONG)
+                .seconds(LONG);
+            if dry_run { call } else { call.changes(given.texts("paths")) }
         },
     },
     Tool {
@@ -668,6 +673,21 @@ pub(super) const ALL: &[Tool] = &[
     },
 ];
 
+/// The files that a unified diff changes, as its headers name them.
+fn patched(patch: &str) -> Vec<String> {
+    let mut paths: Vec<String> = Vec::new();
+    for line in patch.lines() {
+        let headers = ["--- ", "+++ ", "rename from ", "rename to ", "copy to "];
+        let Some(path) = headers.iter().find_map(|header| line.strip_prefix(header)) else { continue };
+        let path = path.split('\t').next().unwrap_or_default();
+        let path = path.strip_prefix("a/").or_else(|| path.strip_prefix("b/")).unwrap_or(path).to_owned();
+        if path != "/dev/null" && !path.is_empty() && !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
+}
+
 /// Runs a command to its end. `words` come behind its flags.
 fn command_in(call: Call, given: &Arguments, words: &[&str]) -> Call {
     let timeout = given.number("timeout").unwrap_or(TIMEOUT);
@@ -737,7 +757,8 @@ mod tests {
         };
         let fields = tool.fields.iter().filter(|field| field.required || !only_required);
         // These exclude each other.
-        let fields = fields.filter(|field| !["tcp", "file", "check", "branch"].contains(&field.name));
+        let excluded = ["tcp", "file", "check", "branch", "dry_run"];
+        let fields = fields.filter(|field| !excluded.contains(&field.name));
         Value::Object(fields.map(|field| (field.name.to_owned(), value(field))).collect())
     }
 
@@ -766,7 +787,7 @@ mod tests {
     }
 
     #[test]
-    fn only_programs_and_typed_text_are_checked() {
+    fn programs_typed_text_and_changes_of_files_are_checked() {
         let checked: Vec<&str> = ALL
             .iter()
             .filter(|tool| {
@@ -776,6 +797,16 @@ mod tests {
             })
             .map(|tool| tool.name)
             .collect();
-        assert_eq!(checked, ["terminal", "process_start", "process_write", "service_start", "env_run"]);
+        let programs = ["terminal", "process_start", "process_write", "service_start"];
+        let changes = ["file_write", "file_replace", "file_patch", "file_delete", "file_reset"];
+        assert_eq!(checked, [&programs[..], &changes, &["env_run"]].concat());
+    }
+
+    #[test]
+    fn a_patch_names_the_files_that_it_changes() {
+        let patch = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n--- /dev/null\n+++ b/new y\t2026\n\
+                     rename from old\nrename to c/d\n";
+        assert_eq!(patched(patch), ["x", "new y", "old", "c/d"]);
+        assert_eq!(patched("no patch"), [""; 0]);
     }
 }

@@ -89,6 +89,35 @@ fn what_must_be_approved_does_not_run_without_an_answer() -> Result<()> {
                 .has(json!({"verdict": "allow", "mode": "baby-sitter"})),
         ],
     )?;
+    let file = |path: &str| json!({"bottle": "one", "path": path, "content": "x"});
+    run_all(
+        &home,
+        &[
+            tool("a teenager changes files", "file_write", file("written")).has(json!({})),
+            tool("but no credentials", "file_write", file(".netrc")).refused("is denied (credentials)"),
+        ],
+    )?;
+    let settings = "commands:\n  mode: baby-sitter\n  allow:\n  - {rule: change-file, prefix: [file_write, approved.txt]}\n\
+                    supervise: {call_wait: 1s}\n";
+    home.write("home/.bottle/settings.yml", settings)?;
+    run_all(
+        &home,
+        &[
+            tool("a baby-sitter asks for the change of a file", "file_write", file("written"))
+                .refused("was not approved in time (change-file)"),
+            tool("and for its deletion", "file_delete", json!({"bottle": "one", "path": "written"}))
+                .refused("was not approved in time (change-file)"),
+            tool(
+                "and for a patch",
+                "file_patch",
+                json!({"bottle": "one", "patch": "--- a/written\n+++ b/written\n@@ -1 +1 @@\n-x\n+y\n"}),
+            )
+            .refused("was not approved in time (change-file)"),
+            tool("an approved change is made", "file_write", file("approved.txt")).has(json!({})),
+            tool("and files are read", "file_read", json!({"bottle": "one", "path": "written"}))
+                .has(json!({"text": "x"})),
+        ],
+    )?;
     home.write("home/.bottle/settings.yml", "commands: {mode: teenagr}\n")?;
     run_all(
         &home,

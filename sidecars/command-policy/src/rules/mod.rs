@@ -97,6 +97,8 @@ rules! {
     Publish "publish" false "work that leaves the machine",
     /// Writes a file.
     WriteFile "write-file" false "a write to a file",
+    /// Changes a file through a tool.
+    ChangeFile "change-file" false "a change of a file by a tool, in the mode baby-sitter",
     /// Anything that was not proved to only read.
     Command "command" false "a command that was not proved to only read",
 }
