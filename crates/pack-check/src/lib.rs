@@ -91,6 +91,14 @@ pub enum Part {
     DeltaResult,
 }
 
+impl Part {
+    /// Whether the size is of a delta, which the sender of the pack could avoid by sending complete objects.
+    #[must_use]
+    pub fn is_of_delta(self) -> bool {
+        matches!(self, Self::DeltaBase | Self::DeltaText | Self::DeltaResult)
+    }
+}
+
 impl std::fmt::Display for Part {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
