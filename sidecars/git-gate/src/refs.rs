@@ -134,7 +134,7 @@ pub(crate) fn check_update(
     if update.deletes() && !rules.delete {
         return Err(RefError::Deleted(own(), setting("delete")));
     }
-    if let Some(glob) = rules.deny.iter().find(|glob| matches(glob, name)) {
+    if let Some(glob) = rules.deny.iter().find(|glob| is_denied(glob, name)) {
         return Err(RefError::Denied { name: own(), glob: glob.clone(), setting: setting("deny") });
     }
     let is_tag = name.starts_with("refs/tags/");
@@ -154,6 +154,13 @@ pub(crate) fn check_update(
         },
     };
     Err(refused(own(), setting("allow")))
+}
+
+/// Whether a glob denies a name, or another name that some hosts and readers treat as equal. A host whose file system
+/// ignores case keeps `Release` and `release` in one file.
+fn is_denied(glob: &str, name: &str) -> bool {
+    let folded = |text: &str| normalized(text.as_bytes());
+    matches(glob, name) || matches(&folded(glob), &folded(name))
 }
 
 /// Whether git resolves the short name of this branch or tag to something else: to a pseudo-ref such as
@@ -311,6 +318,9 @@ mod tests {
             (&wide, ZERO, OLD, "refs/notes/commits", None),
             (&wide, ZERO, OLD, "refs/notes/a/b", Some("refs.allow")),
             (&wide, ZERO, OLD, "refs/heads/release/1", Some("refs.deny")),
+            (&wide, ZERO, OLD, "refs/heads/Release/1", Some("refs.deny")),
+            (&wide, ZERO, OLD, "refs/heads/r\u{435}lease/1", Some("refs.deny")),
+            (&wide, ZERO, OLD, "refs/heads/releases/1", None),
             (&wide, ZERO, OLD, "refs/tags/v1", None),
             (&wide, OLD, ZERO, "refs/heads/x", None),
             (&wide, ZERO, OLD, "refs/replace/1", Some("changes what other clients see")),
