@@ -124,13 +124,6 @@ fn is_environment_file(name: &str) -> bool {
     words.next() == Some("") && !words.any(|word| EXAMPLES.contains(&word))
 }
 
-/// Whether some files usually contain secrets only because their folder has this name.
-#[must_use]
-pub fn is_secret_folder(folder: &[u8]) -> bool {
-    let folder = normalized(folder);
-    IN_FOLDERS.iter().any(|(name, _)| *name == folder)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +169,5 @@ mod tests {
         ] {
             assert_eq!(is_secret_file(folder.as_bytes(), name.as_bytes()), found, "{folder}/{name:?}");
         }
-        assert!(is_secret_folder(b".AWS") && !is_secret_folder(b"src"));
     }
 }

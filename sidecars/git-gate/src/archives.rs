@@ -1,5 +1,6 @@
 //! Scans the contents of gzip and zip archives in a blob. An archive may begin at any offset, and is unpacked
-//! as a stream.
+//! as a stream. A blob that begins with a zlib header is unpacked too. Within a blob, every second byte or so could be
+//! such a header, so zlib data in other formats (PNG, PDF) is not read.
 //!
 //! A push is refused if the archives in one of its blobs exceed a limit of this module.
 
@@ -33,6 +34,9 @@ const OPEN: usize = 64;
 /// The signatures of the records that can follow the data of a zip entry.
 const AFTER_ENTRY: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x07\x08"];
 
+/// The number of bytes in the header of zlib data.
+const ZLIB_HEADER: usize = 2;
+
 /// The maximum number of bytes of a record signature that is incomplete at the end of a piece.
 const OVERLAP: usize = 3;
 
@@ -42,7 +46,17 @@ pub(crate) struct Archives<'s> {
     /// The path of the blob; `None` if it is unknown.
     path: Option<&'s str>,
     finder: ArchiveFinder<File<'s>>,
+    zlib: Zlib<'s>,
     found: ArchiveReport,
+}
+
+/// The zlib data with which a blob may begin.
+enum Zlib<'s> {
+    /// The first bytes of the blob, which are fewer than a header.
+    Begin(Vec<u8>),
+    Open(Box<File<'s>>),
+    /// The blob does not begin with zlib data, or the data has ended.
+    Closed,
 }
 
 /// The scan result of all archives in one blob.
@@ -62,7 +76,8 @@ pub(crate) struct ArchiveReport {
 
 impl<'s> Archives<'s> {
     pub(crate) fn new(scanner: &'s Scanner, path: Option<&'s str>) -> Self {
-        Self { scanner, path, finder: ArchiveFinder::new(FORMATS), found: ArchiveReport::default() }
+        let zlib = Zlib::Begin(Vec::new());
+        Self { scanner, path, finder: ArchiveFinder::new(FORMATS), zlib, found: ArchiveReport::default() }
     }
 
     /// Scans the next piece of the blob. Unpacking of a file stops at damaged data.
@@ -70,16 +85,55 @@ impl<'s> Archives<'s> {
         if !self.found.bomb {
             let mut level =
                 Level { scanner: self.scanner, path: self.path, depth: 0, found: &mut self.found };
-            self.found.bomb |= self.finder.feed(piece, &mut level).is_err();
+            let fed = self.finder.feed(piece, &mut level).and_then(|()| self.zlib.feed(piece, &mut level));
+            self.found.bomb |= fed.is_err();
         }
     }
 
     /// Ends all open files, and returns the result.
     pub(crate) fn finish(mut self) -> ArchiveReport {
         let mut level = Level { scanner: self.scanner, path: self.path, depth: 0, found: &mut self.found };
-        self.found.bomb |= self.finder.finish(&mut level).is_err();
+        let finished = self.finder.finish(&mut level).and(self.zlib.finish(&mut level));
+        self.found.bomb |= finished.is_err();
         self.found
     }
+}
+
+impl<'s> Zlib<'s> {
+    fn feed(&mut self, mut piece: &[u8], level: &mut Level<'_, 's>) -> Result<(), Bomb> {
+        if let Self::Begin(begin) = self {
+            let (now, later) = piece.split_at(piece.len().min(ZLIB_HEADER - begin.len()));
+            begin.extend_from_slice(now);
+            let Some(header) = begin.first_chunk::<ZLIB_HEADER>().copied() else { return Ok(()) };
+            if !is_zlib(header) {
+                *self = Self::Closed;
+                return Ok(());
+            }
+            level.begin()?;
+            let unpacking = Unpacking::zlib();
+            let mut file = Box::new(File { unpacking, stream: level.scanner.stream_of(level.path) });
+            level.feed(&mut file, &header)?;
+            *self = Self::Open(file);
+            piece = later;
+        }
+        let Self::Open(file) = self else { return Ok(()) };
+        if level.feed(file, piece)? { Ok(()) } else { self.finish(level) }
+    }
+
+    fn finish(&mut self, level: &mut Level<'_, 's>) -> Result<(), Bomb> {
+        match std::mem::replace(self, Self::Closed) {
+            Self::Open(file) => level.close(Some(*file)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether two bytes are the header of zlib data without a preset dictionary (RFC 1950, section 2.2).
+fn is_zlib([method, flags]: [u8; ZLIB_HEADER]) -> bool {
+    method & 0x0f == 8
+        && method >> 4 <= 7
+        && flags & 0x20 == 0
+        && u16::from_be_bytes([method, flags]).is_multiple_of(31)
 }
 
 impl ArchiveReport {
@@ -129,6 +183,13 @@ enum Unpacking<'s> {
     /// in the zip file could hide a token. Archives within the entry are found in the data that contains the
     /// zip file.
     Stored(Vec<u8>),
+}
+
+impl Unpacking<'_> {
+    /// Unpacks zlib data, including its header.
+    fn zlib() -> Self {
+        Self::Deflated(Box::new(Decompress::new(true)), ArchiveFinder::new(FORMATS))
+    }
 }
 
 impl<'s> Visitor for Level<'_, 's> {
@@ -325,6 +386,22 @@ mod tests {
                 (false, None, false),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn scans_zlib_data_at_the_begin_of_a_blob() {
+        for level in [0, 1, 6, 9] {
+            let mut writer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(level));
+            writer.write_all(format!("here it is: {SECRET}, keep it").as_bytes()).expect("write");
+            let body = writer.finish().expect("finish");
+            for size in [1, 2, 3, 1000] {
+                assert_eq!(scan(&body, size), (true, None, false), "level {level}, in {size}");
+                assert_eq!(scan(&[&body[..], b" and more"].concat(), size), (true, None, false));
+            }
+        }
+        for text in ["x", "x^2 + 1", "", "X\u{1}"] {
+            assert_eq!(scan(text.as_bytes(), 1), (false, None, false), "{text:?}");
         }
     }
 

@@ -35,6 +35,15 @@ pub(crate) struct BlobReport {
     pub(crate) bomb: bool,
 }
 
+impl BlobReport {
+    /// Drops all findings but those that `keep` accepts.
+    pub(crate) fn keep_only(&mut self, keep: impl Fn(&Finding) -> bool) {
+        for report in [&mut self.plain, &mut self.wide, &mut self.unpacked] {
+            report.findings.retain(&keep);
+        }
+    }
+}
+
 impl<'s> Views<'s> {
     /// Prepares the scan of a blob at `path`, which decides about the user's rules and allowlists for paths. `None`
     /// if the path is unknown.

@@ -79,6 +79,8 @@ pub(crate) struct Gate {
     /// The names of repositories by the URL that git in the bottle shows for them.
     shown_urls: BTreeMap<String, String>,
     pub(crate) scanner: Scanner,
+    /// Whether the scanner has rules of the user.
+    pub(crate) has_rules: bool,
     pub(crate) fds: Arc<ReservedFds>,
     pub(crate) questions: Questions,
     pub(crate) lockout: Arc<Lockout>,
@@ -230,6 +232,7 @@ impl GateDaemon {
         let gate = Arc::new(Gate {
             repos,
             shown_urls,
+            has_rules: rules.count() > 0,
             scanner: Scanner::outbound(Arc::new(known))
                 .with_rules(Arc::new(rules))
                 .with_placeholders(&provision.placeholders),

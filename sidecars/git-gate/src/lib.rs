@@ -30,9 +30,13 @@
 //! refusal               reasons for refusing a push or fetch, as messages for the agent
 //! refs                  ref rules
 //! new_objects           objects that are new to the upstream
-//! push_scan           the scan of every new object
+//! new_entries           the paths that the commits of a push add
+//! new_paths             judges these paths
+//! push_scan             the scan of every new object
 //! blob_scan             the views of a blob that are scanned, and the lines of findings
-//! tree_index            the paths and commits of new objects
+//! content_checks        files that other programs obey
+//! encoding              encodings of commits and tags
+//! tree_index            new trees and their commits
 //! archives              the contents of gzip and zip files
 //! excerpt               the line of a finding, without secrets, for the user
 //! findings              the findings of a push, without duplicates
@@ -42,14 +46,18 @@
 mod agent_messages;
 mod archives;
 mod blob_scan;
+mod content_checks;
 mod daemon;
+mod encoding;
 mod excerpt;
 mod findings;
 mod git;
 mod http;
 mod ls_refs;
 mod mirror;
+mod new_entries;
 mod new_objects;
+mod new_paths;
 mod private_root;
 mod push;
 mod push_check;

@@ -108,7 +108,11 @@ impl Reader<'_> {
     }
 
     /// Returns those of the `ids` that exist, with their types.
-    async fn existing(&self, git: &Git, ids: &HashSet<&str>) -> Result<Vec<(Kind, String)>, ReadError> {
+    pub(crate) async fn existing(
+        &self,
+        git: &Git,
+        ids: &HashSet<&str>,
+    ) -> Result<Vec<(Kind, String)>, ReadError> {
         let input: String = ids.iter().flat_map(|id| [*id, "\n"]).collect();
         let arguments = ["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"];
         let running = git.spawn(self.fds, &arguments, true)?;

@@ -18,7 +18,7 @@ use crate::daemon::Gate;
 use crate::findings::{Found, PushFindings};
 use crate::git::Git;
 use crate::push_options::{self, OptionError};
-use crate::push_scan;
+use crate::push_scan::{self, Detectors};
 use crate::received::UnpackTurn;
 use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes, check_update};
 use crate::refusal::{Block, Refusal, SHOWN};
@@ -182,8 +182,9 @@ impl Push<'_> {
     /// Scans the objects of the push. Returns the findings that need the user's approval.
     async fn scan(&self, updates: &[Update]) -> Result<Vec<Found>, Refusal> {
         let mut findings = PushFindings::default();
-        let (git, scanner, fds) = (&self.repo.git, &self.gate.scanner, &self.gate.fds);
-        let read = push_scan::read_push(git, &self.quarantine, updates, scanner, fds, &mut findings).await;
+        let (git, fds) = (&self.repo.git, &self.gate.fds);
+        let detectors = Detectors { scanner: &self.gate.scanner, has_rules: self.gate.has_rules };
+        let read = push_scan::read_push(git, &self.quarantine, updates, detectors, fds, &mut findings).await;
         tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
         // Hits are counted even if the push is refused for another reason, because the duration of the scan may
         // reveal a hit.

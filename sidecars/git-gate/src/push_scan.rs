@@ -1,29 +1,32 @@
 //! Scans every object of a push that the upstream does not have yet.
 //!
 //! ```text
-//! quarantine ─┐                              ┌─► all reachable? ─► commits, tags, trees, blobs
-//!             ├─► minus objects of upstream ─┘   (else refused)    through one `cat-file --batch`
+//! quarantine ─┐                              ┌─► all reachable? ─► their new paths ─► commits, tags, trees, blobs
+//!             ├─► minus objects of upstream ─┘   (else refused)                       through one `cat-file --batch`
 //! reachable ──┘
 //! ```
 //! Memory use is limited to a window of the current object and an index of new trees.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use bottle_contract::secret_files::{is_secret_file, is_secret_folder};
-use bottle_scan::{Finding, Report, Scanner, Severity};
+use bottle_scan::{Detector, Finding, Report, Scanner, Severity};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
-use crate::archives::split;
+use crate::archives::{Archives, split};
 use crate::blob_scan::{LineFinding, Lines, Views};
+use crate::content_checks::{StrayReturns, is_lfs_pointer};
+use crate::encoding;
 use crate::excerpt::excerpt;
 use crate::findings::{Found, Location, MOST_FINDINGS, PushFindings};
 use crate::git::{Git, GitError, ReservedFds};
+use crate::new_entries::MOST_ENTRIES;
 use crate::new_objects::{Kind, MOST_OBJECTS};
+use crate::new_paths::{NewPaths, Place, SecretFile};
 use crate::refs::Update;
-use crate::tree_index::{Id, TreeIndex, entries, id_from_bytes, id_from_hex};
+use crate::tree_index::{EntryKind, Id, TreeIndex, entries, id_from_bytes, id_from_hex};
 
 /// The time limit for one git command that lists the objects of a push. After it, the push is refused.
 pub(crate) const LISTED_WITHIN: Duration = Duration::from_secs(300);
@@ -39,10 +42,13 @@ const MOST_BUFFERED: u64 = 32 << 20;
 const MOST_PARENTS: usize = 64;
 
 /// The maximum number of files and folders in a push whose names match a rule. A push with more is refused.
-const MOST_NAMED: usize = 10_000;
+pub(crate) const MOST_NAMED: usize = 10_000;
 
 /// The number of bytes of a blob that are read in one step.
 const PIECE: usize = 64 << 10;
+
+/// The number of bytes at the begin of a file in which a pointer of Git LFS is recognised.
+const LFS_POINTER: usize = 1024;
 
 /// The number of object ids that are written to `git cat-file` in one step.
 const IDS_AT_ONCE: usize = 1000;
@@ -87,6 +93,60 @@ pub(crate) enum ReadError {
     SecretFiles,
     #[error("too many names of its files look like secrets")]
     FlaggedNames,
+    #[error("its commits change more than {MOST_ENTRIES} files; push less at once")]
+    Entries,
+    #[error("it has the same files under too many paths; push less at once")]
+    Paths,
+    #[error(
+        "the entry {path} of a directory has the mode {mode:?}, which git does not write; check it out, and commit it \
+         again"
+    )]
+    Mode { mode: String, path: String },
+    #[error(
+        "a path in {0} contains a carriage return, which clones of older versions of git obey; remove it"
+    )]
+    StrayReturn(String),
+    #[error(
+        "{0} says that its text is in the encoding {1:?}, which the git gate does not read; commit in UTF-8 (`git config \
+         --unset i18n.commitEncoding`)"
+    )]
+    Encoding(String, String),
+}
+
+impl ReadError {
+    /// An error for the mode of an entry.
+    pub(crate) fn mode(mode: &[u8], path: &[u8]) -> Self {
+        let mode = String::from_utf8_lossy(mode).into_owned();
+        Self::Mode { mode, path: display_path(path, "without a name") }
+    }
+}
+
+/// What decides about the contents of a push.
+#[derive(Clone, Copy)]
+pub(crate) struct Detectors<'a> {
+    pub(crate) scanner: &'a Scanner,
+    /// Whether the user has rules, which can depend on the path of a file.
+    pub(crate) has_rules: bool,
+}
+
+/// An object to scan.
+struct ToScan<'n> {
+    kind: Kind,
+    id: &'n str,
+    /// The path that decides about the user's rules; `None` if it is unknown.
+    place: Option<Place>,
+    /// Whether only the user's rules apply, because the object is scanned under another path too, or the upstream has
+    /// it.
+    again: bool,
+}
+
+/// What the scan of the objects of a push knows and collects.
+struct Scan<'n> {
+    /// The ids of all new objects.
+    new: &'n HashSet<Id>,
+    /// The files that git reads as `.gitmodules`.
+    gitmodules: HashSet<Id>,
+    index: TreeIndex,
 }
 
 /// Scans the objects of a push. On an error, `findings` contains the findings up to that point.
@@ -94,11 +154,11 @@ pub(crate) async fn read_push(
     mirror: &Git,
     quarantine: &str,
     updates: &[Update],
-    scanner: &Scanner,
+    Detectors { scanner, has_rules }: Detectors<'_>,
     fds: &ReservedFds,
     findings: &mut PushFindings,
 ) -> Result<(), ReadError> {
-    let reader = Reader { mirror, quarantine, scanner, fds };
+    let reader = Reader { mirror, quarantine, scanner, has_rules, fds };
     tokio::time::timeout(READ_WITHIN, reader.scan(updates, findings)).await.map_err(|_| ReadError::Timeout)?
 }
 
@@ -106,16 +166,37 @@ pub(crate) struct Reader<'a> {
     pub(crate) mirror: &'a Git,
     pub(crate) quarantine: &'a str,
     scanner: &'a Scanner,
+    has_rules: bool,
     pub(crate) fds: &'a ReservedFds,
 }
 
 impl Reader<'_> {
     async fn scan(&self, updates: &[Update], findings: &mut PushFindings) -> Result<(), ReadError> {
         let new = self.new_objects(updates).await?;
-        let mut index = TreeIndex::default();
-        self.scan_objects(&new, &mut index, findings).await?;
-        self.report_names(updates, &mut index, findings).await?;
-        self.report_secret_files(updates, &mut index, findings).await?;
+        let new_ids: HashSet<Id> = new.iter().filter_map(|(_, id)| id_from_hex(id)).collect();
+        let width = updates.iter().map(|update| update.new.len() / 2).max().unwrap_or_default();
+        let mut paths = NewPaths::new(self.scanner, self.has_rules, &new_ids, width);
+        self.new_entries(&new, updates, |entry| paths.add(entry, findings)).await?;
+        let NewPaths { mut first, again, secret_files, gitmodules, .. } = paths;
+        let again: Vec<(String, Place)> =
+            again.into_iter().map(|(id, place)| (hex::encode(&id[..width]), place)).collect();
+        let own = new.iter().map(|(kind, id)| {
+            let place = id_from_hex(id).and_then(|id| first.remove(&id));
+            ToScan { kind: *kind, id, place, again: false }
+        });
+        let others = again.iter().map(|(id, place)| ToScan {
+            kind: Kind::Blob,
+            id,
+            place: Some(place.clone()),
+            again: true,
+        });
+        let objects: Vec<ToScan<'_>> = own.chain(others).collect();
+        let index = TreeIndex::new(width);
+        let mut scan = Scan { new: &new_ids, gitmodules, index };
+        self.scan_objects(&objects, &mut scan, findings).await?;
+        self.scan_gitlinks(&scan.index, findings)?;
+        self.report_names(updates, &mut scan.index, findings).await?;
+        self.report_secret_files(updates, secret_files, width, findings).await?;
         if !findings.found.is_empty() {
             self.mark_ignored(updates, findings).await?;
         }
@@ -127,12 +208,12 @@ impl Reader<'_> {
         with_quarantine(self.mirror, self.quarantine)
     }
 
-    /// Scans all new objects with one `git cat-file` process. The process receives ids while its output is
+    /// Scans all objects with one `git cat-file` process. The process receives ids while its output is
     /// read.
     async fn scan_objects(
         &self,
-        new: &[(Kind, String)],
-        index: &mut TreeIndex,
+        objects: &[ToScan<'_>],
+        scan: &mut Scan<'_>,
         findings: &mut PushFindings,
     ) -> Result<(), ReadError> {
         let mut running =
@@ -143,24 +224,23 @@ impl Reader<'_> {
         };
         // If the kernel refuses the size, the processes only wait more often for each other.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
-        let new_ids: HashSet<Id> = new.iter().filter_map(|(_, id)| id_from_hex(id)).collect();
         let feed = async {
-            for ids in new.chunks(IDS_AT_ONCE) {
-                let lines: String = ids.iter().flat_map(|(_, id)| [id.as_str(), "\n"]).collect();
-                stdin.write_all(lines.as_bytes()).await?;
+            for some in objects.chunks(IDS_AT_ONCE) {
+                let lines: String = some.iter().flat_map(|object| [object.id, "\n"]).collect();
+                // If git does not read all of its input, an object is missing in its output.
+                let _ = stdin.write_all(lines.as_bytes()).await;
             }
-            stdin.flush().await?;
             drop(stdin);
-            Ok::<_, io::Error>(())
+            Ok::<_, ReadError>(())
         };
         let mut stdout = BufReader::with_capacity(PIECE, stdout);
-        let scan = async {
-            for (kind, id) in new {
-                let size = header(&mut stdout, id).await?;
+        let scanned = async {
+            for object in objects {
+                let size = header(&mut stdout, object.id).await?;
                 let mut content = (&mut stdout).take(size);
-                match kind {
-                    Kind::Blob => self.scan_blob(id, &mut content, index, findings).await?,
-                    _ => self.scan_buffered(*kind, id, size, &mut content, &new_ids, index, findings).await?,
+                match object.kind {
+                    Kind::Blob => self.scan_blob(object, &mut content, &scan.gitmodules, findings).await?,
+                    _ => self.scan_buffered(object, size, &mut content, scan, findings).await?,
                 }
                 if content.limit() > 0 {
                     return Err(ReadError::Output("read an object of the push to its end"));
@@ -170,50 +250,83 @@ impl Reader<'_> {
             }
             Ok(())
         };
-        let (fed, scanned) = tokio::join!(feed, scan);
-        scanned?;
-        Ok(fed?)
+        // An error ends both: git does not read its input if its output is read no further.
+        tokio::try_join!(feed, scanned).map(drop)
     }
 
     /// Scans a commit, tag or tree after buffering it completely.
-    #[allow(clippy::too_many_arguments, reason = "one object and the state so far")]
     async fn scan_buffered(
         &self,
-        kind: Kind,
-        id: &str,
+        object: &ToScan<'_>,
         size: u64,
         content: &mut (impl AsyncRead + Unpin),
-        new: &HashSet<Id>,
-        index: &mut TreeIndex,
+        scan: &mut Scan<'_>,
         findings: &mut PushFindings,
     ) -> Result<(), ReadError> {
+        let id = object.id;
         if size > MOST_BUFFERED {
             return Err(ReadError::TooLarge(id.to_owned()));
         }
         let mut bytes = Vec::new();
         content.read_to_end(&mut bytes).await?;
-        match kind {
-            Kind::Tree => {
-                index.width = id.len() / 2;
-                self.scan_tree(id, &bytes, new, index)?;
-            }
-            _ => {
-                let word = if kind == Kind::Tag { "tag" } else { "commit" };
-                if let Some(root) = tree_of(&bytes)
-                    && let (Some(root), Some(commit)) = (id_from_hex(root), id_from_hex(id))
-                {
-                    index.roots.entry(root).or_insert(commit);
-                }
-                let commit = (kind == Kind::Commit).then(|| id.to_owned());
-                self.scan_text(&bytes, word, commit.as_ref(), findings)?;
-                // git also accepts messages in UTF-16 and UTF-32.
-                if bytes.contains(&0) {
-                    bytes.retain(|byte| *byte != 0);
-                    self.scan_text(&bytes, word, commit.as_ref(), findings)?;
-                }
-            }
+        if object.kind == Kind::Tree {
+            return self.scan_tree(id, &bytes, scan, findings);
+        }
+        let word = if object.kind == Kind::Tag { "tag" } else { "commit" };
+        if let Some(encoding) = encoding::unreadable(&bytes) {
+            return Err(ReadError::Encoding(format!("the {word} {id}"), encoding));
+        }
+        if let Some(root) = tree_of(&bytes)
+            && let (Some(root), Some(commit)) = (id_from_hex(root), id_from_hex(id))
+        {
+            scan.index.roots.entry(root).or_insert(commit);
+        }
+        let commit = (object.kind == Kind::Commit).then(|| id.to_owned());
+        self.scan_text(&bytes, word, commit.as_ref(), findings)?;
+        let packed = Location::new(commit.clone(), format!("the {word}'s text (packed)"));
+        self.scan_packed(&bytes, &packed, id.as_bytes(), findings)?;
+        // git also accepts messages in UTF-16 and UTF-32.
+        if bytes.contains(&0) {
+            bytes.retain(|byte| *byte != 0);
+            self.scan_text(&bytes, word, commit.as_ref(), findings)?;
         }
         Ok(())
+    }
+
+    /// Scans the archives in a text that is not a file.
+    fn scan_packed(
+        &self,
+        bytes: &[u8],
+        location: &Location,
+        value: &[u8],
+        findings: &mut PushFindings,
+    ) -> Result<(), ReadError> {
+        let mut archives = Archives::new(self.scanner, None);
+        archives.feed(bytes);
+        let report = archives.finish();
+        if report.bomb {
+            return Err(ReadError::Bomb(location.location.clone()));
+        }
+        let report = Report { findings: report.findings, more: report.more };
+        for finding in blocking(report, &location.location)? {
+            let value = [value, finding.rule.as_bytes()].concat();
+            findings.add(Found::from_scan(&finding, location.clone(), &value));
+        }
+        Ok(())
+    }
+
+    /// Scans the commit ids of submodules: as bytes and as digits, each as one text, because a secret may be in
+    /// several of them.
+    fn scan_gitlinks(&self, index: &TreeIndex, findings: &mut PushFindings) -> Result<(), ReadError> {
+        let (bytes, what) = (&index.gitlinks, "the commit ids of submodules");
+        let location = Location::new(None, what.to_owned());
+        for text in [bytes.as_slice(), hex::encode(bytes).as_bytes()] {
+            for finding in blocking(self.scanner.scan(text), what)? {
+                let value = &text[finding.span.within(text.len())];
+                findings.add(Found::from_scan(&finding, location.clone(), value));
+            }
+        }
+        self.scan_packed(bytes, &location, b"", findings)
     }
 
     /// Scans the text of a commit or tag.
@@ -241,28 +354,23 @@ impl Reader<'_> {
         &self,
         id: &str,
         bytes: &[u8],
-        new: &HashSet<Id>,
-        index: &mut TreeIndex,
+        scan: &mut Scan<'_>,
+        findings: &mut PushFindings,
     ) -> Result<(), ReadError> {
         let Some(own) = id_from_hex(id) else { return Ok(()) };
+        let index = &mut scan.index;
         let (mut names, mut ends, mut text) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, child, is_folder) in entries(bytes, index.width) {
-            if !index.is_first_seen(name, child) {
+        for (mode, name, child) in entries(bytes, index.width) {
+            let kind = EntryKind::parse(mode).ok_or_else(|| ReadError::mode(mode, name))?;
+            if !index.is_first_seen(kind, name, child) {
                 continue;
             }
-            let child = id_from_bytes(child);
-            // The rules for names apply to every type of entry (file, symlink, submodule), even if the
-            // upstream already has the content.
-            if is_folder && is_secret_folder(name) {
-                index.secret_folders.entry((name.into(), child)).or_insert(own);
-            } else if !is_folder && is_secret_file(b"", name) {
-                index.secret_files.entry((Box::default(), name.into(), child)).or_insert(own);
-            }
-            if index.secret_folders.len() + index.secret_files.len() > MOST_NAMED {
-                return Err(ReadError::SecretFiles);
-            }
-            if new.contains(&child) {
-                index.parents.entry(child).or_insert_with(|| (own, name.into()));
+            match kind {
+                EntryKind::Gitlink => index.gitlinks.extend_from_slice(child),
+                EntryKind::Tree if scan.new.contains(&id_from_bytes(child)) => {
+                    index.parents.entry(id_from_bytes(child)).or_insert(own);
+                }
+                _ => {}
             }
             text.extend_from_slice(name);
             text.push(b'\n');
@@ -277,7 +385,8 @@ impl Reader<'_> {
                 return Err(ReadError::FlaggedNames);
             }
         }
-        Ok(())
+        let packed = Location::new(index.commit(&own), "the names of files (packed)".to_owned());
+        self.scan_packed(&text, &packed, b"", findings)
     }
 
     /// Reports the names with a finding that the upstream does not have yet.
@@ -316,17 +425,10 @@ impl Reader<'_> {
     async fn report_secret_files(
         &self,
         updates: &[Update],
-        index: &mut TreeIndex,
+        mut files: HashMap<SecretFile, Place>,
+        width: usize,
         findings: &mut PushFindings,
     ) -> Result<(), ReadError> {
-        let mut files = std::mem::take(&mut index.secret_files);
-        for ((folder, tree), parent) in std::mem::take(&mut index.secret_folders) {
-            for (id, path) in self.list_tree(&hex::encode(&tree[..index.width]), &[]).await? {
-                if is_secret_file(&folder, &path) && !is_secret_file(b"", &path) {
-                    files.entry((folder.clone(), path.into(), id)).or_insert(parent);
-                }
-            }
-        }
         if files.is_empty() {
             return Ok(());
         }
@@ -334,29 +436,16 @@ impl Reader<'_> {
         for parent in boundary.lines().filter_map(|line| line.strip_prefix('-')).take(MOST_PARENTS) {
             for (id, path) in self.list_tree(parent, &["-r"]).await? {
                 let (folder, name) = split(&path);
-                files.remove(&(Box::default(), name.into(), id));
                 files.remove(&(folder.into(), name.into(), id));
             }
             if files.is_empty() {
                 break;
             }
         }
-        for ((folder, name, id), tree) in files {
-            let (commit, mut path) = index.path(&tree);
-            for part in [folder, name].iter().filter(|part| !part.is_empty()) {
-                if !path.is_empty() {
-                    path.push(b'/');
-                }
-                path.extend_from_slice(part);
-            }
-            let id = hex::encode(&id[..index.width]);
+        for ((_, _, id), place) in files {
+            let id = hex::encode(&id[..width]);
             let words = "a file that holds secrets by its name";
-            findings.add(Found::from_name(
-                "secret-file",
-                words,
-                Location::new(commit, display_path(&path, &id)),
-                id.as_bytes(),
-            ));
+            findings.add(Found::from_name("secret-file", words, place.location(&id, ""), id.as_bytes()));
         }
         Ok(())
     }
@@ -380,43 +469,52 @@ impl Reader<'_> {
     /// Scans a blob of any size as a stream.
     async fn scan_blob(
         &self,
-        id: &str,
+        object: &ToScan<'_>,
         content: &mut (impl AsyncRead + Unpin),
-        index: &TreeIndex,
+        gitmodules: &HashSet<Id>,
         findings: &mut PushFindings,
     ) -> Result<(), ReadError> {
-        let (commit, path) = id_from_hex(id).map_or((None, Vec::new()), |own| index.path(&own));
-        let shown = display_path(&path, id);
-        let location = |inside: &str| Location::new(commit.clone(), format!("{shown}{inside}"));
-        let path = String::from_utf8_lossy(&path);
-        let path = Some(&*path).filter(|path| !path.is_empty());
-        for (rule, _) in path.into_iter().flat_map(|path| self.scanner.of_name(path)) {
-            let words = format!("a file whose name matches your rule `{rule}`");
-            findings.add(Found::from_name(rule, &words, location(""), id.as_bytes()));
-        }
+        let ToScan { id, ref place, again, .. } = *object;
+        let location = |inside: &str| match place {
+            Some(place) => place.location(id, inside),
+            None => Location::new(None, format!("{}{inside}", display_path(b"", id))),
+        };
+        let shown = location("").location;
+        let path = place.as_ref().map(|place| String::from_utf8_lossy(&place.path));
+        let path = path.as_deref();
+        let mut returns =
+            id_from_hex(id).filter(|id| gitmodules.contains(id)).map(|_| StrayReturns::default());
+        let mut begin = Vec::new();
         let mut views = Views::new(self.scanner, path);
         let mut piece = vec![0; PIECE];
-        let mut first = true;
         loop {
             let read = content.read(&mut piece).await?;
             if read == 0 {
                 break;
             }
-            if first && piece[..read].starts_with(b"version https://git-lfs.github.com/spec/") {
-                return Err(ReadError::LfsPointer(shown));
-            }
+            begin.extend(piece[..read].iter().take(LFS_POINTER - begin.len()));
+            returns.iter_mut().for_each(|returns| returns.feed(&piece[..read]));
             views.feed(&piece[..read]);
-            first = false;
             // Scanning uses CPU time, so other tasks get a chance to run.
             tokio::task::yield_now().await;
         }
-        let report = views.finish();
-        if let Some(file) = report.file {
-            let words = format!("contains {file:?}, a file that holds secrets by its name");
-            findings.add(Found::from_name("secret-file", &words, location(""), id.as_bytes()));
+        if returns.is_some_and(|returns| returns.found()) {
+            return Err(ReadError::StrayReturn(shown));
         }
-        if report.bomb {
-            return Err(ReadError::Bomb(shown));
+        let mut report = views.finish();
+        if again {
+            report.keep_only(|finding| finding.detector == Detector::OwnRules);
+        } else {
+            if is_lfs_pointer(&begin) {
+                return Err(ReadError::LfsPointer(shown));
+            }
+            if let Some(file) = report.file {
+                let words = format!("contains {file:?}, a file that holds secrets by its name");
+                findings.add(Found::from_name("secret-file", &words, location(""), id.as_bytes()));
+            }
+            if report.bomb {
+                return Err(ReadError::Bomb(shown));
+            }
         }
         let (plain, wide) = (blocking(report.plain, &shown)?, blocking(report.wide, &shown)?);
         let unpacked = blocking(report.unpacked, &shown)?;
@@ -516,7 +614,7 @@ fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, ReadError> {
 }
 
 /// A path in a form that is safe for a terminal, or the object id if there is no path.
-fn display_path(path: &[u8], id: &str) -> String {
+pub(crate) fn display_path(path: &[u8], id: &str) -> String {
     if path.is_empty() {
         return format!("the object {id}");
     }

@@ -59,6 +59,8 @@ fn trials() -> Vec<Trial> {
         trial("keeps_the_key_off_disk_and_command_lines", pushes::key_is_hidden),
         trial("blocks_secrets_in_every_location", secrets::locations),
         trial("checks_every_name_of_a_file", secrets::file_names),
+        trial("judges_every_path_that_a_push_adds", secrets::paths),
+        trial("scans_packed_parts_of_commits", secrets::packed),
         trial("scans_tags_and_names_in_other_encodings", secrets::encodings),
         trial("refuses_unreachable_objects", secrets::unreachable),
         trial("scans_loose_objects_of_the_mirror", secrets::loose),

@@ -188,9 +188,11 @@ impl Scene {
             known_secrets: vec![SecretText::from(SECRET)],
             rules: vec![RuleFile {
                 name: "acme.toml".to_owned(),
-                text:
-                    "[[rules]]\nid = 'acme'\nregex = 'acme-[0-9]{8}'\n[allowlist]\npaths = ['^fixtures/']\n"
-                        .to_owned(),
+                text: "[[rules]]\nid = 'acme'\nregex = 'acme-[0-9]{8}'\n\
+                     [[rules]]\nid = 'deploy'\nregex = 'deploy-[0-9]{8}'\npath = '^deploy/'\n\
+                     [[rules]]\nid = 'keys'\npath = '\\.acme$'\n\
+                     [allowlist]\npaths = ['^fixtures/']\n"
+                    .to_owned(),
             }],
             placeholders: vec![],
             upstream_roots: self.roots.clone(),

@@ -213,6 +213,161 @@ pub(crate) async fn file_names() -> Result<()> {
     Ok(())
 }
 
+/// Tests that each path that a push adds is judged: the rules of the user for paths, and the type of an entry.
+pub(crate) async fn paths() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.shell(
+        "cd seed; mkdir fixtures; echo acme-12345678 > fixtures/f; echo deploy-12345678 > d; git add .; \
+         git commit -qm files; git push -q ../up.git main",
+    )?;
+    scene.open(|_| ()).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    for (name, script, words) in [
+        ("a name that a rule lists", "echo x > a.acme; git add .", "a.acme"),
+        ("such a name for what upstream has", "cp one a.acme; git add .", "a.acme"),
+        ("a second such name", "echo x > a; cp a b.acme; git add .", "b.acme"),
+        (
+            "such a name for a submodule",
+            "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),a.acme",
+            "a.acme",
+        ),
+        (
+            "a path with a rule",
+            "mkdir deploy; echo deploy-87654321 > deploy/b; git add .",
+            "deploy/b, line 1",
+        ),
+        (
+            "a twin under a path with a rule",
+            "mkdir deploy; echo deploy-87654321 > a; cp a deploy/b; git add .",
+            "deploy/b, line 1",
+        ),
+        (
+            "a twin in a later commit",
+            "mkdir deploy; echo deploy-87654321 > a; git add .; git commit -qm a; cp a deploy/b; git add .",
+            "deploy/b, line 1",
+        ),
+        ("what upstream has elsewhere", "mkdir deploy; git mv d deploy/b", "deploy/b, line 1"),
+        (
+            "a twin of a sample",
+            "mkdir -p fixtures; echo acme-87654321 > fixtures/a; cp fixtures/a b; git add .",
+            "b, line 1",
+        ),
+        ("a sample of upstream elsewhere", "git mv fixtures/f b", "b, line 1"),
+        (
+            "a directory behind a submodule with its id",
+            "mkdir .aws; echo x > .aws/credentials; git add .; tree=$(git write-tree --prefix=.aws/); git rm -qf --cached -r .aws; \
+             git update-index --add --cacheinfo 160000,$tree,.aws; git commit -qm link; git rm -q --cached .aws; git add .aws",
+            ".aws/credentials",
+        ),
+        (
+            "a token in the id of a submodule",
+            "git update-index --add --cacheinfo 160000,$(printf %s $T | od -An -tx1 | tr -d ' \\n'),s",
+            "the commit ids of submodules",
+        ),
+        (
+            "a secret in the ids of two submodules",
+            "id=$(printf %-40s $SECRET | od -An -v -tx1 | tr -d ' \\n'); git update-index --add \
+             --cacheinfo 160000,$(echo $id | cut -c1-40),a --cacheinfo 160000,$(echo $id | cut -c41-80),b",
+            "never passes",
+        ),
+        (
+            "a mode that git does not write",
+            "id=$(python3 -c \"import sys; sys.stdout.buffer.write(b'100600 f' + bytes(1) + bytes.fromhex(sys.argv[1]))\" \
+             $(git rev-parse HEAD:one) | git hash-object -w --literally --stdin -t tree); \
+             git reset -q --hard $(git commit-tree -p HEAD -m x $id)",
+            "the mode \"100600\", which git does not write",
+        ),
+        (
+            "a return in the path of a submodule",
+            "printf '[submodule \"x\"]\\n\\tpath = \"x\\r\"\\n\\turl = https://h/x\\n' > .gitmodules; git add .",
+            "carriage return",
+        ),
+    ] {
+        let script = format!(
+            "cd clone; git checkout -qfB work origin/main; git clean -qfdx; {script}; \
+             git commit -q --allow-empty -m x; git push origin HEAD:refs/heads/x"
+        );
+        scene.refused(&script, &["the git gate refused the push", words]).with_context(|| name.to_owned())?;
+    }
+    // Known paths and samples pass, and submodules with usual ids.
+    scene.shell(
+        "cd clone; git checkout -qfB work origin/main; git clean -qfdx; cp fixtures/f fixtures/g; echo x >> one; \
+         git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),sub; git add .; git commit -qm fine; \
+         git checkout -q -b side HEAD^; echo y > y; git add .; git commit -qm y; git merge -q -m m work; \
+         git push -q origin HEAD:refs/heads/fine",
+    )?;
+    Ok(())
+}
+
+/// Tests secrets in packed and encoded parts of commits, and in trees that no commit contains.
+pub(crate) async fn packed() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|repo| repo.refs.tags = true).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    fs::write(scene.at("packed.py"), PACKED)?;
+    for (name, script, words) in [
+        (
+            "gzip in a message",
+            "python3 ../packed.py $T > ../m; git -c i18n.commitEncoding=ISO-8859-1 commit -q --allow-empty --cleanup=verbatim -F ../m",
+            "the commit's text (packed)",
+        ),
+        (
+            "gzip in the name of a file",
+            "python3 ../packed.py $T > ../m; git reset -q --hard $(git commit-tree -p HEAD -m x $( \
+             (printf '100644 blob %s\\t' $(git rev-parse HEAD:one); cat ../m; printf '\\0') | git mktree -z))",
+            "the names of files (packed)",
+        ),
+        (
+            "zlib in a file",
+            "python3 -c \"import sys, zlib; sys.stdout.buffer.write(zlib.compress(sys.argv[1].encode()))\" $T > f; git add f",
+            "f (packed)",
+        ),
+        (
+            "another encoding",
+            "git -c i18n.commitEncoding=IBM037 commit -q --allow-empty -m x",
+            "the encoding \"IBM037\", which the git gate does not read",
+        ),
+        (
+            "an old pointer of LFS",
+            "printf 'version https://hawser.github.com/spec/v1\\noid sha256:0\\nsize 1\\n' > f; git add f",
+            "Git LFS",
+        ),
+        (
+            "a pointer of LFS behind lines",
+            "printf '\\n\\nversion https://git-lfs.github.com/spec/v1\\noid sha256:0\\nsize 1\\n' > f; git add f",
+            "Git LFS",
+        ),
+    ] {
+        let script = format!(
+            "cd clone; git checkout -qfB work origin/main; git clean -qfdx; {script}; \
+             git commit -q --allow-empty -m x; git push origin HEAD:refs/heads/x"
+        );
+        scene.refused(&script, &["the git gate refused the push", words]).with_context(|| name.to_owned())?;
+    }
+    // A tag of a tree has paths too, but no commit.
+    let tag = "cd clone; git checkout -qfB work origin/main; echo x > .env; git add -f .env; \
+               git tag -f t $(git write-tree); git push origin t";
+    scene.refused(tag, &["the git gate refused the push", ".env", "holds secrets by its name"])?;
+    let rule = "cd clone; git rm -qf .env; echo x > a.acme; git add .; git tag -f -am m t $(git write-tree); git push origin t";
+    scene.refused(rule, &["the git gate refused the push", "a.acme"])?;
+    scene.shell("cd clone; git rm -qf a.acme; git tag -f -am m t $(git write-tree); git push -q origin t")?;
+    Ok(())
+}
+
+/// Prints gzip data without zero bytes, slashes and line breaks, so that it can be a message or a name.
+const PACKED: &str = r#"
+import sys, zlib
+for pad in range(64):
+    # Characters beyond 143 have nine bits, and move what follows by one bit.
+    pad = bytes([160]) * (pad % 8) + b" " * (pad // 8)
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    data = packer.compress(pad + b" " + sys.argv[1].encode() + b" the end of it") + packer.flush()[:-3]
+    data = bytes.fromhex("1f8b0801010101010203") + data
+    if not set(data) & {0, 10, 13, 47}:
+        sys.stdout.buffer.write(data)
+        break
+"#;
+
 /// Tests objects that ordinary git commands do not create.
 pub(crate) async fn encodings() -> Result<()> {
     let mut scene = Scene::new()?;

@@ -1,0 +1,77 @@
+//! Checks files for contents that other programs obey.
+
+/// The words of which a pointer of Git LFS contains one: those of its current and its two older names (git-lfs,
+/// `lfs/pointer.go`, `matcherRE`).
+const LFS: [&str; 3] = ["git-lfs", "git-media", "hawser"];
+
+/// Whether a file with this begin is a pointer of Git LFS. Git LFS ignores blanks and empty lines around the pointer.
+pub(crate) fn is_lfs_pointer(begin: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(begin);
+    let text = text.trim_start_matches(|letter: char| letter.is_whitespace() || letter == '\u{feff}');
+    let line = text.lines().next().unwrap_or_default();
+    let is_version = line.strip_prefix("version").is_some_and(|rest| rest.starts_with([' ', '\t']));
+    is_version && LFS.iter().any(|word| line.contains(word))
+}
+
+/// Finds carriage returns that do not end a line. git writes the path of a submodule that ends with one without it, and
+/// older versions then check the submodule out elsewhere (CVE-2025-48384).
+#[derive(Debug, Default)]
+pub(crate) struct StrayReturns {
+    pending: bool,
+    found: bool,
+}
+
+impl StrayReturns {
+    pub(crate) fn feed(&mut self, piece: &[u8]) {
+        for &byte in piece {
+            self.found |= self.pending && byte != b'\n';
+            self.pending = byte == b'\r';
+        }
+    }
+
+    /// Whether the text, which has ended, contains one.
+    pub(crate) fn found(&self) -> bool {
+        self.found || self.pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recognises_pointers_of_git_lfs_in_every_spelling() {
+        for (text, pointer) in [
+            ("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", true),
+            ("version https://hawser.github.com/spec/v1\noid sha256:0\nsize 1\n", true),
+            ("version http://git-media.io/v/2\noid sha256:0\nsize 1\n", true),
+            ("\n\n  version https://git-lfs.github.com/spec/v1\r\n", true),
+            ("\u{a0}\u{85}version https://git-lfs.github.com/spec/v1\n", true),
+            ("\u{feff}version https://git-lfs.github.com/spec/v1\n", true),
+            ("version 2 of the text\nwith git-lfs", false),
+            ("about git-lfs\nversion https://git-lfs.github.com/spec/v1\n", false),
+            ("versions of git-lfs", false),
+            ("", false),
+        ] {
+            assert_eq!(is_lfs_pointer(text.as_bytes()), pointer, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn finds_returns_within_lines() {
+        for (text, found) in [
+            ("path = a\n", false),
+            ("path = a\r\npath = b\r\n", false),
+            ("path = \"a\r\"\n", true),
+            ("path = a\r\r\n", true),
+            ("path = a\r", true),
+            ("path = a\rb\n", true),
+        ] {
+            for size in [1, 2, 100] {
+                let mut returns = StrayReturns::default();
+                text.as_bytes().chunks(size).for_each(|piece| returns.feed(piece));
+                assert_eq!(returns.found(), found, "{text:?} in {size}");
+            }
+        }
+    }
+}

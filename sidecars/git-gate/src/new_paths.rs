@@ -1,0 +1,123 @@
+//! Judges the entries that a push adds by their paths, and remembers under which paths the contents are scanned.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use bottle_contract::secret_files::{is_secret_file, normalized};
+use bottle_scan::Scanner;
+
+use crate::archives::split;
+use crate::findings::{Found, Location, PushFindings};
+use crate::new_entries::NewEntry;
+use crate::push_scan::{MOST_NAMED, ReadError, display_path};
+use crate::tree_index::{EntryKind, Id, MOST_SEEN};
+
+/// The maximum number of paths of one push under which contents are scanned again, because they were or will be scanned
+/// under another one. A push with more is refused.
+const MOST_AGAIN: usize = 100_000;
+
+/// Where an object is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The commit that added the path; `None` if the push contains the tree without one.
+    pub(crate) commit: Option<Arc<str>>,
+    pub(crate) path: Box<[u8]>,
+}
+
+impl Place {
+    /// The location of a finding in the object with this id. `inside` follows the path.
+    pub(crate) fn location(&self, id: &str, inside: &str) -> Location {
+        let commit = self.commit.as_deref().map(str::to_owned);
+        Location::new(commit, format!("{}{inside}", display_path(&self.path, id)))
+    }
+}
+
+/// A file whose name indicates secrets: its folder, its name, and its object.
+pub(crate) type SecretFile = (Box<[u8]>, Box<[u8]>, Id);
+
+/// The paths that a push adds.
+pub(crate) struct NewPaths<'r> {
+    scanner: &'r Scanner,
+    /// Whether the user has rules, which can depend on the path of a file.
+    has_rules: bool,
+    /// The new objects.
+    new: &'r HashSet<Id>,
+    /// The number of bytes in an object id.
+    width: usize,
+    /// For each new file: the first path that the push adds for it.
+    pub(crate) first: HashMap<Id, Place>,
+    /// Further paths of new files, and new paths of files that the upstream has: to them, other rules of the user may
+    /// apply.
+    pub(crate) again: Vec<(Id, Place)>,
+    /// The files whose names indicate secrets.
+    pub(crate) secret_files: HashMap<SecretFile, Place>,
+    /// The files that git reads as `.gitmodules`.
+    pub(crate) gitmodules: HashSet<Id>,
+    /// Hashes of judged entries. The hash has a random key, so an attacker cannot produce collisions.
+    seen: HashSet<u64>,
+    hashes: RandomState,
+}
+
+impl<'r> NewPaths<'r> {
+    pub(crate) fn new(scanner: &'r Scanner, has_rules: bool, new: &'r HashSet<Id>, width: usize) -> Self {
+        Self {
+            scanner,
+            has_rules,
+            new,
+            width,
+            first: HashMap::new(),
+            again: Vec::new(),
+            secret_files: HashMap::new(),
+            gitmodules: HashSet::new(),
+            seen: HashSet::new(),
+            hashes: RandomState::new(),
+        }
+    }
+
+    /// Judges one entry.
+    pub(crate) fn add(&mut self, entry: NewEntry, findings: &mut PushFindings) -> Result<(), ReadError> {
+        let NewEntry { commit, kind, id, path } = entry;
+        let hash = self.hashes.hash_one((kind, &path, id));
+        if !(if self.seen.len() < MOST_SEEN { self.seen.insert(hash) } else { !self.seen.contains(&hash) }) {
+            return Ok(());
+        }
+        let place = Place { commit, path: path.into() };
+        let (folder, name) = split(&place.path);
+        if is_secret_file(folder, name) {
+            self.secret_files.entry((folder.into(), name.into(), id)).or_insert_with(|| place.clone());
+            if self.secret_files.len() > MOST_NAMED {
+                return Err(ReadError::SecretFiles);
+            }
+        }
+        self.apply_name_rules(&place, &id, findings);
+        if kind != EntryKind::File {
+            return Ok(());
+        }
+        let is_gitmodules = normalized(name) == ".gitmodules";
+        if is_gitmodules {
+            self.gitmodules.insert(id);
+        }
+        if self.new.contains(&id) && !self.first.contains_key(&id) {
+            self.first.insert(id, place);
+        } else if self.has_rules || is_gitmodules {
+            self.again.push((id, place));
+            if self.again.len() > MOST_AGAIN {
+                return Err(ReadError::Paths);
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies those of the user's rules that judge only names.
+    fn apply_name_rules(&self, place: &Place, id: &Id, findings: &mut PushFindings) {
+        if !self.has_rules {
+            return;
+        }
+        let id = hex::encode(&id[..self.width]);
+        for (rule, _) in self.scanner.of_name(&String::from_utf8_lossy(&place.path)) {
+            let words = format!("a file whose name matches your rule `{rule}`");
+            findings.add(Found::from_name(rule, &words, place.location(&id, ""), id.as_bytes()));
+        }
+    }
+}
