@@ -11,6 +11,10 @@ const HEADER: usize = 12;
 /// The number of bytes of an object that are inflated in one step.
 const PIECE: usize = 32 << 10;
 
+/// The number of bytes by which deflated data may exceed a small object. zlib needs 13 bytes at most, and 5 for each
+/// 16 KiB.
+const DEFLATE_OVERHEAD: u64 = 128;
+
 /// The numbers of the object types (gitformat-pack(5), "object types").
 const COMMIT: u8 = 1;
 const BLOB: u8 = 3;
@@ -254,6 +258,7 @@ impl PackChecker {
             let read = usize::try_from(self.inflate.total_in() - before_in).unwrap_or(usize::MAX);
             let made = usize::try_from(self.inflate.total_out() - before_out).unwrap_or(usize::MAX);
             taken += read;
+            self.check_deflated()?;
             self.inflated(made)?;
             if status == Status::StreamEnd {
                 self.end_object()?;
@@ -267,6 +272,16 @@ impl PackChecker {
                 return Err(PackError::Damaged("an object cannot be inflated"));
             }
         }
+    }
+
+    /// Checks that the deflated data of an object is not much longer than the object. A deflate stream can contain
+    /// blocks without output, in which data could be hidden that no reader of the object sees.
+    fn check_deflated(&self) -> Result<(), PackError> {
+        let State::Data(data) = &self.state else { return Ok(()) };
+        if self.inflate.total_in() > data.size.saturating_add(data.size / 64 + DEFLATE_OVERHEAD) {
+            return Err(PackError::Damaged("the compressed data of an object is longer than the object"));
+        }
+        Ok(())
     }
 
     /// Counts inflated bytes, and reads the sizes at the begin of a delta.

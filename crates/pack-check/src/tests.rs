@@ -134,6 +134,10 @@ fn refuses_malformed_packs() {
     let endless = [vec![0xb0 | 0x80], vec![0xff; 12]].concat();
     let outside = delta(1, 1, &distance(500));
     let itself = delta(1, 1, &distance(0));
+    // Empty blocks before the text, each of which is the header of a stored block.
+    let zlib = deflate(b"text");
+    let padded = [&zlib[..2], &[0, 0, 0, 0xff, 0xff].repeat(40), &zlib[2..]].concat();
+    let padded = [head(3, 4), padded].concat();
     let no_sizes = [head(7, 1), vec![1; 20], deflate(&[0x80])].concat();
     for (name, pack) in [
         ("a flipped byte", flipped),
@@ -145,6 +149,7 @@ fn refuses_malformed_packs() {
         ("a base before the pack", pack(&[outside])),
         ("a delta on itself", pack(&[itself])),
         ("a delta without sizes", pack(&[no_sizes])),
+        ("empty blocks", pack(&[padded])),
         ("bytes after the checksum", [pack(std::slice::from_ref(&blob)), vec![0]].concat()),
     ] {
         assert!(matches!(checked(&pack), Err(PackError::Damaged(_))), "{name}: {:?}", checked(&pack));
@@ -175,6 +180,20 @@ fn refuses_a_chain_of_deltas_that_grows() {
     assert!(bomb.len() < 400, "{} bytes", bomb.len());
     let error = PackError::Size { part: Part::DeltaResult, size: 1 << 18, most: LIMITS.buffered };
     assert_eq!(checked(&bomb), Err(error));
+}
+
+#[test]
+fn accepts_objects_that_cannot_be_compressed() {
+    for level in [Compression::none(), Compression::fast(), Compression::best()] {
+        for length in [0, 1, 100, 65_535, 65_536, 300_000_u32] {
+            let noise: Vec<u8> = (0..length).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+            let mut writer = ZlibEncoder::new(Vec::new(), level);
+            writer.write_all(&noise).expect("write");
+            let deflated = writer.finish().expect("finish");
+            let object = [head(3, noise.len() as u64), deflated].concat();
+            assert!(checked(&pack(&[object])).is_ok(), "{length} bytes");
+        }
+    }
 }
 
 #[test]
