@@ -11,18 +11,27 @@ pub(crate) enum OptionError {
     Merges(String),
     #[error("the push option `{0}` would change the settings of the repository; leave it out")]
     Changes(String),
+    #[error(
+        "the push option `{0}` would turn off a check of the upstream, or approve the push; leave it out"
+    )]
+    Approves(String),
 }
 
-/// Refuses options that move refs which the push does not name, or that change the repository. The ref rules
-/// would not apply to them.
+/// Refuses options that move refs which the push does not name, that change the repository, or that take the place of a
+/// check or an approval in the upstream. The ref rules would not apply to them.
 ///
-/// Sources: GitLab (`merge_request.*`), Gerrit (`submit`, also as `%submit` behind a ref), Gitea and Forgejo
-/// (`repo.private`, `repo.template`).
+/// Sources: GitLab (`merge_request.*`, `secret_push_protection.skip_all`, `secret_detection.skip_all`), Gerrit
+/// (`submit`, `label`, `skip-validation`, also as `%submit` behind a ref), Gitea and Forgejo (`repo.private`,
+/// `repo.template`).
 pub(crate) fn check(option: &str) -> Result<(), OptionError> {
     let name = option.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
     match name.as_str() {
         "submit" | "merge_request.merge_when_pipeline_succeeds" | "merge_request.auto_merge" => {
             Err(OptionError::Merges(name))
+        }
+        "l" | "label" | "skip-validation" => Err(OptionError::Approves(name)),
+        name if name.starts_with("secret_push_protection.") || name.starts_with("secret_detection.") => {
+            Err(OptionError::Approves(name.to_owned()))
         }
         name if name.starts_with("repo.") => Err(OptionError::Changes(name.to_owned())),
         _ => Ok(()),
@@ -50,6 +59,13 @@ mod tests {
             ("Merge_Request.Auto_Merge=true", Some("merge")),
             ("submit", Some("merge")),
             ("repo.private=false", Some("settings")),
+            ("l=Code-Review+2", Some("approve")),
+            ("label=Verified+1", Some("approve")),
+            ("skip-validation", Some("approve")),
+            ("secret_push_protection.skip_all", Some("approve")),
+            ("Secret_Detection.skip_all=true", Some("approve")),
+            ("labels", None),
+            ("merge_request.label=bug", None),
         ] {
             let refused = check(option).err().map(|why| why.to_string());
             assert_eq!(refused.is_some(), part.is_some(), "{option}");
