@@ -10,12 +10,15 @@ use bottle_scan::Scanner;
 use crate::archives::split;
 use crate::findings::{Found, Location, PushFindings};
 use crate::new_entries::NewEntry;
-use crate::push_scan::{MOST_NAMED, ReadError, display_path};
+use crate::push_scan::{MOST_NAMED, ReadError, blocking, display_path};
 use crate::tree_index::{EntryKind, Id, MOST_SEEN};
 
 /// The maximum number of paths of one push under which contents are scanned again, because they were or will be scanned
 /// under another one. A push with more is refused.
 const MOST_AGAIN: usize = 100_000;
+
+/// The number of bytes of paths that are scanned together.
+const PATHS_AT_ONCE: usize = 64 << 10;
 
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +57,10 @@ pub(crate) struct NewPaths<'r> {
     pub(crate) secret_files: HashMap<SecretFile, Place>,
     /// The files that git reads as `.gitmodules`.
     pub(crate) gitmodules: HashSet<Id>,
+    /// Paths with more than one name, which are not scanned yet, one on each line.
+    text: Vec<u8>,
+    /// For each of these paths: the end of its line, and its commit.
+    lines: Vec<(u64, Option<Arc<str>>)>,
     /// Hashes of judged entries. The hash has a random key, so an attacker cannot produce collisions.
     seen: HashSet<u64>,
     hashes: RandomState,
@@ -70,6 +77,8 @@ impl<'r> NewPaths<'r> {
             again: Vec::new(),
             secret_files: HashMap::new(),
             gitmodules: HashSet::new(),
+            text: Vec::new(),
+            lines: Vec::new(),
             seen: HashSet::new(),
             hashes: RandomState::new(),
         }
@@ -91,6 +100,14 @@ impl<'r> NewPaths<'r> {
             }
         }
         self.apply_name_rules(&place, &id, findings);
+        if !folder.is_empty() {
+            self.text.extend_from_slice(&place.path);
+            self.text.push(b'\n');
+            self.lines.push((self.text.len() as u64, place.commit.clone()));
+            if self.text.len() > PATHS_AT_ONCE {
+                self.scan_paths(findings)?;
+            }
+        }
         if kind != EntryKind::File {
             return Ok(());
         }
@@ -104,6 +121,23 @@ impl<'r> NewPaths<'r> {
             self.again.push((id, place));
             if self.again.len() > MOST_AGAIN {
                 return Err(ReadError::Paths);
+            }
+        }
+        Ok(())
+    }
+
+    /// Scans the paths that are not scanned yet. Names are scanned with the trees, so only what extends over a slash is
+    /// reported: many credentials contain slashes.
+    pub(crate) fn scan_paths(&mut self, findings: &mut PushFindings) -> Result<(), ReadError> {
+        let (text, lines) = (std::mem::take(&mut self.text), std::mem::take(&mut self.lines));
+        let what = "the path of a file";
+        for finding in blocking(self.scanner.scan(&text), what)? {
+            let value = &text[finding.span.within(text.len())];
+            if value.contains(&b'/') {
+                let line = lines.partition_point(|(end, _)| *end <= finding.span.start);
+                let commit = lines.get(line).and_then(|(_, commit)| commit.as_deref());
+                let location = Location::new(commit.map(str::to_owned), what.to_owned());
+                findings.add(Found::from_scan(&finding, location, value));
             }
         }
         Ok(())

@@ -177,6 +177,7 @@ impl Reader<'_> {
         let width = updates.iter().map(|update| update.new.len() / 2).max().unwrap_or_default();
         let mut paths = NewPaths::new(self.scanner, self.has_rules, &new_ids, width);
         self.new_entries(&new, updates, |entry| paths.add(entry, findings)).await?;
+        paths.scan_paths(findings)?;
         let NewPaths { mut first, again, secret_files, gitmodules, .. } = paths;
         let again: Vec<(String, Place)> =
             again.into_iter().map(|(id, place)| (hex::encode(&id[..width]), place)).collect();
@@ -604,7 +605,7 @@ pub(crate) fn with_quarantine(mirror: &Git, quarantine: &str) -> Git {
 
 /// The findings in `report` that block a push. An incomplete report is an error, unless it contains a known
 /// secret, which blocks the push anyway.
-fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, ReadError> {
+pub(crate) fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, ReadError> {
     if report.more && report.findings.iter().all(|finding| finding.secret.is_none()) {
         return Err(ReadError::Findings(what.to_owned()));
     }

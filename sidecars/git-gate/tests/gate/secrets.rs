@@ -271,6 +271,11 @@ pub(crate) async fn paths() -> Result<()> {
             "never passes",
         ),
         (
+            "a secret over several directories",
+            "mkdir -p correct-horse/battery; echo x > correct-horse/battery/staple; git add .",
+            "the path of a file",
+        ),
+        (
             "a mode that git does not write",
             "id=$(python3 -c \"import sys; sys.stdout.buffer.write(b'100600 f' + bytes(1) + bytes.fromhex(sys.argv[1]))\" \
              $(git rev-parse HEAD:one) | git hash-object -w --literally --stdin -t tree); \
