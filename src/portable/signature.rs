@@ -39,19 +39,48 @@ impl FromStr for PublicKey {
     type Err = BadKey;
 
     fn from_str(text: &str) -> Result<Self, BadKey> {
-        let digits = text.strip_prefix(PREFIX).ok_or(BadKey)?;
+        let digits = text.strip_prefix(PREFIX).ok_or(BadKey::Form)?;
         let mut key = [0; 32];
-        hex::decode_to_slice(digits, &mut key).map_err(|_| BadKey)?;
+        hex::decode_to_slice(digits, &mut key).map_err(|_| BadKey::Form)?;
+        if has_small_order(key) {
+            return Err(BadKey::SmallOrder);
+        }
         Ok(Self(key))
     }
 }
 
-/// The text is not a public key.
+/// Why a text is not a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "is not a public key: write `{PREFIX}` and 64 hexadecimal digits, as `bottle export --sign` prints it"
-)]
-pub struct BadKey;
+pub enum BadKey {
+    /// It has another form.
+    #[error(
+        "is not a public key: write `{PREFIX}` and 64 hexadecimal digits, as `bottle export --sign` prints it"
+    )]
+    Form,
+    /// The point has a small order, so that anybody can sign for it.
+    #[error("is not a key that only one owner can sign with")]
+    SmallOrder,
+}
+
+/// The `y` of all points of small order on Curve25519, little-endian: 0, 1, the two of order 8, -1, and the encodings
+/// of 0 and 1 beyond the prime. Each stands for both signs of `x`. The list of
+/// libsodium's `ge25519_has_small_order`.
+const SMALL_ORDER: [&str; 7] = [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+];
+
+/// Whether a key is a point of small order. The library verifies signatures of such keys, which need no secret.
+fn has_small_order(mut key: [u8; 32]) -> bool {
+    // The highest bit is the sign of `x`.
+    key[31] &= 0x7f;
+    SMALL_ORDER.contains(&hex::encode(key).as_str())
+}
 
 /// The content of `bottle/signature`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +185,27 @@ mod tests {
         }
         let text = key.public().to_string();
         assert_eq!(text.parse(), Ok(key.public()));
-        assert_eq!("ed25519:xyz".parse::<PublicKey>(), Err(BadKey));
+        assert_eq!("ed25519:xyz".parse::<PublicKey>(), Err(BadKey::Form));
+    }
+
+    #[test]
+    fn a_key_that_needs_no_secret_is_refused() {
+        // For the neutral element, `R = S * B` satisfies the equation for every message: here `S = 1` and `R = B`.
+        let forged = "5866666666666666666666666666666666666666666666666666666666666666\
+                      0100000000000000000000000000000000000000000000000000000000000000";
+        let neutral = hex::decode(SMALL_ORDER[1]).expect("hexadecimal");
+        let verifies = UnparsedPublicKey::new(&ED25519, neutral)
+            .verify(&[PURPOSE, b"digests"].concat(), &hex::decode(forged).expect("hexadecimal"));
+        assert!(verifies.is_ok(), "the library refuses such keys itself");
+        for key in SMALL_ORDER {
+            for sign in [0, 0x80] {
+                let mut bytes = hex::decode(key).expect("hexadecimal");
+                bytes[31] |= sign;
+                let key = format!("{PREFIX}{}", hex::encode(bytes));
+                assert_eq!(key.parse::<PublicKey>(), Err(BadKey::SmallOrder), "{key}");
+                let signature = Signature { key, signature: forged.to_owned() };
+                assert_eq!(signature.verify(b"digests"), None);
+            }
+        }
     }
 }
