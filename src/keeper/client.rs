@@ -17,6 +17,7 @@ use super::protocol::{Activity, Inherited, KeeperEvent, KeeperRequest, LaunchFai
 use crate::backend::Access;
 use crate::host::Host;
 use crate::host::process::ProcessId;
+use crate::host::program_search::absolute_path;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
@@ -392,9 +393,16 @@ pub(super) fn role(host: &Host, role: &str, slug: &Slug) -> Command {
 
 /// The command line and the environment of an internal process of a home.
 pub(crate) fn background(host: &Host, role: &str) -> Command {
+    let mut command = own_program(host);
+    command.args([role, &host.home_hash()]);
+    command
+}
+
+/// This program with the environment of keepers: what [`INHERITED`] names, and a `PATH` of absolute directories, because
+/// the process may work in a directory that an agent wrote. Its standard streams are closed.
+pub(super) fn own_program(host: &Host) -> Command {
     let mut command = Command::new(&host.program);
     command
-        .args([role, &host.home_hash()])
         .env_clear()
         .env("BOTTLE_HOME", &host.home)
         .stdin(Stdio::null())
@@ -402,7 +410,9 @@ pub(crate) fn background(host: &Host, role: &str) -> Command {
         .stderr(Stdio::null());
     for (name, value) in &host.env {
         let Some(text) = name.to_str() else { continue };
-        if INHERITED.contains(&text)
+        if text == "PATH" {
+            command.env(name, absolute_path(value));
+        } else if INHERITED.contains(&text)
             || TERMINAL_HINTS.contains(&text)
             || (text.starts_with("BOTTLE_") && text != "BOTTLE_HOME")
         {

@@ -15,8 +15,9 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::process::Child;
 
+use super::client::own_program;
 use crate::host::Host;
 
 /// The maximum number of calls of a bottle that run at the same time. Further ones wait at the supervise sidecar.
@@ -24,6 +25,9 @@ const CALLS: usize = 4;
 
 /// The time limit for one call. The process limits most calls more.
 const LIMIT: Duration = Duration::from_secs(1920);
+
+/// How long the process of a call that is not wanted any more may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The pause before the next request to a bundle that served none.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -59,13 +63,30 @@ async fn serve_each(host: &Host, slug: &Slug, cwd: &Path, bundle: &Channel) {
     }
 }
 
+/// The process of a call. If it is dropped before it ended, its input has ended, and the process has [`ENDS_WITHIN`] to
+/// undo what it began before it is killed.
+struct Relay(Option<Child>);
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else { return };
+        tokio::spawn(async move {
+            if tokio::time::timeout(ENDS_WITHIN, child.wait()).await.is_err() {
+                let _ = child.kill().await;
+            }
+        });
+    }
+}
+
 /// Runs the process of a call. `None` if it did not answer.
 async fn carry_out(host: &Host, slug: &Slug, cwd: &Path, request: &ToolRequest) -> Option<ToolAnswer> {
     let folder = if cwd.is_dir() { cwd } else { host.home.as_path() };
-    let mut command = Command::new(&host.program);
+    let mut command = own_program(host);
     command.args(["mcp", "relay", slug.as_str()]).current_dir(folder);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().inspect_err(|error| tracing::warn!("cannot run bottle: {error}")).ok()?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let spawned = command.spawn().inspect_err(|error| tracing::warn!("cannot run bottle: {error}"));
+    let mut running = Relay(Some(spawned.ok()?));
+    let child = running.0.as_mut()?;
     let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
     let mut line = serde_json::to_vec(request).ok()?;
     line.push(b'\n');

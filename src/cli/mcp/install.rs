@@ -1,19 +1,45 @@
 //! `bottle mcp install`: registers the server in a client.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
-use crate::host::{Host, files};
+use crate::host::program_search::{absolute_path, find};
+use crate::host::{Host, files, plain_file};
 
 /// The name under which clients show the server.
 const NAME: &str = "bottle";
+
+/// The environment variables that a client's command gets, besides `PATH`.
+const PASSED: [&str; 11] = [
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "TERM",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+];
+
+/// The time limit of a client's command.
+const REGISTERS_WITHIN: Duration = Duration::from_secs(60);
+
+/// The maximum size of a client's file, in bytes.
+const MAX_CLIENT_FILE: u64 = 1 << 20;
 
 /// Register `bottle mcp` in a client
 ///
@@ -62,7 +88,7 @@ impl Install {
                     output.print(&shown)?;
                     return Ok(exit::DONE);
                 }
-                run(&command, &shown)?;
+                run(host, &command, &shown)?;
             }
             Step::Write(path) => {
                 let text = with_server(&path, &server)?;
@@ -105,16 +131,28 @@ fn step(client: Client, server: &[String], home: &Path) -> Step {
     }
 }
 
-fn run(command: &[String], shown: &str) -> Result<(), CliError> {
-    let status = Command::new(&command[0]).args(&command[1..]).status();
+/// Runs a command of a client in the user's home folder, so that no file of the working directory steers it.
+fn run(host: &Host, command: &[String], shown: &str) -> Result<(), CliError> {
+    let variable = |name: &str| host.env.get(OsStr::new(name));
+    let path = absolute_path(variable("PATH").map_or(OsStr::new(""), OsString::as_os_str));
+    let program = find(&command[0], &path).ok_or_else(|| {
+        CliError::failed(format!("the program `{}` is not installed", command[0]))
+            .hint(format!("install the client, or run this where it is: {shown}"))
+    })?;
+    let passed = PASSED.iter().filter_map(|name| Some((name, variable(name)?)));
+    let mut client = Command::new(program);
+    client.args(&command[1..]).env_clear().envs(passed).env("PATH", &path).current_dir(&host.user_home);
+    client.stdin(Stdio::null()).kill_on_drop(true);
+    let status = crate::cli::block_on(async { Ok(timeout(REGISTERS_WITHIN, client.status()).await) })?;
     match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(CliError::failed(format!("`{shown}` failed: {status}"))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(CliError::failed(format!("the program `{}` is not installed", command[0]))
-                .hint(format!("install the client, or run this where it is: {shown}")))
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(CliError::failed(format!("`{shown}` failed: {status}"))),
+        Ok(Err(error)) => Err(CliError::cannot(format_args!("run `{shown}`"), error)),
+        Err(_) => {
+            let seconds = REGISTERS_WITHIN.as_secs();
+            Err(CliError::failed(format!("`{shown}` did not end within {seconds} s"))
+                .hint("run it by hand to see the cause"))
         }
-        Err(error) => Err(CliError::cannot(format_args!("run `{shown}`"), error)),
     }
 }
 
@@ -124,11 +162,12 @@ fn with_server(path: &Path, server: &[String]) -> Result<String, CliError> {
         CliError::failed(format!("cannot add the server to {}: {why}", path.display()))
             .hint(format!("add it by hand: {}", json!({NAME: {"command": server[0], "args": server[1..]}})))
     };
-    let text = match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => "{}".to_owned(),
+    // A link is not followed: the file is replaced later, and its target may be another program's.
+    let text = match plain_file::read(path, MAX_CLIENT_FILE) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => b"{}".to_vec(),
         text => text.map_err(|error| unusable(error.to_string()))?,
     };
-    let mut document: Value = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
+    let mut document: Value = serde_json::from_slice(&text).map_err(|error| unusable(error.to_string()))?;
     let servers = document
         .as_object_mut()
         .map(|document| document.entry("mcpServers").or_insert_with(|| json!({})))
@@ -178,6 +217,34 @@ mod tests {
     }
 
     #[test]
+    fn a_client_is_found_in_absolute_directories_and_gets_no_secret() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("folder");
+        let at = |name: &str| folder.path().join(name);
+        let script = format!("#!/bin/sh\nenv > {}; pwd > {}\n", at("env").display(), at("pwd").display());
+        fs::write(at("client"), script).expect("written");
+        fs::set_permissions(at("client"), fs::Permissions::from_mode(0o700)).expect("mode");
+        let mut host = Host::of_this_process().expect("host");
+        host.user_home = folder.path().canonicalize().expect("path");
+        host.env.insert("TOKEN".into(), "a-secret".into());
+        let command = words("client add");
+        // A relative or empty entry is the working directory, which a project wrote.
+        for path in [".:", "", "bin"] {
+            host.env.insert("PATH".into(), path.into());
+            let error = run(&host, &command, "client add").expect_err("not found");
+            assert!(error.message.contains("is not installed"), "{}", error.message);
+        }
+        let path =
+            std::env::join_paths([Path::new("."), folder.path(), Path::new("/usr/bin"), Path::new("/bin")]);
+        host.env.insert("PATH".into(), path.expect("PATH"));
+        run(&host, &command, "client add").expect("run");
+        let env = fs::read_to_string(at("env")).expect("written");
+        assert!(!env.contains("a-secret") && !env.contains("PATH=.:"), "{env}");
+        let pwd = fs::read_to_string(at("pwd")).expect("written");
+        assert_eq!(Path::new(pwd.trim()), host.user_home);
+    }
+
+    #[test]
     fn other_servers_of_a_file_stay() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("mcp.json");
@@ -193,6 +260,10 @@ mod tests {
             parsed(&with_server(&path, &server).expect("a text")),
             json!({"mcpServers": {"a": {"command": "a"}, "bottle": own}, "b": 2})
         );
+        // A link is not followed.
+        let link = folder.path().join("link.json");
+        std::os::unix::fs::symlink(&path, &link).expect("link");
+        assert!(with_server(&link, &server).is_err());
         for text in ["// a comment\n{}", "[]", r#"{"mcpServers": 3}"#] {
             fs::write(&path, text).expect("written");
             assert!(with_server(&path, &server).is_err(), "{text}");
