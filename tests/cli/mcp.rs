@@ -273,7 +273,7 @@ fn a_client_works_in_the_bottles_of_its_tasks() -> Result<()> {
         ("env_remove", json!({"task": "mine-1"})),
     ] {
         let mistake = narrow.mistake(tool, arguments)?;
-        ensure!(mistake.starts_with("you may not use the task"), "{mistake}");
+        ensure!(mistake.starts_with("you have no task"), "{mistake}");
     }
     // A bottle that another client made first is not used.
     let mut race = home.program(["env", "run", "mine-1", "--own", "--json", "--", "true"])?;

@@ -80,16 +80,18 @@ impl Scope {
         self.tools.as_ref().is_none_or(|tools| tools.is_match(name))
     }
 
-    /// The slug of a bottle that the client may use.
+    /// The slug of an existing bottle that the client may use.
     ///
     /// # Errors
-    /// Returns a sentence for the model. It is the same for a bottle of another client and one that does not exist.
+    /// Returns a sentence for the model. It is the same for a bottle of another client and one that does not exist,
+    /// whatever the scope is: the commands suggest similar names.
     pub(super) fn bottle(&self, host: &Host, name: &str) -> Result<Slug, String> {
         let shown: String = name.chars().take(80).collect();
         let unknown =
             || format!("you have no bottle named {shown:?}; bottle_list shows those that you may use");
         let slug: Slug = name.parse().map_err(|_| unknown())?;
-        let record = record_of(host, &slug);
+        let Some(state) = Store::of(host).state(&slug) else { return Err(unknown()) };
+        let record = record_in(state);
         let parent = record.as_ref().and_then(|record| record.parent.as_deref());
         if self.bottles.have(&slug, parent, &self.name) { Ok(slug) } else { Err(unknown()) }
     }
@@ -97,11 +99,11 @@ impl Scope {
     /// The bottle of a task that the client may use, and whether it exists.
     ///
     /// # Errors
-    /// Returns a sentence for the model. A task of another client, and one for which the client may not start a bottle,
-    /// have the same.
+    /// Returns a sentence for the model: [`no_task`] for a task of another client, and for one for which the client may
+    /// not start a bottle.
     pub(super) fn environment(&self, host: &Host, task: &str) -> Result<(Slug, bool), String> {
-        let shown: String = task.chars().take(80).collect();
         let slug = environments::slug_of(task).map_err(|why| {
+            let shown: String = task.chars().take(80).collect();
             format!("cannot use the task id {shown:?}: {why}; begin with letters and digits")
         })?;
         let environment = Environments::of(host)
@@ -117,7 +119,7 @@ impl Scope {
         let parent = if exists { parent } else { Some(self.name.clone()) };
         match self.bottles.have(&slug, parent.as_deref(), &self.name) {
             true => Ok((slug, exists)),
-            false => Err(format!("you may not use the task {shown:?}; env_list shows yours")),
+            false => Err(no_task(task)),
         }
     }
 
@@ -132,9 +134,19 @@ impl Scope {
     }
 }
 
+/// The sentence for a task without a bottle, and for one with a bottle of another client.
+pub(super) fn no_task(task: &str) -> String {
+    let shown: String = task.chars().take(80).collect();
+    format!("you have no task {shown:?}; env_list shows yours")
+}
+
 /// The record of a bottle that exists.
 fn record_of(host: &Host, slug: &Slug) -> Option<Record> {
-    match Store::of(host).state(slug)? {
+    record_in(Store::of(host).state(slug)?)
+}
+
+fn record_in(state: State) -> Option<Record> {
+    match state {
         State::Alive(record) | State::Dead(record) | State::Preserved(record) => Some(*record),
         State::Damaged(_) | State::Newer(_) => None,
     }

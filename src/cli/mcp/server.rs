@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::arguments::{Arguments, Call, Checked, schema};
 use super::program::{self, Printed};
 use super::resources;
-use super::scope::Scope;
+use super::scope::{Scope, no_task};
 use super::tools::{self, Effect, Target, Tool};
 use crate::cli::error::CliError;
 use crate::cli::rules::{Ask, permit, permit_file_change, permit_input, permit_script};
@@ -152,9 +152,7 @@ impl Server {
                 let task = given.required("task");
                 let (slug, exists) = self.scope.environment(&self.host, task)?;
                 if !exists && tool.name != tools::RUN {
-                    return Err(Mistake(format!(
-                        "there is no bottle of the task {task:?}; env_list shows yours"
-                    )));
+                    return Err(Mistake(no_task(task)));
                 }
                 Ok((slug.to_string(), !exists))
             }
