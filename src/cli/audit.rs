@@ -131,6 +131,9 @@ fn describe(entry: &Entry) -> (&'static str, String) {
             (event, format!("{host}, routes {revision}: {}", parts.join("; ")))
         }
         Entry::Spent { proposal } => ("spent", format!("the one-time grant of {}", proposal.short())),
+        Entry::LockedOut(LockOut { parent: Some(parent), .. }) => {
+            ("locked", format!("because {parent}, which started it, is locked"))
+        }
         Entry::LockedOut(LockOut { hits, places, .. }) => {
             ("locked", format!("{hits} different parts of credentials in requests to {}", places.join(", ")))
         }

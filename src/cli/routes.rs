@@ -12,7 +12,7 @@ use std::str::FromStr;
 use bottle_channel::Channel;
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::edit::{Action, RouteEdit, Setting};
-use bottle_contract::route::{InboundDetector, OnMatch, OutboundDetector};
+use bottle_contract::route::{HostPattern, InboundDetector, OnMatch, OutboundDetector};
 use clap::Parser as _;
 use serde::de::DeserializeOwned;
 
@@ -26,6 +26,7 @@ use super::supervise::{Addition, SaveError, Unsaved, lookalike_warning, show_add
 use super::terminal::{TerminalUser, interactive};
 use crate::host::Host;
 use crate::keeper::protocol::{Consent, KeeperEvent, KeeperRequest, RouteChange, RouteReport, RouteRequest};
+use crate::resolve::Weakening;
 
 /// How often the user is asked about one change, if the routes change while the user thinks.
 const MAX_QUESTIONS: usize = 5;
@@ -304,6 +305,7 @@ async fn request(channel: &Channel, slug: &Slug, request: RouteRequest) -> Resul
 /// Prints the effect, the routes of the host, and how to undo the change.
 fn show(slug: &Slug, report: &RouteReport, saved: Option<Saved>, output: &Output) -> Result<(), CliError> {
     let undo = undo_command(slug, report);
+    report.untold.iter().for_each(|untold| output.warn(one_line(untold)));
     let (saved, unsaved) = match saved {
         Some((path, unsaved)) => (Some(path.display().to_string()), unsaved),
         None => (None, None),
@@ -328,6 +330,9 @@ fn show(slug: &Slug, report: &RouteReport, saved: Option<Saved>, output: &Output
     }
     if report.host.split('.').any(|label| label.starts_with("xn--")) {
         output.warn(lookalike_warning(&report.host));
+    }
+    if !report.gains.is_empty() && HostPattern::parse(&report.host).is_ok_and(|host| host.spans_owners()) {
+        output.warn(format!("{} {}", report.host, Weakening::ManyOwners.sentence()));
     }
     if report.changed {
         report.gains.iter().for_each(|words| output.note(format!("+ {}", one_line(words))));

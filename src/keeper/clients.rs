@@ -19,8 +19,9 @@ use tracing::Instrument as _;
 use super::activity;
 use super::budget::Order;
 use super::decisions::Decisions;
+use super::family::Children;
 use super::notices::Notices;
-use super::protocol::{BudgetOrder, Ended, Inherited, KeeperEvent, KeeperRequest};
+use super::protocol::{BudgetOrder, Ended, Inherited, KeeperEvent, KeeperRequest, ParentChange};
 use super::watcher;
 use crate::host::budget::Policy;
 use crate::host::files;
@@ -50,6 +51,8 @@ pub(super) struct Shared {
     pub(super) asker: Asker,
     /// Changes the routes.
     pub(super) decisions: Decisions,
+    /// Passes on what the user does to this bottle.
+    pub(super) children: Children,
     pub(super) commands: mpsc::Sender<Command>,
     /// What the user ordered for requests to models.
     pub(super) order: watch::Sender<Order>,
@@ -286,7 +289,12 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         Ok(KeeperRequest::ChangeRoutes(change)) => {
             let stream = request.accept();
             let event = match shared.decisions.change_routes(*change).await {
-                Ok(report) => KeeperEvent::RoutesChanged(Box::new(report)),
+                Ok((mut report, of_parent)) => {
+                    if let Some(change) = of_parent {
+                        report.untold = shared.children.tell(change).await;
+                    }
+                    KeeperEvent::RoutesChanged(Box::new(report))
+                }
                 Err(error) => KeeperEvent::Refused(format!("{error:#}")),
             };
             send_last(&stream, &event).await;
@@ -314,9 +322,21 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             }
         }
         Ok(KeeperRequest::Budget { order, by }) => {
-            shared.decisions.ordered(&by, order).await;
-            shared.apply_budget_order(order).await;
-            send_last(&request.accept(), &KeeperEvent::Done).await;
+            let told = shared.children.tell(ParentChange::Budget { order, by: by.clone() });
+            let own = shared.order_budget(order, &by);
+            let event = match tokio::join!(told, own).0.as_slice() {
+                [] => KeeperEvent::Done,
+                untold => KeeperEvent::Refused(format!("it was carried out, but {}", untold.join("; "))),
+            };
+            send_last(&request.accept(), &event).await;
+        }
+        Ok(KeeperRequest::OfParent(change)) => {
+            let stream = request.accept();
+            let event = match shared.follow_parent(*change).await {
+                Ok(()) => KeeperEvent::Done,
+                Err(error) => KeeperEvent::Refused(format!("{error:#}")),
+            };
+            send_last(&stream, &event).await;
         }
         Ok(KeeperRequest::Offer) => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
@@ -403,6 +423,26 @@ impl Shared {
     }
 
     /// Applies an order of the user. Freezing and killing end the bottle later.
+    /// Applies to this bottle what happened to the one that started it.
+    async fn follow_parent(&self, change: ParentChange) -> anyhow::Result<()> {
+        match change {
+            ParentChange::Routes { edit, before, after, by } => {
+                self.decisions.follow(&before, &after, edit, &by).await
+            }
+            ParentChange::Budget { order, by } => {
+                self.order_budget(order, &by).await;
+                Ok(())
+            }
+            ParentChange::Locked(why) => self.decisions.lock(why).await,
+        }
+    }
+
+    /// Records and applies an order of the user.
+    async fn order_budget(&self, order: BudgetOrder, by: &str) {
+        self.decisions.ordered(by, order).await;
+        self.apply_budget_order(order).await;
+    }
+
     async fn apply_budget_order(&self, order: BudgetOrder) {
         let why = || "the user ordered it with `bottle budget stop`".to_owned();
         let policy = match order {

@@ -26,6 +26,7 @@ use bottle_contract::names::Slug;
 use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
 use bottle_contract::route::edit::{Action, RouteEdit, weakenings};
+use bottle_contract::route::follow;
 use bottle_contract::route::{HostPattern, Route, RouteTable, render_route, render_routes};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, OneTimeGrant, Routes};
 use bottle_queue::{AnswerError, Decide, Outcome};
@@ -34,7 +35,7 @@ use similar::TextDiff;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use super::protocol::{BudgetOrder, Consent, RouteChange, RouteReport, RouteRequest};
+use super::protocol::{BudgetOrder, Consent, ParentChange, RouteChange, RouteReport, RouteRequest};
 use crate::host::files::FileError;
 use crate::instance::audit::{Entry, Trail};
 use crate::instance::routes::{self, Replaced};
@@ -42,6 +43,9 @@ use crate::instance::routes::{self, Replaced};
 /// Time limit for the bundle to confirm new routes, after which the approval fails. The bundle itself allows its
 /// sidecars eight seconds.
 const LIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time limit for the bundle to lock the bottle. It waits up to eight seconds for each sidecar before it ends it.
+const LOCKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The maximum number of unused one-time grants; while there are so many, approving another one fails. Each change of
 /// the routes sends all grants to the proxy in one message.
@@ -151,9 +155,59 @@ impl Decisions {
     ///
     /// # Errors
     /// If the change is not valid, or cannot be recorded or activated. The previous routes then still apply.
-    pub(super) async fn change_routes(&self, request: RouteRequest) -> anyhow::Result<RouteReport> {
+    ///
+    /// If the routes became narrower, also returns what holds for the bottles that this one started.
+    pub(super) async fn change_routes(
+        &self,
+        request: RouteRequest,
+    ) -> anyhow::Result<(RouteReport, Option<ParentChange>)> {
         let mut live = self.0.live.lock().await;
-        self.0.change_routes(&mut live, request).await
+        let before = live.routes.as_ref().map(|routes| routes.table.clone());
+        let (edit, by) = (edit_of(&request.change), request.by.clone());
+        let report = self.0.change_routes(&mut live, request).await?;
+        let after = live.routes.as_ref().map(|routes| routes.table.clone());
+        let narrowed = before.zip(after).filter(|(before, after)| is_narrower(before, after));
+        let of_parent = narrowed.map(|(before, after)| ParentChange::Routes { edit, before, after, by });
+        Ok((report, of_parent))
+    }
+
+    /// Takes from the routes what the bottle that started this one lost.
+    ///
+    /// # Errors
+    /// If that cannot be recorded or activated. The previous routes then still apply.
+    pub(super) async fn follow(
+        &self,
+        before: &RouteTable,
+        after: &RouteTable,
+        edit: Option<RouteEdit>,
+        by: &str,
+    ) -> anyhow::Result<()> {
+        let mut live = self.0.live.lock().await;
+        let now = live.routes.clone().context("this bottle's routes are unknown")?;
+        let table = follow(&now.table, before, after, edit.as_ref())?;
+        if table == now.table {
+            return Ok(());
+        }
+        let host = edit.as_ref().map_or_else(String::new, |edit| edit.host.clone());
+        self.0.replace(&mut live, &now, table, Edited { edit, host, by: by.to_owned() }).await.map(drop)
+    }
+
+    /// Locks the bottle until it ends.
+    ///
+    /// # Errors
+    /// If the sidecars do not confirm it.
+    pub(super) async fn lock(&self, why: LockOut) -> anyhow::Result<()> {
+        let locked = async {
+            let mut stream = self.bundle().open(&BundleRequest::Lock(why)).await?;
+            stream.receive().await
+        };
+        match tokio::time::timeout(LOCKED_WITHIN, locked)
+            .await
+            .context("the sidecars did not answer in time")??
+        {
+            BundleEvent::Locked => Ok(()),
+            _ => bail!("the sidecars sent an unexpected message"),
+        }
     }
 }
 
@@ -206,6 +260,27 @@ impl Change {
         }
         Ok(Self { next, gains, diff, changes })
     }
+}
+
+/// Who changed the routes of which host.
+struct Edited {
+    /// `None` for an undo, and for a child whose parent's change is an undo.
+    edit: Option<RouteEdit>,
+    host: String,
+    by: String,
+}
+
+/// The edit of a change that is not an undo.
+fn edit_of(change: &RouteChange) -> Option<RouteEdit> {
+    match change {
+        RouteChange::Edit(edit) => Some(edit.clone()),
+        RouteChange::Undo { .. } => None,
+    }
+}
+
+/// Whether `new` allows less than `old`, or is protected better.
+fn is_narrower(old: &RouteTable, new: &RouteTable) -> bool {
+    !losses(old, new).is_empty() || !weakenings(new, old).is_empty()
 }
 
 /// The grant that allows one matching request.
@@ -342,6 +417,7 @@ impl Inner {
             gains: gains(&now.table, &table),
             losses: losses(&now.table, &table),
             weakenings,
+            untold: Vec::new(),
             host: host.to_string(),
         };
         let agreed = match request.weaken {
@@ -353,6 +429,24 @@ impl Inner {
             report.live = !report.changed;
             return Ok(report);
         }
+        let edited = Edited { edit, host: report.host.clone(), by: request.by };
+        let revision = self.replace(live, &now, table, edited).await?;
+        if let Err(why) = self.save_replaced(undo).await {
+            tracing::warn!("this change of the routes cannot be undone: {why:#}");
+        }
+        (report.live, report.revision) = (true, revision);
+        Ok(report)
+    }
+
+    /// Records a change of the routes and makes it live. Returns the new revision.
+    async fn replace(
+        &self,
+        live: &mut Live,
+        now: &Routes,
+        table: RouteTable,
+        edited: Edited,
+    ) -> anyhow::Result<u64> {
+        let Edited { edit, host, by } = edited;
         let mut next = Routes { revision: now.revision.max(live.sent) + 1, table, ..now.clone() };
         // A denial also ends the one-time grants for what it denies.
         next.once.retain(|grant| {
@@ -362,19 +456,15 @@ impl Inner {
         let intent = Entry::Change {
             change: change.clone(),
             edit,
-            host: report.host.clone(),
+            host,
             revision,
-            gains: report.gains.clone(),
-            losses: report.losses.clone(),
+            gains: gains(&now.table, &next.table),
+            losses: losses(&now.table, &next.table),
             diff: diff(&now.table, &next.table),
         };
-        self.write(&request.by, intent).await?;
+        self.write(&by, intent).await?;
         self.activate(live, &next, change).await?;
-        if let Err(why) = self.save_replaced(undo).await {
-            tracing::warn!("this change of the routes cannot be undone: {why:#}");
-        }
-        (report.live, report.revision) = (true, revision);
-        Ok(report)
+        Ok(revision)
     }
 
     async fn replaced(&self) -> anyhow::Result<Vec<Replaced>> {

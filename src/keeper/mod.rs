@@ -20,7 +20,8 @@
 //! - `watcher`: the process that starts a new keeper when this one dies
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage · `access_log`: writes the proxy's log · `process_logs`: saves the output of processes
-//! - `tool_calls`: carries out calls with which the agent starts bottles · `parent`: ends a bottle with its parent
+//! - `tool_calls`: carries out calls with which the agent starts bottles · `parent`: ends a bottle with its parent ·
+//!   `family`: passes on to its children what the user does to the parent
 //! - `activity`: reports what the agent does, and the bottle's size
 //! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
 
@@ -31,6 +32,7 @@ pub mod client;
 mod clients;
 pub(crate) mod decisions;
 mod failure;
+mod family;
 mod jobs;
 mod log;
 mod notices;

@@ -22,11 +22,12 @@ use tracing::Instrument as _;
 use super::budget::{self, Budgets, Order};
 use super::clients::{self, Attached, Command, First, Shared};
 use super::decisions::Decisions;
+use super::family::Children;
 use super::jobs::{self, Job};
 use super::notices::Notices;
 use super::notify::Notifier;
 use super::process_logs::Recorder;
-use super::protocol::{EndCause, EndChoice, Inherited, KeeperEvent, Notice};
+use super::protocol::{EndCause, EndChoice, Inherited, KeeperEvent, Notice, ParentChange};
 use super::questions::{self, Answering};
 use super::teardown::{self, End};
 use super::{access_log, activity, connect_both, parent, tool_calls, usage, watcher};
@@ -113,6 +114,12 @@ impl Owned<'_> {
         let (commands, inbox) = mpsc::channel(16);
         let secrets: Vec<Secret> = self.inherited.secrets.iter().map(|text| text.0.clone()).collect();
         let notices = Arc::new(Notices::new());
+        let children = Children::of(
+            self.host,
+            &self.claim.record(),
+            self.claim.folder().to_owned(),
+            Arc::clone(&notices),
+        );
         let answering = Answering {
             decisions: decisions.clone(),
             notices: Arc::clone(&notices),
@@ -124,6 +131,7 @@ impl Owned<'_> {
             notices,
             asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(answering)),
             decisions: decisions.clone(),
+            children,
             commands,
             order: watch::Sender::new(Order::recorded(self.claim.record().budget_order)),
             applied: watch::Sender::default(),
@@ -675,6 +683,13 @@ impl LockOutWatch {
         let Ok(mut stream) = bundle.open(&BundleRequest::LockOut).await else { return };
         let Ok(BundleEvent::LockedOut(why)) = stream.receive().await else { return };
         shared.notices.send(Notice::LockedOut(lock_out_message(&self.slug, &why)));
+        let of_parent = LockOut { parent: Some(self.slug.clone()), ..why.clone() };
+        let (children, notices) = (shared.children.clone(), Arc::clone(&shared.notices));
+        tokio::spawn(async move {
+            for untold in children.tell(ParentChange::Locked(of_parent)).await {
+                notices.send(Notice::Warning(untold));
+            }
+        });
         if self.reported {
             return;
         }
@@ -686,12 +701,18 @@ impl LockOutWatch {
 
 /// The notice that a bottle is locked, with the reason and the next steps.
 fn lock_out_message(slug: &Slug, why: &LockOut) -> String {
-    let LockOut { daemon, hits, places } = why;
+    let LockOut { hits, places, parent, .. } = why;
+    let whose = match parent {
+        Some(parent) => format!("because {parent}, which started it, is locked"),
+        None => format!(
+            "its agent sent {hits} different parts of credentials that it does not have, on their way to {}",
+            places.join(", ")
+        ),
+    };
+    let joint = if parent.is_some() { "," } else { ":" };
     format!(
-        "{slug} is locked: {daemon} blocked {hits} different parts of credentials that its agent does not have, on \
-         their way to {}. All its traffic is denied. End this run with `bottle stop {slug}`; \
-         `bottle resume {slug}` or a new start is not locked",
-        places.join(", ")
+        "{slug} is locked{joint} {whose}. All its traffic is denied. End this run with `bottle stop {slug}`; \
+         `bottle resume {slug}` or a new start is not locked"
     )
 }
 

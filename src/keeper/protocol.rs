@@ -7,8 +7,10 @@
 //! For the files of a preserved bottle, a command starts a keeper that only opens these files
 //! ([`KeeperRequest::Open`]).
 
+use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::queue::{Answer, Id, Question, Response, Tool};
+use bottle_contract::route::RouteTable;
 use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::session::bundle::Refused;
 use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
@@ -119,6 +121,9 @@ pub enum KeeperRequest {
         /// The account of the user.
         by: String,
     },
+    /// The keeper of the bottle that started this one passes on what happened to that one. Answered with
+    /// [`KeeperEvent::Done`] when it holds for this bottle too, or with `Refused`.
+    OfParent(Box<ParentChange>),
     /// Keeps the bottle running without this client. Answered with [`KeeperEvent::Detached`].
     Detach,
 }
@@ -200,6 +205,45 @@ pub enum BudgetOrder {
     Continue,
 }
 
+/// What happened to the bottle that started another one, and holds for that one too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ParentChange {
+    /// The user narrowed its routes.
+    Routes {
+        /// The change, if it was not an undo.
+        edit: Option<RouteEdit>,
+        /// Its routes before.
+        before: RouteTable,
+        /// Its routes now.
+        after: RouteTable,
+        /// The account of the user.
+        by: String,
+    },
+    /// The user stopped its requests to models, or let them go on.
+    Budget {
+        /// The order.
+        order: BudgetOrder,
+        /// The account of the user.
+        by: String,
+    },
+    /// It is locked.
+    Locked(LockOut),
+}
+
+impl ParentChange {
+    /// What a bottle does that was not told, as the predicate of a sentence.
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::Routes { .. } => "may still reach what was denied",
+            Self::Budget { order: BudgetOrder::Stop(_), .. } => "still sends requests to models",
+            Self::Budget { order: BudgetOrder::Continue, .. } => "does not go on",
+            Self::Locked(_) => "is not locked",
+        }
+    }
+}
+
 /// The result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
@@ -265,6 +309,9 @@ pub struct RouteReport {
     pub losses: Vec<String>,
     /// How the change weakens the protection, in words.
     pub weakenings: Vec<String>,
+    /// The bottles that this one started and for which a narrower route does not hold, a sentence each.
+    #[serde(default)]
+    pub untold: Vec<String>,
 }
 
 /// The user's decision about unsaved work.

@@ -85,6 +85,16 @@ impl Ceiling {
         more
     }
 
+    /// What `child` has that the user took from the bottle with this ceiling after its start, whose routes now are
+    /// `live`, as noun phrases.
+    #[must_use]
+    pub fn denied_to(&self, live: &RouteTable, child: &Self) -> Vec<String> {
+        let lost = gains(&without_form(live), &child.routes);
+        let beyond = gains(&self.routes, &child.routes);
+        let lost = lost.into_iter().filter(|gain| !beyond.contains(gain));
+        lost.map(|gain| format!("the route {gain}, which it has no more")).collect()
+    }
+
     fn has_secret(&self, needed: &Source) -> bool {
         self.secrets.iter().any(|own| own.id == needed.id && own.source == needed.source)
     }

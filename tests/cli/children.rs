@@ -1,10 +1,12 @@
 //! Agents that start bottles: the key `mcp` of a bottle manifest, and the tools that it gives the agent.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
+use bottle_test_support::server;
 use serde_json::{Value, json};
 
 use crate::home::{kill_keeper, run, snapshot};
@@ -127,6 +129,73 @@ fn an_agent_starts_and_drives_only_its_children() -> Result<()> {
     let mut fork = home.program(["fork", "other"])?;
     let refused = fork.env("BOTTLE_PARENT", client.context("a parent")?).run()?.expect_code(1);
     ensure!(refused.stderr.contains("only `bottle start` can"), "{}", refused.stderr);
+    Ok(())
+}
+
+const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
+
+/// The status of a request in a bottle, or the reason of its denial.
+fn requested(home: &TestHome, bottle: &str, host: &str) -> Result<String> {
+    let url = format!("http://{host}/open");
+    let head = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code} %header{x-bottle-reason}", &url];
+    Ok(inside(home, bottle, &head)?.expect_code(0).stdout.trim().to_owned())
+}
+
+/// What the user does to a parent holds for its children: a denial, a stop of its requests to models, a lock-out.
+#[test]
+fn what_happens_to_a_parent_holds_for_its_children() -> Result<()> {
+    let mut home = TestHome::new()?;
+    if !home.runs("children of a narrowed parent", "linux")? {
+        return Ok(());
+    }
+    let site = server::says_yes(Ipv4Addr::LOCALHOST.into())?;
+    let base = format!(
+        "---\nbackend: linux\nagent_provider: {{template: command, command: [sleep, '600']}}\negress:\n  routes:\n  \
+         - host: '*.site.example'\n    ports: [80]\n    connect_to: \"{site}\"\n"
+    );
+    let key = "  - host: key.example\n    auth: {scheme: Bearer, token_ref: WALK_KEY}\n";
+    let mcp = "mcp: {agents: [kid], bottles: 3, access: control}\n";
+    for (name, keys) in [("parent", format!("{key}{mcp}")), ("kid", String::new())] {
+        home.bottle(name, &format!("{base}{keys}---\n"))?;
+        home.agent(name, &format!("---\nbottle: {name}\n---\n"))?;
+    }
+    home.env("WALK_KEY", KEY);
+    start(&home, "parent", "one")?;
+    let kid = done(&home, "bottle_start", &json!({"agent": "kid"}))?["slug"].clone();
+    let kid = kid.as_str().context("a slug")?;
+    ensure!(requested(&home, kid, "a.site.example")? == "200");
+
+    let denied = run(&home, &["deny", "one", "a.site.example"])?.expect_code(0);
+    ensure!(!denied.stderr.contains("may still reach"), "{}", denied.stderr);
+    let answers = ["one", kid].map(|bottle| requested(&home, bottle, "a.site.example"));
+    for answer in answers {
+        let answer = answer?;
+        ensure!(answer.starts_with("403"), "{answer}");
+    }
+    ensure!(requested(&home, kid, "b.site.example")? == "200");
+    // A new child does not have it either.
+    let more = call(&home, "one", "bottle_start", &json!({"agent": "kid"}))?;
+    ensure!(more.code == 2 && more.stderr.contains("which it has no more"), "{}", more.stderr);
+
+    let _ = run(&home, &["budget", "stop", "one", "--policy", "cutoff"])?.expect_code(0);
+    let audit = run(&home, &["audit", "show", kid, "--json"])?.expect_code(0).stdout;
+    ensure!(audit.contains("\"cutoff\""), "{audit}");
+    let more = call(&home, "one", "bottle_start", &json!({"agent": "kid"}))?;
+    ensure!(more.code == 2 && more.stderr.contains("requests of one to models"), "{}", more.stderr);
+
+    let guess = format!(
+        "K={KEY}; for i in 0 1 2 3 4; do curl -s -o /dev/null -H \"x-guess: ${{K:$i:16}}\" http://b.site.example/; done"
+    );
+    let _ = inside(&home, "one", &["bash", "-c", &guess])?.expect_code(0);
+    let end = Instant::now() + PATIENCE;
+    while requested(&home, kid, "b.site.example")? != "403 locked-out" {
+        ensure!(Instant::now() < end, "the child is not locked");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let listed = run(&home, &["list", "--json"])?.expect_code(0).json()?;
+    let mut bottles = listed.as_array().into_iter().flatten();
+    let child = bottles.find(|bottle| bottle["slug"] == kid).context("the child")?;
+    ensure!(child["locked"]["parent"] == "one", "{child}");
     Ok(())
 }
 

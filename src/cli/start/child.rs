@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bottle_contract::names::Name;
+use bottle_contract::route::RouteTable;
 
 use crate::cli::error::CliError;
 use crate::cli::session::{Signals, interrupted};
 use crate::host::Host;
 use crate::host::file_lock::FileLock;
-use crate::instance::Store;
 use crate::instance::children::{self, Children, Parent};
 use crate::instance::record::Record;
+use crate::instance::{Store, routes};
 use crate::plan::{Ceiling, Plan};
 
 /// How often the lock of another start is tried.
@@ -24,6 +25,8 @@ const MOST_SHOWN: usize = 3;
 pub(super) struct Child {
     parent: Record,
     rules: Children,
+    /// The parent's current routes. `None` if its start wrote none.
+    live: Option<RouteTable>,
     /// Other starts for this parent wait until this one is done, so that none exceeds the count.
     _lock: FileLock,
 }
@@ -69,7 +72,16 @@ impl Child {
             return refused(text)
                 .map_err(|error| error.hint("stop one, and discard it if its files are kept"));
         }
-        Ok(Some(Self { parent: record, rules, _lock: lock }))
+        // Read under the lock: a later change is passed on to the new bottle.
+        let now = parent.record(&store).unwrap_or(record);
+        if now.locked.is_some() {
+            return refused(format!("{} is locked", parent.slug));
+        }
+        if let Some(policy) = now.budget_order {
+            return refused(format!("the user stopped the requests of {} to models ({policy})", parent.slug));
+        }
+        let live = routes::read(&folder).map_err(unreadable)?.map(|routes| routes.table);
+        Ok(Some(Self { parent: now, rules, live, _lock: lock }))
     }
 
     /// The backend of the parent, which is also that of the child.
@@ -82,7 +94,12 @@ impl Child {
     /// # Errors
     /// Returns an error that names the first differences.
     pub(super) fn check(&self, plan: &Plan) -> Result<(), CliError> {
-        let more = self.rules.ceiling.exceeded_by(&Ceiling::of(plan));
+        let wanted = Ceiling::of(plan);
+        let mut more = self.rules.ceiling.exceeded_by(&wanted);
+        // The user may have narrowed the routes since the parent started.
+        if let Some(live) = &self.live {
+            more.extend(self.rules.ceiling.denied_to(live, &wanted));
+        }
         if more.is_empty() {
             return Ok(());
         }

@@ -293,7 +293,7 @@ fn denied(table: &RouteTable, Subject { host, entry }: &Subject) -> Result<Vec<R
 }
 
 /// Returns the route that denies every request to its host, which a wider route would allow.
-fn excluded(route: Route) -> Route {
+pub(super) fn excluded(route: Route) -> Route {
     let except = vec![RequestMatch::default()];
     Route { auth: None, provider: false, matches: Vec::new(), except, ..route }
 }

@@ -17,6 +17,7 @@ pub(crate) mod arbitrary;
 mod check;
 pub mod edit;
 mod error;
+mod follow;
 mod host;
 mod includes;
 mod pattern;
@@ -28,6 +29,7 @@ mod values;
 
 pub use check::{Form, parse_route, parse_routes};
 pub use error::{RouteError, RoutesError};
+pub use follow::follow;
 pub use host::HostPattern;
 pub use pattern::{BadPattern, Pattern};
 pub use render::{display_value, render_list, render_route, render_routes};
