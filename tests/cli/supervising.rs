@@ -6,11 +6,12 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bottle_contract::queue::{Answer, Id, Proposal, Question, Response, Status, Tool};
 use bottle_queue::{Asker, Decide, Listing, Outcome, State};
 use bottle_test_support::home::TestHome;
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 
 use crate::home::{home, run, snapshot, transcripts};
 
@@ -116,6 +117,32 @@ fn lists_shows_and_answers_proposals() -> Result<()> {
     let Answer::Decided(no) = push.answered()? else { anyhow::bail!("it was decided") };
     assert_eq!((no.status, no.notes.as_deref()), (Status::Rejected, Some("take it out")));
     assert!(!no.decided_by.is_empty());
+    Ok(())
+}
+
+/// An approval on the command line names the number of findings that it covers.
+#[test]
+fn several_findings_are_approved_by_their_number() -> Result<()> {
+    let home = home()?;
+    let findings: Vec<_> =
+        (0..96).map(|line| json!({"file": "f", "line": line, "rule": "github-pat"})).collect();
+    let report = json!({"findings": findings, "refs": ["refs/heads/main"], "repository": "work"});
+    let push = Question {
+        proposed_file: format!("{report:#}"),
+        ..question(0xb7, Tool::GitleaksAllow, "a push to work holds 96 things that may be secrets")
+    };
+    let push = Asking::begin(&home, "two", push)?;
+    let shown = run(&home, &["supervise", "show", "b7b7"])?.expect_code(0);
+    ensure!(shown.stdout.matches("\"rule\": \"github-pat\"").count() == 96, "{}", shown.stdout);
+    ensure!(shown.stderr.contains("--findings 96"), "{}", shown.stderr);
+    let approve = ["supervise", "approve", "b7b7", "--reason", "fixtures"];
+    for more in [&[][..], &["--findings", "39"]] {
+        let refused = run(&home, &[&approve[..], more].concat())?.expect_code(2);
+        ensure!(refused.stderr.contains("this approves 96 findings"), "{}", refused.stderr);
+    }
+    let _ = run(&home, &[&approve[..], &["--findings", "96"]].concat())?.expect_code(0);
+    let Answer::Decided(yes) = push.answered()? else { anyhow::bail!("it was decided") };
+    ensure!(yes.status == Status::Approved);
     Ok(())
 }
 

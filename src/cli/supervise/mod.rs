@@ -73,6 +73,9 @@ enum What {
         /// Record this reason with the approval; required unless the proposal asks for routes
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
+        /// Approve this number of findings, as `bottle supervise show` counts them; required for more than one
+        #[arg(long, value_name = "N")]
+        findings: Option<usize>,
         /// Apply the routes in this file instead of the proposed routes
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         edit: Option<PathBuf>,
@@ -101,8 +104,9 @@ impl Supervise {
             None => {}
             Some(What::List) => plain::list(host, output)?,
             Some(What::Show { id }) => plain::show(host, output, &id)?,
-            Some(What::Approve { id, reason, edit, scope }) => {
-                plain::approve(host, output, &id, reason, edit.as_deref(), &scope)?;
+            Some(What::Approve { id, reason, findings, edit, scope }) => {
+                let approval = plain::Approval { reason, findings, edit, scope };
+                plain::approve(host, output, &id, approval)?;
             }
             Some(What::Reject { id, reason }) => {
                 plain::reject(host, output, &id, reason)?;

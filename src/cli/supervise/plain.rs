@@ -1,7 +1,7 @@
 //! The subcommands `list`, `show`, `approve` and `reject`, for scripts, editors and screen readers.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bottle_contract::queue::{MAX_TEXT, Proposal};
 use bottle_queue::{Pending, State};
@@ -16,7 +16,7 @@ use super::scope::{Addition, GrantScope, RequestedScope};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::json_schema::{Answered, Question};
 use crate::cli::layout::Table;
-use crate::cli::output::{Output, one_line, times};
+use crate::cli::output::{Output, counted, one_line, times};
 use crate::cli::text_layout::wrapped;
 use crate::host::Host;
 use crate::manifest::append::AppendError;
@@ -85,7 +85,11 @@ fn reported(report: &str) -> String {
     match (field("host"), field("repository"), field("command")) {
         ("", "", "") => report.to_string(),
         ("", "", command) => command.to_owned(),
-        ("", repository, _) => format!("push of {} to {repository}", list("refs")),
+        ("", repository, _) => {
+            let count = report.get("findings").and_then(serde_json::Value::as_array).map_or(0, Vec::len);
+            let count = if count > 1 { format!(": {}", counted(count, "finding")) } else { String::new() };
+            format!("push of {} to {repository}{count}", list("refs"))
+        }
         (host, ..) => {
             let request = format!("{} {host}{}", field("method"), field("path"));
             let found = Some(field("found")).filter(|found| !found.is_empty());
@@ -168,30 +172,37 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     output.print(&lines.join("\n"))?;
     if pending.state == State::Waiting {
         let (short, reason) = (id.short(), if tool.needs_reason() { " --reason TEXT" } else { "" });
+        let count = count_findings(&pending.proposal).map(|count| format!(" --findings {count}"));
+        let count = count.unwrap_or_default();
         output.note(format!(
-            "`bottle supervise approve {short}{reason}` or `bottle supervise reject {short} --reason TEXT`"
+            "`bottle supervise approve {short}{reason}{count}` or `bottle supervise reject {short} --reason TEXT`"
         ));
     }
     Ok(())
 }
 
-pub(super) fn approve(
-    host: &Host,
-    output: &Output,
-    id: &str,
-    reason: Option<String>,
-    edit: Option<&Path>,
-    wanted: &RequestedScope,
-) -> Result<(), CliError> {
+/// The flags of an approval.
+#[derive(Debug)]
+pub(super) struct Approval {
+    pub(super) reason: Option<String>,
+    /// The number of findings that the user saw.
+    pub(super) findings: Option<usize>,
+    pub(super) edit: Option<PathBuf>,
+    pub(super) scope: RequestedScope,
+}
+
+pub(super) fn approve(host: &Host, output: &Output, id: &str, approval: Approval) -> Result<(), CliError> {
+    let Approval { reason, findings, edit, scope: wanted } = approval;
     let pending = find(host, output, id, Timestamp::now())?;
-    let routes = edit.map(edited).transpose()?;
+    check_count(&pending.proposal, findings)?;
+    let routes = edit.as_deref().map(edited).transpose()?;
     let text = routes.as_deref().unwrap_or(&pending.proposal.proposed_file);
     // Other reports than those of commands have one scope only, so approving them with another one is refused.
-    let grant = match wanted {
+    let grant = match &wanted {
         RequestedScope::Once | RequestedScope::Saved(_) if !pending.proposal.tool.has_scope() => {
             GrantScope::Once
         }
-        _ => wanted.resolve(host, &pending.proposal, text)?,
+        wanted => wanted.resolve(host, &pending.proposal, text)?,
     };
     if let GrantScope::Remembered(addition) = &grant {
         output.note(format!("these entries are added to `commands.allow` in {}", addition.path.display()));
@@ -204,6 +215,22 @@ pub(super) fn approve(
         output.note(format!("cannot write {path}: {why}; the routes will be printed instead"));
     }
     answer(host, output, &pending, Decision::Approve { reason, routes, grant })
+}
+
+/// The number of findings in a report, if there are several.
+fn count_findings(proposal: &Proposal) -> Option<usize> {
+    let report: serde_json::Value =
+        proposal.tool.reports().then(|| serde_json::from_str(&proposal.proposed_file).ok())??;
+    report.get("findings")?.as_array().map(Vec::len).filter(|count| *count > 1)
+}
+
+/// Checks that the user knows how many findings an approval covers.
+fn check_count(proposal: &Proposal, given: Option<usize>) -> Result<(), CliError> {
+    let Some(count) = count_findings(proposal).filter(|count| given != Some(*count)) else { return Ok(()) };
+    let short = proposal.id.short();
+    Err(CliError::usage(format!("this approves {count} findings")).about("--findings").hint(format!(
+        "`bottle supervise show {short}` shows all of them; `--findings {count}` approves them"
+    )))
 }
 
 /// Shows the lines that will be changed in a manifest. `when` is the beginning of the heading.

@@ -152,7 +152,7 @@ fn review(host: &Host, pending: &Pending, now: Timestamp) -> Review {
         count => format!(", {count} times since it was rejected"),
     };
     Review {
-        digest: digest(proposal, gains.as_ref()),
+        digest: digest(proposal, gains.as_ref(), &diff),
         listed: listed(pending, now),
         asked: format!("asked {ago} ago{before}"),
         justification: proposal.justification.clone(),
@@ -165,9 +165,22 @@ fn review(host: &Host, pending: &Pending, now: Timestamp) -> Review {
     }
 }
 
-/// A hash of what is decided: the proposal, and what an approval would allow.
-fn digest(proposal: &Proposal, gains: Option<&Result<Vec<String>, String>>) -> String {
-    let shown =
-        serde_json::json!([proposal.id.as_str(), proposal.proposed_file, proposal.justification, gains]);
+/// A hash of what is shown and decided: the whole proposal, what an approval would allow, and how it changes the routes.
+fn digest(
+    proposal: &Proposal,
+    gains: Option<&Result<Vec<String>, String>>,
+    diff: &[(bool, String)],
+) -> String {
+    let Proposal { id, bottle_slug, tool, proposed_file, justification, excerpt, .. } = proposal;
+    let shown = serde_json::json!([
+        id.as_str(),
+        bottle_slug.as_str(),
+        tool.name(),
+        proposed_file,
+        justification,
+        excerpt,
+        gains,
+        diff
+    ]);
     hex::encode(Sha256::digest(shown.to_string()))
 }

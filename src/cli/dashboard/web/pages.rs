@@ -632,6 +632,17 @@ pub(super) fn proposal(review: &Review, folder: &str) -> Markup {
     let base = format!("{folder}proposals/{}", review.listed.id);
     html! {
         p.facts { span { (review.listed.state) } " " span { (review.asked) } }
+        (content(review))
+        p.actions {
+            @if review.listed.waits { a.button.main href={ (base) "/approve" } { "Approve…" } }
+            a.button href={ (base) "/reject" } { (if review.listed.waits { "Reject…" } else { "Dismiss…" }) }
+        }
+    }
+}
+
+/// All that an approval covers, and why the bottle asks.
+fn content(review: &Review) -> Markup {
+    html! {
         (effect(review))
         section aria-labelledby="why" {
             h2 #why { (review.tool.justification_title()) }
@@ -644,10 +655,6 @@ pub(super) fn proposal(review: &Review, folder: &str) -> Markup {
                 h3 { "Excerpt, with the values redacted" }
                 pre tabindex="0" aria-label="Excerpt" { @for line in &review.excerpt { (inert(line)) "\n" } }
             }
-        }
-        p.actions {
-            @if review.listed.waits { a.button.main href={ (base) "/approve" } { "Approve…" } }
-            a.button href={ (base) "/reject" } { (if review.listed.waits { "Reject…" } else { "Dismiss…" }) }
         }
     }
 }
@@ -731,12 +738,12 @@ pub(super) fn raise(meter: &Meter, path: &str, back: &str, token: &str, error: O
     }
 }
 
-/// The page that asks for the answer to a proposal.
+/// The page that asks for the answer to a proposal. It shows all that its digest covers.
 pub(super) fn answer(review: &Review, approves: bool, folder: &str, token: &str) -> Markup {
     let base = format!("{folder}proposals/{}", review.listed.id);
     let needs_reason = !approves && review.listed.waits || approves && review.tool.needs_reason();
     html! {
-        @if approves { (effect(review)) }
+        @if approves { (content(review)) }
         form method="post" action={ (base) (if approves { "/approve" } else { "/reject" }) } {
             (token_field(token))
             input type="hidden" name="digest" value=(review.digest);

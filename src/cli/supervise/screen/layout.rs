@@ -20,9 +20,38 @@ const WORD_ROWS: usize = 3;
 pub(super) struct ScreenLayout {
     /// The prepared text; removed by [`ScreenLayout::forget`].
     made: Option<Prepared>,
+    /// How far the user has read the text that was shown in full last.
+    read: ReadText,
     word: Vec<String>,
     message: Option<Message>,
     rows: Rows,
+}
+
+/// The full text of a proposal, and how much of it was on the screen.
+#[derive(Debug, Default)]
+struct ReadText {
+    id: Option<Id>,
+    columns: u16,
+    lines: Vec<Line<'static>>,
+    /// The number of first lines that were all on the screen. A jump to the end does not count.
+    to: usize,
+}
+
+impl ReadText {
+    /// Notes that these lines of a text are on the screen. Where the text differs from the one before, it counts as
+    /// unread.
+    fn note(&mut self, text: &Prepared, visible: std::ops::Range<usize>) {
+        if self.id != text.id || self.columns != text.columns {
+            *self = Self { id: text.id.clone(), columns: text.columns, ..Self::default() };
+        }
+        if self.lines != text.lines {
+            let same = self.lines.iter().zip(&text.lines).take_while(|(before, now)| before == now).count();
+            (self.to, self.lines) = (self.to.min(same), text.lines.clone());
+        }
+        if visible.start <= self.to {
+            self.to = self.to.max(visible.end.min(text.lines.len()));
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -72,8 +101,25 @@ impl ScreenLayout {
             Some(row) => text::page(row, known, draft, state.warnings().unwrap_or_default(), width, styles),
         };
         let knows = row.is_some_and(|row| row.pending.proposal.tool.reports()) || known.is_some();
-        let whole = list && knows && lines.len() <= usize::from(self.rows.preview);
+        let whole = list
+            && knows
+            && lines.len() <= usize::from(self.rows.preview)
+            && !row.is_some_and(text::has_more);
         self.made = Some(Prepared { columns, whole, id: row.map(|row| row.id().clone()), lines });
+    }
+
+    /// Notes that the full text of a proposal is on the screen, from the line `scroll`.
+    pub(super) fn note_shown(&mut self, scroll: usize) {
+        let visible = scroll..scroll + self.page_rows();
+        if let Some(text) = &self.made {
+            self.read.note(text, visible);
+        }
+    }
+
+    /// How many lines of the full text of this proposal were not on the screen yet. `None` if it is not shown.
+    pub(super) fn unread(&self, id: &Id) -> Option<usize> {
+        let is_shown = self.is_of(id) && self.read.id.as_ref() == Some(id);
+        is_shown.then(|| self.read.lines.len() - self.read.to.min(self.read.lines.len()))
     }
 
     /// Whether the preview shows everything that approving this proposal would allow.

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use super::layout::ScreenLayout;
 use super::line::{self, TypedLine};
 use super::rows::Rows;
-use crate::cli::output::one_line;
+use crate::cli::output::{counted, one_line};
 use crate::cli::routes::{TypedChange, undo_command};
 use crate::cli::style::Styles;
 use crate::cli::supervise::answer::{AnswerOutcome, Decision, Unsaved, canonical_routes};
@@ -46,6 +46,8 @@ pub(super) struct State {
     scopes: BTreeMap<Id, RequestedScope>,
     /// The proposals that the next answer decides together.
     marked: BTreeSet<Id>,
+    /// What was all on the screen when the user began to approve it, by proposal. Nothing else is approved.
+    agreed: BTreeMap<Id, Proposal>,
     /// Answers in progress.
     in_progress: BTreeMap<Id, InProgress>,
     /// Whether a change of routes is in progress.
@@ -281,6 +283,10 @@ impl State {
         layout.fit(self, size, styles, now);
         if let View::Detail { scroll } = &mut self.view {
             *scroll = layout.clamp(*scroll);
+            // The help covers the text.
+            if !matches!(self.overlay, Some(Overlay::Help)) {
+                layout.note_shown(*scroll);
+            }
         }
         self.layout = layout;
     }
@@ -334,6 +340,7 @@ impl State {
         self.drafts.retain(|id, _| there.contains(id) || self.in_progress.contains_key(id));
         self.scopes.retain(|id, _| there.contains(id) || self.in_progress.contains_key(id));
         self.keep_marks(&there);
+        self.agreed.retain(|id, _| there.contains(id) || self.in_progress.contains_key(id));
         self.layout.forget();
     }
 
@@ -588,6 +595,12 @@ impl State {
     fn approve(&mut self, now: Timestamp) -> Effect {
         let Some(pending) = self.selected_to_approve(now) else { return Effect::Nothing };
         let id = pending.proposal.id.clone();
+        // A draft or a scope that saves routes is shown in full only.
+        let is_changed =
+            self.drafts.contains_key(&id) || matches!(self.scopes.get(&id), Some(RequestedScope::Saved(_)));
+        if !self.was_shown(&pending.proposal, is_changed, "`a` again to approve it") {
+            return Effect::Nothing;
+        }
         if pending.proposal.tool.reports() && !pending.proposal.tool.needs_reason() {
             let grant = match self.scopes.get(&id) {
                 Some(RequestedScope::Once) => GrantScope::Once,
@@ -601,13 +614,6 @@ impl State {
             return Effect::Nothing;
         }
         let draft = self.drafts.get(&id).map(|draft| draft.checked.clone());
-        // A draft or a scope that saves routes must be shown in full before the approval.
-        let more = draft.is_some() || matches!(self.scopes.get(&id), Some(RequestedScope::Saved(_)));
-        if self.view == View::List && (more || !self.layout.shows_all_of(&id)) {
-            self.view = View::Detail { scroll: 0 };
-            self.layout.forget();
-            return self.set_message(Tone::Plain, "this is all of it: press `a` again to approve it");
-        }
         let Some(KnownEffect { route_change, grant, .. }) =
             self.known().filter(|_| self.layout.is_of(&id)).cloned()
         else {
@@ -631,6 +637,48 @@ impl State {
                 format!("your edit cannot be applied: {why}; `m` continues it, `u` drops it"),
             ),
         }
+    }
+
+    /// Whether all of a proposal was on the screen. If not, shows it, and sets a message that says how to go on: to press
+    /// `next`. With `in_full`, the preview is not enough.
+    fn was_shown(&mut self, proposal: &Proposal, in_full: bool, next: &str) -> bool {
+        let id = &proposal.id;
+        let unread = match self.view {
+            View::List if !in_full && self.layout.shows_all_of(id) => Some(0),
+            View::List => {
+                self.view = View::Detail { scroll: 0 };
+                self.layout.forget();
+                self.set_message(Tone::Plain, format!("read all of it, and press {next}"));
+                return false;
+            }
+            View::Detail { .. } => self.layout.unread(id),
+        };
+        let words = match unread {
+            Some(0) => {
+                self.agreed.insert(id.clone(), proposal.clone());
+                return true;
+            }
+            Some(lines) => format!(
+                "{} of it not shown yet: Space shows the next page; at the end press {next}",
+                counted(lines, "line")
+            ),
+            // The user typed the key before the text was visible.
+            None => format!("it was not on the screen yet: press {next}"),
+        };
+        self.set_message(Tone::Plain, words);
+        false
+    }
+
+    /// Whether the proposal is still what was on the screen when the user began to approve it.
+    fn is_agreed(&self, proposal: &Proposal) -> bool {
+        self.agreed.get(&proposal.id).is_some_and(|shown| {
+            let content = |proposal: &Proposal| {
+                let Proposal { bottle_slug, tool, proposed_file, justification, excerpt, .. } =
+                    proposal.clone();
+                (bottle_slug, tool, proposed_file, justification, excerpt)
+            };
+            content(shown) == content(proposal)
+        })
     }
 
     fn reject(&mut self, now: Timestamp) -> Effect {

@@ -226,7 +226,7 @@ fn each_key_has_its_effect() {
         ("?a", "nothing", ""),
         ("u", "nothing", ""),
         ("oa", "yes once to 01: -", "approving"),
-        ("ooa", "nothing", "this is all of it: press `a` again to approve it"),
+        ("ooa", "nothing", "read all of it, and press `a` again to approve it"),
         ("ooaa", "nothing", "the file is not yours; `o` changes the scope"),
         ("oooa", "yes to 01: -", "approving"),
         ("ojka", "yes once to 01: -", "approving"),
@@ -253,6 +253,47 @@ fn each_key_has_its_effect() {
         assert!(message(&state).starts_with(words), "{keys:?}: {}", message(&state));
         assert_eq!(words.is_empty(), message(&state).is_empty(), "{keys:?}: {}", message(&state));
     }
+}
+
+fn pushes(count: usize) -> Pending {
+    let finding = |number: usize| serde_json::json!({"commit": "1f3a9c", "file": format!("f{number}"), "line": number, "rule": "github-pat"});
+    let findings: Vec<_> = (0..count).map(finding).collect();
+    let report = serde_json::json!({"findings": findings, "refs": ["refs/heads/main"], "repository": "work"});
+    pending(1, "work", Tool::GitleaksAllow, &report.to_string(), "a push to work holds what may be secrets")
+}
+
+/// The last of many findings, the refs and the repository are shown before the approval, and not skipped.
+#[test]
+fn a_long_report_is_approved_only_after_it_was_paged_to_its_end() {
+    let mut state = state(vec![pushes(120)]);
+    assert_eq!(given(&press(&mut state, "a")), "nothing");
+    assert_eq!(message(&state), "read all of it, and press `a` again to approve it");
+    let text: Vec<String> = state.layout().lines().iter().map(ToString::to_string).collect();
+    assert_eq!(text.iter().filter(|line| line.contains("file: f")).count(), 120);
+    assert!(text.iter().any(|line| line.contains("repository: work")), "{text:?}");
+    // A jump to the end leaves out what is between.
+    press(&mut state, "Ga");
+    assert!(message(&state).contains("not shown yet"), "{}", message(&state));
+    let mut pages = 0;
+    press(&mut state, "g");
+    while state.layout().unread(&id(1)) != Some(0) {
+        press(&mut state, " ");
+        pages += 1;
+        assert!(pages < 100);
+    }
+    assert!(pages > 20, "{pages}");
+    press(&mut state, "a");
+    assert_eq!(given(&press(&mut state, "fixtures\n")), "yes to 01: fixtures");
+}
+
+#[test]
+fn only_what_was_shown_is_approved() {
+    let mut state = state(vec![pushes(2)]);
+    press(&mut state, "aa");
+    // While the user types the reason, the file of the proposal is replaced.
+    state.poll_succeeded(listing(vec![pushes(3)]), now());
+    assert_eq!(given(&press(&mut state, "fixtures\n")), "nothing");
+    assert!(message(&state).contains("or they changed"), "{}", message(&state));
 }
 
 /// A change that weakens the protection is sent again only after the key `y`.

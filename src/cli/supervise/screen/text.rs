@@ -28,8 +28,6 @@ const WHY_SHORT: usize = 2;
 
 /// The maximum nesting of a report; a value nested deeper is shown as JSON on one line.
 const DEEP: usize = 6;
-/// The maximum number of lines of a report. Further lines are not shown.
-const LONG: usize = 400;
 
 /// Names the bottle and what it asks for.
 pub(super) fn request_title(pending: &Pending) -> String {
@@ -213,7 +211,8 @@ impl Lines {
     }
 }
 
-/// Formats the preview of a proposal below the list.
+/// Formats the preview of a proposal below the list. The lines show all that an approval covers, unless
+/// [`has_more`] says that the full text has more.
 pub(super) fn preview(
     row: &Row,
     known: Option<&KnownEffect>,
@@ -237,6 +236,11 @@ pub(super) fn preview(
         None => {}
     }
     lines.lines
+}
+
+/// Whether the full text shows something that an approval covers and the preview leaves out.
+pub(super) fn has_more(row: &Row) -> bool {
+    !row.pending.proposal.excerpt.is_empty()
 }
 
 /// Formats the full text of a proposal, below the heading.
@@ -313,13 +317,13 @@ fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
     lines.blank();
 }
 
-/// Formats a JSON report with one line per field. Text that is not JSON is returned unchanged.
+/// Formats a JSON report with one line per field, whole: an approval covers all of it. Text that is not JSON is returned
+/// unchanged.
 pub(in crate::cli::supervise) fn report_text(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value @ Value::Object(_)) => {
             let mut lines = Vec::new();
             fields(&value, 0, "", &mut lines);
-            lines.truncate(LONG);
             lines.join("\n")
         }
         _ => text.to_owned(),

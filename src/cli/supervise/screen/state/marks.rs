@@ -24,15 +24,13 @@ impl State {
     /// Marks the selected proposal, or removes its mark.
     pub(super) fn mark(&mut self, now: Timestamp) -> Effect {
         let Some(pending) = self.selected_to_decide(now) else { return Effect::Nothing };
-        let id = pending.proposal.id;
+        let id = pending.proposal.id.clone();
         if self.marked.remove(&id) {
             self.layout.forget();
             return self.set_message(Tone::Plain, self.marked_words());
         }
-        if self.view == View::List && !self.layout.shows_all_of(&id) {
-            self.view = View::Detail { scroll: 0 };
-            self.layout.forget();
-            return self.set_message(Tone::Plain, "this is all of it: press `x` again to mark it");
+        if !self.was_shown(&pending.proposal, false, "`x` again to mark it") {
+            return Effect::Nothing;
         }
         self.marked.insert(id);
         self.view = View::List;
@@ -120,14 +118,14 @@ impl State {
         }
     }
 
-    /// Answers proposals. Those that were answered or have expired meanwhile are left out.
+    /// Answers proposals. Those that were answered, have expired, or are not what the user saw any more are left out.
     fn answer_all(&mut self, ids: Vec<Id>, yes: bool, reason: Option<String>, now: Timestamp) -> Effect {
         let mut answers: Vec<(Pending, Decision)> = Vec::new();
         for id in ids {
             self.marked.remove(&id);
             let Some(pending) = self.rows.get(&id).map(|row| row.pending.clone()) else { continue };
             let waits = pending.state == ProposalState::Waiting && pending.proposal.expires_at > now;
-            if self.in_progress.contains_key(&id) || yes && !waits {
+            if self.in_progress.contains_key(&id) || yes && !(waits && self.is_agreed(&pending.proposal)) {
                 continue;
             }
             let what = if yes { "approving" } else { "rejecting" };
@@ -137,7 +135,7 @@ impl State {
         }
         self.layout.forget();
         match answers.len() {
-            0 => self.set_message(Tone::Bad, "no process waits for these answers any more"),
+            0 => self.set_message(Tone::Bad, "no process waits for these answers any more, or they changed"),
             _ => Effect::Answer(answers),
         }
     }

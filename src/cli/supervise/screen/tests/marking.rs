@@ -60,7 +60,7 @@ fn a_proposal_is_shown_in_full_before_it_is_marked() {
     let mut state = state(vec![pending(1, "one", Tool::EgressAllow, &many, "many"), hosts(3)]);
     press(&mut state, "x");
     assert!(!state.is_marked(&id(1)));
-    assert_eq!(message(&state), "this is all of it: press `x` again to mark it");
+    assert_eq!(message(&state), "read all of it, and press `x` again to mark it");
     show(&mut state, USUAL);
     press(&mut state, "x");
     assert!(state.is_marked(&id(1)));
