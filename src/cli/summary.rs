@@ -318,7 +318,7 @@ fn path(path: &PathMatch) -> String {
     match path {
         PathMatch::Prefix(prefix) => format!("{}/…", prefix.trim_end_matches('/')),
         PathMatch::Exact(exact) => exact.clone(),
-        PathMatch::Regex(pattern) => format!("~{pattern:?}"),
+        PathMatch::Regex(pattern) => pattern.to_string(),
     }
 }
 

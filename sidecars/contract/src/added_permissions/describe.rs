@@ -55,7 +55,7 @@ impl fmt::Display for Entry<'_> {
             let joint = if index == 0 { "with" } else { "and" };
             let value = match &header.value {
                 HeaderValueMatch::Exact(value) => value.escape_debug().to_string(),
-                HeaderValueMatch::Regex(pattern) => format!("/{}/", pattern.as_str().escape_debug()),
+                HeaderValueMatch::Regex(pattern) => pattern.to_string(),
             };
             write!(f, " {joint} {}: {value}", header.name)?;
         }
@@ -67,6 +67,6 @@ fn path(path: &PathMatch) -> String {
     match path {
         PathMatch::Exact(value) => value.escape_debug().to_string(),
         PathMatch::Prefix(value) => format!("{}/*", value.trim_end_matches('/').escape_debug()),
-        PathMatch::Regex(pattern) => format!("/{}/", pattern.as_str().escape_debug()),
+        PathMatch::Regex(pattern) => pattern.to_string(),
     }
 }

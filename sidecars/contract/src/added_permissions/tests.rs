@@ -154,3 +154,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_regular_expression_does_not_look_like_a_path() {
+    let shown = |kind: &str, value: &str| {
+        let new = format!(
+            "routes:\n- host: a.example\n  matches: [{{paths: [{{type: {kind}, value: '{value}'}}]}}]\n"
+        );
+        let new: RouteTable = new.parse().expect("routes");
+        gains(&RouteTable::default(), &new).last().expect("a gain").to_string()
+    };
+    assert_eq!(shown("exact", "/v1/"), "a.example: every method of /v1/");
+    assert_eq!(shown("regex", "v1"), "a.example: every method of regex \"v1\"");
+    assert_eq!(shown("regex", "a\"|/b"), "a.example: every method of regex \"a\\\"|/b\"");
+}

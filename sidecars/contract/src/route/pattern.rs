@@ -89,6 +89,13 @@ impl PartialEq for Pattern {
 
 impl Eq for Pattern {}
 
+/// Shows the expression as one, so that it cannot be mistaken for a plain path or value.
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "regex {:?}", self.text)
+    }
+}
+
 impl fmt::Debug for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}/", self.text)
