@@ -33,7 +33,7 @@ use bottle_contract::names::Name;
 pub use error::ResolveError;
 pub use explain::{comparable, explain};
 pub use resolved::{Egress, GitUser, LayerRef, Repo, ResolvedAgent, ResolvedManifest, Resources};
-pub use warnings::{WeakeningSetting, weakening_settings};
+pub use warnings::{Weakening, WeakeningSetting, weakening_settings};
 
 use crate::host::budget::{Declared, Scope};
 use crate::manifest::origin::{Origin, Traced};

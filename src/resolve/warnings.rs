@@ -48,6 +48,8 @@ pub enum Weakening {
     StartsBottles,
     /// The host looks like a typing error of a well-known registry or forge.
     Misspelt,
+    /// The hosts are all names below a public suffix.
+    ManyOwners,
 }
 
 impl WeakeningSetting {
@@ -62,7 +64,9 @@ impl WeakeningSetting {
 }
 
 impl Weakening {
-    fn sentence(self) -> &'static str {
+    /// Describes the effect as a sentence fragment that follows the host.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
         match self {
             Self::Uninspected => {
                 "is not inspected: its TLS traffic is tunnelled without matching or scanning (`inspect: false`)"
@@ -90,6 +94,10 @@ impl Weakening {
                 "lets the agent start bottles of other agents, with secrets and routes that both have (`mcp.agents`)"
             }
             Self::Misspelt => "looks like a typing error of a well-known host",
+            Self::ManyOwners => {
+                "stands for hosts of many owners: anybody can have a name in it, an attacker too (name a host, or a \
+                 domain of one owner)"
+            }
         }
     }
 }
@@ -156,6 +164,7 @@ fn weakenings<'a>(
         (Weakening::Uninspected, !route.value.inspect),
         (Weakening::Private, route.value.private),
         (Weakening::PassesCredentials, route.value.pass_credentials),
+        (Weakening::ManyOwners, route.value.host.spans_owners()),
         (Weakening::Misspelt, known_hosts::intended(&route.value.host.to_string()).is_some()),
     ];
     let flags = flags.into_iter().filter(|(_, set)| *set).map(|(what, _)| what);
@@ -192,6 +201,22 @@ mod tests {
             .filter(|weakness| weakness.what == Weakening::ForgeWrite)
             .map(|weakness| weakness.host)
             .collect()
+    }
+
+    #[test]
+    fn reports_a_route_to_every_name_below_a_public_suffix() {
+        for (host, reported) in
+            [("*.github.io", true), ("*.co.uk", true), ("*.example.co.uk", false), ("github.io", false)]
+        {
+            let bottle = format!(
+                "---\nagent_provider: {{template: command, command: [agent]}}\negress:\n  routes: [{{host: '{host}'}}]\n---\n"
+            );
+            let folders =
+                Folders::with(&[("home/bottles/here.md", &bottle), ("home/agents/here.md", "Do.\n")]);
+            let resolved = folders.resolve("here here").expect("resolved");
+            let found = weakening_settings(&resolved.manifest);
+            assert_eq!(found.iter().any(|setting| setting.what == Weakening::ManyOwners), reported, "{host}");
+        }
     }
 
     #[test]

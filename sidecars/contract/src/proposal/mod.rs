@@ -45,6 +45,17 @@ pub enum ProposalError {
         /// The position of the route that sets the key.
         at: Option<Position>,
     },
+    /// The proposal asks for every name below a public suffix.
+    #[error(
+        "route `{host}`: anybody can have a name in `{host}`; name a host, or a domain of one owner. Only the user can \
+         allow all of them, with `bottle allow`"
+    )]
+    PublicSuffix {
+        /// The proposed hosts.
+        host: HostPattern,
+        /// The position of the route.
+        at: Option<Position>,
+    },
     /// The proposal contains no routes.
     #[error("the proposal names no route; write `routes: [{{host: example.com}}]`")]
     Empty,

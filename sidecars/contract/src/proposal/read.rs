@@ -39,6 +39,9 @@ fn proposed(written: &Spanned<RouteSpec>) -> Result<ProposedRoute, ProposalError
         return Err(ProposalError::NotYours { host, key, at: Some(written.at) });
     }
     let route = spec.check(Form::Manifest).map_err(RoutesError::from)?;
+    if route.host.spans_owners() {
+        return Err(ProposalError::PublicSuffix { host: route.host, at: Some(written.at) });
+    }
     Ok(ProposedRoute { host: route.host, matches: route.matches, git_fetch: route.git_fetch })
 }
 

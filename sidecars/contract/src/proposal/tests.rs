@@ -187,3 +187,37 @@ fn reports_international_host_names() {
     assert_eq!(proposal.international_hosts(), ["xn--gthub-n2e.com", "*.xn--pple-43d.com"]);
     assert!(proposal.render().is_ascii(), "{}", proposal.render());
 }
+
+#[test]
+fn refuses_every_name_below_a_public_suffix() {
+    for host in [
+        "*.co.uk",
+        "*.github.io",
+        "*.pages.dev",
+        "*.s3.amazonaws.com",
+        "*.compute.amazonaws.com",
+        "*.公司.cn",
+    ] {
+        let text = format!("- host: '{host}'");
+        assert!(
+            matches!(parse(&text), Err(ProposalError::PublicSuffix { .. })),
+            "{host}: {:?}",
+            parse(&text)
+        );
+        // The user may.
+        assert!(
+            text.parse::<crate::route::RouteTable>().is_ok()
+                || format!("routes:\n{text}\n").parse::<crate::route::RouteTable>().is_ok()
+        );
+    }
+    for host in [
+        "*.example.co.uk",
+        "*.octocat.github.io",
+        "github.io",
+        "*.example.com",
+        "*.internal.corp",
+        "*.amazonaws.com",
+    ] {
+        assert!(parse(&format!("- host: '{host}'")).is_ok(), "{host}");
+    }
+}

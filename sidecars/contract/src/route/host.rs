@@ -72,6 +72,21 @@ impl HostPattern {
         }
     }
 
+    /// Whether the pattern matches hosts of many owners: every name below a public suffix such as `co.uk` or
+    /// `github.io` (<https://publicsuffix.org/>), of which anybody can have one.
+    #[must_use]
+    pub fn spans_owners(&self) -> bool {
+        let is_suffix = |name: &str| {
+            psl::suffix(name.as_bytes())
+                .is_some_and(|suffix| suffix.is_known() && suffix.as_bytes() == name.as_bytes())
+        };
+        match self {
+            Self::Exact(_) => false,
+            // Of `compute.amazonaws.com`, each name below is a public suffix.
+            Self::Wildcard(base) => is_suffix(base) || is_suffix(&format!("a.{base}")),
+        }
+    }
+
     /// Whether the pattern matches every host that `other` matches.
     #[must_use]
     pub fn covers_pattern(&self, other: &Self) -> bool {
