@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
+use bottle_contract::lock_out::HITS;
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon, Written};
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::Lockout;
 use bottle_egress::report::backlog::Backlog;
@@ -12,7 +13,7 @@ use bottle_harden::MissingProtection;
 use bottle_queue::Questions;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
 use crate::BundleConfig;
 use crate::sidecar::{RequestError, Sidecar};
@@ -30,8 +31,10 @@ pub(crate) struct Bundle {
     backlog: Backlog,
     /// Questions from the daemons to the user. A keeper receives them, and sends back the answers.
     questions: Questions,
-    /// Locked when any daemon locks the bottle. Keepers wait for this lock.
+    /// Counts the pieces of secrets that all daemons find, and is locked at the limit. Keepers wait for this lock.
     lockout: Lockout,
+    /// Set when every daemon is locked.
+    all_locked: OnceCell<()>,
     /// How many times keepers have subscribed to events so far. Only the latest subscriber receives events.
     listeners: watch::Sender<u64>,
     /// Whether daemons are expected to exit.
@@ -47,15 +50,16 @@ impl Bundle {
             weaker,
             backlog: Backlog::new(EVENTS),
             questions: Questions::default(),
-            lockout: Lockout::new("bundle", None),
+            lockout: Lockout::new("bundle", Some(HITS)),
+            all_locked: OnceCell::new(),
             listeners: watch::Sender::new(0),
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
         }
     }
 
-    /// Starts tasks that collect events and questions from the daemons, and that detect when a daemon exits
-    /// or locks the bottle.
+    /// Starts tasks that collect events and questions from the daemons, that count the pieces of secrets which the
+    /// daemons find, and that detect when a daemon exits.
     pub(crate) fn watch(self: &Arc<Self>) {
         for number in 0..self.daemons.len() {
             let bundle = Arc::clone(self);
@@ -63,7 +67,7 @@ impl Bundle {
             let bundle = Arc::clone(self);
             tokio::spawn(async move { bundle.receive_events(&bundle.daemons[number]).await });
             let bundle = Arc::clone(self);
-            tokio::spawn(async move { bundle.receive_lock(&bundle.daemons[number]).await });
+            tokio::spawn(async move { bundle.count_hits(&bundle.daemons[number]).await });
         }
     }
 
@@ -87,20 +91,29 @@ impl Bundle {
         }
     }
 
-    /// Waits until the daemon locks the bottle, then locks the other daemons.
-    async fn receive_lock(&self, daemon: &Sidecar) {
-        let Ok(mut lock) = daemon.channel().open(&BundleRequest::LockOut).await else { return };
+    /// Counts the pieces of secrets that the daemon finds, and locks every daemon at the limit.
+    async fn count_hits(&self, daemon: &Sidecar) {
+        let Ok(mut hits) = daemon.channel().open(&BundleRequest::Hits).await else { return };
         // If the daemon exits instead, `receive_events` closes its listeners.
-        let Ok(BundleEvent::LockedOut(why)) = lock.receive().await else { return };
-        if self.lockout.is_locked() {
-            return;
+        while let Ok(BundleEvent::Hit { piece, place }) = hits.receive().await {
+            self.lockout.hit_from(daemon.name, piece, &place);
+            if self.lockout.is_locked() {
+                self.all_locked.get_or_init(|| self.lock_daemons()).await;
+            }
+            // The daemon answers the agent after this message.
+            if hits.message(&Written {}).await.is_err() {
+                return;
+            }
         }
-        self.lockout.lock(why.clone());
-        for other in self.daemons.iter().filter(|other| other.name != daemon.name) {
-            if !other.lock(&why).await {
+    }
+
+    async fn lock_daemons(&self) {
+        let why = self.lockout.locked().await;
+        for daemon in &self.daemons {
+            if !daemon.lock(&why).await {
                 // Fails closed: killing the daemon closes its listeners.
-                tracing::error!(daemon = other.name, "the daemon did not lock itself and is killed");
-                let _ = other.kill();
+                tracing::error!(daemon = daemon.name, "the daemon did not lock itself and is killed");
+                let _ = daemon.kill();
             }
         }
     }
@@ -170,7 +183,12 @@ impl Bundle {
                 Ok(BundleRequest::Routes(_)) => self.routes(request).await,
                 Ok(BundleRequest::Supervise(_)) => self.forward(request, bottle_supervise::NAME),
                 Ok(BundleRequest::Gate(_)) => self.forward(request, bottle_git_gate::NAME),
-                Ok(BundleRequest::Lock(_)) => request.refuse("only daemons lock a bottle").await,
+                Ok(BundleRequest::Lock(why)) => {
+                    self.lockout.lock(why);
+                    self.all_locked.get_or_init(|| self.lock_daemons()).await;
+                    respond(request, &BundleEvent::Locked).await;
+                }
+                Ok(BundleRequest::Hits) => request.refuse("only the bundle counts").await,
                 Err(error) => request.refuse(&error.to_string()).await,
             }
         }
@@ -307,5 +325,87 @@ async fn respond(request: Request, event: &BundleEvent) {
     if stream.message(event).await.is_ok() {
         // An error is ignored: if the keeper has disconnected, the caller's loop ends.
         let _ = stream.end().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use bottle_contract::lock_out::{LockOut, Piece};
+    use bottle_daemon::ListenerConfig;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::Control;
+
+    /// A daemon with a counter of its own, and the bundle's side of it.
+    async fn daemon(name: &'static str) -> (Sidecar, Arc<Lockout>) {
+        let lockout = Arc::new(Lockout::new(name, Some(HITS)));
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let (ours, theirs) = tokio::join!(
+            Channel::establish(ours, Side::Dialed, Hello::of(Role::Bundle)),
+            Channel::establish(theirs, Side::Accepted, Hello::of(Role::Egress))
+        );
+        let ((channel, ..), (other, mut incoming, _)) = (ours.expect("bundle"), theirs.expect("daemon"));
+        let served = Arc::clone(&lockout);
+        tokio::spawn(async move {
+            while let Some(request) = incoming.next().await {
+                match request.parse::<BundleRequest>() {
+                    Ok(BundleRequest::Hits) => {
+                        drop(tokio::spawn(Arc::clone(&served).report(request.accept())))
+                    }
+                    Ok(BundleRequest::Lock(why)) => {
+                        served.lock(why);
+                        respond(request, &BundleEvent::Locked).await;
+                    }
+                    _ => request.refuse("not in this test").await,
+                }
+            }
+            drop(other);
+        });
+        let process = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("a process");
+        (Sidecar::of_channel(name, process, channel), lockout)
+    }
+
+    /// Four pieces by request and four by push are eight pieces of one bottle.
+    #[tokio::test]
+    async fn counts_the_pieces_of_all_daemons_together() {
+        let folder = tempfile::tempdir().expect("folder");
+        let config = BundleConfig {
+            labels: ["0123abcd".into(), "a-1".into()],
+            proxy: ListenerConfig::Socket { folder: folder.path().into() },
+            control: Control::Stdio,
+            logs: folder.path().into(),
+            relay_log: false,
+            identity: None,
+            machine: None,
+            gate: None,
+            supervise: false,
+        };
+        let ((first, egress), (second, gate)) = (daemon("egress").await, daemon("git-gate").await);
+        let bundle = Arc::new(Bundle::new(config, vec![first, second], Vec::new()));
+        bundle.watch();
+        let piece = |number: usize| Piece::of(format!("a piece of a secret, number {number}").as_bytes());
+        for number in 0..HITS - 1 {
+            let (daemon, place) = if number % 2 == 0 { (&egress, "a.example") } else { (&gate, "tool") };
+            daemon.hit(piece(number), place);
+            assert!(!daemon.settled().await);
+        }
+        // The same piece through the other daemon is not another one.
+        gate.hit(piece(0), "tool");
+        assert!(!gate.settled().await);
+        assert!(!bundle.lockout.is_locked() && !egress.is_locked());
+        gate.hit(piece(HITS), "tool");
+        let both = async { (gate.locked().await, egress.locked().await) };
+        let (why, other) = tokio::time::timeout(Duration::from_secs(20), both).await.expect("locked");
+        let places = vec!["a.example".to_owned(), "tool".to_owned()];
+        assert_eq!(why, LockOut { daemon: "git-gate".into(), hits: HITS, places, parent: None });
+        assert_eq!(other, why);
+        // The daemon that found the last piece answers only when all are locked.
+        assert!(gate.settled().await && egress.settled().await);
+        bundle.stopping.store(true, Ordering::Relaxed);
+        bundle.daemons.iter().for_each(|daemon| drop(daemon.kill()));
     }
 }

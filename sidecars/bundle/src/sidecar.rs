@@ -145,6 +145,12 @@ impl Starting {
 }
 
 impl Sidecar {
+    /// Makes a daemon that is no process of the test's program.
+    #[cfg(test)]
+    pub(crate) fn of_channel(name: &'static str, process: Child, channel: Channel) -> Self {
+        Self { name, ports: &[], process: Mutex::new(process), channel }
+    }
+
     /// Returns the channel, for long-lived streams.
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
@@ -160,7 +166,7 @@ impl Sidecar {
         event.map_err(|error| RequestError::Channel(self.name, error))
     }
 
-    /// Locks the daemon because another daemon has locked the bottle. Returns whether the daemon confirms.
+    /// Locks the daemon because the bottle is locked. Returns whether the daemon confirms.
     pub(crate) async fn lock(&self, why: &LockOut) -> bool {
         let Ok(request) = serde_json::to_vec(&BundleRequest::Lock(why.clone())) else { return false };
         matches!(self.request(request.into()).await, Ok(BundleEvent::Locked))

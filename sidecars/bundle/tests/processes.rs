@@ -415,7 +415,7 @@ async fn locked_out() -> Result<()> {
         ensure!(answer.contains(&format!("x-bottle-reason: {reason}")), "{number}: {answer}");
     }
     let places = vec!["api.example.com".to_owned()];
-    let why = BundleEvent::LockedOut(LockOut { daemon: "egress".into(), hits: HITS, places });
+    let why = BundleEvent::LockedOut(LockOut { daemon: "egress".into(), hits: HITS, places, parent: None });
     ensure!(event(&mut early).await? == why);
     // A flood of denials does not displace the lock notice, and a later keeper receives it too.
     drop(keeper);

@@ -2,15 +2,54 @@
 //!
 //! Each denial because of a known secret tells the agent whether its text is part of that secret. An honest
 //! mistake causes a few such hits; more indicate that the agent is guessing. The egress proxy and the git
-//! gate count hits (`bottle_daemon::Lockout`). When either daemon reaches [`HITS`], it locks the entire
-//! bottle until the run ends.
+//! gate report each new [`Piece`] to their bundle, which counts the pieces of the whole bottle
+//! (`bottle_daemon::Lockout`). At [`HITS`] it locks the entire bottle until the run ends.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-/// The number of distinct hits that locks a bottle. Repeating the same pasted credential counts as one hit,
-/// or as two if the agent also sends it in another encoding. An agent that guesses learns at most this many
-/// facts about the secrets.
+use crate::names::Slug;
+
+/// The number of distinct pieces that locks a bottle, in whatever requests and pushes they are. Repeating the
+/// same pasted credential counts as one piece, or as two if an encoding changes its letters. An agent that
+/// guesses learns at most this many facts about the secrets.
 pub const HITS: usize = 5;
+
+/// The number of letters and digits from which on a match does not depend on case and punctuation.
+const LETTERS_ALONE: usize = 12;
+
+/// Identifies a piece of a secret that a text contains. It is the same wherever and in whichever common
+/// encoding the piece was found, so that sidecars can compare what they found. It does not contain the piece.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Piece([u8; 32]);
+
+impl Piece {
+    /// Identifies the piece `matched`, the characters of the secret that a text contains.
+    #[must_use]
+    pub fn of(matched: &[u8]) -> Self {
+        let is_letter = |byte: &&u8| byte.is_ascii_alphanumeric();
+        let mut hash = Sha256::new_with_prefix(b"bottle piece\0");
+        if matched.iter().filter(is_letter).count() < LETTERS_ALONE {
+            hash.update(matched);
+        } else {
+            // The scanner also finds the letters and digits of a secret alone, in any case. Both searches find the
+            // same piece in the same text.
+            matched.iter().filter(is_letter).for_each(|byte| hash.update([byte.to_ascii_lowercase()]));
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+/// Shows the first bytes, which suffice to tell pieces apart.
+impl fmt::Debug for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second, third, fourth, ..] = self.0;
+        write!(f, "Piece({first:02x}{second:02x}{third:02x}{fourth:02x})")
+    }
+}
 
 /// The denial message while a bottle is locked. The message is the same for every request and push, so it
 /// reveals nothing about a secret.
@@ -23,11 +62,28 @@ pub const SENTENCE: &str = "This bottle is locked: it sent parts of credentials 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockOut {
-    /// The daemon that locked the bottle: `egress` or `git-gate`.
+    /// The daemon that found the last piece: `egress` or `git-gate`.
     pub daemon: String,
-    /// Distinct hits that the daemon counted.
+    /// Distinct pieces that all daemons of the bottle found.
     pub hits: usize,
-    /// The destinations of the hits: hosts, or repositories of the git gate. There are at most as many as
+    /// The destinations of the pieces: hosts, or repositories of the git gate. There are at most as many as
     /// `hits`, and none contains a secret.
     pub places: Vec<String>,
+    /// The bottle that started this one, if this one is locked only because that one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Slug>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_does_not_depend_on_case_and_punctuation_unless_it_is_short() {
+        let same = |one: &str, other: &str| Piece::of(one.as_bytes()) == Piece::of(other.as_bytes());
+        assert!(same("Zq7-Kd93vXwpT2m", "zq7kd93vxwpt2m"));
+        assert!(!same("Zq7-Kd93vXwpT2m", "Zq7-Kd93vXwpT2"));
+        // Too few letters for the search that ignores punctuation: each character is a fact.
+        assert!(!same("a!b@c#d$e%f^", "a!b@c#d$e%f"));
+    }
 }

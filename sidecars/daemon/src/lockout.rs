@@ -1,69 +1,97 @@
-//! Counts hits on secrets that the agent does not hold, and locks the daemon when a limit is reached
-//! ([`bottle_contract::lock_out`]).
+//! Counts the pieces of secrets that a bottle sends although its agent does not hold them, and locks the bottle when a
+//! limit is reached ([`bottle_contract::lock_out`]).
 //!
 //! ```text
-//! hit ─► new? ─► counted ─► limit? ─► locked ─► the bundle ─► every other daemon, the keeper
-//!                                      ▲                      │
-//!                                      └──────── lock ◄───────┘
+//! egress   ─ new pieces ─┐                       ┌─ lock ─► every daemon
+//!                        ├─► the bundle ─ limit? ┤
+//! git gate ─ new pieces ─┘    one counter        └─ locked ─► the keeper
 //! ```
-//! A daemon has a single counter, not one for each connection or host, and nothing from the bottle resets it.
-//! A locked daemon denies all requests, and stays locked until the run ends.
+//! The bundle counts for the whole bottle, because it outlives daemons' connections and keepers. A daemon waits until
+//! the bundle has counted its pieces before it answers ([`Lockout::settled`]), so the agent never learns more facts than
+//! the limit. A daemon also counts its own pieces. Nothing from the bottle resets a counter, and a locked daemon denies
+//! all requests until the run ends.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use bottle_contract::lock_out::LockOut;
-use sha2::{Digest, Sha256};
+use bottle_channel::Stream;
+use bottle_contract::lock_out::{LockOut, Piece};
+use bottle_contract::session::bundle::{BundleEvent, Written};
 use tokio::sync::watch;
 
-/// The lock of one daemon, with its hit counter.
+/// How long a daemon waits for the bundle to count a piece. The bundle may have to lock each other daemon meanwhile,
+/// and waits up to 8 s for one of them. After this time the daemon locks itself.
+const COUNTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The lock of one daemon or of the bundle, with its counter.
 #[derive(Debug)]
 pub struct Lockout {
     daemon: &'static str,
-    /// The number of distinct hits that locks the daemon. With `None`, hits are not counted, and only
-    /// [`Self::lock`] locks the daemon.
+    /// The number of distinct pieces that locks. With `None`, pieces are not counted, and only [`Self::lock`] locks.
     bound: Option<usize>,
-    counted: Mutex<Counted>,
+    found: Mutex<Found>,
+    /// The number of pieces in `found`.
+    count: watch::Sender<usize>,
+    /// How many of them the bundle has counted; `None` if no bundle counts them.
+    counted: watch::Sender<Option<usize>>,
     /// Whether `why` is set, as a cheap check.
     locked: AtomicBool,
     why: watch::Sender<Option<LockOut>>,
 }
 
-/// The hits and destinations that were counted. Neither set has more entries than the limit of hits.
+/// The pieces and destinations that were counted. Neither has more entries than the limit.
 #[derive(Debug, Default)]
-struct Counted {
-    hits: HashSet<[u8; 32]>,
+struct Found {
+    /// Each piece with the destination of the text that contained it first.
+    pieces: Vec<(Piece, String)>,
     places: BTreeSet<String>,
 }
 
 impl Lockout {
-    /// Creates an unlocked daemon's lock with a limit of `bound` distinct hits. With `None`, hits are not
-    /// counted.
+    /// Creates an unlocked lock with a limit of `bound` distinct pieces. With `None`, pieces are not counted.
     #[must_use]
     pub fn new(daemon: &'static str, bound: Option<usize>) -> Self {
-        let (counted, locked, why) = (Mutex::default(), AtomicBool::new(false), watch::Sender::new(None));
-        Self { daemon, bound, counted, locked, why }
+        Self {
+            daemon,
+            bound,
+            found: Mutex::default(),
+            count: watch::Sender::new(0),
+            counted: watch::Sender::new(None),
+            locked: AtomicBool::new(false),
+            why: watch::Sender::new(None),
+        }
     }
 
-    /// Counts a hit on the secret with number `secret`. `text` is the part of the request or push that
-    /// matched. `place` is the host or repository to which the agent sent it. The same text of the same secret counts only once, wherever and however often it is sent.
-    pub fn hit(&self, secret: usize, text: &[u8], place: &str) {
+    /// Counts a piece in a text on its way to `place`, a host or a repository. The same piece counts only once, wherever
+    /// and however often it is sent.
+    pub fn hit(&self, piece: Piece, place: &str) {
+        self.hit_from(self.daemon, piece, place);
+    }
+
+    /// Like [`Self::hit`], for a piece that the daemon `daemon` found.
+    pub fn hit_from(&self, daemon: &str, piece: Piece, place: &str) {
         let Some(bound) = self.bound else { return };
-        let hit = Sha256::new().chain_update(secret.to_le_bytes()).chain_update(text).finalize().into();
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        // Hits after the limit need not be counted, because the daemon is locked.
-        if counted.hits.len() >= bound || !counted.hits.insert(hit) {
+        let mut found = self.found();
+        // Pieces after the limit need not be counted, because the bottle is locked.
+        if found.pieces.len() >= bound || found.pieces.iter().any(|(known, _)| *known == piece) {
             return;
         }
-        counted.places.insert(place.to_owned());
-        if counted.hits.len() == bound {
-            let places = counted.places.iter().cloned().collect();
-            self.lock(LockOut { daemon: self.daemon.to_owned(), hits: bound, places });
+        found.pieces.push((piece, place.to_owned()));
+        found.places.insert(place.to_owned());
+        if found.pieces.len() == bound {
+            let places = found.places.iter().cloned().collect();
+            self.lock(LockOut { daemon: daemon.to_owned(), hits: bound, places, parent: None });
         }
+        self.count.send_replace(found.pieces.len());
     }
 
-    /// Locks the daemon. If it is already locked, the first reason is kept.
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks. If it is already locked, the first reason is kept.
     pub fn lock(&self, why: LockOut) {
         self.locked.store(true, Ordering::SeqCst);
         self.why.send_if_modified(|first| {
@@ -77,6 +105,52 @@ impl Lockout {
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.locked.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the bundle has counted every piece that was found so far, and returns whether the daemon is locked.
+    /// A daemon calls this before an answer could reveal whether a text contains a piece. If the bundle does not count,
+    /// the daemon locks itself.
+    pub async fn settled(&self) -> bool {
+        let wanted = *self.count.borrow();
+        let mut counted = self.counted.subscribe();
+        let all = counted.wait_for(|counted| counted.is_none_or(|counted| counted >= wanted));
+        let settled = tokio::select! {
+            counted = tokio::time::timeout(COUNTED_WITHIN, all) => matches!(counted, Ok(Ok(_))),
+            _ = self.locked() => true,
+        };
+        if !settled {
+            self.lock_without_bundle();
+        }
+        self.is_locked()
+    }
+
+    /// Reports every piece to the bundle, until it disconnects. From this call on, [`Self::settled`] waits for the bundle.
+    pub fn report(self: Arc<Self>, bundle: Stream) -> impl Future<Output = ()> + Send + 'static {
+        self.counted.send_replace(Some(0));
+        async move {
+            if self.send_pieces(bundle).await.is_none() {
+                // Without the bundle nothing counts the pieces of the other daemons.
+                self.lock_without_bundle();
+            }
+        }
+    }
+
+    async fn send_pieces(&self, mut bundle: Stream) -> Option<()> {
+        let mut count = self.count.subscribe();
+        for sent in 0.. {
+            count.wait_for(|count| *count > sent).await.ok()?;
+            let (piece, place) = self.found().pieces.get(sent).cloned()?;
+            bundle.message(&BundleEvent::Hit { piece, place }).await.ok()?;
+            let Written {} = bundle.receive().await.ok()?;
+            self.counted.send_replace(Some(sent + 1));
+        }
+        Some(())
+    }
+
+    fn lock_without_bundle(&self) {
+        let found = self.found();
+        let (hits, places) = (found.pieces.len(), found.places.iter().cloned().collect());
+        self.lock(LockOut { daemon: self.daemon.to_owned(), hits, places, parent: None });
     }
 
     /// Waits until the daemon is locked.
@@ -95,7 +169,13 @@ impl Lockout {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use bottle_channel::{Channel, Side};
+    use bottle_contract::session::bundle::BundleRequest;
+    use bottle_contract::session::{Hello, Role};
     use proptest::prelude::*;
+    use tokio::net::UnixStream;
 
     use super::*;
 
@@ -103,50 +183,95 @@ mod tests {
         lockout.why.borrow().clone()
     }
 
+    fn piece(text: &str) -> Piece {
+        Piece::of(text.as_bytes())
+    }
+
     #[tokio::test]
-    async fn counts_distinct_hits_once_each() {
+    async fn counts_distinct_pieces_once_each() {
         let lockout = Lockout::new("egress", Some(3));
         for place in ["a.example", "b.example", "a.example"].repeat(50) {
-            lockout.hit(0, b"the same text", place);
+            lockout.hit(piece("the same text"), place);
         }
-        lockout.hit(1, b"the same text", "c.example");
-        assert!(!lockout.is_locked() && why(&lockout).is_none());
+        lockout.hit_from("git-gate", piece("another text"), "c.example");
+        assert!(!lockout.settled().await && why(&lockout).is_none());
         let waiting = lockout.locked();
-        lockout.hit(0, b"another text", "b.example");
+        lockout.hit(piece("a third text"), "b.example");
         assert!(lockout.is_locked());
         let places = ["a.example", "b.example", "c.example"].map(str::to_owned).into();
-        let first = LockOut { daemon: "egress".to_owned(), hits: 3, places };
+        let first = LockOut { daemon: "egress".to_owned(), hits: 3, places, parent: None };
         assert_eq!(waiting.await, first);
-        // Later hits and locks do not change the reason.
-        lockout.hit(0, b"a third text", "d.example");
-        lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 9, places: Vec::new() });
+        // Later pieces and locks do not change the reason.
+        lockout.hit(piece("a fourth text"), "d.example");
+        lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 9, places: Vec::new(), parent: None });
         assert_eq!(lockout.locked().await, first);
     }
 
     #[test]
     fn without_a_limit_only_an_explicit_lock_locks() {
         let lockout = Lockout::new("egress", None);
-        (0..10_000_usize).for_each(|number| lockout.hit(0, &number.to_le_bytes(), "a.example"));
+        (0..10_000_usize).for_each(|number| lockout.hit(Piece::of(&number.to_le_bytes()), "a.example"));
         assert!(!lockout.is_locked());
-        lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 5, places: Vec::new() });
+        lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 5, places: Vec::new(), parent: None });
         assert!(lockout.is_locked());
+    }
+
+    /// Connects a daemon to its bundle. Returns the streams of both.
+    async fn connected(lockout: &Arc<Lockout>) -> (Stream, Vec<Channel>) {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let (bundle, daemon) = tokio::join!(
+            Channel::establish(ours, Side::Dialed, Hello::of(Role::Bundle)),
+            Channel::establish(theirs, Side::Accepted, Hello::of(Role::Egress))
+        );
+        let ((bundle, _, _), (daemon, mut incoming, _)) = (bundle.expect("bundle"), daemon.expect("daemon"));
+        let pieces = bundle.open(&BundleRequest::Hits).await.expect("open");
+        let request = incoming.next().await.expect("request");
+        tokio::spawn(Arc::clone(lockout).report(request.accept()));
+        (pieces, vec![bundle, daemon])
+    }
+
+    #[tokio::test]
+    async fn a_daemon_answers_only_when_the_bundle_has_counted() {
+        let lockout = Arc::new(Lockout::new("egress", Some(5)));
+        let (mut bundle, channels) = connected(&lockout).await;
+        assert!(!lockout.settled().await, "nothing to count");
+        lockout.hit(piece("one text"), "a.example");
+        lockout.hit(piece("one text"), "a.example");
+        let early = tokio::time::timeout(Duration::from_millis(50), lockout.settled()).await;
+        assert!(early.is_err(), "answers before the bundle has counted");
+        let hit: BundleEvent = bundle.receive().await.expect("hit");
+        assert_eq!(hit, BundleEvent::Hit { piece: piece("one text"), place: "a.example".to_owned() });
+        // The bundle locks a daemon before it confirms the piece that reached the limit.
+        lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 5, places: Vec::new(), parent: None });
+        bundle.message(&Written {}).await.expect("counted");
+        assert!(lockout.settled().await);
+        drop(channels);
+    }
+
+    #[tokio::test]
+    async fn a_daemon_locks_itself_if_its_bundle_does_not_count() {
+        let lockout = Arc::new(Lockout::new("egress", Some(5)));
+        let (bundle, channels) = connected(&lockout).await;
+        drop((bundle, channels));
+        lockout.hit(piece("one text"), "a.example");
+        assert!(lockout.settled().await);
     }
 
     proptest! {
         #[test]
-        fn locks_at_the_limit_of_distinct_hits_with_bounded_memory(
+        fn locks_at_the_limit_of_distinct_pieces_with_bounded_memory(
             bound in 1_usize..8,
-            hits in prop::collection::vec((0_usize..3, 0_u8..6), 0..60),
+            hits in prop::collection::vec(0_u8..18, 0..60),
         ) {
             let lockout = Lockout::new("egress", Some(bound));
             let mut different = HashSet::new();
-            for (secret, text) in hits {
-                lockout.hit(secret, &[text], "a.example");
-                different.insert((secret, text));
+            for text in hits {
+                lockout.hit(Piece::of(&[text]), "a.example");
+                different.insert(text);
                 prop_assert_eq!(lockout.is_locked(), different.len() >= bound);
             }
-            let counted = lockout.counted.lock().expect("no panic");
-            prop_assert!(counted.hits.len() <= bound && counted.places.len() <= bound);
+            let found = lockout.found.lock().expect("no panic");
+            prop_assert!(found.pieces.len() <= bound && found.places.len() <= bound);
         }
     }
 }

@@ -121,8 +121,8 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
             Ok(BundleRequest::ToolCall) => {
                 tokio::spawn(daemon.tool_call(request.accept()));
             }
-            Ok(BundleRequest::LockOut) => {
-                tokio::spawn(report_lock(Arc::clone(daemon.lockout()), request.accept()));
+            Ok(BundleRequest::Hits) => {
+                tokio::spawn(Arc::clone(daemon.lockout()).report(request.accept()));
             }
             Ok(BundleRequest::Lock(why)) => {
                 daemon.lockout().lock(why);
@@ -141,18 +141,6 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
         tracing::warn!(%error, "cannot remove the listener sockets");
     }
     Ok(())
-}
-
-/// Reports when the daemon is locked, unless the parent disconnects first.
-async fn report_lock(lockout: Arc<Lockout>, mut parent: Stream) {
-    let why = tokio::select! {
-        why = lockout.locked() => why,
-        _ = parent.next() => return,
-    };
-    if parent.message(&BundleEvent::LockedOut(why)).await.is_ok() {
-        // An error is ignored: if the parent has exited, the listeners of the bottle are closed too.
-        let _ = parent.end().await;
-    }
 }
 
 async fn answer(request: Request, event: BundleEvent) {

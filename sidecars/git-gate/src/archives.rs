@@ -137,13 +137,14 @@ fn is_zlib([method, flags]: [u8; ZLIB_HEADER]) -> bool {
 }
 
 impl ArchiveReport {
-    /// Adds findings, at most one for each rule and known secret. If there are too many, a known secret
-    /// replaces another finding.
+    /// Adds findings, at most one for each rule and known secret, with all pieces of the secret. If there are too many,
+    /// a known secret replaces another finding.
     fn add(&mut self, findings: Vec<Finding>, more: bool) {
         self.more |= more;
         for finding in findings.into_iter().filter(|finding| finding.severity == Severity::Block) {
             let same = |other: &Finding| other.rule == finding.rule && other.secret == finding.secret;
-            if self.findings.iter().any(same) {
+            if let Some(other) = self.findings.iter_mut().find(|other| same(other)) {
+                other.pieces.add(&finding.pieces);
                 continue;
             }
             if self.findings.len() < MOST_FINDINGS {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bottle_scan::{Detector, Finding};
+use bottle_scan::{Detector, Finding, Pieces};
 use sha2::{Digest, Sha256};
 
 /// The maximum number of findings in a report or an approval. A push with more findings is blocked.
@@ -25,8 +25,10 @@ pub(crate) struct Found {
     pub(crate) excerpt: Option<String>,
     /// Whether the finding is a secret of this bottle, which no approval can allow.
     pub(crate) known: bool,
-    /// For the lock-out: the index of the secret, and the hash of the match.
-    pub(crate) hit: Option<(usize, [u8; 32])>,
+    /// For the lock-out: the index of the secret.
+    pub(crate) secret: Option<usize>,
+    /// For the lock-out: the pieces of the secret.
+    pub(crate) pieces: Pieces,
     /// How the author marked the finding as harmless: with `gitleaks:allow` or `.gitleaksignore`.
     pub(crate) marked: Option<&'static str>,
     /// Identifies the finding in later pushes, if it is at the same location.
@@ -58,9 +60,9 @@ impl Found {
     /// line number is dropped, because the start of a match reveals how much of the secret matched.
     pub(crate) fn from_scan(finding: &Finding, location: Location, value: &[u8]) -> Self {
         let known = finding.detector == Detector::KnownSecrets;
-        let hit = finding.secret.map(|secret| (secret, Sha256::digest(value).into()));
+        let (secret, pieces) = (finding.secret, finding.pieces.clone());
         let location = if known { Location { line: None, excerpt: None, ..location } } else { location };
-        Self { known, hit, ..Self::from_name(&finding.rule, &finding.preview, location, value) }
+        Self { known, secret, pieces, ..Self::from_name(&finding.rule, &finding.preview, location, value) }
     }
 
     /// Makes a finding for the name of a file. The preview is `description`.
@@ -81,7 +83,8 @@ impl Found {
             line,
             excerpt,
             known: false,
-            hit: None,
+            secret: None,
+            pieces: Pieces::default(),
             marked: None,
             fingerprint,
         }
@@ -119,6 +122,7 @@ impl PushFindings {
             |other: &&mut Found| other.fingerprint == found.fingerprint && other.commit == found.commit;
         if let Some(other) = self.found.iter_mut().find(same) {
             other.marked = other.marked.and(found.marked);
+            other.pieces.add(&found.pieces);
             return;
         }
         if self.found.len() < MOST_FINDINGS {

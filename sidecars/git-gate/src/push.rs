@@ -8,7 +8,7 @@ use std::time::Duration;
 use bottle_contract::queue::{Answer, Status, Tool};
 use bottle_contract::terminal::inert;
 use bottle_queue::question;
-use bottle_scan::Severity;
+use bottle_scan::{Pieces, Severity};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -163,9 +163,9 @@ impl Push<'_> {
     async fn decide(&mut self, updates: Result<Vec<Update>, Refusal>) -> Result<Vec<RefResult>, Refusal> {
         let repo = self.repo;
         let updates = updates?;
-        self.check_lock()?;
-        self.scan_ref_names(&*repo.upstream().await?, &updates)?;
-        let options = self.check_options(&updates)?;
+        self.check_lock().await?;
+        self.scan_ref_names(&*repo.upstream().await?, &updates).await?;
+        let options = self.check_options(&updates).await?;
         self.check_refs(&*repo.upstream().await?, &updates).await?;
         let found = if self.quarantine.is_empty() { Vec::new() } else { self.scan(&updates).await? };
         // Other pushes may proceed while the user decides and the upstream answers.
@@ -188,20 +188,18 @@ impl Push<'_> {
         tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
         // Hits are counted even if the push is refused for another reason, because the duration of the scan may
         // reveal a hit.
-        for (secret, value) in findings.found.iter().filter_map(|found| found.hit) {
-            self.count_hit(secret, &value);
-        }
-        self.check_lock()?;
+        findings.found.iter().for_each(|found| self.count_hits(found.secret, &found.pieces));
+        self.check_lock().await?;
         read?;
         self.assess(findings)
     }
 
     /// Scans the names of all refs in the push, including refs to delete, because the names are sent
     /// upstream.
-    fn scan_ref_names(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), Refusal> {
+    async fn scan_ref_names(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), Refusal> {
         let is_new = |update: &&Update| !upstream.refs.contains_key(&update.name);
         for update in updates.iter().filter(is_new) {
-            if self.has_secret(&update.name)? {
+            if self.has_secret(&update.name).await? {
                 return Err(Refusal::RefName);
             }
         }
@@ -209,10 +207,10 @@ impl Push<'_> {
     }
 
     /// Scans and checks the push options, which are sent upstream. Returns them.
-    fn check_options(&self, updates: &[Update]) -> Result<Vec<String>, Refusal> {
+    async fn check_options(&self, updates: &[Update]) -> Result<Vec<String>, Refusal> {
         let options = self.options.clone()?;
         for option in &options {
-            if self.has_secret(option)? {
+            if self.has_secret(option).await? {
                 return Err(OptionError::Secret.into());
             }
             push_options::check(option)?;
@@ -222,27 +220,24 @@ impl Push<'_> {
     }
 
     /// Whether a text that is sent upstream contains a secret. Counts hits for the lock-out.
-    fn has_secret(&self, text: &str) -> Result<bool, Refusal> {
+    async fn has_secret(&self, text: &str) -> Result<bool, Refusal> {
         let report = self.gate.scanner.scan(text.as_bytes());
-        for finding in &report.findings {
-            let value = &text.as_bytes()[finding.span.within(text.len())];
-            finding.secret.into_iter().for_each(|secret| self.count_hit(secret, value));
-        }
-        self.check_lock()?;
+        report.findings.iter().for_each(|finding| self.count_hits(finding.secret, &finding.pieces));
+        self.check_lock().await?;
         Ok(report.worst() == Some(Severity::Block))
     }
 
-    /// Counts a hit on one of the gate's real credentials, for the lock-out. A hit on a secret that the agent
+    /// Counts the pieces of one of the gate's real credentials, for the lock-out. A hit on a secret that the agent
     /// has too is not counted.
-    fn count_hit(&self, secret: usize, value: &[u8]) {
-        if secret < self.gate.credential_count {
-            self.gate.lockout.hit(secret, value, &self.repo.name);
+    fn count_hits(&self, secret: Option<usize>, pieces: &Pieces) {
+        if secret.is_some_and(|secret| secret < self.gate.credential_count) {
+            pieces.counted().for_each(|piece| self.gate.lockout.hit(piece, &self.repo.name));
         }
     }
 
-    /// Refuses every push while the bottle is locked.
-    fn check_lock(&self) -> Result<(), Refusal> {
-        if self.gate.lockout.is_locked() { Err(Refusal::Locked) } else { Ok(()) }
+    /// Refuses every push while the bottle is locked. Waits until the pieces that were found are counted.
+    async fn check_lock(&self) -> Result<(), Refusal> {
+        if self.gate.lockout.settled().await { Err(Refusal::Locked) } else { Ok(()) }
     }
 
     /// Applies the ref rules, including the fast-forward check.
@@ -351,7 +346,7 @@ impl Push<'_> {
     async fn forward(&mut self, updates: &[Update], options: &[String]) -> Result<Vec<RefResult>, Refusal> {
         let repo = self.repo;
         // The bottle may have been locked while this push waited.
-        self.check_lock()?;
+        self.check_lock().await?;
         // The push is not forwarded if the client has disconnected.
         if self.reply.write_all(b"there\n").await.is_err() {
             return Err(Refusal::Disconnected);

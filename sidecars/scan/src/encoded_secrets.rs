@@ -11,7 +11,7 @@ use std::io::Read;
 use std::ops::Range;
 
 use crate::dense_regions;
-use crate::known_secrets::KnownSecrets;
+use crate::known_secrets::{KnownSecrets, Match};
 use crate::text_encodings::{Bits, Decoded, base85, dump, numbers, unquoted, uuencoded};
 use crate::view::View;
 
@@ -27,14 +27,14 @@ const MAX_INFLATED: u64 = 1 << 20;
 
 /// Calls `found` for every secret in encoded parts of `text`, with the secret's index and the range of its
 /// encoded form in `text`.
-pub(crate) fn find(known: &KnownSecrets, text: &[u8], found: &mut dyn FnMut(usize, Range<usize>)) {
+pub(crate) fn find(known: &KnownSecrets, text: &[u8], found: &mut dyn FnMut(Match, Range<usize>)) {
     let mut reader = Reader { known, inflated: 0 };
     reader.regions(text, MAX_DEPTH, found);
     // In a path or form, the separators between the digits are percent-encoded.
     if has_percent(text)
         && let Some(view) = View::unescaped_all(text)
     {
-        reader.text(&view.bytes, &mut |owner, range| found(owner, view.source_range(&range)));
+        reader.text(&view.bytes, &mut |matched, range| found(matched, view.source_range(&range)));
     }
 }
 
@@ -55,20 +55,21 @@ struct Reader<'k> {
     inflated: u64,
 }
 
-type Found<'f> = &'f mut dyn FnMut(usize, Range<usize>);
+type Found<'f> = &'f mut dyn FnMut(Match, Range<usize>);
 
 impl Reader<'_> {
     fn regions(&mut self, text: &[u8], depth: usize, found: Found<'_>) {
         for region in dense_regions::regions(text) {
             let start = region.start;
             let piece = &text[region];
-            let mut local = |owner, range: Range<usize>| found(owner, start + range.start..start + range.end);
+            let mut local =
+                |matched, range: Range<usize>| found(matched, start + range.start..start + range.end);
             self.read(piece, depth, &mut local);
             if let Some(decoded) = unquoted(piece) {
-                self.text(&decoded.bytes, &mut |owner, range| local(owner, decoded.source(&range)));
+                self.text(&decoded.bytes, &mut |matched, range| local(matched, decoded.source(&range)));
             }
             if let Some(view) = View::unescaped_all(piece) {
-                let mut there = |owner, range: Range<usize>| local(owner, view.source_range(&range));
+                let mut there = |matched, range: Range<usize>| local(matched, view.source_range(&range));
                 self.text(&view.bytes, &mut there);
                 self.read(&view.bytes, depth, &mut there);
             }
@@ -79,7 +80,7 @@ impl Reader<'_> {
     fn read(&mut self, text: &[u8], depth: usize, found: Found<'_>) {
         self.encodings(text, depth, found);
         if let Some(dump) = dump(text) {
-            let mut local = |owner, range: Range<usize>| found(owner, dump.source(&range));
+            let mut local = |matched, range: Range<usize>| found(matched, dump.source(&range));
             self.known.find_all(&dump.bytes, &mut local);
             self.encodings(&dump.bytes, depth, &mut local);
         }
@@ -89,7 +90,9 @@ impl Reader<'_> {
         for bits in Bits::all(text) {
             for skip in 0..bits.alignments() {
                 let bytes = bits.bytes(skip);
-                self.search_bytes(&bytes, depth, &mut |owner, range| found(owner, bits.source(skip, &range)));
+                self.search_bytes(&bytes, depth, &mut |matched, range| {
+                    found(matched, bits.source(skip, &range))
+                });
             }
         }
         for decoded in numbers(text).into_iter().chain(base85(text)).chain(uuencoded(text)) {
@@ -98,7 +101,9 @@ impl Reader<'_> {
     }
 
     fn search_decoded(&mut self, decoded: &Decoded, depth: usize, found: Found<'_>) {
-        self.search_bytes(&decoded.bytes, depth, &mut |owner, range| found(owner, decoded.source(&range)));
+        self.search_bytes(&decoded.bytes, depth, &mut |matched, range| {
+            found(matched, decoded.source(&range))
+        });
     }
 
     /// Searches decoded bytes, and the encoded regions within them.
@@ -115,7 +120,7 @@ impl Reader<'_> {
         self.known.find_all(bytes, found);
         if is_wide(bytes) {
             let decoded = Decoded::without_zeros(bytes);
-            self.known.find_all(&decoded.bytes, &mut |owner, range| found(owner, decoded.source(&range)));
+            self.known.find_all(&decoded.bytes, &mut |matched, range| found(matched, decoded.source(&range)));
         }
     }
 
@@ -137,7 +142,7 @@ impl Reader<'_> {
             };
             self.inflated += text.len() as u64;
             if !text.is_empty() {
-                let mut all = |owner, _: Range<usize>| found(owner, at..bytes.len());
+                let mut all = |matched, _: Range<usize>| found(matched, at..bytes.len());
                 self.known.find_all(&text, &mut all);
                 self.regions(&text, depth, &mut all);
             }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bottle_contract::credential::exempt::Exempt;
+use bottle_contract::lock_out::{HITS, Piece};
 
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +47,9 @@ pub struct Finding {
     /// For `known_secrets`: the index of the secret in the order passed to
     /// [`KnownSecrets::new`](crate::KnownSecrets::new).
     pub secret: Option<usize>,
+    /// For `known_secrets`: the pieces of the secret that the span contains. A span has several if its text is
+    /// compressed.
+    pub pieces: Pieces,
     /// A description for the user: the kind of credential and its public part. It contains no length, because the agent
     /// may read it, and a finding may contain a part of a secret that the agent does not hold.
     pub preview: String,
@@ -61,6 +65,39 @@ impl Finding {
             Exempt::IssuedLink => self.detector == Detector::TokenPatterns,
             Exempt::Rules(rules) => self.detector == Detector::TokenPatterns && rules.contains(&&*self.rule),
         }
+    }
+}
+
+/// The pieces of one secret in the span of a finding, at most [`HITS`] of each kind: more change nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pieces {
+    whole: Vec<Piece>,
+    /// Pieces that the edge of a window cut, so that they depend on their position in the text. They count only if
+    /// no search found the whole piece.
+    cut: Vec<Piece>,
+}
+
+impl Pieces {
+    pub(crate) fn one(piece: Piece, is_cut: bool) -> Self {
+        match is_cut {
+            false => Self { whole: vec![piece], cut: Vec::new() },
+            true => Self { whole: Vec::new(), cut: vec![piece] },
+        }
+    }
+
+    /// Adds the pieces of another finding of the same secret.
+    pub fn add(&mut self, other: &Self) {
+        for (pieces, more) in [(&mut self.whole, &other.whole), (&mut self.cut, &other.cut)] {
+            pieces.extend(more);
+            pieces.sort_unstable();
+            pieces.dedup();
+            pieces.truncate(HITS);
+        }
+    }
+
+    /// The pieces that count for the lock-out.
+    pub fn counted(&self) -> impl Iterator<Item = Piece> + '_ {
+        if self.whole.is_empty() { self.cut.iter() } else { self.whole.iter() }.copied()
     }
 }
 
@@ -107,6 +144,7 @@ pub(crate) fn merge_findings(mut findings: Vec<Finding>) -> Vec<Finding> {
         if joins {
             kept.span.end = kept.span.end.max(next.span.end);
             kept.severity = kept.severity.max(next.severity);
+            kept.pieces.add(&next.pieces);
         }
         joins
     });

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::finding::{Detector, Finding, Range64, Severity};
+use crate::finding::{Detector, Finding, Pieces, Range64, Severity};
 use crate::view::View;
 
 /// A part of an HTTP request's head.
@@ -73,6 +73,7 @@ fn finding(rule: &str, severity: Severity, words: &str, range: Range<usize>) -> 
         detector: Detector::Structure,
         severity,
         secret: None,
+        pieces: Pieces::default(),
         preview,
     }
 }

@@ -10,6 +10,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use bottle_contract::lock_out::Piece;
 use bottle_contract::secret::Secret;
 use zeroize::Zeroizing;
 
@@ -43,6 +44,14 @@ pub struct KnownSecrets {
     letters: Vec<Needle>,
     in_letters: Windows,
     reach: usize,
+}
+
+/// What a hit matched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Match {
+    /// The index of the secret, in the order passed to [`KnownSecrets::new`].
+    pub(crate) secret: usize,
+    pub(crate) piece: Piece,
 }
 
 /// A text that the scanner searches for, or the letters and digits of that text, with its private parts. Its
@@ -114,23 +123,23 @@ impl KnownSecrets {
 
     /// Finds every place in `text` that contains enough private characters of a secret. A hit also covers the
     /// adjacent characters if they match the secret.
-    pub(crate) fn find(&self, text: &[u8], found: impl FnMut(usize, Range<usize>)) {
+    pub(crate) fn find(&self, text: &[u8], found: impl FnMut(Match, Range<usize>)) {
         find_pieces(&self.texts, &self.in_texts, text, found);
     }
 
     /// Finds every piece of a secret in `letters`, the letters and digits of a text in lower case.
-    pub(crate) fn find_letters(&self, letters: &[u8], found: impl FnMut(usize, Range<usize>)) {
+    pub(crate) fn find_letters(&self, letters: &[u8], found: impl FnMut(Match, Range<usize>)) {
         find_pieces(&self.letters, &self.in_letters, letters, found);
     }
 
     /// Runs both searches on a text that is not part of the scanned stream.
-    pub(crate) fn find_all(&self, text: &[u8], found: &mut dyn FnMut(usize, Range<usize>)) {
+    pub(crate) fn find_all(&self, text: &[u8], found: &mut dyn FnMut(Match, Range<usize>)) {
         self.find(text, &mut *found);
         let letters = Letters::new(b"", text);
-        let mut hits: Vec<(usize, Range<usize>)> = Vec::new();
-        self.find_letters(&letters.bytes, |owner, range| {
+        let mut hits: Vec<(Match, Range<usize>)> = Vec::new();
+        self.find_letters(&letters.bytes, |matched, range| {
             if hits.len() < MAX_HITS {
-                hits.push((owner, range));
+                hits.push((matched, range));
             }
         });
         if hits.is_empty() {
@@ -142,9 +151,9 @@ impl KnownSecrets {
         numbers.dedup();
         let positions = positions(text, &numbers);
         let place = |number: usize| positions.get(numbers.binary_search(&number).ok()?).copied();
-        for (owner, range) in hits {
+        for (matched, range) in hits {
             if let (Some(start), Some(last)) = (place(range.start), place(range.end - 1)) {
-                found(owner, start..last + 1);
+                found(matched, start..last + 1);
             }
         }
     }
@@ -155,7 +164,7 @@ fn find_pieces(
     needles: &[Needle],
     windows: &Windows,
     text: &[u8],
-    mut found: impl FnMut(usize, Range<usize>),
+    mut found: impl FnMut(Match, Range<usize>),
 ) {
     // The needle, the shift and the end of the last comparison. Positions before that end are not compared
     // again for the same needle and shift.
@@ -171,8 +180,10 @@ fn find_pieces(
         let after =
             text[at..].iter().zip(&needle.bytes[offset..]).take_while(|(one, other)| one == other).count();
         last = Some((number, shift, at + after));
-        if needle.is_piece(&(offset - before..offset + after)) {
-            found(needle.owner, at - before..at + after);
+        let matched = offset - before..offset + after;
+        if needle.is_piece(&matched) {
+            let piece = Piece::of(&needle.bytes[matched]);
+            found(Match { secret: needle.owner, piece }, at - before..at + after);
         }
     });
 }

@@ -51,7 +51,7 @@ mod windows;
 mod words;
 
 pub use excerpt::{Excerpt, excerpt};
-pub use finding::{Detector, Finding, Range64, Severity};
+pub use finding::{Detector, Finding, Pieces, Range64, Severity};
 pub use header::{HeadPart, head_injection};
 pub use known_secrets::KnownSecrets;
 pub use matchable_parts::KnownSecret;

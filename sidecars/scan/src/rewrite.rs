@@ -107,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::finding::{Detector, Range64, Severity};
+    use crate::finding::{Detector, Pieces, Range64, Severity};
 
     fn at(start: usize, end: usize) -> Finding {
         Finding {
@@ -116,6 +116,7 @@ mod tests {
             detector: Detector::KnownSecrets,
             severity: Severity::Block,
             secret: None,
+            pieces: Pieces::default(),
             preview: String::new(),
         }
     }

@@ -12,9 +12,9 @@ use crate::alphanumerics::{Letters, last_letters, positions};
 use crate::base64_runs::{self, Starts};
 use crate::encoded_secrets;
 use crate::entropy::random_windows;
-use crate::finding::{Detector, Finding, Range64, Severity, merge_findings};
+use crate::finding::{Detector, Finding, Pieces, Range64, Severity, merge_findings};
 use crate::hidden;
-use crate::known_secrets::KnownSecrets;
+use crate::known_secrets::{KnownSecrets, Match};
 use crate::matchable_parts::PIECE;
 use crate::rule_files::RuleFiles;
 use crate::rules::row::Row;
@@ -281,6 +281,11 @@ impl Frame<'_> {
         (self.core.contains(&source.start)).then(|| Range64::at(self.base, &source))
     }
 
+    /// Whether a match of this range of the view may go on outside of the view.
+    fn cuts(&self, range: &Range<usize>) -> bool {
+        range.start == 0 && self.base > 0 || range.end == self.view.bytes.len() && !self.is_last
+    }
+
     /// The part of a range for which this window reports findings. If a match is longer than the context,
     /// each window reports its part of the match.
     fn shared(&self, range: &Range<usize>) -> Option<Range64> {
@@ -514,7 +519,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
             {
                 let (rule, preview) = (found.id, found.words.into_owned());
                 self.keys[lane] = found.open.or(self.keys[lane]);
-                self.add(Finding { span, rule, detector, severity: found.severity, secret: None, preview });
+                let (severity, secret, pieces) = (found.severity, None, Pieces::default());
+                self.add(Finding { span, rule, detector, severity, secret, pieces, preview });
             }
         });
     }
@@ -527,23 +533,25 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         words: &str,
         span: Range64,
     ) {
-        let (rule, preview) = (rule.into(), words.to_owned());
-        self.add(Finding { span, rule, detector, severity, secret: None, preview });
+        let (rule, preview, pieces) = (rule.into(), words.to_owned(), Pieces::default());
+        self.add(Finding { span, rule, detector, severity, secret: None, pieces, preview });
     }
 
-    fn known(&mut self, owner: usize, span: Range64) {
+    /// Adds a finding of a known secret. `is_cut` says that the match may go on beyond the searched text.
+    fn known(&mut self, matched: Match, is_cut: bool, span: Range64) {
         let preview = "a secret of this bottle".to_owned();
         let detector = Detector::KnownSecrets;
         let (rule, severity) = ("known-secret".into(), Severity::Block);
-        self.add(Finding { span, rule, detector, severity, secret: Some(owner), preview });
+        let (secret, pieces) = (Some(matched.secret), Pieces::one(matched.piece, is_cut));
+        self.add(Finding { span, rule, detector, severity, secret, pieces, preview });
     }
 
     fn spellings(&mut self, frame: &Frame<'_>) {
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
-        scanner.known.find(&frame.view.bytes, |owner, range| {
+        scanner.known.find(&frame.view.bytes, |matched, range| {
             if let Some(span) = frame.shared(&range) {
-                self.known(owner, span);
+                self.known(matched, frame.cuts(&range), span);
             }
         });
     }
@@ -555,9 +563,9 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         if scanner.known.is_empty() || scanner.verbatim {
             return;
         }
-        encoded_secrets::find(&scanner.known, &frame.view.bytes, &mut |owner, range| {
+        encoded_secrets::find(&scanner.known, &frame.view.bytes, &mut |matched, range| {
             if let Some(span) = frame.shared(&range) {
-                self.known(owner, span);
+                self.known(matched, false, span);
             }
         });
     }
@@ -576,10 +584,10 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         let own = &text[start..end];
         let carried: Vec<u8> = self.carry[lane].iter().map(|(letter, _)| *letter).collect();
         let letters = Letters::new(&carried, own);
-        let mut hits: Vec<(usize, Range<usize>)> = Vec::new();
-        scanner.known.find_letters(&letters.bytes, |owner, range| {
-            if hits.last() != Some(&(owner, range.clone())) && hits.len() < MOST_FINDINGS {
-                hits.push((owner, range));
+        let mut hits: Vec<(Match, Range<usize>)> = Vec::new();
+        scanner.known.find_letters(&letters.bytes, |matched, range| {
+            if hits.last() != Some(&(matched, range.clone())) && hits.len() < MOST_FINDINGS {
+                hits.push((matched, range));
             }
         });
         let carried = &self.carry[lane];
@@ -596,10 +604,14 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
             None => carried[number].1,
             Some(number) => numbers.binary_search(&number).map_or(frame.base, |index| source(found[index])),
         };
+        let is_cut = |range: &Range<usize>| {
+            range.start == 0 && !carried.is_empty() || range.end == letters.bytes.len() && !frame.is_last
+        };
         let spans: Vec<_> = hits
             .into_iter()
-            .map(|(owner, range)| {
-                (owner, Range64 { start: place(range.start), end: place(range.end - 1) + 1 })
+            .map(|(matched, range)| {
+                let span = Range64 { start: place(range.start), end: place(range.end - 1) + 1 };
+                (matched, is_cut(&range), span)
             })
             .collect();
         if !frame.is_last {
@@ -610,8 +622,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
             carry.drain(..carry.len().saturating_sub(PIECE - 1));
             self.carry[lane] = carry;
         }
-        for (owner, span) in spans {
-            self.known(owner, span);
+        for (matched, is_cut, span) in spans {
+            self.known(matched, is_cut, span);
         }
     }
 }

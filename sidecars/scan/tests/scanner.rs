@@ -1,10 +1,12 @@
 //! Tests the scanner's public API: it finds a secret in any spelling and nothing else, and a stream has the
 //! same result as the complete text.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
+use bottle_contract::lock_out::Piece;
 use bottle_contract::secret::Secret;
 use bottle_scan::{Detector, KnownSecrets, Report, Scanner, Severity, Shape, rewrite};
 use proptest::prelude::*;
@@ -56,6 +58,45 @@ fn written(text: &str, style: usize) -> String {
         22 => format!("{{\"a\":\"{}\",\"b\":\"{}\"}}", &text[..17], &text[17..]),
         _ => each(|byte| format!("\\x{byte:02x}")),
     }
+}
+
+/// A secret of which every part is private.
+const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
+
+fn pieces(report: &Report) -> Vec<Piece> {
+    let all = report.findings.iter().filter(|finding| finding.secret.is_some());
+    let all: BTreeSet<Piece> = all.flat_map(|finding| finding.pieces.counted()).collect();
+    all.into_iter().collect()
+}
+
+#[test]
+fn a_piece_is_the_same_in_common_spellings_and_at_every_position() {
+    const WINDOW: usize = 64 << 10;
+    let scanner = scanner(&[KEY]);
+    let part = &KEY[..20];
+    let expected = pieces(&scanner.scan(part.as_bytes()));
+    assert_eq!(expected.len(), 1);
+    for style in [0, 1, 2, 5, 6, 7, 9, 10, 11, 14, 16, 18, 21] {
+        let text = written(part, style);
+        for start in [0, 7, WINDOW - text.len() - 1, WINDOW - text.len() / 2, WINDOW - 3, WINDOW] {
+            let text = format!("{} {text} and so on", " ".repeat(start));
+            assert_eq!(pieces(&scanner.scan(text.as_bytes())), expected, "style {style} at {start}");
+        }
+    }
+    let other = pieces(&scanner.scan(&KEY.as_bytes()[..21]));
+    assert!(other.len() == 1 && other != expected);
+}
+
+#[test]
+fn a_compressed_text_has_all_its_pieces() {
+    use std::io::Write;
+    let scanner = scanner(&[KEY]);
+    let text: String = (0..3).map(|at| format!("{}\n--\n", &KEY[at..at + 20])).collect();
+    let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    writer.write_all(text.as_bytes()).expect("write");
+    let packed = STANDARD.encode(writer.finish().expect("finish"));
+    assert_eq!(pieces(&scanner.scan(packed.as_bytes())), pieces(&scanner.scan(text.as_bytes())));
+    assert_eq!(pieces(&scanner.scan(text.as_bytes())).len(), 3);
 }
 
 const STYLES: usize = 25;

@@ -12,7 +12,7 @@ use super::guest::SecretText;
 use super::tools::ToolRequest;
 use crate::credential::Binding;
 use crate::decide::Reason;
-use crate::lock_out::LockOut;
+use crate::lock_out::{LockOut, Piece};
 use crate::names::Slug;
 use crate::queue::{Id, Question};
 use crate::route::RouteTable;
@@ -59,8 +59,12 @@ pub enum BundleRequest {
     /// Waits until the bottle is locked. Returns [`BundleEvent::LockedOut`], immediately if the bottle is
     /// already locked.
     LockOut,
-    /// Only the bundle sends this, to its other daemons when one daemon has locked the bottle. Returns
-    /// [`BundleEvent::Locked`].
+    /// The bundle sends this to a daemon, to count the pieces of secrets for the lock-out. The daemon sends each new
+    /// piece ([`BundleEvent::Hit`]), and the bundle acknowledges it with [`Written`] when it is counted and, at the
+    /// limit, when every daemon is locked.
+    Hits,
+    /// Locks the bottle. A keeper sends this to the bundle when the bottle's parent is locked, and the bundle to each of
+    /// its daemons. Returns [`BundleEvent::Locked`].
     Lock(LockOut),
     /// Checks the health of every daemon. Returns [`BundleEvent::Health`].
     Health,
@@ -272,8 +276,15 @@ pub enum LogLevel {
 pub enum BundleEvent {
     /// The bottle is locked ([`BundleRequest::LockOut`]).
     LockedOut(LockOut),
-    /// The daemon locked itself ([`BundleRequest::Lock`]).
+    /// The daemon is locked ([`BundleRequest::Lock`]).
     Locked,
+    /// The bottle sent a piece of a secret that its agent does not hold ([`BundleRequest::Hits`]).
+    Hit {
+        /// The piece.
+        piece: Piece,
+        /// The host or repository to which the agent sent it. It contains no secret.
+        place: String,
+    },
     /// Every daemon listens and has its secrets.
     Ready {
         /// The CA certificate that the bottle must trust, PEM. The CA's key is generated in the egress daemon
@@ -335,7 +346,7 @@ pub enum BundleEvent {
 }
 
 /// Acknowledges that all records of the last [`BundleEvent::Used`] are on disk, or all lines of the last
-/// [`BundleEvent::Logged`] are written.
+/// [`BundleEvent::Logged`] are written, and the piece of a [`BundleEvent::Hit`] is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Written {}

@@ -17,6 +17,9 @@ use sha2::{Digest, Sha256};
 use crate::egress::Egress;
 use crate::report::record::RequestInfo;
 
+/// The most findings that one approval covers: as many as a user reads.
+const MOST_FINDINGS: usize = 100;
+
 /// The most characters of a user's notes that a denial contains. Further characters are cut.
 const MAX_NOTES: usize = 200;
 
@@ -63,23 +66,36 @@ impl Approvals {
     }
 }
 
-/// Asks the user to approve `keys`, which stand for the findings in a request. `words` describes the findings, and
-/// `excerpt` shows the text around them.
+/// The findings of a request, as the user is asked about them.
+pub(super) struct Asked<'w> {
+    /// What an approval covers.
+    pub(super) keys: Vec<ApprovalKey>,
+    /// A summary of the findings.
+    pub(super) words: &'w str,
+    /// Each finding with its location.
+    pub(super) findings: Vec<String>,
+    /// The text around the findings.
+    pub(super) excerpt: Vec<String>,
+}
+
+/// Asks the user to approve all findings in a request.
 ///
 /// # Errors
-/// The denial, unless the user approves all of them.
-pub(super) async fn ask(
-    egress: &Arc<Egress>,
-    info: &RequestInfo,
-    keys: Vec<ApprovalKey>,
-    words: &str,
-    excerpt: Vec<String>,
-) -> Result<(), Refusal> {
+/// The denial, unless the user approves all of them. The user is not asked about more than [`MOST_FINDINGS`].
+pub(super) async fn ask(egress: &Arc<Egress>, info: &RequestInfo, asked: Asked<'_>) -> Result<(), Refusal> {
+    let Asked { keys, words, findings, excerpt } = asked;
     let approvals = &egress.approvals;
     let Some(wait) = approvals.wait else { return Err(Refusal::unasked(&info.host, words)) };
-    let report = json!({
+    if findings.len() > MOST_FINDINGS {
+        let words = format!("{words}; an approval covers at most {MOST_FINDINGS}");
+        return Err(Refusal::unasked(&info.host, &words));
+    }
+    let mut report = json!({
         "host": info.host, "port": info.port, "method": info.method, "path": info.path, "found": words,
     });
+    if findings.len() > 1 {
+        report["findings"] = findings.into();
+    }
     let why = format!("a request to {} holds {words}", info.host);
     let question = question(Tool::EgressTokenAllow, format!("{report:#}"), why, wait);
     let question = Question { excerpt, ..question };

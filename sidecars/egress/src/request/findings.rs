@@ -31,7 +31,7 @@ impl RequestFindings {
         let method = head.method().as_str();
         let text = permit.with_outgoing_head(head.headers(), |outgoing| Head::with_method(method, outgoing));
         let mut in_head = text.scan(egress.inspector.outbound(&permit.route.dlp));
-        egress.count_in_head(&text, &in_head, permit.host());
+        egress.count_hits(&in_head, permit.host());
         if !in_head.is_empty() {
             let passes = permit.route.pass_credentials;
             let link = egress.issued_links.contains(permit);
@@ -52,6 +52,13 @@ impl RequestFindings {
     pub(super) fn describe(&self, headers: &HeaderMap) -> String {
         let located = self.located(headers);
         describe(located.iter().map(|(finding, location)| (*finding, &**location)))
+    }
+
+    /// Describes each blocking finding and its location for the user.
+    pub(super) fn list(&self, headers: &HeaderMap) -> Vec<String> {
+        let located = self.located(headers).into_iter();
+        let blocking = located.filter(|(finding, _)| finding.severity == Severity::Block);
+        blocking.map(|(finding, location)| format!("{} in {location}", finding.preview)).collect()
     }
 
     /// Describes the warnings and their locations for the log, or returns `None` if there are none.

@@ -139,9 +139,9 @@ impl<'t> Evaluation<'t> {
         &self,
         request: ReceivedRequest,
     ) -> Result<AllowedRequest<'t, Cleared>, Denied> {
-        let allowed = self.unless_locked(self.decide(request))?;
+        let allowed = self.unless_locked(self.decide(request)).await?;
         // Checked again because the scan of this request may have locked the bottle.
-        self.unless_locked(self.clear(allowed).await)
+        self.unless_locked(self.clear(allowed).await).await
     }
 
     async fn clear(
@@ -152,11 +152,12 @@ impl<'t> Evaluation<'t> {
     }
 
     /// Returns `outcome`, or while the bottle is locked the denial that every request gets.
-    fn unless_locked<Scan>(
+    /// Waits until the pieces of credentials that were found are counted.
+    async fn unless_locked<Scan>(
         &self,
         outcome: Result<AllowedRequest<'t, Scan>, Denied>,
     ) -> Result<AllowedRequest<'t, Scan>, Denied> {
-        if !self.egress.lockout.is_locked() {
+        if !self.egress.lockout.settled().await {
             return outcome;
         }
         let info = match outcome {
@@ -192,7 +193,7 @@ impl<'t> Evaluation<'t> {
         let read = BufferedBody::read(&self.egress.spools, scanner, head.headers(), body).await;
         let (buffered, in_body) =
             read.map_err(|error| request.denied(buffer_refusal(permit.host(), &error)))?;
-        self.egress.count_in_body(&buffered, &in_body, permit.host()).await;
+        self.egress.count_hits(in_body.all(), permit.host());
         self.check_form_method(permit, head, &buffered).await?;
         self.check_quick_actions(permit, head, Some(&buffered)).await?;
         findings.in_body = in_body;
@@ -339,7 +340,8 @@ impl<'t> Evaluation<'t> {
         }
         let shown: RequestInfo = findings.redacted_info(permit, head);
         let excerpt = findings.excerpt(self.egress, permit, head, &text);
-        let asked = approval::ask(self.egress, &shown, keys, words, excerpt).await;
+        let question = approval::Asked { keys, words, findings: findings.list(head.headers()), excerpt };
+        let asked = approval::ask(self.egress, &shown, question).await;
         asked.map_err(|refusal| request.redacted_denial(refusal))
     }
 

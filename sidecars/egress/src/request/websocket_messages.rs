@@ -216,7 +216,10 @@ impl MessageRelay {
                 }
             };
             if let Some(part) = part {
-                if let Some(close) = self.scan(direction, &mut window, &part.payload) {
+                let close = self.scan(direction, &mut window, &part.payload);
+                // If this message locks the bottle, the conversation ends because of that.
+                self.egress.lockout.settled().await;
+                if let Some(close) = close {
                     return conversation.close(close);
                 }
                 if let Some(model) = self.model.as_ref().filter(|_| part.is_message) {
@@ -281,9 +284,7 @@ impl MessageRelay {
         findings.plain.retain(|finding| !approved.contains(finding));
         if direction == Direction::Outbound {
             let new = findings.plain.iter().filter(|finding| finding.span.end > seen);
-            let hits = new.map(|finding| (finding, &window[finding.span.within(window.len())]));
-            let packed = findings.packed.iter().map(|finding| (finding, text));
-            hits.chain(packed).for_each(|(finding, text)| self.egress.count(finding, text, &self.info.host));
+            self.egress.count_hits(new.chain(&findings.packed), &self.info.host);
         }
         window.drain(..window.len().saturating_sub(WINDOW));
         let new = findings.plain.iter().filter(|finding| finding.span.end > seen).chain(&findings.packed);

@@ -1,11 +1,12 @@
 //! Tests guesses at credentials: what a verdict reveals, and when the gate locks the bottle.
 
+use std::collections::BTreeSet;
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use bottle_channel::Channel;
 use bottle_contract::lock_out::{HITS, LockOut, SENTENCE};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
 
 use crate::scene::{KEY, SECRET, Scene};
 
@@ -73,8 +74,28 @@ pub(crate) async fn locked() -> Result<()> {
     }
     let last = format!("cd clone; git push origin HEAD:refs/heads/topic/{}", part(4));
     scene.refused(&last, &[&format!("remote: {SENTENCE}")])?;
-    let why = LockOut { daemon: "git-gate".into(), hits: HITS, places: vec!["tool".into()] };
-    ensure!(request(channel(&scene)?, &BundleRequest::LockOut).await? == BundleEvent::LockedOut(why));
+    is_locked(&scene)?;
+    // The gate reports each piece once, and does not need the bundle to be locked.
+    let mut hits = channel(&scene)?.open(&BundleRequest::Hits).await?;
+    let mut pieces = BTreeSet::new();
+    for _ in 0..HITS {
+        let BundleEvent::Hit { piece, place } = hits.receive().await? else { bail!("no hit") };
+        ensure!(pieces.insert(piece) && place == "tool");
+        hits.message(&Written {}).await?;
+    }
+    Ok(())
+}
+
+/// Several pieces in one compressed file count like pieces in several files.
+pub(crate) async fn packed() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.lock_after = Some(HITS);
+    scene.open(any_topic).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    let parts =
+        (0..HITS).map(|number| KEY[number..number + 16].to_owned()).collect::<Vec<_>>().join("\\n--\\n");
+    let packed = format!("printf '{parts}' | gzip > f; git add .; git commit -qm x");
+    scene.refused(&push_script(&packed), &[&format!("remote: {SENTENCE}")])?;
     is_locked(&scene)
 }
 
@@ -82,7 +103,7 @@ pub(crate) async fn notified() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(any_topic).await?;
     scene.shell("git clone -q $GATE clone")?;
-    let why = LockOut { daemon: "egress".into(), hits: HITS, places: vec!["a.example".into()] };
+    let why = LockOut { daemon: "egress".into(), hits: HITS, places: vec!["a.example".into()], parent: None };
     ensure!(request(channel(&scene)?, &BundleRequest::Lock(why)).await? == BundleEvent::Locked);
     is_locked(&scene)
 }
