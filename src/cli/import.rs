@@ -222,7 +222,7 @@ impl Import {
             resumed: true,
             log_keep: settings.log_keep,
             limits: settings.limits,
-            gate: settings.gate,
+            gate: settings.gate.clone(),
             waits: settings.waits,
             image,
             ..Flags::default()

@@ -87,11 +87,15 @@ const SETTINGS: &[(&str, &str, Value)] = &[
         indicatif::HumanBytes(s.limits.spool).to_string()
     }),
     ("gate.default_output", "tokens reserved for a response without a limit", |s| {
-        indicatif::HumanCount(s.gate.default_output).to_string()
+        let most = || "as many as the model can write".to_owned();
+        s.gate.default_output.map_or_else(most, |tokens| indicatif::HumanCount(tokens).to_string())
     }),
     ("gate.exact", "ask the provider for the tokens of a prompt", |s| s.gate.exact.to_string()),
     ("gate.repeats", "how often the same request to a model may be sent in a row", |s| {
         s.gate.repeats.map_or_else(|| "no limit".to_owned(), |times| times.to_string())
+    }),
+    ("gate.unmetered", "endpoints that pass uncounted where a budget limits their host", |s| {
+        listed(s.gate.unmetered.iter().map(ToString::to_string))
     }),
     ("home_allow", "files and folders that bottles may read", |s| {
         listed(s.home_allow.iter().map(|path| path.display().to_string()))

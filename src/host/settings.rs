@@ -274,7 +274,7 @@ mod tests {
     fn parses_every_key() {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n  tint: true\n\
-             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\ngate: {repeats: 9, exact: true}\nkeep_days: 7\nkeep_size: 2MiB\nhome_allow: [~/x]\n\
+             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\ngate: {repeats: 9, exact: true, unmetered: [a.example/x]}\nkeep_days: 7\nkeep_size: 2MiB\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
              commands: {mode: Teen, allow: [{rule: command, prefix: [cargo, test]}]}\n\
@@ -292,7 +292,12 @@ mod tests {
                 home_allow: vec!["~/x".into()],
                 log_keep: 8 << 20,
                 limits: Limits { body: 32 << 20, ..Limits::default() },
-                gate: ModelRules { default_output: 16_000, repeats: Some(9), exact: true },
+                gate: ModelRules {
+                    default_output: None,
+                    repeats: Some(9),
+                    exact: true,
+                    unmetered: vec!["a.example/x".parse().expect("an endpoint")],
+                },
                 waits: Waits { token_seconds: 90, git_seconds: 3600, call_seconds: 20 },
                 notify: Some(["curl", "-d", "@-", "a b"].map(str::to_owned).to_vec()),
                 keep_days: 7,
@@ -380,6 +385,7 @@ mod tests {
             "gate: {repeats: -1}\n",
             "gate: {exact: sometimes}\n",
             "gate: {exactly: true}\n",
+            "gate: {unmetered: [a.example]}\n",
             "pause_timeout: 25h\n",
             "pause_timeout: 0s\n",
             "pause_timeout: 5\n",

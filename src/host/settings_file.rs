@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bottle_contract::endpoints::BadEndpoint;
 use bottle_contract::session::bundle::{Limits, ModelRules};
 use bottle_contract::terminal::Pass;
 use bottle_contract::yaml::{self, Position, Spanned, YamlError};
@@ -136,6 +137,7 @@ struct Gate {
     default_output: Option<Spanned<u64>>,
     repeats: Option<Spanned<u32>>,
     exact: bool,
+    unmetered: Vec<Spanned<String>>,
 }
 
 impl Gate {
@@ -151,11 +153,15 @@ impl Gate {
             0 => Err((at(&times, "`gate.repeats` must be at least 1"), None)),
             value => Ok(value),
         });
-        let default = ModelRules::default();
+        let unmetered = self.unmetered.iter().map(|endpoint| {
+            let bad = |why: BadEndpoint| (at(endpoint, &format!("an entry of `gate.unmetered` {why}")), None);
+            endpoint.value.parse().map_err(bad)
+        });
         Ok(ModelRules {
-            default_output: output.transpose()?.unwrap_or(default.default_output),
+            default_output: output.transpose()?,
             repeats: repeats.transpose()?,
             exact: self.exact,
+            unmetered: unmetered.collect::<Result<_, Problem>>()?,
         })
     }
 }

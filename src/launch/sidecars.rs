@@ -1,5 +1,7 @@
 //! Starts the bundle, sends each sidecar its configuration and secrets, and waits until all are ready.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::time::Duration;
 
 use bottle_channel::Channel;
@@ -15,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::connection::connect;
 use super::context::{LaunchContext, Trust};
 use super::error::{LaunchError, Peer};
-use crate::host::{OwnRules, addresses, roots};
+use crate::host::{OwnRules, Settings, addresses, roots};
 use crate::plan::{PlannedKey, PlannedRepo, Value};
 
 /// Time limit for the bundle to answer one provisioning request, after which the launch fails. The bundle generates one
@@ -200,8 +202,19 @@ fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Prov
         log: plan.egress.log,
         log_keep: plan.egress.log_keep,
         limits: plan.egress.limits,
-        models: plan.egress.gate,
+        models: plan.egress.gate.clone(),
+        budgeted_hosts: budgeted_hosts(context)?,
     })
+}
+
+/// The hosts that a budget names, of this launch or of this home.
+fn budgeted_hosts(context: &LaunchContext<'_>) -> Result<Vec<String>, LaunchError> {
+    let settings = Settings::load(context.host)
+        .map_err(io::Error::other)
+        .map_err(LaunchError::host("read the settings"))?;
+    let declared = context.order.plan.budget.iter().chain(&settings.budget);
+    let hosts = declared.map(|one| &one.limit.key).filter(|key| key.contains('.'));
+    Ok(hosts.cloned().collect::<BTreeSet<_>>().into_iter().collect())
 }
 
 /// The secrets in the agent's environment.

@@ -300,7 +300,7 @@ fn egress(
         },
         log_keep: flags.log_keep,
         limits: flags.limits,
-        gate: flags.gate,
+        gate: flags.gate.clone(),
         ca_bundle: ca_bundle.map(|path| host_path::absolute(&path.value, &host.home, &host.user_home)),
         upstream_proxy,
     };

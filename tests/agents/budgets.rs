@@ -1,9 +1,12 @@
 //! Tests that agents run into a budget: they are paused and go on after a top-up, they stop by themselves when the user
 //! refuses, and a frozen bottle goes on later.
 
+use std::hash::RandomState;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use bottle_contract::usage::Api;
+use bottle_meter::{Limits, MeteredRequest};
 use bottle_test_support::agents;
 use serde_json::Value;
 
@@ -144,12 +147,18 @@ fn budget_of_one_call(place: &Place, template: &Template<'_>) -> Result<u64> {
     scene.start_headless(template.name)?;
     let calls = scene.llm.seen();
     let first = calls.iter().find(|call| call.step == Some(0)).context("the first call")?;
-    let body: Value = serde_json::from_str(&first.body)?;
-    let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
-    let output = limits.iter().find_map(|limit| body[*limit].as_u64()).unwrap_or(16_000);
+    let path = first.path.split('?').next().unwrap_or_default();
+    let api = Api::from_request("POST", path).context("its API")?;
+    let request = MeteredRequest::read(api, first.body.as_bytes(), &RandomState::new())?;
+    let limits = Limits::of(request.model.as_deref());
+    let output = request.output.unwrap_or(limits.output);
+    let prompt = match request.reference {
+        Some(_) => request.prompt().max(limits.window.saturating_sub(output)),
+        None => request.prompt(),
+    };
     let others = calls.iter().filter(|call| call.step.is_none()).filter_map(|call| call.used.as_ref());
     let others: u64 = others.map(|used| used.input + used.output).sum();
-    Ok((first.body.len() as u64).div_ceil(3) + output + others + 1)
+    Ok(prompt + output + others + 1)
 }
 
 /// The agent is paused, the user raises the budget, and the agent goes on where it was.

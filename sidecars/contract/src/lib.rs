@@ -20,6 +20,7 @@
 //! audit             the hash-chained audit log
 //! lock_out          locks a bottle whose agent tries to guess credentials
 //! usage             token counts of model responses
+//! endpoints         the endpoints of model APIs that are metered, or use no tokens
 //! dns               the answers of a bottle's DNS resolver
 //! suggest           suggests the nearest known word for a mistyped word
 //! known_hosts       registries and forges: the manifests that open them, and their typing errors
@@ -36,6 +37,7 @@ pub mod canonical;
 pub mod credential;
 pub mod decide;
 pub mod dns;
+pub mod endpoints;
 pub mod known_hosts;
 pub mod lock_out;
 pub mod names;

@@ -170,13 +170,6 @@ impl Api {
             _ => None,
         }
     }
-
-    /// Returns the wire format of the messages of a WebSocket from its canonical path. OpenAI's Responses API has such
-    /// a mode: each message `response.create` is a request, and each event of the response is a message.
-    #[must_use]
-    pub fn from_websocket(path: &str) -> Option<Self> {
-        path.ends_with("/responses").then_some(Self::Responses)
-    }
 }
 
 /// Returns the provider's name for a known host, otherwise the host itself ([`Usage::provider`]).

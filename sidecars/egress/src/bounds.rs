@@ -78,6 +78,10 @@ pub(crate) const PING_WITHIN: Duration = Duration::from_secs(20);
 /// pings every 20 to 60 s; a client with certificate pinning may be silent for longer.
 pub(crate) const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
 
+/// Concurrent readings of requests to models; further requests wait. A reading takes milliseconds, and up to 64 MiB for
+/// the longest body that is compressed or on disk.
+pub(crate) const READINGS: usize = 2;
+
 /// How long the proxy waits for the provider to count the tokens of a prompt.
 pub(crate) const COUNT_WITHIN: Duration = Duration::from_secs(5);
 

@@ -46,6 +46,10 @@ pub(crate) struct Egress {
     pub(crate) gate: Arc<Gate>,
     pub(crate) model_rules: ModelRules,
     pub(crate) repeats: Repeats,
+    /// The hosts that a budget names.
+    pub(crate) budgeted_hosts: Vec<String>,
+    /// Each reading of a request to a model holds one permit.
+    pub(crate) readings: Semaphore,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
     /// For each known secret, indexed by its number: whether it is a credential that the agent does not hold.
@@ -160,8 +164,10 @@ impl Egress {
             issued_links: IssuedLinks::default(),
             outbox,
             gate,
-            model_rules: provision.models,
             repeats: Repeats::new(provision.models.repeats),
+            model_rules: provision.models,
+            budgeted_hosts: provision.budgeted_hosts,
+            readings: Semaphore::new(bounds::READINGS),
             reporter,
             lockout,
             lockout_secrets,

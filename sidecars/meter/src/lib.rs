@@ -12,10 +12,15 @@
 
 mod events;
 mod json;
+mod models;
+mod request;
 
 use bottle_contract::usage::{Api, Tokens};
 use events::{Events, Piece};
 use json::{JsonPath, Reader, Scalar};
+
+pub use models::Limits;
+pub use request::{MeteredRequest, NotARequest};
 
 /// The largest plausible token count: a thousand times the longest context of a model. Larger numbers are
 /// ignored.
@@ -43,6 +48,17 @@ pub struct Reading {
     pub interrupted: bool,
     /// Whether a count is an estimate, or the response reported an implausible one.
     pub estimated: bool,
+}
+
+/// What a response can use at most, for the counts that it does not prove.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// The tokens of the prompt.
+    pub prompt: u64,
+    /// Whether the prompt can have more tokens than the beginning of the response states.
+    pub may_grow: bool,
+    /// The tokens of the output. `None` if nothing was reserved for it; then the received text counts.
+    pub output: Option<u64>,
 }
 
 /// Reads the usage of one response.
@@ -83,6 +99,10 @@ struct Progress {
     finished: bool,
     /// Whether an event reported an error. Used for Responses only.
     failed: bool,
+    /// Whether the current event says why the model stopped. Used for Messages only.
+    stopped: bool,
+    /// Whether the counts are those of the whole response. Used for Messages only.
+    counted: bool,
     ended: bool,
 }
 
@@ -129,6 +149,7 @@ impl Meter {
                     }
                     Piece::End => {
                         progress.ended = progress.last || word == DONE;
+                        progress.counted |= progress.stopped;
                         *data = Reader::default();
                         word.clear();
                     }
@@ -167,13 +188,12 @@ impl Meter {
     }
 
     /// Returns the usage, or `None` if the body is not a model response. `whole` states whether the transport
-    /// delivered the complete body. `request` is the length of the request body in bytes, for an estimate of its
-    /// tokens.
+    /// delivered the complete body.
     ///
     /// An interrupted body that might have become a model response counts as one. Otherwise an agent could avoid being
     /// metered by disconnecting early.
     #[must_use]
-    pub fn finish(self, whole: bool, request: u64) -> Option<Reading> {
+    pub fn finish(self, whole: bool, expected: Expected) -> Option<Reading> {
         let Progress {
             model,
             mut tokens,
@@ -182,8 +202,9 @@ impl Meter {
             output_bytes,
             implausible,
             finished,
-            failed: _,
+            counted,
             ended,
+            ..
         } = self.progress;
         // The last event is complete except for the empty line that should follow it.
         let unspaced = last && matches!(&self.text, Text::Events { data, .. } if data.has_ended());
@@ -192,11 +213,19 @@ impl Meter {
         if !known && !undecided {
             return None;
         }
-        let estimated = interrupted || implausible || tokens.input.is_none() || tokens.output.is_none();
-        tokens.input.get_or_insert(estimate(request).max(1));
-        if interrupted || tokens.output.is_none() {
-            // The count of an interrupted response covers only its beginning.
-            tokens.output = tokens.output.max(Some(estimate(output_bytes)));
+        let is_proven = |count: Option<u64>| count.is_some() && (counted || !interrupted);
+        let (input, output) = (is_proven(tokens.input), is_proven(tokens.output));
+        let estimated = interrupted || implausible || !input || !output;
+        if !input {
+            let reported = tokens.input.unwrap_or(0);
+            // The beginning of a response states its prompt, unless the provider adds to it later.
+            let unproven = if reported == 0 || expected.may_grow { expected.prompt } else { 0 };
+            tokens.input = Some(reported.max(unproven).max(1));
+        }
+        if !output {
+            // A count covers only the beginning of an interrupted response.
+            let unproven = expected.output.unwrap_or(0).max(estimate(output_bytes));
+            tokens.output = tokens.output.max(Some(unproven));
         }
         Some(Reading { model, tokens, interrupted, estimated })
     }
@@ -232,6 +261,7 @@ impl Progress {
                 self.known |= kind == b"message_start";
                 self.last = kind == b"message_stop";
             }
+            (Api::Messages, Scalar::Text(_)) if path.is(&["delta", "stop_reason"]) => self.stopped = true,
             (Api::Responses, Scalar::Text(kind)) if path.is(&["type"]) => {
                 self.known |= kind.starts_with(b"response.");
                 self.failed |= kind == b"error";

@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use bottle_contract::usage::{Api, Tokens};
-use bottle_meter::{Meter, Reading};
+use bottle_meter::{Expected, Meter, Reading};
 use proptest::prelude::*;
 
 const MESSAGE: &str = r#"{"id":"msg_01","type":"message","role":"assistant","model":"claude-sonnet-4-5-20250929",
@@ -89,10 +89,10 @@ const ANSWERS: [(Api, &str, &str, [Option<u64>; 4]); 6] = [
     (Api::Responses, RESPONSE_EVENTS, "gpt-5.1-codex", [Some(9021), Some(310), Some(8960), None]),
 ];
 
-/// The length of each request, in bytes.
-const REQUEST: u64 = 301;
+/// What is known about each request.
+const REQUEST: Expected = Expected { prompt: 101, may_grow: false, output: None };
 /// The estimated tokens of each request.
-const ESTIMATED: Option<u64> = Some(101);
+const ESTIMATED: Option<u64> = Some(REQUEST.prompt);
 
 fn tokens([input, output, cached, cache_written]: [Option<u64>; 4]) -> Tokens {
     Tokens { input, output, cached, cache_written }
@@ -174,6 +174,61 @@ fn an_interrupted_response_keeps_its_counts() {
             assert!(reading.estimated, "{answer}");
         }
     }
+}
+
+#[test]
+fn what_an_interrupted_response_does_not_prove_counts_as_reserved() {
+    let until = |text: &str, words: &str| text[..text.find(words).expect("there")].to_owned();
+    let reserved = Expected { output: Some(5000), ..REQUEST };
+    let started = until(MESSAGE_EVENTS, "event: ping");
+    for (api, answer, expected, numbers) in [
+        (Api::Messages, String::new(), reserved, [ESTIMATED, Some(5000), None, None]),
+        (Api::Messages, started.clone(), reserved, [Some(4), Some(5000), Some(20512), Some(1830)]),
+        // A tool of the provider may add to the prompt.
+        (
+            Api::Messages,
+            started,
+            Expected { may_grow: true, ..reserved },
+            [ESTIMATED, Some(5000), Some(20512), Some(1830)],
+        ),
+        // The last but one event has the final count.
+        (
+            Api::Messages,
+            until(MESSAGE_EVENTS, "event: message_stop"),
+            reserved,
+            [Some(4), Some(92), Some(20512), Some(1830)],
+        ),
+        (
+            Api::Messages,
+            until(MESSAGE_EVENTS, "\n\nevent: message_stop"),
+            reserved,
+            [Some(4), Some(5000), Some(20512), Some(1830)],
+        ),
+        (
+            Api::ChatCompletions,
+            until(COMPLETION_EVENTS, "data: [DONE]"),
+            reserved,
+            [Some(1340), Some(5000), Some(1024), None],
+        ),
+        (
+            Api::Responses,
+            until(RESPONSE_EVENTS, "event: response.completed"),
+            reserved,
+            [ESTIMATED, Some(5000), None, None],
+        ),
+    ] {
+        let mut meter = Meter::new(api, true);
+        meter.feed(answer.as_bytes());
+        let reading = meter.finish(false, expected).unwrap_or_else(|| panic!("{answer}"));
+        assert_eq!(reading.tokens, tokens(numbers), "{answer}");
+        assert!(reading.estimated && reading.interrupted, "{answer}");
+    }
+    // A response that hides its counts may have reasoned without showing it.
+    let silent = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"delta\":{\"content\":\"Hi.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let mut meter = Meter::new(Api::ChatCompletions, true);
+    meter.feed(silent.as_bytes());
+    let reading = meter.finish(true, reserved).expect("an answer");
+    assert_eq!(reading.tokens, tokens([ESTIMATED, Some(5000), None, None]));
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl LaunchOptions {
             arguments: self.args.clone(),
             log_keep: settings.log_keep,
             limits: settings.limits,
-            gate: settings.gate,
+            gate: settings.gate.clone(),
             waits: settings.waits,
             unsupervised: self.no_supervise,
             learn: self.learn,

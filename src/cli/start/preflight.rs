@@ -365,5 +365,8 @@ fn beside_the_manifest(view: &View<'_>) -> Vec<String> {
         let path = one_line(&live.path.display().to_string());
         format!("the agent changes the files in {path} themselves, and programs outside of the bottle use them (`--cwd=live`)")
     });
-    (!isolates).then(unisolated).into_iter().chain(live).collect()
+    let unmetered = view.plan.egress.gate.unmetered.iter().map(|endpoint| {
+        format!("requests to {endpoint} pass uncounted where a budget limits their host (`gate.unmetered`)")
+    });
+    (!isolates).then(unisolated).into_iter().chain(live).chain(unmetered).collect()
 }

@@ -147,6 +147,18 @@ impl Refusal {
         Self { status: if upgrade { UPGRADE_REQUIRED } else { refusal.status }, ..refusal }
     }
 
+    /// Denies a request to an endpoint that is not known to be metered or free, because a budget limits the host.
+    /// `request` is its method and path. The statuses are those of [`not_metered`](Self::not_metered).
+    #[must_use]
+    pub fn unknown_endpoint(host: &str, method: &str, path: &str, upgrade: bool) -> Self {
+        let refusal = Self::not_metered(host, &format!("`{method} {path}`"), upgrade);
+        let sentence = format!(
+            "{} To let it pass uncounted, the user can add `{host}{path}` to `gate.unmetered` in settings.yml.",
+            refusal.sentence
+        );
+        Self { sentence, ..refusal }
+    }
+
     /// Denies a request of a locked bottle. The message is the same for every request.
     #[must_use]
     pub fn locked_out(host: &str) -> Self {

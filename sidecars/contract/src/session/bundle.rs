@@ -12,6 +12,7 @@ use super::guest::SecretText;
 use super::tools::ToolRequest;
 use crate::credential::Binding;
 use crate::decide::Reason;
+use crate::endpoints::UnmeteredEndpoint;
 use crate::lock_out::{LockOut, Piece};
 use crate::names::Slug;
 use crate::queue::{Id, Question};
@@ -113,6 +114,9 @@ pub struct Provision {
     /// What applies to requests to models.
     #[serde(default)]
     pub models: ModelRules,
+    /// The hosts that a budget names. On them, endpoints that are not known are denied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgeted_hosts: Vec<String>,
     /// Root certificates for upstream connections, PEM: those of the host and of `egress.ca_bundle`. If
     /// empty, the compiled-in roots are used.
     pub upstream_roots: String,
@@ -146,6 +150,7 @@ impl Provision {
             ask_seconds: None,
             limits: Limits::default(),
             models: ModelRules::default(),
+            budgeted_hosts: Vec::new(),
             upstream_roots: String::new(),
             upstream_proxy: None,
             host_addresses: Vec::new(),
@@ -196,21 +201,19 @@ impl Default for Limits {
 }
 
 /// The settings `gate`: what applies to requests to models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRules {
     /// `gate.default_output`: the tokens that are reserved for the response to a request without an output limit.
-    pub default_output: u64,
+    /// `None` stands for the most that the model can write.
+    pub default_output: Option<u64>,
     /// `gate.repeats`: how often the same request may be sent in a row. `None` if there is no limit.
     pub repeats: Option<u32>,
     /// `gate.exact`: whether the proxy asks the provider how many tokens a prompt has, instead of an estimate.
     pub exact: bool,
-}
-
-impl Default for ModelRules {
-    fn default() -> Self {
-        Self { default_output: 16_000, repeats: None, exact: false }
-    }
+    /// `gate.unmetered`: endpoints that pass uncounted where a budget limits their host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmetered: Vec<UnmeteredEndpoint>,
 }
 
 /// The revision of the routes in a provisioning.

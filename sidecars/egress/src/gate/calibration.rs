@@ -1,9 +1,10 @@
-//! Learns how many tokens a model needs for the bytes of a request.
+//! Learns how many tokens a model has for each token of an estimate.
+//!
+//! The agent writes the requests, so it chooses what there is to learn. A budget must not depend on that: the estimate
+//! is never lowered, and only text that the model read and counted can raise it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
-
-use bottle_meter::estimate;
 
 /// The most models that are remembered. An estimate for another one is not calibrated.
 const MODELS: usize = 64;
@@ -11,38 +12,38 @@ const MODELS: usize = 64;
 /// The number of responses that are remembered for a model.
 const RESPONSES: usize = 8;
 
-/// The shortest request that is remembered, in bytes. A model adds a few hundred tokens to each prompt, so the ratio of
-/// a shorter request is too high.
-const MIN_BYTES: u64 = 4096;
+/// The shortest text that is remembered, in estimated tokens. A provider adds a few hundred tokens to each prompt, so
+/// the ratio of a shorter text is too high.
+const MIN_TEXT: u64 = 4096;
 
-/// Tokens per so many bytes.
-const PER: u64 = 1_000_000;
+/// The unit of a ratio.
+const PER: u64 = 1000;
 
-/// The tokens per [`PER`] bytes of the last responses of each model.
+/// The highest ratio that is believed. No tokenizer has more tokens than the text has bytes.
+const MAX_RATIO: u64 = 4 * PER;
+
+/// The tokens per [`PER`] estimated ones of the last responses of each model.
 #[derive(Default)]
 pub(super) struct Calibration(Mutex<HashMap<String, VecDeque<u64>>>);
 
 impl Calibration {
-    /// Estimates the tokens of a prompt from the length of the request, rounded up: as many for each byte as the model
-    /// needed at most for one of the last requests. A request of an unknown model needs a third of a token per byte.
-    pub(super) fn estimate(&self, model: Option<&str>, bytes: u64) -> u64 {
+    /// Returns the tokens of a text for which a model-independent estimate exists: the estimate, or more if the model
+    /// needed more for one of the last requests.
+    pub(super) fn raise(&self, model: Option<&str>, text: u64) -> u64 {
         let models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let learned = model.and_then(|model| models.get(model)).and_then(|ratios| ratios.iter().max());
-        match learned {
-            Some(ratio) => bytes.saturating_mul(*ratio).div_ceil(PER),
-            None => estimate(bytes),
-        }
+        learned.map_or(text, |ratio| text.saturating_mul(*ratio).div_ceil(PER))
     }
 
-    /// Remembers a response whose provider reported the tokens of the prompt.
-    pub(super) fn learn(&self, model: Option<&str>, bytes: u64, tokens: u64) {
-        let Some(model) = model.filter(|_| bytes >= MIN_BYTES && tokens > 0) else { return };
+    /// Remembers a prompt of nothing but text, whose tokens the provider reported.
+    pub(super) fn learn(&self, model: Option<&str>, text: u64, tokens: u64) {
+        let Some(model) = model.filter(|_| text >= MIN_TEXT && tokens > 0) else { return };
         let mut models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if models.len() >= MODELS && !models.contains_key(model) {
             return;
         }
         let ratios = models.entry(model.to_owned()).or_default();
-        ratios.push_back(tokens.saturating_mul(PER).div_ceil(bytes));
+        ratios.push_back(tokens.saturating_mul(PER).div_ceil(text).clamp(PER, MAX_RATIO));
         if ratios.len() > RESPONSES {
             ratios.pop_front();
         }
@@ -56,20 +57,28 @@ mod tests {
     #[test]
     fn uses_the_highest_of_the_last_ratios() {
         let calibration = Calibration::default();
-        let estimate = |bytes| calibration.estimate(Some("m"), bytes);
-        assert_eq!(estimate(30_000), 10_000);
-        calibration.learn(Some("m"), 100, 90);
-        assert_eq!(estimate(30_000), 10_000, "a short request says little");
-        calibration.learn(Some("m"), 40_000, 10_000);
-        assert_eq!(estimate(40_001), 10_001, "rounded up");
-        calibration.learn(Some("m"), 10_000_000, 1_000);
-        assert_eq!(estimate(40_000), 10_000, "images do not make text cheaper");
+        let raised = |text| calibration.raise(Some("m"), text);
+        calibration.learn(Some("m"), 100, 900);
+        assert_eq!(raised(30_000), 30_000, "a short text says little");
+        calibration.learn(Some("m"), 10_000, 15_000);
+        assert_eq!(raised(10_001), 15_002, "rounded up");
+        calibration.learn(Some("m"), 10_000, 10_000_000);
+        assert_eq!(raised(10_000), 40_000, "bounded");
         for _ in 0..RESPONSES {
-            calibration.learn(Some("m"), 50_000, 10_000);
+            calibration.learn(Some("m"), 10_000, 12_000);
         }
-        assert_eq!(estimate(50_000), 10_000);
-        assert_eq!(calibration.estimate(Some("other"), 30_000), 10_000);
-        assert_eq!(calibration.estimate(None, u64::MAX), 1_000_000_000);
+        assert_eq!(raised(10_000), 12_000);
+        assert_eq!((calibration.raise(Some("other"), 7), calibration.raise(None, u64::MAX)), (7, u64::MAX));
+    }
+
+    /// Eight padded requests must not make the ninth one cheap.
+    #[test]
+    fn no_request_lowers_an_estimate() {
+        let calibration = Calibration::default();
+        for _ in 0..10 * RESPONSES {
+            calibration.learn(Some("m"), 1_000_000, 1);
+        }
+        assert_eq!(calibration.raise(Some("m"), 30_000), 30_000);
     }
 
     #[test]

@@ -1,59 +1,26 @@
-//! Computes the number of tokens that a request can use: its prompt, estimated from its length, and its output limit.
+//! Computes the number of tokens that a request can use, from the one reading of its body.
 //!
-//! The body is hostile, so it is searched and not parsed: the largest number that follows the key of an output limit
-//! anywhere in the body counts. A body that hides its limit, for example with an escape in the key, reserves the default;
-//! its response is still counted.
+//! The prompt is estimated from its text, never below the estimate. What the request only refers to may fill the
+//! context of the model. The output is the request's own limit, or else the most that the model can write.
 
-use bottle_contract::usage::Api;
-use memchr::memmem::find_iter;
+use bottle_contract::usage::Counts;
+use bottle_meter::{Expected, Limits, MeteredRequest};
 
 /// The largest number of tokens that a request can ask for.
 const MAX_TOKENS: u64 = 1 << 53;
 
-/// The most completions that one request can ask for. A larger number is no plausible request.
-const MAX_COMPLETIONS: u64 = 128;
-
-/// The longest name of a model, in bytes.
-const MAX_MODEL: usize = 128;
-
-/// The number of bytes of text that a byte of a body stands for, if the body cannot be decoded.
-const EXPANSION: u64 = 4;
-
-/// What is known about a request body before it is sent.
-pub(crate) enum RequestBodyText {
-    /// The decoded body.
-    Text(Vec<u8>),
-    /// The number of bytes of a body that is too long to be searched, or that the route does not scan.
-    Length {
-        bytes: u64,
-        /// Whether the body has a content coding.
-        encoded: bool,
-    },
-    /// A body that is not read yet and has no announced length.
-    Unknown,
-}
-
-impl RequestBodyText {
-    /// The decoded body, if it is known.
-    pub(crate) fn text(&self) -> &[u8] {
-        match self {
-            Self::Text(text) => text,
-            Self::Length { .. } | Self::Unknown => &[],
-        }
-    }
-}
-
 /// The tokens that a request can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// The model of the request, if the body names one.
-    pub(crate) model: Option<String>,
-    /// The length of the decoded body.
-    pub(crate) bytes: u64,
+    model: Option<String>,
+    /// The estimated tokens of the text, if the prompt is nothing else.
+    text: Option<u64>,
     /// The tokens of the prompt: estimated, or as the provider counts them.
     pub(crate) prompt: u64,
-    /// The output limit.
-    pub(crate) output: u64,
+    /// The tokens of all responses.
+    output: u64,
+    /// Whether the model may read more than the request contains.
+    refers: bool,
 }
 
 impl Cost {
@@ -62,123 +29,91 @@ impl Cost {
         self.prompt.saturating_add(self.output).min(MAX_TOKENS)
     }
 
-    /// Returns `None` if the length of the body is unknown. A request without an output limit has `default_output`.
-    /// `estimate` estimates the tokens of a number of bytes.
+    /// The tokens of a request. `default_output` replaces the model's own limit for a request without an output limit.
+    /// `raise` calibrates the estimate for the text.
     pub(super) fn of(
-        api: Api,
-        body: &RequestBodyText,
-        default_output: u64,
-        estimate: impl FnOnce(Option<&str>, u64) -> u64,
-    ) -> Option<Self> {
-        let bytes = match body {
-            RequestBodyText::Text(text) => text.len() as u64,
-            RequestBodyText::Length { bytes, encoded: false } => *bytes,
-            RequestBodyText::Length { bytes, encoded: true } => bytes.saturating_mul(EXPANSION),
-            RequestBodyText::Unknown => return None,
+        request: &MeteredRequest,
+        default_output: Option<u64>,
+        raise: impl FnOnce(Option<&str>, u64) -> u64,
+    ) -> Self {
+        let model = request.model.clone();
+        let limits = Limits::of(model.as_deref());
+        let output = request.output.unwrap_or_else(|| default_output.unwrap_or(limits.output));
+        let raised = raise(model.as_deref(), request.text).saturating_sub(request.text);
+        let estimate = request.prompt().saturating_add(raised);
+        let refers = request.reference.is_some();
+        let prompt = match refers {
+            true => estimate.max(limits.window.saturating_sub(output)),
+            // The provider rejects a longer prompt.
+            false => estimate.min(limits.window),
         };
-        let text = body.text();
-        let model = model(text);
-        let prompt = estimate(model.as_deref(), bytes);
-        Some(Self { model, bytes, prompt, output: output(api, text, default_output) })
+        let is_text = !refers && request.other.saturating_mul(8) <= request.text;
+        Self {
+            model,
+            text: is_text.then_some(request.text),
+            prompt,
+            output: output.saturating_mul(request.completions),
+            refers,
+        }
     }
-}
 
-/// The most tokens that the response can have.
-fn output(api: Api, text: &[u8], default: u64) -> u64 {
-    let keys: &[&str] = match api {
-        Api::Messages => &["\"max_tokens\""],
-        Api::ChatCompletions => &["\"max_completion_tokens\"", "\"max_tokens\""],
-        Api::Responses => &["\"max_output_tokens\""],
-    };
-    let limit = keys.iter().flat_map(|key| numbers(text, key)).max().unwrap_or(default);
-    let completions = match api {
-        Api::ChatCompletions => numbers(text, "\"n\"").max().unwrap_or(1).clamp(1, MAX_COMPLETIONS),
-        Api::Messages | Api::Responses => 1,
-    };
-    limit.saturating_mul(completions)
-}
+    /// What a response that does not report its usage counts as. `reserved` states whether tokens are reserved for it.
+    pub(crate) fn expected(&self, reserved: bool) -> Expected {
+        Expected { prompt: self.prompt, may_grow: self.refers, output: reserved.then_some(self.output) }
+    }
 
-/// The whole numbers that follow a key, anywhere in the text.
-fn numbers<'t>(text: &'t [u8], key: &'t str) -> impl Iterator<Item = u64> + 't {
-    values(text, key).filter_map(|value| {
-        let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let number = std::str::from_utf8(&value[..digits]).ok().filter(|digits| !digits.is_empty())?;
-        // A number beyond 64 bits asks for more than any budget has.
-        Some(number.parse().unwrap_or(MAX_TOKENS))
-    })
-}
-
-/// What follows the colon after each occurrence of a key.
-pub(super) fn values<'t>(text: &'t [u8], key: &'t str) -> impl Iterator<Item = &'t [u8]> + 't {
-    find_iter(text, key.as_bytes())
-        .filter_map(move |at| text[at + key.len()..].trim_ascii_start().strip_prefix(b":"))
-        .map(<[u8]>::trim_ascii_start)
-}
-
-/// The first model name in the text.
-fn model(text: &[u8]) -> Option<String> {
-    let name = values(text, "\"model\"").find_map(|value| value.strip_prefix(b"\""))?;
-    let name = &name[..name.len().min(MAX_MODEL)];
-    let end = memchr::memchr(b'"', name)?;
-    let plain = name[..end].iter().all(u8::is_ascii_graphic);
-    plain.then(|| String::from_utf8_lossy(&name[..end]).into_owned())
+    /// The model, the estimated tokens and the reported tokens of a prompt that was nothing but text.
+    pub(super) fn lesson(&self, counts: &Counts) -> Option<(Option<&str>, u64, u64)> {
+        Some((self.model.as_deref(), self.text?, counts.prompt()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use bottle_contract::usage::Api;
+    use std::hash::RandomState;
+
     use super::*;
 
-    const DEFAULT_OUTPUT: u64 = 16_000;
-
-    fn cost(api: Api, text: &str) -> (Option<String>, u64) {
-        let body = RequestBodyText::Text(text.as_bytes().to_vec());
-        let cost = Cost::of(api, &body, DEFAULT_OUTPUT, |_, _| 0).expect("a cost");
-        assert_eq!(cost.bytes, text.len() as u64);
-        (cost.model.clone(), cost.tokens())
+    fn cost(api: Api, text: &str) -> Cost {
+        let request = MeteredRequest::read(api, text.as_bytes(), &RandomState::new()).expect("a request");
+        Cost::of(&request, None, |_, text| text)
     }
 
     #[test]
-    fn reads_the_output_limit_of_each_api() {
-        for (api, text, tokens) in [
-            (Api::Messages, r#"{"max_tokens":32000,"messages":[]}"#, 32_000),
-            (Api::Messages, "{\"max_tokens\" :\n 7 }", 7),
-            (Api::Messages, r#"{"messages":[]}"#, DEFAULT_OUTPUT),
-            (Api::Messages, r#"{"max_tokens":1,"max_tokens":9}"#, 9),
-            (Api::Messages, r#"{"max_tokens":99999999999999999999999}"#, MAX_TOKENS),
-            (Api::Messages, r#"{"max_tokens":"5"}"#, DEFAULT_OUTPUT),
-            (Api::Messages, r#"{"messages":["\"max_tokens\":77"]}"#, DEFAULT_OUTPUT),
+    fn reserves_the_output_limit_or_the_most_that_the_model_can_write() {
+        for (api, text, output) in [
+            (Api::Messages, r#"{"model":"claude-opus-4-1","max_tokens":7}"#, 7),
+            (Api::Messages, r#"{"model":"claude-opus-4-1"}"#, 32_000),
+            (Api::Messages, r#"{"model":"mystery"}"#, 128_000),
             (Api::ChatCompletions, r#"{"max_completion_tokens":5,"n":3}"#, 15),
-            (Api::ChatCompletions, r#"{"max_tokens":5,"n":0}"#, 5),
-            (Api::ChatCompletions, r#"{"max_tokens":5,"n":1000000}"#, 5 * MAX_COMPLETIONS),
+            (Api::ChatCompletions, r#"{"model":"gpt-4o","n":2}"#, 2 * 16_384),
             (Api::Responses, r#"{"max_output_tokens":5,"max_tokens":50}"#, 5),
-            (Api::Responses, "", DEFAULT_OUTPUT),
         ] {
-            assert_eq!(cost(api, text).1, tokens, "{text}");
+            assert_eq!(cost(api, text).output, output, "{text}");
         }
+        let request = MeteredRequest::read(Api::Messages, b"{}", &RandomState::new()).expect("a request");
+        assert_eq!(Cost::of(&request, Some(50), |_, text| text).output, 50);
+        assert_eq!(cost(Api::Messages, r#"{"max_tokens":18446744073709551615}"#).tokens(), MAX_TOKENS);
     }
 
     #[test]
-    fn reads_the_model() {
-        for (text, model) in [
-            (r#"{"model":"claude-opus-4-8","x":1}"#, Some("claude-opus-4-8")),
-            (r#"{"model" : "m"}"#, Some("m")),
-            (r#"{"model":5}"#, None),
-            (r#"{"model":"a\nb"}"#, Some("a\\nb")),
-            ("{\"model\":\"\u{e9}\"}", None),
-            (r#"{"model":"unfinished"#, None),
-        ] {
-            assert_eq!(cost(Api::Messages, text).0.as_deref(), model, "{text}");
-        }
-        assert_eq!(cost(Api::Messages, &format!(r#"{{"model":"{}"}}"#, "x".repeat(500))).0, None);
+    fn a_reference_reserves_the_context() {
+        let with = |rest: &str| cost(Api::Responses, &format!(r#"{{"model":"gpt-5.1","input":"x"{rest}}}"#));
+        assert!(with("").prompt < 1000);
+        let referring = with(r#","previous_response_id":"r""#);
+        assert_eq!((referring.tokens(), referring.text), (400_000, None));
+        let limited = with(r#","previous_response_id":"r","max_output_tokens":100"#);
+        assert_eq!((limited.prompt, limited.tokens()), (399_900, 400_000));
     }
 
     #[test]
-    fn an_unread_body_costs_by_its_length() {
-        let cost =
-            |body| Cost::of(Api::Messages, &body, DEFAULT_OUTPUT, |_, bytes| bytes).map(|cost| cost.tokens());
-        let length = |encoded| RequestBodyText::Length { bytes: 10, encoded };
-        assert_eq!(cost(length(false)), Some(10 + DEFAULT_OUTPUT));
-        assert_eq!(cost(length(true)), Some(40 + DEFAULT_OUTPUT));
-        assert_eq!(cost(RequestBodyText::Unknown), None);
+    fn a_prompt_is_never_longer_than_the_context() {
+        let text = "1".repeat(300_000);
+        let long = cost(
+            Api::Messages,
+            &format!(r#"{{"model":"claude-haiku-4-5","max_tokens":1,"system":"{text}"}}"#),
+        );
+        assert_eq!(long.prompt, 200_000);
     }
 }

@@ -8,42 +8,44 @@
 //!                           └──────────────────── unused tokens ◄──────────────────────┘
 //! ```
 //! The ledger has reserved all tokens of a lease. A request takes its estimated prompt and its output limit from the
-//! lease, and the response returns what it did not use. A response that uses more than its reservation takes the rest
+//! lease, and the response returns what it provably did not use. A response that uses more than its reservation takes the rest
 //! from the lease too. When no lease is left and no keeper answers, requests are denied: an unknown budget is a no.
 //!
 //! - `account`: the lease of one key, and the requests that wait for it · `connection`: the messages to the keeper
-//! - `cost`: the tokens that a request can use · `calibration`: bytes per token of each model
-//! - `unmetered`: requests whose tokens cannot be counted · `repeats`: equal requests in a row
+//! - `cost`: the tokens that a request can use · `calibration`: models with more tokens than the estimate
+//! - `repeats`: equal requests in a row
 
 mod account;
 mod calibration;
 mod connection;
 mod cost;
 mod repeats;
-mod unmetered;
 
 use std::collections::HashMap;
+use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bottle_contract::decide::{Reason, Refusal};
 use bottle_contract::session::lease::BudgetKey;
 use bottle_contract::usage::{Api, Usage};
+use bottle_meter::{MeteredRequest, NotARequest};
 use tokio::sync::{oneshot, watch};
 
 use crate::bounds;
 use crate::connected_keepers::ConnectedKeepers;
 use account::{Account, Grant, Ready};
 use calibration::Calibration;
-pub(crate) use cost::{Cost, RequestBodyText};
+pub(crate) use cost::Cost;
 pub(crate) use repeats::Repeats;
-pub(crate) use unmetered::kind as unmetered_kind;
 
 /// The leases of this bottle.
 #[derive(Default)]
 pub(crate) struct Gate {
     accounts: Mutex<HashMap<BudgetKey, Account>>,
     calibration: Calibration,
+    /// Makes what the gate derives from requests unpredictable for the agent.
+    random: RandomState,
     /// Changes when an account has a message for the keeper.
     changed: watch::Sender<u64>,
     keepers: ConnectedKeepers,
@@ -141,9 +143,18 @@ impl Gate {
         }
     }
 
-    /// The number of tokens that a request can use. A request without an output limit has `default_output`.
-    pub(crate) fn cost(&self, api: Api, body: &RequestBodyText, default_output: u64) -> Option<Cost> {
-        Cost::of(api, body, default_output, |model, bytes| self.calibration.estimate(model, bytes))
+    /// Reads a request whose body is decoded.
+    ///
+    /// # Errors
+    /// [`NotARequest`] if it is none of this API.
+    pub(crate) fn read(&self, api: Api, body: &[u8]) -> Result<MeteredRequest, NotARequest> {
+        MeteredRequest::read(api, body, &self.random)
+    }
+
+    /// The number of tokens that a request can use. `default_output` replaces the model's limit for a request without an
+    /// output limit.
+    pub(crate) fn cost(&self, request: &MeteredRequest, default_output: Option<u64>) -> Cost {
+        Cost::of(request, default_output, |model, text| self.calibration.raise(model, text))
     }
 
     /// Whether a budget is known to limit the key.
@@ -154,8 +165,11 @@ impl Gate {
     /// Settles a response: returns what it did not use of its reservation.
     pub(crate) fn record(self: &Arc<Self>, Charge { cost, reservation }: Charge, usage: &Usage) {
         let counts = usage.tokens.counts(usage.api);
-        if let Some(cost) = cost.filter(|_| !usage.estimated && !usage.interrupted && !counts.doubtful) {
-            self.calibration.learn(cost.model.as_deref(), cost.bytes, counts.prompt());
+        let is_exact = !usage.estimated && !usage.interrupted && !counts.doubtful;
+        if let Some((model, text, tokens)) =
+            cost.as_ref().filter(|_| is_exact).and_then(|cost| cost.lesson(&counts))
+        {
+            self.calibration.learn(model, text, tokens);
         }
         match reservation {
             Some(reservation) => reservation.settle(counts.total()),

@@ -179,6 +179,11 @@ impl Spool {
         Ok(())
     }
 
+    /// The complete body, if none of it is in the file.
+    pub(crate) fn in_memory(&self) -> Option<&[u8]> {
+        self.file.is_none().then_some(&self.buffer[..])
+    }
+
     /// Returns the complete body if it has at most `limit` bytes.
     ///
     /// # Errors

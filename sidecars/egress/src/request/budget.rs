@@ -1,21 +1,34 @@
 //! Reserves the tokens of an allowed request, before any byte of it is sent ([`crate::gate`]).
+//!
+//! ```text
+//! method, host, path ─► endpoint ─┬─ metered ─► body, decoded ─► one reading ─► cost ─► reservation
+//!                                 ├─ free ────────────────────────────────────────────► sent
+//!                                 └─ unknown ─► limited by a budget? ─► denied, or sent
+//! ```
+//! The one reading decides everything, whatever the route scans. A body that cannot be read so is denied where a budget
+//! limits the host.
 
 use std::sync::Arc;
 
 use bottle_contract::decide::{Reason, Refusal};
+use bottle_contract::endpoints::{self, Endpoint};
+use bottle_contract::session::lease::BudgetKey;
 use bottle_contract::usage::Api;
-use http::header::CONTENT_ENCODING;
+use bottle_meter::MeteredRequest;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 
 use super::exact;
 use super::head::RequestHead;
 use super::outbound::Cleared;
 use super::permit::Permit;
 use crate::egress::Egress;
-use crate::gate::{self, Charge, Cost, RequestBodyText};
+use crate::gate::{self, Charge};
+use crate::inspect::{Coding, MAX_REWRITTEN, request_codings};
 use crate::report::record::RequestInfo;
 
-/// Reserves the tokens that the request can use, and waits until a lease has them. `api` is that of a request whose
-/// response the proxy counts. Other requests are denied if they use tokens and a budget limits the host.
+/// Reserves the tokens that the request can use, and waits until a lease has them. Requests that use tokens which the
+/// proxy cannot count are denied if a budget limits the host. Returns the request, which may have been read.
 ///
 /// # Errors
 /// The denial.
@@ -23,50 +36,94 @@ pub(super) async fn charge(
     egress: &Arc<Egress>,
     permit: &Permit<'_>,
     head: &RequestHead,
-    api: Option<Api>,
-    cleared: &Cleared,
-) -> Result<Charge, Refusal> {
-    let (info, upgrade, provider) = (&permit.info, head.websocket(), permit.route.provider);
+    cleared: Cleared,
+) -> Result<(Cleared, Charge), Refusal> {
+    let (info, upgrade) = (&permit.info, head.websocket());
     let host = permit.host();
-    let uncounted =
-        |body: &[u8]| gate::unmetered_kind(&info.method, host, &info.path, upgrade, provider, body);
-    let key = || gate::key(provider, &egress.reporter.redact(host));
-    let Some(api) = api else {
-        let Some(kind) = uncounted(&[]) else { return Ok(Charge::default()) };
-        let limited = egress.gate.reserve(key(), 0).await.map_err(|denied| denied.refusal(host))?;
-        return match limited {
-            Some(_) => Err(Refusal::not_metered(host, kind, upgrade)),
-            None => Ok(Charge::default()),
-        };
+    let endpoint = match upgrade {
+        true => Endpoint::of_websocket(host, &info.path),
+        false => Endpoint::of(&info.method, host, &info.path),
     };
-    let body = cleared.text(head.headers().contains_key(CONTENT_ENCODING)).await;
-    let default_output = egress.model_rules.default_output;
-    let mut cost = match uncounted(body.text()) {
-        Some(kind) => Err(kind),
-        None => egress.gate.cost(api, &body, default_output).ok_or("a request without an announced length"),
-    };
-    let key = key();
-    if let Some(limit) = egress.repeats.exceeded(&key, &info.path, body.text()) {
-        return Err(repeated(host, limit));
-    }
-    if let Ok(cost) = &mut cost
-        && egress.model_rules.exact
-        && egress.gate.is_limited(&key)
-        && let Some(prompt) = exact::prompt_tokens(egress, permit, head, api, body.text()).await
-    {
-        cost.prompt = prompt;
-    }
-    let tokens = cost.as_ref().map_or(0, Cost::tokens);
-    let reservation = egress.gate.reserve(key, tokens).await.map_err(|denied| denied.refusal(host))?;
-    match (cost, reservation) {
-        (Ok(cost), reservation) => Ok(Charge { cost: Some(cost), reservation }),
-        (Err(kind), Some(_)) => Err(Refusal::not_metered(host, kind, upgrade)),
-        (Err(_), None) => Ok(Charge::default()),
+    let key = || gate::key(permit.route.provider, &egress.reporter.redact(host));
+    match endpoint {
+        // The messages of the WebSocket are charged, not its upgrade.
+        Endpoint::Metered(_) if upgrade => Ok((cleared, Charge::default())),
+        Endpoint::Metered(api) => charge_request(egress, permit, head, api, key(), cleared).await,
+        Endpoint::Unknown if could_use_tokens(egress, permit, upgrade) => {
+            let limited = is_limited(egress, key()).await.map_err(|denied| denied.refusal(host))?;
+            let passes = || egress.model_rules.unmetered.iter().any(|rule| rule.allows(host, &info.path));
+            if limited && !passes() {
+                let path = egress.reporter.redact(&info.path);
+                let method = egress.reporter.redact(&info.method);
+                return Err(Refusal::unknown_endpoint(host, &method, &path, upgrade));
+            }
+            Ok((cleared, Charge::default()))
+        }
+        Endpoint::Free | Endpoint::Unknown => Ok((cleared, Charge::default())),
     }
 }
 
-/// Reserves the tokens of a request in a message of a WebSocket. `context` is the number of tokens that the model
-/// remembers of the conversation and reads again.
+/// Whether a request to an unknown endpoint could use tokens: if the host serves models, or if the path is like that of
+/// a metered endpoint.
+fn could_use_tokens(egress: &Egress, permit: &Permit<'_>, upgrade: bool) -> bool {
+    let (host, path) = (permit.host(), permit.info.path.as_str());
+    permit.route.provider
+        || endpoints::serves_models(host)
+        || egress.budgeted_hosts.iter().any(|budgeted| budgeted == host)
+        || (permit.info.method != "GET" && endpoints::resembles_metered(path))
+        || (upgrade && (endpoints::resembles_metered(path) || path.ends_with("/realtime")))
+}
+
+/// Whether a budget limits the key. Waits for the keeper if that is unknown.
+async fn is_limited(egress: &Arc<Egress>, key: BudgetKey) -> Result<bool, gate::LeaseDenied> {
+    Ok(egress.gate.reserve(key, 0).await?.is_some())
+}
+
+async fn charge_request(
+    egress: &Arc<Egress>,
+    permit: &Permit<'_>,
+    head: &RequestHead,
+    api: Api,
+    key: BudgetKey,
+    mut cleared: Cleared,
+) -> Result<(Cleared, Charge), Refusal> {
+    let (info, host) = (&permit.info, permit.host());
+    let denied = |denied: gate::LeaseDenied| denied.refusal(host);
+    if !cleared.is_read() {
+        // Without a budget, a body that the route does not scan is streamed.
+        if egress.repeats.is_unlimited() && !is_limited(egress, key.clone()).await.map_err(denied)? {
+            return Ok((cleared, Charge::default()));
+        }
+        cleared = cleared.buffer(egress, head.headers()).await.map_err(|error| {
+            Refusal::not_metered(host, &format!("a request that cannot be read: {error}"), false)
+        })?;
+    }
+    let read = read(egress, head.headers(), api, &cleared).await;
+    let request = match read {
+        Ok(request) => request,
+        Err(why) => {
+            let limited = is_limited(egress, key).await.map_err(denied)?;
+            return match limited {
+                true => Err(Refusal::not_metered(host, &format!("a request {why}"), false)),
+                false => Ok((cleared, Charge::default())),
+            };
+        }
+    };
+    let mut cost = egress.gate.cost(&request, egress.model_rules.default_output);
+    admit(egress, &key, info, &request).await?;
+    if egress.model_rules.exact
+        && request.reference.is_none()
+        && egress.gate.is_limited(&key)
+        && let Some(body) = cleared.decoded().await
+        && let Some(prompt) = exact::prompt_tokens(egress, permit, head, api, &body).await
+    {
+        cost.prompt = prompt;
+    }
+    let reservation = egress.gate.reserve(key, cost.tokens()).await.map_err(denied)?;
+    Ok((cleared, Charge { cost: Some(cost), reservation }))
+}
+
+/// Reserves the tokens of a request in a message of a WebSocket.
 ///
 /// # Errors
 /// The denial.
@@ -76,26 +133,133 @@ pub(super) async fn charge_message(
     provider: bool,
     api: Api,
     text: &[u8],
-    context: u64,
 ) -> Result<Charge, Refusal> {
     let host = info.host.as_str();
-    let uncounted = gate::unmetered_kind("POST", host, &info.path, false, provider, text);
+    let denied = |denied: gate::LeaseDenied| denied.refusal(host);
     let key = gate::key(provider, &egress.reporter.redact(host));
-    if let Some(limit) = egress.repeats.exceeded(&key, &info.path, text) {
-        return Err(repeated(host, limit));
-    }
-    let body = RequestBodyText::Text(text.to_vec());
-    let cost = egress.gate.cost(api, &body, egress.model_rules.default_output);
-    let tokens = cost.map_or(0, |cost| cost.tokens().saturating_add(context));
-    let reservation = egress.gate.reserve(key, tokens).await.map_err(|denied| denied.refusal(host))?;
-    match (uncounted, reservation) {
-        (Some(kind), Some(_)) => Err(Refusal::not_metered(host, kind, false)),
-        // The text is only the new part of the prompt, so it says nothing about the bytes per token of the model.
-        (_, reservation) => Ok(Charge { cost: None, reservation }),
+    let request = match egress.gate.read(api, text) {
+        Ok(request) => request,
+        Err(why) => {
+            return match is_limited(egress, key).await.map_err(denied)? {
+                true => Err(Refusal::not_metered(host, &format!("a message that {why}"), false)),
+                false => Ok(Charge::default()),
+            };
+        }
+    };
+    admit(egress, &key, info, &request).await?;
+    let cost = egress.gate.cost(&request, egress.model_rules.default_output);
+    let reservation = egress.gate.reserve(key, cost.tokens()).await.map_err(denied)?;
+    Ok(Charge { cost: Some(cost), reservation })
+}
+
+/// Denies a message of a WebSocket of which it is unknown whether it uses tokens, if a budget limits the host.
+///
+/// # Errors
+/// The denial.
+pub(super) async fn deny_unknown_message(
+    egress: &Arc<Egress>,
+    info: &RequestInfo,
+    provider: bool,
+) -> Result<(), Refusal> {
+    let host = info.host.as_str();
+    let key = gate::key(provider, &egress.reporter.redact(host));
+    match is_limited(egress, key).await.map_err(|denied| denied.refusal(host))? {
+        true => Err(Refusal::not_metered(host, "a message that is no `response.create`", false)),
+        false => Ok(()),
     }
 }
 
-fn repeated(host: &str, limit: u32) -> Refusal {
-    let times = if limit == 1 { "once".to_owned() } else { format!("{limit} times") };
-    Refusal::later(Reason::RequestRepeated, host, &format!("`gate.repeats` allows it {times}"))
+/// Denies a request that is sent too often in a row, or whose response comes in another exchange where a budget limits
+/// the host.
+async fn admit(
+    egress: &Arc<Egress>,
+    key: &BudgetKey,
+    info: &RequestInfo,
+    request: &MeteredRequest,
+) -> Result<(), Refusal> {
+    let host = info.host.as_str();
+    if let Some(limit) = egress.repeats.exceeded(key, &info.path, request.fingerprint) {
+        let times = if limit == 1 { "once".to_owned() } else { format!("{limit} times") };
+        return Err(Refusal::later(
+            Reason::RequestRepeated,
+            host,
+            &format!("`gate.repeats` allows it {times}"),
+        ));
+    }
+    if request.background && is_limited(egress, key.clone()).await.map_err(|denied| denied.refusal(host))? {
+        return Err(Refusal::not_metered(host, "a background response", false));
+    }
+    Ok(())
+}
+
+/// Reads the body of a request. The error continues "a request".
+async fn read(
+    egress: &Egress,
+    headers: &HeaderMap,
+    api: Api,
+    cleared: &Cleared,
+) -> Result<MeteredRequest, String> {
+    check_headers(headers)?;
+    // Bounds the memory of bodies that must be copied to be decoded.
+    let _turn = egress.readings.acquire().await.map_err(|_| "while the proxy closes".to_owned())?;
+    let too_long = || format!("whose body has more than {} MiB, or cannot be decoded", MAX_REWRITTEN >> 20);
+    let body = cleared.decoded().await.ok_or_else(too_long)?;
+    egress.gate.read(api, &body).map_err(|why| format!("whose body {why}"))
+}
+
+/// Checks that the provider reads the same text as the proxy.
+fn check_headers(headers: &HeaderMap) -> Result<(), &'static str> {
+    let coding = "with a content coding that the proxy cannot read";
+    let codings = request_codings(headers).map_err(|_| coding)?;
+    if codings.contains(&Coding::AwsChunked) {
+        return Err(coding);
+    }
+    let mut kinds = headers.get_all(CONTENT_TYPE).iter();
+    let Some(kind) = kinds.next() else { return Ok(()) };
+    let kind = kind.to_str().unwrap_or_default().to_ascii_lowercase();
+    let mut parts = kind.split(';').map(str::trim);
+    let media = parts.next().unwrap_or_default();
+    let is_json =
+        media == "application/json" || media.starts_with("application/") && media.ends_with("+json");
+    let charset = parts.filter_map(|part| part.strip_prefix("charset="));
+    let is_utf8 =
+        charset.into_iter().all(|name| matches!(name.trim_matches('"'), "utf-8" | "utf8" | "us-ascii"));
+    match is_json && is_utf8 && kinds.next().is_none() {
+        true => Ok(()),
+        false => Err("whose `Content-Type` is not JSON in UTF-8"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn reads_only_what_the_provider_reads_in_the_same_way() {
+        for (headers, is_read) in [
+            (&[][..], true),
+            (&[("content-type", "application/json")], true),
+            (&[("content-type", "application/JSON; charset=UTF-8")], true),
+            (&[("content-type", "application/json"), ("content-encoding", "zstd, gzip")], true),
+            (&[("content-type", "application/x-www-form-urlencoded")], false),
+            (&[("content-type", "multipart/form-data; boundary=x")], false),
+            (&[("content-type", "application/json; charset=utf-16")], false),
+            (&[("content-type", "application/json"), ("content-type", "text/plain")], false),
+            (&[("content-encoding", "compress")], false),
+            (&[("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD")], false),
+        ] {
+            let headers: HeaderMap = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .fold(HeaderMap::new(), |mut all, (name, value)| {
+                    all.append(name, value);
+                    all
+                });
+            assert_eq!(check_headers(&headers).is_ok(), is_read, "{headers:?}");
+        }
+    }
 }

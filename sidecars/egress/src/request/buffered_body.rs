@@ -1,5 +1,6 @@
 //! Buffers a complete request body and scans it while it arrives, so that the verdict comes before any byte is sent.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -49,10 +50,10 @@ impl BufferError {
 
 impl BufferedBody {
     /// Reads `body` completely. Findings in its trailers count as findings in packed files, because neither can be
-    /// redacted.
+    /// redacted. Without a scanner, nothing is found.
     pub(super) async fn read(
         spools: &Spools,
-        scanner: &Arc<Scanner>,
+        scanner: Option<&Arc<Scanner>>,
         headers: &HeaderMap,
         mut body: RequestBody,
     ) -> Result<(Self, BodyFindings), BufferError> {
@@ -62,20 +63,20 @@ impl BufferedBody {
             spools.check_length(length)?;
         }
         let codings = request_codings(headers)?;
-        let mut scan = BodyScan::new(scanner, &codings, headers);
+        let mut scan = scanner.map(|scanner| BodyScan::new(scanner, &codings, headers));
         let mut spool = spools.spool();
         let mut trailers = None;
         while let Some(frame) = body.frame().await {
             match frame.map_err(|_| BufferError::Truncated)?.into_data() {
                 Ok(data) => {
-                    scan.feed(&data)?;
+                    scan.as_mut().map_or(Ok(()), |scan| scan.feed(&data))?;
                     spool.push(&data).await?;
                 }
                 Err(frame) => trailers = frame.into_trailers().ok(),
             }
         }
-        let mut findings = scan.finish()?;
-        if let Some(trailers) = &trailers {
+        let mut findings = scan.map_or_else(|| Ok(BodyFindings::default()), BodyScan::finish)?;
+        if let (Some(trailers), Some(scanner)) = (&trailers, scanner) {
             let outgoing =
                 OutgoingHead { host: "", path: "", query: None, headers: trailers, is_sent: &|_| true };
             findings.packed.extend(Head::new(&outgoing).scan(Some(scanner)));
@@ -87,11 +88,6 @@ impl BufferedBody {
         &self.codings
     }
 
-    /// The length of the body as received, in bytes.
-    pub(super) fn length(&self) -> u64 {
-        self.spool.length()
-    }
-
     /// Returns the complete body as received, if it is short enough to be redacted.
     pub(super) async fn whole(&self) -> Option<Vec<u8>> {
         self.spool.whole(MAX_REWRITTEN).await.ok().flatten()
@@ -100,6 +96,17 @@ impl BufferedBody {
     /// Returns the decoded body, if it is short enough to be held in memory.
     pub(super) async fn text(&self) -> Option<Vec<u8>> {
         decoded(&self.whole().await?, &self.codings).ok()
+    }
+
+    /// Returns the decoded body for one reading, without a copy if possible.
+    pub(super) async fn decoded(&self) -> Option<Cow<'_, [u8]>> {
+        if !self.codings.is_empty() {
+            return self.text().await.map(Cow::Owned);
+        }
+        match self.spool.in_memory() {
+            Some(text) => Some(Cow::Borrowed(text)),
+            None => self.whole().await.map(Cow::Owned),
+        }
     }
 
     /// The body to send upstream.

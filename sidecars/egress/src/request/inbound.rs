@@ -37,7 +37,6 @@ use super::outbound::Cleared;
 use super::permit::Permit;
 use super::streaming_scan::{Rest, ScanContext, StreamingScan};
 use crate::egress::Egress;
-use crate::gate::RequestBodyText;
 use crate::inspect::{Coding, Decoding, ResponseScanners, Unreadable, codings, decoded, rewritten};
 use crate::listener::early_hints::EarlyHints;
 use crate::upstream::OnEarlyHints;
@@ -108,7 +107,7 @@ impl Inbound {
         if headers.contains_key(ACCEPT_ENCODING) {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
-        if let RequestBodyText::Text(text) = body.text(false).await {
+        if let Some(text) = body.decoded().await {
             self.id = request_id(&text);
         }
     }

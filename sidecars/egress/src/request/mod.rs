@@ -122,8 +122,7 @@ async fn forward(
     let hints = head.early_hints().map(|hints| inbound::early_hints(egress, &permit, hints.clone()));
     let messages = if websocket { MessageRelay::for_permit(egress, &permit, head.headers()) } else { None };
     let tracker = UsageTracker::for_request(&permit.info, permit.route, head.headers());
-    let charge =
-        budget::charge(egress, &permit, &head, tracker.as_ref().map(UsageTracker::api), &cleared).await?;
+    let (cleared, charge) = budget::charge(egress, &permit, &head, cleared).await?;
     let slot = Arc::clone(&egress.request_slots).acquire_owned().await;
     let Ok(slot) = slot else {
         return Err(Refusal::later(Reason::UpstreamUnreachable, permit.host(), "the proxy is closing"));

@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bottle_contract::decide::{Reason, Refusal};
+use bottle_contract::endpoints::Endpoint;
 use bottle_contract::usage::{Api, Source};
 use http::HeaderMap;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::budget;
@@ -22,6 +22,12 @@ use crate::usage::{InFlight, MessageProgress, UsageTracker};
 /// The most requests of one WebSocket without an answer. The API allows one.
 const IN_FLIGHT: usize = 16;
 
+/// The type of a message that is a request.
+const REQUEST: &str = "response.create";
+
+/// The types of messages that use no tokens.
+const FREE: [&str; 2] = ["response.cancel", "response.processed"];
+
 /// The responses of one WebSocket.
 pub(super) struct ModelSocket {
     egress: Arc<Egress>,
@@ -29,15 +35,8 @@ pub(super) struct ModelSocket {
     api: Api,
     provider_route: bool,
     source: Option<Source>,
-    responses: Mutex<Responses>,
-}
-
-#[derive(Default)]
-struct Responses {
-    /// Those without an end, oldest first. The model answers the requests of one WebSocket in their order.
-    in_flight: VecDeque<InFlight>,
-    /// The tokens of the last response and its prompt. The model remembers them for the next request.
-    context: u64,
+    /// The responses without an end, oldest first. The model answers the requests of one WebSocket in their order.
+    in_flight: Mutex<VecDeque<InFlight>>,
 }
 
 /// What the proxy reads of a message of the bottle. Two equal keys are an error, because the model could read the other
@@ -46,20 +45,21 @@ struct Responses {
 struct ClientMessage<'t> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'t, str>,
-    previous_response_id: Option<IgnoredAny>,
 }
 
 impl ModelSocket {
     /// Returns `None` if the WebSocket is not for a model.
     pub(super) fn for_permit(egress: &Arc<Egress>, permit: &Permit<'_>, headers: &HeaderMap) -> Option<Self> {
-        let api = Api::from_websocket(&permit.info.path)?;
+        let Endpoint::Metered(api) = Endpoint::of_websocket(permit.host(), &permit.info.path) else {
+            return None;
+        };
         Some(Self {
             egress: Arc::clone(egress),
             info: Arc::clone(&permit.info),
             api,
             provider_route: permit.route.provider,
             source: Source::from_headers(|name| headers.contains_key(name)),
-            responses: Mutex::default(),
+            in_flight: Mutex::default(),
         })
     }
 
@@ -72,34 +72,35 @@ impl ModelSocket {
             let why = "a message to a model is not a JSON object with one `type`";
             Refusal::later(Reason::StructureRefused, &self.info.host, why)
         })?;
-        if message.kind != "response.create" {
+        let (info, provider) = (&self.info, self.provider_route);
+        if FREE.contains(&&*message.kind) {
             return Ok(());
         }
-        if self.responses().in_flight.len() >= IN_FLIGHT {
+        if message.kind != REQUEST {
+            return budget::deny_unknown_message(&self.egress, info, provider).await;
+        }
+        if self.in_flight().len() >= IN_FLIGHT {
             let why = "the WebSocket has too many requests without an answer";
             return Err(Refusal::later(Reason::StructureRefused, &self.info.host, why));
         }
-        let context = message.previous_response_id.map_or(0, |_| self.responses().context);
-        let (info, provider) = (&self.info, self.provider_route);
-        let charge = budget::charge_message(&self.egress, info, provider, self.api, text, context).await?;
+        let charge = budget::charge_message(&self.egress, info, provider, self.api, text).await?;
         let bytes = text.len() as u64;
         let tracker = UsageTracker::for_message(self.api, info, provider, self.source, bytes);
-        self.responses().in_flight.push_back(tracker.send(&self.egress, charge));
+        self.in_flight().push_back(tracker.send(&self.egress, charge));
         Ok(())
     }
 
     /// Counts a message of the model.
     pub(super) fn inbound(&self, event: &[u8]) {
-        let mut responses = self.responses();
-        let Some(first) = responses.in_flight.front() else { return };
-        if let MessageProgress::Ended(tokens) = first.message(event) {
-            responses.in_flight.pop_front();
-            responses.context = tokens;
+        let mut in_flight = self.in_flight();
+        let Some(first) = in_flight.front() else { return };
+        if first.message(event) == MessageProgress::Ended {
+            in_flight.pop_front();
         }
     }
 
-    fn responses(&self) -> MutexGuard<'_, Responses> {
-        self.responses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_flight(&self) -> MutexGuard<'_, VecDeque<InFlight>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

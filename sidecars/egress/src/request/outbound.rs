@@ -8,6 +8,7 @@
 //! If the head alone leads to a denial, the proxy does not read the body. Only a [`Cleared`] request can be sent, and
 //! only this module creates one.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bottle_contract::decide::{Findings, Reason, Refusal, Verdict, form_methods, quick_action};
@@ -27,7 +28,6 @@ use super::head::{Denied, DeniedRequest, ReceivedRequest, RequestHead};
 use super::permit::Permit;
 use super::request_body::RequestBody;
 use crate::egress::Egress;
-use crate::gate::RequestBodyText;
 use crate::inspect::{Coding, rewritten};
 use crate::report::record::RequestInfo;
 use crate::upstream::chain;
@@ -70,20 +70,27 @@ impl OutboundBody {
 }
 
 impl Cleared {
-    /// Returns what is known about the body, without reading a body that is not read yet. `encoded` states whether the
-    /// headers name a content coding.
-    pub(super) async fn text(&self, encoded: bool) -> RequestBodyText {
+    /// Buffers a body that was not read for a scan, so that it can be read before any of it is sent.
+    ///
+    /// # Errors
+    /// [`BufferError`] if the body is too long, or cannot be read.
+    pub(super) async fn buffer(self, egress: &Egress, headers: &HeaderMap) -> Result<Self, BufferError> {
+        let OutboundBody::Unscanned(body) = self.0 else { return Ok(self) };
+        let (buffered, _) = BufferedBody::read(&egress.spools, None, headers, body).await?;
+        Ok(Self(OutboundBody::Buffered(Box::new(buffered))))
+    }
+
+    /// Whether the body is read.
+    pub(super) fn is_read(&self) -> bool {
+        !matches!(self.0, OutboundBody::Unscanned(_))
+    }
+
+    /// Returns the decoded body. `None` if it is not read yet, too long, or cannot be decoded.
+    pub(super) async fn decoded(&self) -> Option<Cow<'_, [u8]>> {
         match &self.0 {
-            OutboundBody::Unscanned(body) => match body.size_hint().exact() {
-                Some(bytes) => RequestBodyText::Length { bytes, encoded },
-                None => RequestBodyText::Unknown,
-            },
-            OutboundBody::Buffered(buffered) => match buffered.text().await {
-                Some(text) => RequestBodyText::Text(text),
-                None => RequestBodyText::Length { bytes: buffered.length(), encoded },
-            },
-            // A redacted body is encoded again as it was.
-            OutboundBody::Redacted(text) => RequestBodyText::Length { bytes: text.len() as u64, encoded },
+            OutboundBody::Unscanned(_) => None,
+            OutboundBody::Buffered(buffered) => buffered.decoded().await,
+            OutboundBody::Redacted(text) => Some(Cow::Borrowed(text)),
         }
     }
 
@@ -190,7 +197,7 @@ impl<'t> Evaluation<'t> {
             self.check_quick_actions(permit, head, None).await?;
             return Ok(request.with_scan(Scanned { body: OutboundBody::Unscanned(body), findings }));
         };
-        let read = BufferedBody::read(&self.egress.spools, scanner, head.headers(), body).await;
+        let read = BufferedBody::read(&self.egress.spools, Some(scanner), head.headers(), body).await;
         let (buffered, in_body) =
             read.map_err(|error| request.denied(buffer_refusal(permit.host(), &error)))?;
         self.egress.count_hits(in_body.all(), permit.host());

@@ -7,6 +7,8 @@ use bottle_channel::{Channel, Stream};
 use bottle_contract::decide::Reason;
 use bottle_contract::session::bundle::ModelRules;
 use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
+use bottle_contract::usage::Api;
+use bottle_meter::MeteredRequest;
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::whole;
 use bottle_test_support::server::{Server, handler};
@@ -39,6 +41,23 @@ async fn setup() -> Setup {
     setup_with(ModelRules::default()).await
 }
 
+/// A proxy with these keys of the route, before a model that responds to everything.
+async fn setup_with_route(route: &str) -> (ProxyFixture, Stream, Server, Channel) {
+    let authority = Authority::new("gate").expect("authority");
+    let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
+    let site = handler(Arc::new(()), |_, request: Request<Incoming>| async move {
+        let _ = request.into_body().collect().await;
+        Some(Response::new(whole(COMPLETION)))
+    });
+    let site = Server::start(0, Some(tls), site).expect("server");
+    let proxy = ProxyFixture::open().await;
+    let port = site.address().port();
+    let proxy = ProxyFixture::reopened_with_log(proxy, authority.pem(), port, route).await;
+    proxy.keeper.abort();
+    let (channel, keeper) = connect_to_gate(Arc::clone(&proxy.egress.gate)).await;
+    (proxy, keeper, site, channel)
+}
+
 async fn setup_with(rules: ModelRules) -> Setup {
     let authority = Authority::new("gate").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
@@ -51,7 +70,7 @@ async fn setup_with(rules: ModelRules) -> Setup {
             if path.ends_with("/count_tokens") {
                 let counted = format!("{path} {}", String::from_utf8_lossy(&body));
                 sender.send(counted).await.expect("the test runs");
-                return Some(Response::new(whole(r#"{"input_tokens":77}"#)));
+                return Some(Response::new(whole(r#"{"input_tokens":7777}"#)));
             }
             sender.send(path.clone()).await.expect("the test runs");
             if path.starts_with("/slow") {
@@ -73,12 +92,30 @@ pub(super) fn key() -> BudgetKey {
     BudgetKey::Host(SITE.to_owned())
 }
 
-/// Posts a request for 100 tokens of output, whose body has 30 bytes.
+/// A request for 100 tokens of output.
+const BODY: &str = r#"{"max_tokens":100,"messages":[{"role":"user","content":"12345"}]}"#;
+
+/// The tokens that are reserved for [`BODY`].
+fn cost() -> u64 {
+    prompt_of(Api::ChatCompletions, BODY) + 100
+}
+
+/// The header without which a body is no JSON.
+pub(super) const JSON: [&str; 2] = ["--header", "content-type: application/json"];
+
+/// The estimated tokens of the prompt in a body.
+pub(super) fn prompt_of(api: Api, body: &str) -> u64 {
+    let request = MeteredRequest::read(api, body.as_bytes(), &std::hash::RandomState::new());
+    request.expect("a request").prompt()
+}
+
 async fn post(proxy: &ProxyFixture, path: &str) -> Curl {
-    let body = r#"{"max_tokens":100,"x":"12345"}"#;
-    assert_eq!(body.len(), 30);
+    post_body(proxy, path, BODY).await
+}
+
+async fn post_body(proxy: &ProxyFixture, path: &str, body: &str) -> Curl {
     let url = format!("https://{SITE}{path}");
-    proxy.curl(&["--data", body, &url]).await
+    proxy.curl(&[&JSON[..], &["--data-binary", body, &url]].concat()).await
 }
 
 pub(super) async fn asked(keeper: &mut Stream) -> LeaseRequest {
@@ -98,22 +135,25 @@ async fn no_byte_leaves_before_the_tokens_are_reserved() {
     let client = post(&proxy, CHAT);
     let grant = async {
         let request = asked(&mut keeper).await;
-        assert_eq!((request.key, request.granted, request.needed), (key(), 0, Some(110)));
+        assert_eq!((request.key, request.granted, request.needed), (key(), 0, Some(cost())));
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(served.try_recv().is_err(), "the request reached the model");
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 150 }).await;
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: cost() + 40 }).await;
     };
     let (response, ()) = tokio::join!(client, grant);
     assert_eq!(response.status(), 200);
-    // The response used 7 tokens, so the lease has 143 left for the next request.
+    // The response used 7 tokens, so the lease has enough left for the next request.
     assert_eq!(post(&proxy, CHAT).await.status(), 200);
     answer(&keeper, LeaseAnswer::Revoked).await;
     let returned = asked(&mut keeper).await;
-    assert_eq!((returned.granted, returned.returned, returned.needed), (150, 136, None));
+    assert_eq!((returned.granted, returned.returned, returned.needed), (cost() + 40, cost() + 26, None));
     let third = post(&proxy, CHAT);
     let deny = async {
         let needed = asked(&mut keeper).await;
-        assert_eq!((needed.granted, needed.returned, needed.needed), (150, 136, Some(110)));
+        assert_eq!(
+            (needed.granted, needed.returned, needed.needed),
+            (cost() + 40, cost() + 26, Some(cost()))
+        );
         let why = "the budget of host for claude has 5 of 10 tokens left".to_owned();
         answer(&keeper, LeaseAnswer::Denied { key: key(), reason: Reason::BudgetSpent, why }).await;
     };
@@ -145,46 +185,111 @@ async fn a_new_keeper_gets_the_requests_that_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_disconnects_pays_for_its_prompt() {
+async fn a_client_that_disconnects_pays_what_was_reserved() {
     let Setup { proxy, mut served, mut keeper, _channel, _site } = setup().await;
+    let mut usage = super::usage::keeper_of(&proxy).await;
     let url = format!("https://{SITE}/slow{CHAT}");
-    let arguments = ["--max-time", "2", "--data", r#"{"max_tokens":100,"x":"12345"}"#, url.as_str()];
+    let arguments = [&JSON[..], &["--max-time", "2", "--data", BODY, url.as_str()]].concat();
     let client = proxy.curl(&arguments);
     let grant = async {
         asked(&mut keeper).await;
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 110 }).await;
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: cost() }).await;
         served.recv().await.expect("the request reached the model");
     };
     let (response, ()) = tokio::join!(client, grant);
     assert!(response.error().contains("timed out"), "{}", response.error());
-    // 10 tokens of the prompt are spent, so 10 are missing for the next request.
+    // The model may complete the response, so nothing is left of the lease.
     let next = post(&proxy, CHAT);
     let missing = async {
         let request = asked(&mut keeper).await;
-        assert_eq!(request.needed, Some(10));
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 120 }).await;
+        assert_eq!(request.needed, Some(cost()));
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 2 * cost() }).await;
     };
     let (response, ()) = tokio::join!(next, missing);
     assert_eq!(response.status(), 200);
+    let records = super::usage::next_records(&mut usage).await;
+    let counts = records[0].tokens.counts(Api::ChatCompletions);
+    assert_eq!((counts.total(), counts.output, records[0].interrupted), (cost(), 100, true));
+}
+
+/// Grants 1,000,000 tokens, and answers nothing else.
+async fn limit(keeper: &mut Stream) {
+    asked(keeper).await;
+    answer(keeper, LeaseAnswer::Granted { key: key(), granted: 1_000_000 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denies_what_it_cannot_count_where_a_budget_holds() {
     let Setup { proxy, mut served, mut keeper, _channel, _site } = setup().await;
-    let limited = async {
-        let request = asked(&mut keeper).await;
-        assert_eq!(request.needed, Some(0));
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 0 }).await;
-    };
-    let url = format!("https://{SITE}/v1/responses");
-    let background = ["--data", r#"{"background":true}"#, url.as_str()];
-    let (denied, ()) = tokio::join!(proxy.curl(&background), limited);
+    let background = r#"{"input":"x","backgr\u006fund":true}"#;
+    let (denied, ()) = tokio::join!(post_body(&proxy, "/v1/responses", background), limit(&mut keeper));
     assert_eq!(denied.status(), 403);
+    for (path, body) in [
+        ("/v1/responses", background),
+        ("/v1/responses", "[]"),
+        ("/v1/responses", r#"{"input":"x","input":"y"}"#),
+        ("/v1/responses/", r#"{"input":"x"}"#),
+        ("/v1/Responses", r#"{"input":"x"}"#),
+        ("/v1/chat/completions%20", BODY),
+        ("/v1/responses;x", r#"{"input":"x"}"#),
+    ] {
+        let denied = post_body(&proxy, path, body).await;
+        assert_eq!(denied.header("x-bottle-reason").as_deref(), Some("not-metered"), "{path} {body}");
+        assert!(served.try_recv().is_err(), "{path} {body} reached the model");
+    }
+    // The denial of an endpoint names the setting that allows it.
+    let sentence = post_body(&proxy, "/v1/responses/", "{}").await.json()["sentence"].to_string();
+    assert!(sentence.contains("add `api.example.com/v1/responses/` to `gate.unmetered`"), "{sentence}");
+    // A form could be read in another way.
+    let url = format!("https://{SITE}{CHAT}");
+    let denied = proxy.curl(&["--data", BODY, &url]).await;
     assert_eq!(denied.header("x-bottle-reason").as_deref(), Some("not-metered"));
-    assert!(served.try_recv().is_err(), "it reached the model");
     // A request that uses no tokens needs no budget.
-    let url = format!("https://{SITE}/v1/messages/count_tokens");
-    assert_eq!(proxy.curl(&["--data", "{}", &url]).await.status(), 200);
+    assert_eq!(post_body(&proxy, "/v1/messages/count_tokens", "{}").await.status(), 200);
+}
+
+/// Bodies are read whatever the route scans, however they are coded, and up to their bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_every_body_where_a_budget_holds() {
+    let (proxy, mut keeper, _site, _channel) = setup_with_route("dlp: {outbound_detectors: false}").await;
+    let background = r#"{"input":"x","background":true}"#;
+    let (denied, ()) = tokio::join!(post_body(&proxy, "/v1/responses", background), limit(&mut keeper));
+    assert_eq!(denied.header("x-bottle-reason").as_deref(), Some("not-metered"));
+    let url = format!("https://{SITE}/v1/responses");
+    let file = proxy.folder.path().join("body");
+    let from_file = format!("@{}", file.display());
+    let image = format!(
+        r#"{{"input":[{{"role":"user","content":[{{"type":"input_image","image_url":"data:image/png;base64,{}"}}]}}],"max_output_tokens":5}}"#,
+        "A".repeat(30 << 20)
+    );
+    let long = format!(r#"{{"input":"{}"}}"#, "x".repeat(33 << 20));
+    for (coding, body, reason) in [
+        ("identity", background.as_bytes().to_vec(), Some("not-metered")),
+        ("gzip", super::usage::gzip(background.as_bytes()), Some("not-metered")),
+        ("gzip", super::usage::gzip(br#"{"input":"x","max_output_tokens":5}"#), None),
+        ("compress", b"{}".to_vec(), Some("not-metered")),
+        ("gzip", b"{}".to_vec(), Some("not-metered")),
+        ("identity", image.into_bytes(), None),
+        ("identity", long.clone().into_bytes(), Some("not-metered")),
+        ("gzip", super::usage::gzip(long.as_bytes()), Some("not-metered")),
+    ] {
+        std::fs::write(&file, &body).expect("write");
+        let header = format!("content-encoding: {coding}");
+        let arguments = ["--header", &header, "--data-binary", &from_file, "--output", "/dev/null", &url];
+        let response = proxy.curl(&[&JSON[..], &arguments].concat()).await;
+        assert_eq!(response.header("x-bottle-reason").as_deref(), reason, "{coding}, {} bytes", body.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_setting_lets_an_endpoint_pass_uncounted() {
+    let unmetered = vec![format!("{SITE}/v1/responses/").parse().expect("an endpoint")];
+    let rules = ModelRules { unmetered, ..ModelRules::default() };
+    let Setup { proxy, mut served, mut keeper, _channel, _site } = setup_with(rules).await;
+    let body = r#"{"input":"x"}"#;
+    let (response, ()) = tokio::join!(post_body(&proxy, "/v1/responses/", body), limit(&mut keeper));
+    assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some("/v1/responses/")));
+    assert_eq!(post_body(&proxy, "/v1/Responses", body).await.status(), 403);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -193,10 +298,10 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
     let Setup { proxy, mut served, mut keeper, _channel, _site } = setup_with(rules).await;
     let body = r#"{"model":"m-1","max_tokens":100,"stream":false,"messages":[{"role":"user"}]}"#;
     let url = format!("https://{SITE}/v1/messages");
-    let arguments = ["--data", body, url.as_str()];
+    let arguments = [&JSON[..], &["--data", body, url.as_str()]].concat();
     let post = || proxy.curl(&arguments);
     // Before it is known whether a budget limits the host, the estimate holds.
-    let estimate = 100 + (body.len() as u64).div_ceil(3);
+    let estimate = 100 + prompt_of(Api::Messages, body);
     let first = async {
         assert_eq!(asked(&mut keeper).await.needed, Some(estimate));
         answer(&keeper, LeaseAnswer::Granted { key: key(), granted: estimate }).await;
@@ -204,13 +309,13 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
     let (response, ()) = tokio::join!(post(), first);
     assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some("/v1/messages")));
     let second = async {
-        // 77 tokens of prompt and 100 of output; 7 of the lease are spent.
-        assert_eq!(asked(&mut keeper).await.needed, Some(177 - (estimate - 7)));
+        // 7777 tokens of prompt and 100 of output; 7 of the lease are spent.
+        assert_eq!(asked(&mut keeper).await.needed, Some(7877 - (estimate - 7)));
         let counted = served.recv().await.expect("a count");
         let expected = r#"/v1/messages/count_tokens {"messages":[{"role":"user"}],"model":"m-1"}"#;
         assert_eq!(counted, expected);
         assert!(served.try_recv().is_err(), "the request reached the model");
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 1000 }).await;
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 10_000 }).await;
     };
     let (response, ()) = tokio::join!(post(), second);
     assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some("/v1/messages")));
@@ -220,25 +325,24 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denies_a_request_that_is_sent_too_often_in_a_row() {
-    let rules = ModelRules { repeats: Some(2), default_output: 50, ..ModelRules::default() };
+    let rules = ModelRules { repeats: Some(2), default_output: Some(50), ..ModelRules::default() };
     let Setup { proxy, mut served, mut keeper, _channel, _site } = setup_with(rules).await;
-    let url = format!("https://{SITE}{CHAT}");
-    let post = |body: &'static str| {
-        let (proxy, url) = (&proxy, &url);
-        async move { proxy.curl(&["--data", body, url]).await }
-    };
+    let post = |body: &'static str| post_body(&proxy, CHAT, body);
+    let same = [r#"{"messages":[]}"#, r#"{ "messages" : [] }"#, r#"{"metadata":{"x":1},"messag\u0065s":[]}"#];
     let unlimited = async {
-        assert_eq!(asked(&mut keeper).await.needed, Some(51), "with the default output");
+        let needed = prompt_of(Api::ChatCompletions, same[0]) + 50;
+        assert_eq!(asked(&mut keeper).await.needed, Some(needed), "with the default output");
         answer(&keeper, LeaseAnswer::Unlimited { key: key() }).await;
     };
-    let (response, ()) = tokio::join!(post("{}"), unlimited);
+    let (response, ()) = tokio::join!(post(same[0]), unlimited);
     assert_eq!(response.status(), 200);
-    assert_eq!(post("{}").await.status(), 200);
-    let denied = post("{}").await;
+    assert_eq!(post(same[1]).await.status(), 200);
+    // The same prompt in another spelling.
+    let denied = post(same[2]).await;
     assert_eq!(denied.status(), 400);
     assert_eq!(denied.header("x-bottle-reason").as_deref(), Some("request-repeated"));
-    assert_eq!(post("{ }").await.status(), 200, "another request");
-    assert_eq!(post("{}").await.status(), 200, "no longer in a row");
+    assert_eq!(post(r#"{"messages":["x"]}"#).await.status(), 200, "another request");
+    assert_eq!(post(same[0]).await.status(), 200, "no longer in a row");
     let paths: Vec<String> = std::iter::from_fn(|| served.try_recv().ok()).collect();
     assert_eq!(paths.len(), 4, "{paths:?}");
 }

@@ -4,6 +4,7 @@ mod client;
 mod fixture;
 
 mod approval;
+mod budget_suite;
 mod bypasses;
 mod clients;
 mod decisions;

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::fixture::{AUTH, ProxyFixture};
-use super::gate::{answer, asked, key};
+use super::gate::{answer, asked, key, prompt_of};
 use super::scripted_sites::{SiteStream, proxy_to, read_request, write};
 use super::usage::{keeper_of, next_records};
 use super::websockets::{ACCEPT, Client, WITHIN, close, frame, frames, masked, upgrade_at};
@@ -110,8 +110,15 @@ async fn records(keeper: &mut Stream, count: usize) -> Vec<Usage> {
     all
 }
 
-const FIRST: &str = r#"{"type":"response.create","max_output_tokens":100,"input":"1"}"#;
-const NEXT: &str = r#"{"type":"response.create","max_output_tokens":100,"previous_response_id":"r"}"#;
+const FIRST: &str = r#"{"type":"response.create","model":"gpt-4o","max_output_tokens":100,"input":"1"}"#;
+const NEXT: &str =
+    r#"{"type":"response.create","model":"gpt-4o","max_output_tokens":100,"previous_response_id":"r"}"#;
+const HANG: &str = r#"{"type":"response.create","model":"gpt-4o","max_output_tokens":70,"input":"hang"}"#;
+
+/// The tokens that are reserved for [`FIRST`].
+fn cost_of_first() -> u64 {
+    prompt_of(Api::Responses, FIRST) + 100
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_request_waits_for_its_tokens_and_each_response_is_counted() {
@@ -121,25 +128,25 @@ async fn each_request_waits_for_its_tokens_and_each_response_is_counted() {
         let mut client = open(&proxy).await;
         send(&mut client, FIRST).await;
         let request = asked(&mut keeper).await;
-        // 62 bytes are 21 tokens.
-        assert_eq!((request.key, request.needed), (key(), Some(121)), "{route}");
+        assert_eq!((request.key, request.needed), (key(), Some(cost_of_first())), "{route}");
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(served.try_recv().is_err(), "the request reached the model");
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 250 }).await;
+        let granted = cost_of_first();
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted }).await;
         assert_eq!(served.recv().await.as_deref(), Some(FIRST));
         assert_eq!(response(&mut client).await["type"], "response.completed");
-        // The model remembers 120 tokens. With 77 bytes and the output limit, 246 are needed, and 130 are left.
+        // The model may remember as much as its context. 120 tokens of the lease are spent.
         send(&mut client, NEXT).await;
         let request = asked(&mut keeper).await;
-        assert_eq!(request.needed, Some(116), "{route}");
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 100_000 }).await;
+        assert_eq!(request.needed, Some(128_000 - (granted - 120)), "{route}");
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 1_000_000 }).await;
         assert_eq!(response(&mut client).await["type"], "response.completed");
-        // Other messages are not requests, and an error costs nothing.
+        // This message is not a request, and an error costs nothing.
         send(&mut client, r#"{"type":"response.processed"}"#).await;
         send(&mut client, r#"{"type":"response.create","input":"fail"}"#).await;
         assert_eq!(response(&mut client).await["type"], "error");
-        // A response that is cut counts as what was seen.
-        send(&mut client, r#"{"type":"response.create","input":"hang"}"#).await;
+        // A response that is cut counts as what was reserved.
+        send(&mut client, HANG).await;
         let event = timeout(WITHIN, frame(&mut client)).await.expect("in time").expect("a frame");
         assert!(String::from_utf8_lossy(&event.1).contains("response.created"));
         timeout(WITHIN, frame(&mut client)).await.expect("in time").expect("a delta");
@@ -153,8 +160,27 @@ async fn each_request_waits_for_its_tokens_and_each_response_is_counted() {
             assert!(!whole.estimated && !whole.interrupted, "{whole:?}");
             assert_eq!(whole.model.as_deref(), Some("m-1"));
         }
-        assert_eq!((records[2].tokens.input, records[2].tokens.output), (Some(14), Some(4)), "{route}");
+        let prompt = prompt_of(Api::Responses, HANG);
+        assert_eq!((records[2].tokens.input, records[2].tokens.output), (Some(prompt), Some(70)), "{route}");
         assert!(records[2].estimated && records[2].interrupted);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn denies_messages_that_it_cannot_count_where_a_budget_holds() {
+    for text in [
+        r#"{"type":"session.update","session":{}}"#,
+        r#"{"type":"response.create ","input":"x"}"#,
+        r#"{"type":"response.create","input":"x","background":true}"#,
+        r#"{"type":"response.create","input":"x","Max_Output_Tokens":5}"#,
+    ] {
+        let Setup { proxy, mut served, mut keeper, _channel } = setup(AUTH).await;
+        let mut client = open(&proxy).await;
+        send(&mut client, text).await;
+        assert_eq!(asked(&mut keeper).await.needed, Some(0), "{text}");
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 0 }).await;
+        assert_eq!(response(&mut client).await["error"]["code"], "not-metered", "{text}");
+        assert!(served.try_recv().is_err(), "{text} reached the model");
     }
 }
 
@@ -199,9 +225,9 @@ async fn a_client_that_disconnects_while_it_waits_costs_nothing() {
     asked(&mut keeper).await;
     drop(client);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 121 }).await;
+    answer(&keeper, LeaseAnswer::Granted { key: key(), granted: cost_of_first() }).await;
     answer(&keeper, LeaseAnswer::Revoked).await;
     let returned = asked(&mut keeper).await;
-    assert_eq!((returned.returned, returned.needed), (121, None));
+    assert_eq!((returned.returned, returned.needed), (cost_of_first(), None));
     assert!(served.try_recv().is_err(), "the request reached the model");
 }

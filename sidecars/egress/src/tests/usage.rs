@@ -70,7 +70,7 @@ async fn answer(request: Request<Incoming>) -> Response<bottle_test_support::bod
     response
 }
 
-fn gzip(text: &[u8]) -> Vec<u8> {
+pub(super) fn gzip(text: &[u8]) -> Vec<u8> {
     use std::io::Write as _;
     let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     writer.write_all(text).expect("write");

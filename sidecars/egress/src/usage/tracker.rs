@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bottle_contract::endpoints::Endpoint;
 use bottle_contract::route::Route;
 use bottle_contract::usage::{Api, Source, Tokens, Usage, provider_for};
-use bottle_meter::{Meter, Reading, estimate};
+use bottle_meter::{Expected, Meter, Reading, estimate};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, Response};
@@ -13,7 +14,7 @@ use http_body_util::BodyExt;
 
 use super::Outbox;
 use crate::egress::Egress;
-use crate::gate::{Charge, Cost, Gate};
+use crate::gate::{Charge, Gate};
 use crate::inspect::{Decoding, codings};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
@@ -35,9 +36,14 @@ pub(crate) struct UsageTracker {
 const EXPANSION: u64 = 4;
 
 impl UsageTracker {
-    /// Returns `None` if the request is not for a model.
+    /// Returns `None` if the request is not for a model. An endpoint whose requests cannot be metered may still have
+    /// responses with counts.
     pub(crate) fn for_request(info: &RequestInfo, route: &Route, headers: &HeaderMap) -> Option<Self> {
-        let api = Api::from_request(&info.method, &info.path)?;
+        let api = match Endpoint::of(&info.method, &info.host, &info.path) {
+            Endpoint::Metered(api) => api,
+            Endpoint::Free => return None,
+            Endpoint::Unknown => Api::from_request(&info.method, &info.path)?,
+        };
         Some(Self {
             api,
             host: info.host.clone(),
@@ -66,11 +72,6 @@ impl UsageTracker {
         Observed::new(body, RequestObserver { request, expansion }).boxed_unsync()
     }
 
-    /// The API whose responses are counted.
-    pub(crate) fn api(&self) -> Api {
-        self.api
-    }
-
     /// The request is being sent from now on.
     pub(crate) fn send(self, egress: &Egress, charge: Charge) -> InFlight {
         let pending = Arc::new(PendingUsage {
@@ -85,15 +86,14 @@ impl UsageTracker {
     }
 }
 
-/// A request to a model that is being sent. If it is dropped, because the client disconnected, the prompt counts.
+/// A request to a model that is being sent. If it is dropped, because the client disconnected, it counts as all that was
+/// reserved for it, because the provider may complete it.
 pub(crate) struct InFlight(Option<Arc<PendingUsage>>);
 
 impl InFlight {
-    /// Upstream did not respond, so nothing is counted.
-    pub(crate) fn fail(mut self) {
-        if let Some(pending) = self.0.take() {
-            pending.cancel();
-        }
+    /// Upstream did not respond. If it received something of the request, it may have completed it.
+    pub(crate) fn fail(self) {
+        drop(self);
     }
 
     /// Observes the response without changing it. Only responses with a success status are counted.
@@ -108,12 +108,15 @@ impl InFlight {
         let decoding = match codings(&parts.headers) {
             Ok(codings) => (!codings.is_empty()).then(|| Decoding::new(&codings)),
             Err(_) => {
-                // The proxy cannot read such a response, so it counts as all that was reserved for it.
-                pending.end_unread();
+                // The proxy cannot read such a response, so it proves nothing.
+                pending.end(false);
                 return Response::from_parts(parts, body);
             }
         };
-        Response::from_parts(parts, Observed::new(body, UsageObserver { decoding, pending }).boxed_unsync())
+        Response::from_parts(
+            parts,
+            Observed::new(body, UsageObserver { decoding, is_broken: false, pending }).boxed_unsync(),
+        )
     }
 }
 
@@ -121,14 +124,13 @@ impl InFlight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageProgress {
     Continues,
-    /// It has ended. Prompt and response together have so many tokens; 0 if the model responded with an error.
-    Ended(u64),
+    Ended,
 }
 
 impl InFlight {
     /// Reads the next message of a response that arrives in messages of a WebSocket.
     pub(crate) fn message(&self, event: &[u8]) -> MessageProgress {
-        self.0.as_ref().map_or(MessageProgress::Ended(0), |pending| pending.message(event))
+        self.0.as_ref().map_or(MessageProgress::Ended, |pending| pending.message(event))
     }
 }
 
@@ -187,7 +189,7 @@ impl PendingUsage {
 
     fn message(&self, event: &[u8]) -> MessageProgress {
         let mut active = self.active();
-        let Some(Active { meter, .. }) = active.as_mut() else { return MessageProgress::Ended(0) };
+        let Some(Active { meter, .. }) = active.as_mut() else { return MessageProgress::Ended };
         meter.feed_message(event);
         if !meter.has_ended() && !meter.has_failed() {
             return MessageProgress::Continues;
@@ -195,7 +197,8 @@ impl PendingUsage {
         let (whole, refused) = (meter.has_ended(), meter.is_refused());
         let ended = active.take().filter(|_| !refused);
         drop(active);
-        MessageProgress::Ended(self.record(ended, whole))
+        self.record(ended, whole);
+        MessageProgress::Ended
     }
 
     /// Creates the record if it does not exist yet. `whole` states whether the response was complete.
@@ -214,24 +217,25 @@ impl PendingUsage {
         self.active().take();
     }
 
-    /// Creates the record of a response that the proxy cannot read.
-    fn end_unread(&self) {
-        let Some(Active { charge, .. }) = self.active().take() else { return };
-        let prompt = estimate(self.tracker.request.load(Ordering::Relaxed));
-        let all = charge.cost.as_ref().map_or(prompt, Cost::tokens);
-        let tokens =
-            Tokens { input: Some(prompt), output: Some(all.saturating_sub(prompt)), ..Tokens::default() };
-        self.put(charge, Reading { tokens, estimated: true, ..Reading::default() });
+    /// Creates the record of a response. What it does not prove counts as reserved. `whole` states whether it was
+    /// complete.
+    fn record(&self, active: Option<Active>, whole: bool) {
+        let Some(Active { meter, charge }) = active else { return };
+        let reserved = charge.reservation.is_some();
+        let expected = match &charge.cost {
+            Some(cost) => cost.expected(reserved),
+            None => {
+                let prompt = estimate(self.tracker.request.load(Ordering::Relaxed));
+                Expected { prompt, ..Expected::default() }
+            }
+        };
+        let unknown = || reserved.then(|| unread(expected));
+        if let Some(reading) = meter.finish(whole, expected).or_else(unknown) {
+            self.put(charge, reading);
+        }
     }
 
-    /// Creates the record of a response. Returns its tokens.
-    fn record(&self, active: Option<Active>, whole: bool) -> u64 {
-        let Some(Active { meter, charge }) = active else { return 0 };
-        let request = self.tracker.request.load(Ordering::Relaxed);
-        meter.finish(whole, request).map_or(0, |reading| self.put(charge, reading))
-    }
-
-    fn put(&self, charge: Charge, reading: Reading) -> u64 {
+    fn put(&self, charge: Charge, reading: Reading) {
         let UsageTracker { api, host, provider_route, source, .. } = &self.tracker;
         let redact = |text: &str| self.reporter.redact(text).into_owned();
         let usage = Usage {
@@ -248,14 +252,18 @@ impl PendingUsage {
             source: *source,
         };
         self.gate.record(charge, &usage);
-        let tokens = usage.tokens.counts(usage.api).total();
         self.outbox.put(usage);
-        tokens
     }
 
     fn active(&self) -> MutexGuard<'_, Option<Active>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The reading of a response that is none of the API, although tokens are reserved for it.
+fn unread(expected: Expected) -> Reading {
+    let tokens = Tokens { input: Some(expected.prompt), output: expected.output, ..Tokens::default() };
+    Reading { tokens, estimated: true, ..Reading::default() }
 }
 
 /// Counts the bytes of a request body.
@@ -274,6 +282,8 @@ impl Observe for RequestObserver {
 struct UsageObserver {
     /// `None` if the body has no content coding.
     decoding: Option<Decoding>,
+    /// Whether the body could not be decoded.
+    is_broken: bool,
     pending: Arc<PendingUsage>,
 }
 
@@ -283,14 +293,18 @@ impl Observe for UsageObserver {
         match &mut self.decoding {
             None => pending.feed(data),
             // After a decoding error, counting stops. If the route scans responses, the scan also cuts the response.
-            Some(decoding) => drop(decoding.feed(data, &mut |text| {
-                pending.feed(text);
-                true
-            })),
+            Some(_) if self.is_broken => {}
+            Some(decoding) => {
+                let fed = decoding.feed(data, &mut |text| {
+                    pending.feed(text);
+                    true
+                });
+                self.is_broken = fed.is_err();
+            }
         }
     }
 
     fn on_end(&mut self, whole: bool) {
-        self.pending.end(whole);
+        self.pending.end(whole && !self.is_broken);
     }
 }

@@ -1,0 +1,124 @@
+//! The limits of models by name, for requests whose cost is not in their body.
+//!
+//! A budget reserves them before a request is sent, so a limit that is too high only makes a request wait for a larger
+//! lease. An unknown name has the highest limits, because an agent can choose any name.
+
+/// The limits of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The tokens of prompt and response together.
+    pub window: u64,
+    /// The tokens of one response.
+    pub output: u64,
+}
+
+/// The limits of a model whose name is not in [`MODELS`]: the window of the largest hosted models (xAI and Google
+/// document 2,000,000), and the largest output in the table.
+const UNKNOWN: Limits = Limits { window: 2_000_000, output: 128_000 };
+
+/// The beginnings of model names, the most special one first. A name continues with `-` and a variant or a date, or
+/// ends.
+///
+/// Sources, read in November 2026: <https://platform.claude.com/docs/en/about-claude/models/overview> for `claude`
+/// (Sonnet 4 and 4.5 have their long window only with a beta header, which counts here), and
+/// <https://developers.openai.com/api/docs/models> for the others.
+const MODELS: [(&str, Limits); 31] = [
+    ("claude-opus-4-8", limits(1_000_000, 128_000)),
+    ("claude-opus-4-7", limits(1_000_000, 128_000)),
+    ("claude-opus-4-6", limits(1_000_000, 128_000)),
+    ("claude-opus-4-5", limits(200_000, 64_000)),
+    ("claude-opus-4-1", limits(200_000, 32_000)),
+    ("claude-opus-4", limits(200_000, 32_000)),
+    ("claude-sonnet-4-6", limits(1_000_000, 128_000)),
+    ("claude-sonnet-4-5", limits(1_000_000, 64_000)),
+    ("claude-sonnet-4", limits(1_000_000, 64_000)),
+    ("claude-haiku-4-5", limits(200_000, 64_000)),
+    ("claude-3-7-sonnet", limits(200_000, 128_000)),
+    ("claude-3", limits(200_000, 8_192)),
+    ("claude", limits(1_000_000, 128_000)),
+    ("gpt-5-6", limits(1_050_000, 128_000)),
+    ("gpt-5-5", limits(1_050_000, 128_000)),
+    ("gpt-5-4", limits(1_050_000, 128_000)),
+    ("gpt-5-3", limits(400_000, 128_000)),
+    ("gpt-5-2", limits(400_000, 128_000)),
+    ("gpt-5-1", limits(400_000, 128_000)),
+    ("gpt-5-codex", limits(400_000, 128_000)),
+    ("gpt-5-mini", limits(400_000, 128_000)),
+    ("gpt-5-nano", limits(400_000, 128_000)),
+    ("gpt-5", limits(400_000, 128_000)),
+    ("gpt-4-1", limits(1_047_576, 32_768)),
+    ("gpt-4o", limits(128_000, 16_384)),
+    ("gpt-oss", limits(131_072, 131_072)),
+    ("o1", limits(200_000, 100_000)),
+    ("o3", limits(200_000, 100_000)),
+    ("o4-mini", limits(200_000, 100_000)),
+    ("codex-mini", limits(200_000, 100_000)),
+    ("codex", limits(1_050_000, 128_000)),
+];
+
+const fn limits(window: u64, output: u64) -> Limits {
+    Limits { window, output }
+}
+
+impl Limits {
+    /// The limits of a model. `None` stands for a request without a name, or with several.
+    #[must_use]
+    pub fn of(model: Option<&str>) -> Self {
+        let Some(model) = model else { return UNKNOWN };
+        // Gateways write `vendor/model:variant`, and versions with a dot.
+        let name = model.rsplit('/').next().unwrap_or(model);
+        let name = name.split(':').next().unwrap_or(name);
+        let found = MODELS.iter().find(|(known, _)| begins(name.as_bytes(), known.as_bytes()));
+        found.map_or(UNKNOWN, |(_, limits)| *limits)
+    }
+}
+
+/// Whether `name` is `known`, or a variant of it. A dot counts as a dash.
+fn begins(name: &[u8], known: &[u8]) -> bool {
+    let dashed = |byte: u8| if byte == b'.' { b'-' } else { byte };
+    name.len() >= known.len()
+        && name.iter().zip(known).all(|(byte, known)| dashed(*byte) == *known)
+        && name.get(known.len()).is_none_or(|next| matches!(next, b'-' | b'@' | b'['))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_most_special_name() {
+        for (name, window, output) in [
+            ("claude-opus-4-1-20250805", 200_000, 32_000),
+            ("claude-opus-4-8", 1_000_000, 128_000),
+            ("anthropic/claude-haiku-4.5:online", 200_000, 64_000),
+            ("claude-something-new", 1_000_000, 128_000),
+            ("gpt-5.1-codex", 400_000, 128_000),
+            ("gpt-5.6-sol", 1_050_000, 128_000),
+            ("gpt-5.9", 2_000_000, 128_000),
+            ("gpt-4o-mini", 128_000, 16_384),
+            ("o3", 200_000, 100_000),
+            ("o33", 2_000_000, 128_000),
+            ("", 2_000_000, 128_000),
+        ] {
+            assert_eq!(Limits::of(Some(name)), Limits { window, output }, "{name}");
+        }
+        assert_eq!(Limits::of(None), UNKNOWN);
+    }
+
+    #[test]
+    fn no_special_name_stands_behind_a_general_one() {
+        for (at, (general, _)) in MODELS.iter().enumerate() {
+            let hidden =
+                MODELS[at + 1..].iter().find(|(name, _)| begins(name.as_bytes(), general.as_bytes()));
+            assert_eq!(hidden, None, "{general}");
+        }
+    }
+
+    #[test]
+    fn no_model_has_more_output_than_an_unknown_one() {
+        for (name, limits) in MODELS {
+            assert!(limits.window <= UNKNOWN.window, "{name}");
+            assert!(limits.output <= limits.window, "{name}");
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! Walks through the JSON of a request. The recursion is that of `serde_json`, which limits it to 127 levels.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::fields::{self, Block, Field, field, is_hosted_tool, names_a_reference};
+use super::{Api, BuildHasher, Hasher, IMAGE, MAX_COMPLETIONS, MeteredRequest, RandomState, count};
+use crate::MAX_MODEL;
+
+/// The reason of an error in a field.
+pub(super) const BAD_KEY: &str = "has a key twice";
+pub(super) const BAD_SPELLING: &str = "has a field that differs from one of the API only in its spelling";
+pub(super) const BAD_MODEL: &str = "has a `model` that is no text";
+pub(super) const BAD_LIMIT: &str = "has an output limit that is no whole number";
+pub(super) const BAD_COUNT: &str = "has a number of completions that is no whole number";
+pub(super) const BAD_STREAM: &str = "has a `stream` that is neither `true` nor `false`";
+pub(super) const BAD_NUMBER: &str = "has a number that no provider needs";
+
+/// The tokens of a number with a fraction, whose digits the parser does not keep.
+const FRACTION: u64 = 24;
+
+/// A number from which on a value is no quantity. Some servers keep all of its digits.
+const LARGE: f64 = 1e18;
+
+/// What was read so far.
+pub(super) struct Reader<'k> {
+    api: Api,
+    keys: &'k RandomState,
+    request: MeteredRequest,
+    /// Whether the current field is one that the model reads.
+    is_prompt: bool,
+    fingerprint: <RandomState as BuildHasher>::Hasher,
+    /// The hashes of the keys of all open objects.
+    seen: Vec<u64>,
+    has_other_models: bool,
+    pub(super) problem: Option<&'static str>,
+}
+
+impl<'k> Reader<'k> {
+    pub(super) fn new(api: Api, keys: &'k RandomState) -> Self {
+        Self {
+            api,
+            keys,
+            request: MeteredRequest { completions: 1, ..MeteredRequest::default() },
+            is_prompt: false,
+            fingerprint: keys.build_hasher(),
+            seen: Vec::new(),
+            has_other_models: false,
+            problem: None,
+        }
+    }
+
+    pub(super) fn finish(self) -> MeteredRequest {
+        let model = self.request.model.filter(|_| !self.has_other_models);
+        MeteredRequest { model, fingerprint: self.fingerprint.finish(), ..self.request }
+    }
+
+    fn fail<T, E: Error>(&mut self, problem: &'static str) -> Result<T, E> {
+        self.problem = Some(problem);
+        Err(E::custom(problem))
+    }
+
+    /// Counts something that the model reads if the current field is one that it reads.
+    fn add(&mut self, tokens: u64) {
+        let sum = if self.is_prompt { &mut self.request.text } else { &mut self.request.other };
+        *sum = sum.saturating_add(tokens);
+    }
+
+    fn text(&mut self, text: &str) {
+        if self.is_prompt {
+            self.fingerprint.write(text.as_bytes());
+            self.mark(0xff);
+        }
+        self.add(count::tokens(text));
+    }
+
+    /// Notes a part of the structure in the fingerprint.
+    fn mark(&mut self, byte: u8) {
+        if self.is_prompt {
+            self.fingerprint.write_u8(byte);
+        }
+    }
+
+    fn refer(&mut self, to: &'static str) {
+        self.request.reference.get_or_insert(to);
+    }
+
+    /// Notes the value of a field at the top of the request.
+    fn set(&mut self, field: Field, seen: Seen) -> Result<(), &'static str> {
+        let request = &mut self.request;
+        match (field, seen) {
+            (Field::Models, Seen::Other) => self.has_other_models = true,
+            (Field::Background, seen) => {
+                request.background = !matches!(seen, Seen::Null | Seen::Bool(false));
+            }
+            (Field::Output | Field::Completions | Field::Streams, Seen::Null) => {}
+            (Field::Output, Seen::Number(limit)) => request.output = request.output.max(Some(limit)),
+            (Field::Output, _) => return Err(BAD_LIMIT),
+            (Field::Completions, Seen::Number(number)) => {
+                request.completions = number.clamp(1, MAX_COMPLETIONS);
+            }
+            (Field::Completions, _) => return Err(BAD_COUNT),
+            (Field::Streams, Seen::Bool(streams)) => request.streams = streams,
+            (Field::Streams, _) => return Err(BAD_STREAM),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Notes a key of the innermost object.
+    fn key(&mut self, key: &str) {
+        let hash = self.keys.hash_one(key);
+        self.seen.push(hash);
+    }
+
+    /// Ends an object whose first key has the number `begin`.
+    fn close<E: Error>(&mut self, begin: usize) -> Result<(), E> {
+        let keys = &mut self.seen[begin..];
+        keys.sort_unstable();
+        if keys.windows(2).any(|pair| pair[0] == pair[1]) {
+            return self.fail(BAD_KEY);
+        }
+        self.seen.truncate(begin);
+        Ok(())
+    }
+}
+
+/// The place of a value, which says what its parts mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Any JSON without references.
+    Data,
+    /// A text, a block, or several of them.
+    Content,
+    /// The items of a conversation, which may be stored ones.
+    Items,
+    Tools,
+    /// The type of a block.
+    BlockType,
+    /// The type of a tool.
+    ToolType,
+    /// The source of an image or a document.
+    Source,
+    /// The type of a source.
+    SourceType,
+    /// The bytes of a source.
+    SourceData,
+    /// An image: its data, or its address.
+    ImageUrl,
+    /// Something outside of the request, unless it is empty.
+    Refers(&'static str),
+    ContextManagement,
+    /// A field that is not in the tables.
+    Unknown,
+}
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Seen {
+    #[default]
+    Null,
+    Bool(bool),
+    Number(u64),
+    /// A text, a list, an object, or a number that is no count.
+    Other,
+    Block(Block),
+    /// The bytes of a source, and the tokens of these bytes as text.
+    Data(u64),
+    Source(SourceKind, u64),
+    HostedTool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum SourceKind {
+    #[default]
+    Unknown,
+    Base64,
+    /// Text, or blocks.
+    Text,
+}
+
+/// A value at a place.
+struct Value<'r, 'k>(&'r mut Reader<'k>, Place);
+
+impl<'de> DeserializeSeed<'de> for Value<'_, '_> {
+    type Value = Seen;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Seen, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_, '_> {
+    type Value = Seen;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Seen, E> {
+        self.0.mark(b'0');
+        self.0.add(1);
+        Ok(Seen::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Seen, E> {
+        self.0.mark(if value { b'+' } else { b'-' });
+        self.0.add(1);
+        if let (Place::Refers(to), true) = (self.1, value) {
+            self.0.refer(to);
+        }
+        Ok(Seen::Bool(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Seen, E> {
+        self.0.mark(b'#');
+        self.0.mark(u8::try_from(value % 251).unwrap_or_default());
+        self.0.add(u64::from(value.checked_ilog10().unwrap_or(0)) + 1);
+        if let Place::Refers(to) = self.1 {
+            self.0.refer(to);
+        }
+        Ok(Seen::Number(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Seen, E> {
+        self.visit_u64::<E>(value.unsigned_abs()).map(|_| Seen::Other)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Seen, E> {
+        if value.abs() >= LARGE {
+            return self.0.fail(BAD_NUMBER);
+        }
+        self.0.mark(b'.');
+        self.0.add(FRACTION);
+        Ok(Seen::Other)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Seen, E> {
+        let Self(reader, place) = self;
+        match place {
+            Place::ImageUrl => {
+                // The length of an image says nothing about its tokens.
+                if text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) {
+                    reader.request.other = reader.request.other.saturating_add(IMAGE);
+                    reader.mark(b'i');
+                } else if !text.is_empty() {
+                    reader.refer("an image at another place");
+                }
+                return Ok(Seen::Other);
+            }
+            Place::SourceData => {
+                reader.mark(b'd');
+                return Ok(Seen::Data(count::tokens(text)));
+            }
+            Place::Refers(to) if !text.is_empty() => reader.refer(to),
+            Place::ContextManagement if text.starts_with("compact") => {
+                reader.refer("a compaction by the provider");
+            }
+            _ => {}
+        }
+        reader.text(text);
+        Ok(match place {
+            Place::BlockType => Seen::Block(Block::named(text)),
+            Place::ToolType if is_hosted_tool(text) => Seen::HostedTool,
+            Place::SourceType => match text {
+                "base64" => Seen::Source(SourceKind::Base64, 0),
+                "text" | "content" => Seen::Source(SourceKind::Text, 0),
+                _ => Seen::Source(SourceKind::Unknown, 0),
+            },
+            _ => Seen::Other,
+        })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Seen, A::Error> {
+        let Self(reader, place) = self;
+        reader.mark(b'[');
+        reader.add(1);
+        while list.next_element_seed(Value(reader, place))?.is_some() {}
+        reader.mark(b']');
+        Ok(Seen::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Seen, A::Error> {
+        let Self(reader, place) = self;
+        reader.mark(b'{');
+        reader.add(1);
+        let begin = reader.seen.len();
+        let seen = match place {
+            Place::Content => block(reader, map, false)?,
+            Place::Items => block(reader, map, true)?,
+            Place::Tools => tool(reader, map)?,
+            Place::Source => source(reader, map)?,
+            Place::ImageUrl => each(reader, map, |key| match key {
+                "url" => Place::ImageUrl,
+                _ => Place::Data,
+            })?,
+            Place::Refers(to) => {
+                reader.refer(to);
+                each(reader, map, |_| Place::Data)?
+            }
+            Place::ContextManagement => each(reader, map, |_| Place::ContextManagement)?,
+            Place::Unknown => each(reader, map, unknown)?,
+            _ => each(reader, map, |_| Place::Data)?,
+        };
+        reader.close(begin)?;
+        reader.mark(b'}');
+        Ok(seen)
+    }
+}
+
+/// The place below a key of a field that is not in the tables.
+fn unknown(key: &str) -> Place {
+    if names_a_reference(key) { Place::Refers("an unknown field") } else { Place::Unknown }
+}
+
+/// A key of an object. `T` is what the key means.
+struct Key<'r, 'k, F>(&'r mut Reader<'k>, F);
+
+impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for Key<'_, '_, F> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<T, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl<'de, T, F: FnOnce(&str) -> T> Visitor<'de> for Key<'_, '_, F> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<T, E> {
+        let Self(reader, meaning) = self;
+        reader.key(key);
+        reader.text(key);
+        Ok(meaning(key))
+    }
+}
+
+/// Walks through an object whose keys say what their values are.
+fn each<'de, A: MapAccess<'de>>(
+    reader: &mut Reader<'_>,
+    mut map: A,
+    place: impl Fn(&str) -> Place,
+) -> Result<Seen, A::Error> {
+    while let Some(place) = map.next_key_seed(Key(reader, &place))? {
+        map.next_value_seed(Value(reader, place))?;
+    }
+    Ok(Seen::Other)
+}
+
+/// A key of a block that says whether the block stands for itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    Id,
+    Role,
+    Text,
+    No,
+}
+
+/// The place below a key of a block.
+fn in_block(key: &str) -> (Place, Own) {
+    let place = match key {
+        "type" => Place::BlockType,
+        "source" => Place::Source,
+        "image_url" => Place::ImageUrl,
+        "file_id" | "file_url" | "file_data" | "file" => Place::Refers("a document"),
+        "video_url" => Place::Refers("a video"),
+        "vector_store_ids" | "container_id" => Place::Refers("a store of the provider"),
+        // The arguments of tools are any JSON.
+        "input" | "arguments" | "parameters" | "action" | "function" | "custom" => Place::Data,
+        _ => Place::Content,
+    };
+    let own = match key {
+        "id" => Own::Id,
+        "role" => Own::Role,
+        "content" | "encrypted_content" => Own::Text,
+        _ => Own::No,
+    };
+    (place, own)
+}
+
+/// Walks through a block or a message, or with `is_item` through an item of a conversation.
+fn block<'de, A: MapAccess<'de>>(
+    reader: &mut Reader<'_>,
+    mut map: A,
+    is_item: bool,
+) -> Result<Seen, A::Error> {
+    let (mut kind, mut source) = (Block::Untyped, None);
+    let (mut has_id, mut has_role, mut has_text) = (false, false, false);
+    while let Some((place, own)) = map.next_key_seed(Key(reader, in_block))? {
+        let seen = map.next_value_seed(Value(reader, place))?;
+        match own {
+            Own::Id => has_id = seen != Seen::Null,
+            Own::Role => has_role = seen != Seen::Null,
+            Own::Text => has_text |= seen != Seen::Null,
+            Own::No => {}
+        }
+        match seen {
+            Seen::Block(block) if place == Place::BlockType => kind = block,
+            Seen::Source(kind, data) => source = Some((kind, data)),
+            _ => {}
+        }
+    }
+    match (kind, source) {
+        (Block::Reference(to), _) => reader.refer(to),
+        // An item with nothing but its id, whose type the API assumes.
+        (Block::Untyped, _) if is_item && !has_role => reader.refer("a stored item"),
+        (Block::Reasoning, _) if has_id && !has_text => reader.refer("stored reasoning"),
+        (Block::Image, Some((SourceKind::Base64, _))) => {
+            reader.request.other = reader.request.other.saturating_add(IMAGE);
+        }
+        (Block::Image, Some(_)) => reader.refer("an image at another place"),
+        (Block::Document, Some((SourceKind::Base64 | SourceKind::Unknown, _))) => reader.refer("a document"),
+        (_, Some((_, data))) => reader.add(data),
+        _ => {}
+    }
+    Ok(Seen::Other)
+}
+
+/// Walks through the source of an image or a document.
+fn source<'de, A: MapAccess<'de>>(reader: &mut Reader<'_>, mut map: A) -> Result<Seen, A::Error> {
+    let (mut kind, mut tokens) = (SourceKind::Unknown, 0_u64);
+    let place = |key: &str| match key {
+        "type" => Place::SourceType,
+        "data" => Place::SourceData,
+        "content" => Place::Content,
+        "url" | "file_id" => Place::Refers("a document"),
+        _ => Place::Data,
+    };
+    while let Some(place) = map.next_key_seed(Key(reader, place))? {
+        match map.next_value_seed(Value(reader, place))? {
+            Seen::Source(named, _) if place == Place::SourceType => kind = named,
+            Seen::Data(data) => tokens = tokens.saturating_add(data),
+            _ => {}
+        }
+    }
+    Ok(Seen::Source(kind, tokens))
+}
+
+/// Walks through a tool.
+fn tool<'de, A: MapAccess<'de>>(reader: &mut Reader<'_>, mut map: A) -> Result<Seen, A::Error> {
+    let place = |key: &str| match key {
+        "type" => Place::ToolType,
+        "tools" => Place::Tools,
+        "environment" | "container" => Place::Refers("a container"),
+        _ => Place::Data,
+    };
+    while let Some(place) = map.next_key_seed(Key(reader, place))? {
+        if map.next_value_seed(Value(reader, place))? == Seen::HostedTool {
+            reader.refer("a tool that the provider runs");
+        }
+    }
+    Ok(Seen::Other)
+}
+
+/// The whole request.
+pub(super) struct Request<'r, 'k>(pub(super) &'r mut Reader<'k>);
+
+impl<'de> DeserializeSeed<'de> for Request<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Request<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self(reader) = self;
+        let api = reader.api;
+        let meaning = |key: &str| (field(api, key), names_a_reference(key));
+        loop {
+            reader.is_prompt = false;
+            let Some((field, refers)) = map.next_key_seed(Key(reader, meaning))? else { break };
+            let Ok(field) = field else { return reader.fail(BAD_SPELLING) };
+            reader.is_prompt = matches!(field, Field::Content | Field::Items | Field::Data | Field::Tools);
+            let place = match field {
+                Field::Model => {
+                    map.next_value_seed(Model(reader))?;
+                    continue;
+                }
+                Field::Content => Place::Content,
+                Field::Items => Place::Items,
+                Field::Tools => Place::Tools,
+                Field::ContextManagement => Place::ContextManagement,
+                Field::Refers(to) => Place::Refers(to),
+                Field::Unknown if refers => Place::Refers("an unknown field"),
+                Field::Unknown => Place::Unknown,
+                _ => Place::Data,
+            };
+            let seen = map.next_value_seed(Value(reader, place))?;
+            reader.set(field, seen).or_else(|problem| reader.fail(problem))?;
+        }
+        reader.close(0)
+    }
+}
+
+/// The name of the model.
+struct Model<'r, 'k>(&'r mut Reader<'k>);
+
+impl<'de> DeserializeSeed<'de> for Model<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        let Self(reader) = self;
+        let name: Option<std::borrow::Cow<'de, str>> = match serde::Deserialize::deserialize(json) {
+            Ok(name) => name,
+            Err(error) => {
+                reader.problem = Some(BAD_MODEL);
+                return Err(error);
+            }
+        };
+        let Some(name) = name else { return Ok(()) };
+        reader.add(count::tokens(&name));
+        reader.is_prompt = true;
+        reader.fingerprint.write(name.as_bytes());
+        reader.mark(0xff);
+        if fields::has_own_references(&name) {
+            reader.refer("a variant of the model with a search");
+        }
+        let is_plain = name.len() <= MAX_MODEL && name.bytes().all(|byte| byte.is_ascii_graphic());
+        reader.request.model = is_plain.then(|| name.into_owned());
+        Ok(())
+    }
+}
