@@ -149,7 +149,7 @@ fn budget_of_one_call(place: &Place, template: &Template<'_>) -> Result<u64> {
     let first = calls.iter().find(|call| call.step == Some(0)).context("the first call")?;
     let path = first.path.split('?').next().unwrap_or_default();
     let api = Api::from_request("POST", path).context("its API")?;
-    let request = MeteredRequest::read(api, first.body.as_bytes(), &RandomState::new())?;
+    let request = MeteredRequest::read(api, first.body.as_bytes(), &RandomState::new(), false)?;
     let limits = Limits::of(request.model.as_deref());
     let output = request.output.unwrap_or(limits.output);
     let prompt = match request.reference {

@@ -76,7 +76,8 @@ mod tests {
     use super::*;
 
     fn cost(api: Api, text: &str) -> Cost {
-        let request = MeteredRequest::read(api, text.as_bytes(), &RandomState::new()).expect("a request");
+        let request =
+            MeteredRequest::read(api, text.as_bytes(), &RandomState::new(), false).expect("a request");
         Cost::of(&request, None, |_, text| text)
     }
 
@@ -92,7 +93,8 @@ mod tests {
         ] {
             assert_eq!(cost(api, text).output, output, "{text}");
         }
-        let request = MeteredRequest::read(Api::Messages, b"{}", &RandomState::new()).expect("a request");
+        let request =
+            MeteredRequest::read(Api::Messages, b"{}", &RandomState::new(), false).expect("a request");
         assert_eq!(Cost::of(&request, Some(50), |_, text| text).output, 50);
         assert_eq!(cost(Api::Messages, r#"{"max_tokens":18446744073709551615}"#).tokens(), MAX_TOKENS);
     }

@@ -143,12 +143,12 @@ impl Gate {
         }
     }
 
-    /// Reads a request whose body is decoded.
+    /// Reads a request whose body is decoded. `compares` states whether it is compared with earlier ones.
     ///
     /// # Errors
     /// [`NotARequest`] if it is none of this API.
-    pub(crate) fn read(&self, api: Api, body: &[u8]) -> Result<MeteredRequest, NotARequest> {
-        MeteredRequest::read(api, body, &self.random)
+    pub(crate) fn read(&self, api: Api, body: &[u8], compares: bool) -> Result<MeteredRequest, NotARequest> {
+        MeteredRequest::read(api, body, &self.random, compares)
     }
 
     /// The number of tokens that a request can use. `default_output` replaces the model's limit for a request without an

@@ -137,7 +137,7 @@ pub(super) async fn charge_message(
     let host = info.host.as_str();
     let denied = |denied: gate::LeaseDenied| denied.refusal(host);
     let key = gate::key(provider, &egress.reporter.redact(host));
-    let request = match egress.gate.read(api, text) {
+    let request = match egress.gate.read(api, text, !egress.repeats.is_unlimited()) {
         Ok(request) => request,
         Err(why) => {
             return match is_limited(egress, key).await.map_err(denied)? {
@@ -178,7 +178,9 @@ async fn admit(
     request: &MeteredRequest,
 ) -> Result<(), Refusal> {
     let host = info.host.as_str();
-    if let Some(limit) = egress.repeats.exceeded(key, &info.path, request.fingerprint) {
+    if let Some(fingerprint) = request.fingerprint
+        && let Some(limit) = egress.repeats.exceeded(key, &info.path, fingerprint)
+    {
         let times = if limit == 1 { "once".to_owned() } else { format!("{limit} times") };
         return Err(Refusal::later(
             Reason::RequestRepeated,
@@ -204,7 +206,7 @@ async fn read(
     let _turn = egress.readings.acquire().await.map_err(|_| "while the proxy closes".to_owned())?;
     let too_long = || format!("whose body has more than {} MiB, or cannot be decoded", MAX_REWRITTEN >> 20);
     let body = cleared.decoded().await.ok_or_else(too_long)?;
-    egress.gate.read(api, &body).map_err(|why| format!("whose body {why}"))
+    egress.gate.read(api, &body, !egress.repeats.is_unlimited()).map_err(|why| format!("whose body {why}"))
 }
 
 /// Checks that the provider reads the same text as the proxy.

@@ -105,7 +105,7 @@ pub(super) const JSON: [&str; 2] = ["--header", "content-type: application/json"
 
 /// The estimated tokens of the prompt in a body.
 pub(super) fn prompt_of(api: Api, body: &str) -> u64 {
-    let request = MeteredRequest::read(api, body.as_bytes(), &std::hash::RandomState::new());
+    let request = MeteredRequest::read(api, body.as_bytes(), &std::hash::RandomState::new(), false);
     request.expect("a request").prompt()
 }
 

@@ -125,7 +125,7 @@ const CHAT: Table = &[
 
 const RESPONSES: Table = &[
     ("input", Items),
-    ("instructions", Content),
+    ("instructions", Items),
     ("text", Data),
     ("max_output_tokens", Output),
     ("prompt", Refers("a stored prompt")),
@@ -221,7 +221,6 @@ pub(super) enum Block {
     #[default]
     Untyped,
     Image,
-    Document,
     Reasoning,
     /// It refers to something outside of the request.
     Reference(&'static str),
@@ -232,7 +231,6 @@ impl Block {
     pub(super) fn named(kind: &str) -> Self {
         match kind {
             "image" => Self::Image,
-            "document" => Self::Document,
             "reasoning" => Self::Reasoning,
             "item_reference" => Self::Reference("a stored item"),
             "container_upload" => Self::Reference("a container"),

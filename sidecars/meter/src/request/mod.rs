@@ -50,8 +50,9 @@ pub struct MeteredRequest {
     pub other: u64,
     /// Something that the model reads but that is not in the request, if there is any.
     pub reference: Option<&'static str>,
-    /// A number that is equal for two requests with the same prompt, however they are written.
-    pub fingerprint: u64,
+    /// A number that is equal for two requests with the same prompt, however they are written. `None` if it was not
+    /// wanted.
+    pub fingerprint: Option<u64>,
 }
 
 /// Why a body is no request that can be metered. The text continues "a request whose body".
@@ -61,12 +62,13 @@ pub struct NotARequest(&'static str);
 
 impl MeteredRequest {
     /// Reads a decoded body. `keys` makes the fingerprint, and the check for equal keys, unpredictable for the agent.
+    /// `compares` states whether the fingerprint is wanted, which costs a second pass over the text.
     ///
     /// # Errors
     /// [`NotARequest`] if the body is no JSON object, is nested deeper than 127 levels, has a key twice, or has a field
     /// of another type than the API documents.
-    pub fn read(api: Api, body: &[u8], keys: &RandomState) -> Result<Self, NotARequest> {
-        let mut reader = Reader::new(api, keys);
+    pub fn read(api: Api, body: &[u8], keys: &RandomState, compares: bool) -> Result<Self, NotARequest> {
+        let mut reader = Reader::new(api, keys, compares);
         let mut json = serde_json::Deserializer::from_slice(body);
         let read = Request(&mut reader).deserialize(&mut json).and_then(|()| json.end());
         match read {

@@ -11,7 +11,7 @@ use super::*;
 /// Reads each body with the same keys, so that fingerprints can be compared.
 fn read(api: Api, body: &str) -> Result<MeteredRequest, NotARequest> {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    MeteredRequest::read(api, body.as_bytes(), &KEYS)
+    MeteredRequest::read(api, body.as_bytes(), &KEYS, true)
 }
 
 fn good(api: Api, body: &str) -> MeteredRequest {
@@ -74,9 +74,9 @@ fn refuses_what_has_two_meanings() {
     ] {
         assert_eq!(read(Api::Messages, body).expect_err(body).to_string(), why, "{body}");
     }
-    assert!(MeteredRequest::read(Api::Messages, b"{\"a\":\"\xff\"}", &RandomState::new()).is_err());
+    assert!(MeteredRequest::read(Api::Messages, b"{\"a\":\"\xff\"}", &RandomState::new(), false).is_err());
     let wide: Vec<u8> = "{\"a\":1}".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    assert!(MeteredRequest::read(Api::Messages, &wide, &RandomState::new()).is_err());
+    assert!(MeteredRequest::read(Api::Messages, &wide, &RandomState::new(), false).is_err());
 }
 
 #[test]
@@ -89,6 +89,7 @@ fn names_what_the_request_only_refers_to() {
     for (api, body) in [
         (responses, json!({"previous_response_id": "r"})),
         (responses, json!({"conversation": {"id": "c"}})),
+        (responses, json!({"instructions": [{"id": "i"}]})),
         (responses, json!({"prompt": {"id": "p"}})),
         (responses, json!({"context_management": [{"type": "compaction", "compact_threshold": 5}]})),
         (responses, item(json!({"type": "item_reference", "id": "i"}))),
@@ -146,6 +147,7 @@ fn names_what_the_request_only_refers_to() {
         (chat, block(json!({"type": "file", "file": {"file_id": "f"}}))),
         (chat, block(json!({"type": "video_url", "video_url": {"url": "https://x"}}))),
         (chat, json!({"web_search_options": {}})),
+        (chat, json!({"messages": [{"role": "assistant", "audio": {"id": "a"}}]})),
         (chat, json!({"plugins": [{"id": "web"}]})),
         (chat, json!({"model": "openai/gpt-5.1:online"})),
         (chat, json!({"previous_response_id": "r"})),
@@ -211,6 +213,21 @@ fn counts_what_the_model_reads_and_not_the_padding() {
 }
 
 #[test]
+fn another_image_is_another_prompt() {
+    let image = |data: &str| {
+        let source = json!({"type": "base64", "media_type": "image/png", "data": data});
+        let body = json!({"messages": [{"role": "user", "content": [{"type": "image", "source": source}]}]});
+        good(Api::Messages, &body.to_string()).fingerprint
+    };
+    assert!(image("AAAA") == image("AAAA") && image("AAAA") != image("AAAB"));
+    let url = |data: &str| {
+        let part = json!({"type": "input_image", "image_url": format!("data:image/png;base64,{data}")});
+        good(Api::Responses, &json!({"input": [{"role": "user", "content": [part]}]}).to_string()).fingerprint
+    };
+    assert!(url("AAAA") == url("AAAA") && url("AAAA") != url("AAAB"));
+}
+
+#[test]
 fn a_gateway_that_may_choose_another_model_has_none() {
     assert_eq!(good(Api::ChatCompletions, r#"{"model":"o1","models":["x"]}"#).model, None);
     assert_eq!(good(Api::ChatCompletions, r#"{"models":["x"],"model":"o1"}"#).model, None);
@@ -221,7 +238,7 @@ proptest! {
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         for api in [Api::Messages, Api::ChatCompletions, Api::Responses] {
-            let _ = MeteredRequest::read(api, &bytes, &RandomState::new());
+            let _ = MeteredRequest::read(api, &bytes, &RandomState::new(), false);
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Reader<'k> {
     request: MeteredRequest,
     /// Whether the current field is one that the model reads.
     is_prompt: bool,
-    fingerprint: <RandomState as BuildHasher>::Hasher,
+    fingerprint: Option<<RandomState as BuildHasher>::Hasher>,
     /// The hashes of the keys of all open objects.
     seen: Vec<u64>,
     has_other_models: bool,
@@ -38,13 +38,13 @@ pub(super) struct Reader<'k> {
 }
 
 impl<'k> Reader<'k> {
-    pub(super) fn new(api: Api, keys: &'k RandomState) -> Self {
+    pub(super) fn new(api: Api, keys: &'k RandomState, compares: bool) -> Self {
         Self {
             api,
             keys,
             request: MeteredRequest { completions: 1, ..MeteredRequest::default() },
             is_prompt: false,
-            fingerprint: keys.build_hasher(),
+            fingerprint: compares.then(|| keys.build_hasher()),
             seen: Vec::new(),
             has_other_models: false,
             problem: None,
@@ -53,7 +53,7 @@ impl<'k> Reader<'k> {
 
     pub(super) fn finish(self) -> MeteredRequest {
         let model = self.request.model.filter(|_| !self.has_other_models);
-        MeteredRequest { model, fingerprint: self.fingerprint.finish(), ..self.request }
+        MeteredRequest { model, fingerprint: self.fingerprint.map(|hash| hash.finish()), ..self.request }
     }
 
     fn fail<T, E: Error>(&mut self, problem: &'static str) -> Result<T, E> {
@@ -68,17 +68,22 @@ impl<'k> Reader<'k> {
     }
 
     fn text(&mut self, text: &str) {
-        if self.is_prompt {
-            self.fingerprint.write(text.as_bytes());
-            self.mark(0xff);
-        }
+        self.compare(text);
         self.add(count::tokens(text));
+    }
+
+    /// Notes a text in the fingerprint.
+    fn compare(&mut self, text: &str) {
+        if let Some(hash) = self.fingerprint.as_mut().filter(|_| self.is_prompt) {
+            hash.write(text.as_bytes());
+            hash.write_u8(0xff);
+        }
     }
 
     /// Notes a part of the structure in the fingerprint.
     fn mark(&mut self, byte: u8) {
-        if self.is_prompt {
-            self.fingerprint.write_u8(byte);
+        if let Some(hash) = self.fingerprint.as_mut().filter(|_| self.is_prompt) {
+            hash.write_u8(byte);
         }
     }
 
@@ -144,8 +149,10 @@ enum Place {
     Source,
     /// The type of a source.
     SourceType,
-    /// The bytes of a source.
-    SourceData,
+    /// The content of a source that may be text.
+    SourceText,
+    /// The content of a source in base64.
+    SourceBytes,
     /// An image: its data, or its address.
     ImageUrl,
     /// Something outside of the request, unless it is empty.
@@ -243,15 +250,16 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
                 // The length of an image says nothing about its tokens.
                 if text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) {
                     reader.request.other = reader.request.other.saturating_add(IMAGE);
-                    reader.mark(b'i');
+                    reader.compare(text);
                 } else if !text.is_empty() {
                     reader.refer("an image at another place");
                 }
                 return Ok(Seen::Other);
             }
-            Place::SourceData => {
-                reader.mark(b'd');
-                return Ok(Seen::Data(count::tokens(text)));
+            Place::SourceText | Place::SourceBytes => {
+                reader.compare(text);
+                let tokens = if place == Place::SourceText { count::tokens(text) } else { 0 };
+                return Ok(Seen::Data(tokens));
             }
             Place::Refers(to) if !text.is_empty() => reader.refer(to),
             Place::ContextManagement if text.starts_with("compact") => {
@@ -369,6 +377,8 @@ fn in_block(key: &str) -> (Place, Own) {
         "image_url" => Place::ImageUrl,
         "file_id" | "file_url" | "file_data" | "file" => Place::Refers("a document"),
         "video_url" => Place::Refers("a video"),
+        // The sound of an earlier response, by its id.
+        "audio" => Place::Refers("stored audio"),
         "vector_store_ids" | "container_id" => Place::Refers("a store of the provider"),
         // The arguments of tools are any JSON.
         "input" | "arguments" | "parameters" | "action" | "function" | "custom" => Place::Data,
@@ -414,8 +424,8 @@ fn block<'de, A: MapAccess<'de>>(
             reader.request.other = reader.request.other.saturating_add(IMAGE);
         }
         (Block::Image, Some(_)) => reader.refer("an image at another place"),
-        (Block::Document, Some((SourceKind::Base64 | SourceKind::Unknown, _))) => reader.refer("a document"),
-        (_, Some((_, data))) => reader.add(data),
+        (_, Some((SourceKind::Text, data))) => reader.add(data),
+        (_, Some(_)) => reader.refer("a document"),
         _ => {}
     }
     Ok(Seen::Other)
@@ -426,12 +436,14 @@ fn source<'de, A: MapAccess<'de>>(reader: &mut Reader<'_>, mut map: A) -> Result
     let (mut kind, mut tokens) = (SourceKind::Unknown, 0_u64);
     let place = |key: &str| match key {
         "type" => Place::SourceType,
-        "data" => Place::SourceData,
+        "data" => Place::SourceText,
         "content" => Place::Content,
         "url" | "file_id" => Place::Refers("a document"),
         _ => Place::Data,
     };
     while let Some(place) = map.next_key_seed(Key(reader, place))? {
+        let is_coded = place == Place::SourceText && kind == SourceKind::Base64;
+        let place = if is_coded { Place::SourceBytes } else { place };
         match map.next_value_seed(Value(reader, place))? {
             Seen::Source(named, _) if place == Place::SourceType => kind = named,
             Seen::Data(data) => tokens = tokens.saturating_add(data),
@@ -523,8 +535,7 @@ impl<'de> DeserializeSeed<'de> for Model<'_, '_> {
         let Some(name) = name else { return Ok(()) };
         reader.add(count::tokens(&name));
         reader.is_prompt = true;
-        reader.fingerprint.write(name.as_bytes());
-        reader.mark(0xff);
+        reader.compare(&name);
         if fields::has_own_references(&name) {
             reader.refer("a variant of the model with a search");
         }
