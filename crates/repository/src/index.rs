@@ -1,103 +1,105 @@
-//! Reads the index of a working tree as data, for the files that a sparse checkout leaves out.
+//! Reads the index of a working tree as data (gitformat-index(5), versions 2 to 4).
 //!
-//! The format is that of gitformat-index(5), versions 2 to 4.
+//! The index of a hostile repository can name any path and have any size. So the size of its names is bounded, and a name
+//! is only compared with those of files that were found otherwise.
+//!
+//! - `tracked`: which files git tracks
+//! - `left_out`: which of them a sparse checkout leaves out of the working tree
 
-use bottle_pack_check::ObjectFormat;
+mod left_out;
+mod tracked;
 
-/// The bit of the extended flags that marks an entry which is not in the working tree.
-const SKIP_WORKTREE: u16 = 0x4000;
+pub use left_out::LeftOut;
+pub use tracked::{Index, TrackedError};
 
-/// The bit of the flags that announces extended flags.
+/// The maximum size of all names in bytes, because version 4 compresses them.
+const MAX_NAMES: usize = 128 << 20;
+
+/// The size of an entry's status in bytes. The object id follows.
+const STATUS: usize = 40;
+
+/// The place of the mode in the status.
+const MODE: std::ops::Range<usize> = 24..28;
+
+/// The flag of an entry that has more flags.
 const EXTENDED: u16 = 0x4000;
 
-/// The number of bytes of an entry before the id of its object.
-const STAT: usize = 40;
+/// The one of these further flags that marks an entry which is not in the working tree.
+const SKIP_WORKTREE: u16 = 0x4000;
+
+/// The length of a name in the flags; the largest one stands for longer names.
+const NAME_LENGTH: u16 = 0xfff;
 
 /// The mode of a directory of which a sparse index has no entries.
 const DIRECTORY: u32 = 0o040_000;
 
-/// Why an index was not read.
+/// Why an index has no known content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// Its content has another form.
+    /// It has another format, or is damaged.
     #[error("the index is malformed")]
     Malformed,
-    /// Its entries are in another file too.
+    /// It has entries in another file (`core.splitIndex`).
     #[error("the index is split; `git update-index --no-split-index` joins it")]
     Split,
 }
 
-/// The paths that a sparse checkout leaves out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Files.
-    pub files: Vec<Vec<u8>>,
-    /// Whole directories, each with a slash at its end.
-    pub directories: Vec<Vec<u8>>,
+/// An entry. A sparse index has one for a whole directory, whose name ends with a slash.
+struct Entry<'a> {
+    name: &'a [u8],
+    is_directory: bool,
+    is_left_out: bool,
 }
 
-impl LeftOut {
-    /// Reads the index of a repository with this format.
-    ///
-    /// # Errors
-    /// Every [`IndexError`].
-    pub fn of(index: &[u8], format: ObjectFormat) -> Result<Self, IndexError> {
-        let mut reader = Reader { rest: index };
-        let is_index = reader.take(4)? == b"DIRC";
-        let (version, count) = (reader.u32()?, reader.u32()?);
-        if !is_index || !(2..=4).contains(&version) {
+/// Calls `take_entry` with each entry of an index whose object ids have this length, in order.
+fn each_entry(
+    index: &[u8],
+    id_length: usize,
+    mut take_entry: impl FnMut(&Entry<'_>),
+) -> Result<(), IndexError> {
+    let mut rest = Rest(index);
+    let is_index = rest.take(4)? == b"DIRC";
+    let (version, count) = (rest.u32()?, rest.u32()?);
+    let end = rest.0.len().checked_sub(id_length).ok_or(IndexError::Malformed)?;
+    rest.0 = &rest.0[..end];
+    if !is_index || !(2..=4).contains(&version) {
+        return Err(IndexError::Malformed);
+    }
+    let (mut name, mut size_of_names) = (Vec::new(), 0);
+    for _ in 0..count {
+        let before = rest.0.len();
+        let mode = rest.take(STATUS)?[MODE].try_into().map_err(|_| IndexError::Malformed)?;
+        rest.take(id_length)?;
+        let flags = rest.u16()?;
+        let further = if version > 2 && flags & EXTENDED != 0 { rest.u16()? } else { 0 };
+        let dropped = if version == 4 { rest.variable_length()? } else { name.len() };
+        name.truncate(name.len().checked_sub(dropped).ok_or(IndexError::Malformed)?);
+        let end = rest.0.iter().position(|byte| *byte == 0).ok_or(IndexError::Malformed)?;
+        name.extend_from_slice(rest.take(end)?);
+        let padding = if version == 4 { 1 } else { 8 - (before - rest.0.len()) % 8 };
+        let is_padded = rest.take(padding)?.iter().all(|byte| *byte == 0);
+        let length = usize::from(flags & NAME_LENGTH);
+        let is_length = length == name.len() || length == usize::from(NAME_LENGTH) && name.len() > length;
+        size_of_names += name.len();
+        if !is_padded || !is_length || size_of_names > MAX_NAMES {
             return Err(IndexError::Malformed);
         }
-        let mut found = Self::default();
-        let mut path = Vec::new();
-        for _ in 0..count {
-            let start = reader.rest.len();
-            let stat = reader.take(STAT)?;
-            let mode = u32::from_be_bytes([stat[24], stat[25], stat[26], stat[27]]);
-            reader.take(format.width())?;
-            let flags = reader.u16()?;
-            let extended = if version >= 3 && flags & EXTENDED != 0 { reader.u16()? } else { 0 };
-            if version == 4 {
-                let dropped = reader.offset()?;
-                let kept = path.len().checked_sub(dropped).ok_or(IndexError::Malformed)?;
-                path.truncate(kept);
-                path.extend_from_slice(reader.text()?);
-            } else {
-                path = reader.text()?.to_owned();
-                // An entry is padded to a multiple of eight bytes, of which the end of the path is one.
-                let used = start - reader.rest.len() - 1;
-                reader.take((8 - used % 8) - 1)?;
-            }
-            if extended & SKIP_WORKTREE != 0 {
-                if mode == DIRECTORY { &mut found.directories } else { &mut found.files }.push(path.clone());
-            }
-        }
-        while reader.rest.len() > format.width() {
-            let name: [u8; 4] = reader.take(4)?.try_into().map_err(|_| IndexError::Malformed)?;
-            let length = reader.u32()? as usize;
-            if &name == b"link" {
-                return Err(IndexError::Split);
-            }
-            reader.take(length)?;
-        }
-        Ok(found)
+        take_entry(&Entry {
+            name: &name,
+            is_directory: u32::from_be_bytes(mode) == DIRECTORY,
+            is_left_out: further & SKIP_WORKTREE != 0,
+        });
     }
-
-    /// Whether nothing is left out.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.directories.is_empty()
-    }
+    rest.check_extensions()
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
-}
+/// The bytes that were not read yet.
+struct Rest<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], IndexError> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(IndexError::Malformed)?;
-        self.rest = rest;
+impl<'a> Rest<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], IndexError> {
+        let (taken, after) = self.0.split_at_checked(length).ok_or(IndexError::Malformed)?;
+        self.0 = after;
         Ok(taken)
     }
 
@@ -109,87 +111,29 @@ impl<'a> Reader<'a> {
         self.take(4)?.try_into().map(u32::from_be_bytes).map_err(|_| IndexError::Malformed)
     }
 
-    /// The bytes before the next zero byte.
-    fn text(&mut self) -> Result<&'a [u8], IndexError> {
-        let end = self.rest.iter().position(|byte| *byte == 0).ok_or(IndexError::Malformed)?;
-        let text = self.take(end)?;
-        self.take(1)?;
-        Ok(text)
-    }
-
-    /// A number in the encoding of the offsets in a pack.
-    fn offset(&mut self) -> Result<usize, IndexError> {
-        let mut byte = self.take(1)?[0];
-        let mut number = usize::from(byte & 0x7f);
-        while byte & 0x80 != 0 {
-            byte = self.take(1)?[0];
-            number = number
-                .checked_add(1)
-                .and_then(|number| number.checked_mul(128))
-                .ok_or(IndexError::Malformed)?;
-            number += usize::from(byte & 0x7f);
-        }
-        Ok(number)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::process::Command;
-
-    use super::*;
-
-    fn git(directory: &Path, arguments: &[&str]) {
-        let mut git = Command::new("git");
-        git.current_dir(directory).env("GIT_CONFIG_GLOBAL", "/dev/null");
-        git.args(["-c", "user.name=a", "-c", "user.email=a@example.com"]).args(arguments);
-        let output = git.output().expect("git");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    #[test]
-    fn finds_what_a_sparse_checkout_leaves_out() {
-        for (format, width) in [("sha1", ObjectFormat::Sha1), ("sha256", ObjectFormat::Sha256)] {
-            let top = tempfile::tempdir().expect("a directory");
-            git(top.path(), &["init", "-q", "--object-format", format, "."]);
-            for name in ["left/a", "left/longer-name", "out/a", "out/deep/b", "top"] {
-                let path = top.path().join(name);
-                std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-                std::fs::write(path, name).expect("written");
+    /// A number of variable length, as in offsets of packs (gitformat-pack(5)).
+    fn variable_length(&mut self) -> Result<usize, IndexError> {
+        let mut number = 0_usize;
+        loop {
+            let byte = self.take(1)?[0];
+            let sum = number.checked_add(usize::from(byte & 0x7f)).ok_or(IndexError::Malformed)?;
+            if byte & 0x80 == 0 {
+                return Ok(sum);
             }
-            git(top.path(), &["add", "-A"]);
-            git(top.path(), &["commit", "-qm", "one"]);
-            let read = || LeftOut::of(&std::fs::read(top.path().join(".git/index")).expect("read"), width);
-            assert!(read().expect("parsed").is_empty());
-            git(top.path(), &["sparse-checkout", "set", "--no-sparse-index", "left"]);
-            let files = vec![b"out/a".to_vec(), b"out/deep/b".to_vec()];
-            let expected = LeftOut { files, directories: Vec::new() };
-            assert_eq!(read().expect("parsed"), expected);
-            git(top.path(), &["update-index", "--index-version", "4"]);
-            assert_eq!(read().expect("parsed"), expected);
-            git(top.path(), &["sparse-checkout", "set", "--sparse-index", "left"]);
-            let directories = vec![b"out/".to_vec()];
-            assert_eq!(read().expect("parsed"), LeftOut { files: Vec::new(), directories });
-            git(top.path(), &["sparse-checkout", "disable"]);
-            git(top.path(), &["update-index", "--split-index"]);
-            assert_eq!(read(), Err(IndexError::Split));
+            number = sum.checked_add(1).and_then(|sum| sum.checked_mul(128)).ok_or(IndexError::Malformed)?;
         }
     }
 
-    #[test]
-    fn refuses_what_is_malformed_in_bounded_time() {
-        let top = tempfile::tempdir().expect("a directory");
-        git(top.path(), &["init", "-q", "."]);
-        std::fs::write(top.path().join("a"), "a").expect("written");
-        git(top.path(), &["add", "a"]);
-        let index = std::fs::read(top.path().join(".git/index")).expect("read");
-        for length in 0..index.len() - 20 {
-            assert!(LeftOut::of(&index[..length], ObjectFormat::Sha1).is_err(), "{length}");
+    /// Whether the extensions after the entries say that all names are in this file.
+    fn check_extensions(&mut self) -> Result<(), IndexError> {
+        while !self.0.is_empty() {
+            let is_link = self.take(4)? == b"link";
+            let length = self.u32()?;
+            if is_link {
+                return Err(IndexError::Split);
+            }
+            self.take(usize::try_from(length).map_err(|_| IndexError::Malformed)?)?;
         }
-        let mut many = index;
-        many[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
-        assert_eq!(LeftOut::of(&many, ObjectFormat::Sha1), Err(IndexError::Malformed));
-        assert_eq!(LeftOut::of(&[0; 100], ObjectFormat::Sha1), Err(IndexError::Malformed));
+        Ok(())
     }
 }

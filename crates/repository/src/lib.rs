@@ -13,7 +13,7 @@
 //! - `fetch`: fetches one reference from a git that an agent controls
 //! - `git`, `limits`: run git in a git directory of ours
 //! - `id`: ids of objects
-//! - `index`: finds in an index what a sparse checkout leaves out
+//! - `index`: which files git tracks, and which of them a sparse checkout leaves out
 //! - `locate`: finds the git directory of a working tree, and whether it belongs to it
 //! - `git_files`: the files of a git directory that a copy gets
 //! - `objects`: the objects of a repository for a git that runs in a directory of ours
@@ -50,6 +50,7 @@ pub use git::{Git, Program};
 pub use git_files::{GitFile, GitFileError, GitFiles};
 pub use id::ObjectId;
 pub use ignore_rules::{IgnoreRules, RuleError, RuleSources};
+pub use index::{Index, IndexError, TrackedError};
 pub use locate::Located;
 pub use objects::Objects;
 pub use repository::{Repository, RepositoryError};

@@ -1,0 +1,98 @@
+//! What a sparse checkout leaves out of a working tree.
+
+use bottle_pack_check::ObjectFormat;
+
+use super::{IndexError, each_entry};
+
+/// The paths that a sparse checkout leaves out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Files.
+    pub files: Vec<Vec<u8>>,
+    /// Whole directories, each with a slash at its end.
+    pub directories: Vec<Vec<u8>>,
+}
+
+impl LeftOut {
+    /// Reads the index of a repository with this format.
+    ///
+    /// # Errors
+    /// Every [`IndexError`].
+    pub fn of(index: &[u8], format: ObjectFormat) -> Result<Self, IndexError> {
+        let mut found = Self::default();
+        each_entry(index, format.width(), |entry| {
+            if entry.is_left_out {
+                let paths = if entry.is_directory { &mut found.directories } else { &mut found.files };
+                paths.push(entry.name.to_owned());
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Whether nothing is left out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.directories.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    fn git(directory: &Path, arguments: &[&str]) {
+        let mut git = Command::new("git");
+        git.current_dir(directory).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        git.args(["-c", "user.name=a", "-c", "user.email=a@example.com"]).args(arguments);
+        let output = git.output().expect("git");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    #[test]
+    fn finds_what_a_sparse_checkout_leaves_out() {
+        for (format, width) in [("sha1", ObjectFormat::Sha1), ("sha256", ObjectFormat::Sha256)] {
+            let top = tempfile::tempdir().expect("a directory");
+            git(top.path(), &["init", "-q", "--object-format", format, "."]);
+            for name in ["left/a", "left/longer-name", "out/a", "out/deep/b", "top"] {
+                let path = top.path().join(name);
+                std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+                std::fs::write(path, name).expect("written");
+            }
+            git(top.path(), &["add", "-A"]);
+            git(top.path(), &["commit", "-qm", "one"]);
+            let read = || LeftOut::of(&std::fs::read(top.path().join(".git/index")).expect("read"), width);
+            assert!(read().expect("parsed").is_empty());
+            git(top.path(), &["sparse-checkout", "set", "--no-sparse-index", "left"]);
+            let files = vec![b"out/a".to_vec(), b"out/deep/b".to_vec()];
+            let expected = LeftOut { files, directories: Vec::new() };
+            assert_eq!(read().expect("parsed"), expected);
+            git(top.path(), &["update-index", "--index-version", "4"]);
+            assert_eq!(read().expect("parsed"), expected);
+            git(top.path(), &["sparse-checkout", "set", "--sparse-index", "left"]);
+            let directories = vec![b"out/".to_vec()];
+            assert_eq!(read().expect("parsed"), LeftOut { files: Vec::new(), directories });
+            git(top.path(), &["sparse-checkout", "disable"]);
+            git(top.path(), &["update-index", "--split-index"]);
+            assert_eq!(read(), Err(IndexError::Split));
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_malformed_in_bounded_time() {
+        let top = tempfile::tempdir().expect("a directory");
+        git(top.path(), &["init", "-q", "."]);
+        std::fs::write(top.path().join("a"), "a").expect("written");
+        git(top.path(), &["add", "a"]);
+        let index = std::fs::read(top.path().join(".git/index")).expect("read");
+        for length in 0..index.len() - 20 {
+            assert!(LeftOut::of(&index[..length], ObjectFormat::Sha1).is_err(), "{length}");
+        }
+        let mut many = index;
+        many[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert_eq!(LeftOut::of(&many, ObjectFormat::Sha1), Err(IndexError::Malformed));
+        assert_eq!(LeftOut::of(&[0; 100], ObjectFormat::Sha1), Err(IndexError::Malformed));
+    }
+}
