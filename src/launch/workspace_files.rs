@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bottle_repository::ignore_rules::IGNORE_FILE;
-use bottle_repository::{Directory, Entry, IgnoreRules, RuleSources, Stop, Walk, WalkError};
+use bottle_repository::locate::{Kind, locate};
+use bottle_repository::{Directory, Entry, IgnoreRules, Index, Located, RuleSources, Stop, Walk, WalkError};
 
 use super::git_dir::LinkedGitDir;
 use crate::archive;
@@ -55,11 +56,8 @@ impl WorkspaceFiles {
             return Ok(Self { working_tree: walk, repository, has_ignore_file: true });
         }
         let place = Place::of(folder)?;
-        Ok(Self {
-            working_tree: walk.with_rules(place.rules()?),
-            repository,
-            has_ignore_file: place.has_ignore_file(),
-        })
+        let has_ignore_file = place.has_ignore_file();
+        Ok(Self { working_tree: place.without_ignored(walk)?, repository, has_ignore_file })
     }
 
     /// The ignore files so far whose rules do not apply, because they are links or not regular.
@@ -82,26 +80,35 @@ struct Place {
     top: Directory,
     /// The path of the directory below the top.
     below: PathBuf,
-    /// The git directory, if it is a directory in the working tree.
-    git_directory: Option<Directory>,
+    /// The repository, if it belongs to the working tree.
+    repository: Option<Located>,
 }
 
 impl Place {
     fn of(folder: &Path) -> Result<Self, WalkError> {
         let real = folder.canonicalize().map_err(|error| unreadable(folder, error))?;
-        let is_top = |path: &&Path| path.join(GIT_DIR).symlink_metadata().is_ok();
-        let path = real.ancestors().find(is_top).unwrap_or(&real);
-        let top = open(path)?;
-        let below = real.strip_prefix(path).unwrap_or(Path::new("")).to_owned();
-        // A file or link does not name a directory whose rules count.
-        let git_directory = top.directory(Path::new(GIT_DIR)).unwrap_or_default();
-        Ok(Self { top, below, git_directory })
+        // A repository that git would not use either has no rules.
+        let found = locate(&real).ok().flatten().filter(|found| found.kind != Kind::Bare);
+        if let Some(found) = found
+            && let Ok(below) = real.strip_prefix(found.top.path())
+        {
+            let (top, below) = (found.top.try_clone(), below.to_owned());
+            let top = top.map_err(|error| unreadable(folder, error))?;
+            return Ok(Self { top, below, repository: found.is_proven().then_some(found) });
+        }
+        Ok(Self { top: open(&real)?, below: PathBuf::new(), repository: None })
     }
 
-    /// The rules that apply to the entries of the directory.
-    fn rules(&self) -> Result<IgnoreRules, WalkError> {
-        let Self { top, below, git_directory } = self;
-        Ok(IgnoreRules::of(&RuleSources { top, below, git_directory: git_directory.as_ref(), user: None })?)
+    /// The walk of the directory's content without the files that git ignores. The files that it tracks are never
+    /// ignored.
+    fn without_ignored(self, walk: Walk) -> Result<Walk, WalkError> {
+        let Self { top, below, repository } = self;
+        let git_directory = repository.as_ref().map(|found| &found.common);
+        let rules = IgnoreRules::of(&RuleSources { top: &top, below: &below, git_directory, user: None })?;
+        let walk = walk.with_rules(rules);
+        // In an index that cannot be read, no file is tracked.
+        let Some(index) = repository.and_then(|found| Index::read(&found.git).ok()) else { return Ok(walk) };
+        Ok(walk.keeping(Box::new(move |path, kind| index.tracks(&below.join(path), kind))))
     }
 
     fn has_ignore_file(&self) -> bool {
@@ -374,6 +381,9 @@ mod tests {
         write("top/.gitignore", "ignored\n");
         write("top/.git/HEAD", "ref: refs/heads/main\n");
         write("top/.git/info/exclude", "excluded\n");
+        for name in ["objects", "refs"] {
+            std::fs::create_dir_all(root.path().join("top/.git").join(name)).expect("folder");
+        }
         for name in ["above", "ignored", "excluded"] {
             write(&format!("top/sub/{name}"), "0");
         }
@@ -386,6 +396,31 @@ mod tests {
         assert_eq!(archived("top/sub"), ["above"]);
         std::fs::remove_dir_all(root.path().join("top/.git")).expect("removed");
         assert_eq!(archived("top/sub"), ["above", "excluded", "ignored"]);
+    }
+
+    #[test]
+    fn tracked_files_are_copied_although_rules_ignore_them() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let write = |path: &str, text: &str| write(root.path(), path, text);
+        let git = |arguments: &[&str]| {
+            let mut git = std::process::Command::new("git");
+            git.args(arguments).current_dir(root.path()).env_clear().env("PATH", "/usr/bin:/bin");
+            git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+            git.status().is_ok_and(|status| status.success())
+        };
+        if !git(&["init", "-q"]) {
+            return;
+        }
+        for name in ["sub/target/tracked", "sub/target/other", "sub/a.log", "sub/b.log", "target/tracked"] {
+            write(name, "0");
+        }
+        write(".gitignore", "target\n*.log\n");
+        assert!(git(&["add", "-f", "sub/target/tracked", "sub/b.log", "target/tracked"]));
+        let mut bytes = Vec::new();
+        let sub = root.path().join("sub");
+        archive_folder(&sub, Workspace::Copy, Objects::Included, &Stop::default(), &mut bytes)
+            .expect("archive");
+        assert_eq!(names_in(&bytes), ["b.log", "target", "target/tracked"]);
     }
 
     /// Another thread exchanges a directory and a link to a private one while archives are made.
