@@ -20,7 +20,7 @@ use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::ledger::{Ledger, Standing};
 use crate::manifest::{Kind as ManifestKind, Place};
-use crate::plan::Plan;
+use crate::plan::{Plan, ineffective_budget};
 
 /// Show what is spent of each budget
 ///
@@ -282,6 +282,10 @@ pub(super) fn require_unspent(
     if declared.is_empty() {
         return Ok(());
     }
+    let template = plan.identity.template;
+    if let Some((declared, why)) = ineffective_budget(&plan.egress.routes, template, &declared) {
+        return Err(limits_nothing(declared, &why));
+    }
     let keys = keys(plan);
     let mut governing: Vec<(&str, &Declared)> = keys
         .iter()
@@ -305,6 +309,16 @@ pub(super) fn require_unspent(
         }
     }
     Ok(())
+}
+
+fn limits_nothing(declared: &Declared, why: &str) -> CliError {
+    let Declared { scope, limit, origin } = declared;
+    let of = if limit.key == ALL { String::new() } else { format!(" for {}", limit.key) };
+    CliError::state(format!(
+        "cannot start the bottle: the budget of {scope}{of} limits nothing: {why} ({origin})"
+    ))
+    .about(scope)
+    .hint("remove this budget, or the route that it cannot limit")
 }
 
 fn spent(key: &str, declared: &Declared, standing: Standing) -> CliError {

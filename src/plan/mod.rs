@@ -15,6 +15,7 @@ mod login;
 mod secrets;
 pub mod sensitive_env;
 mod slug;
+mod unlimited;
 
 pub use build::{Flags, InRepository, PlanError, build};
 pub use ceiling::Ceiling;
@@ -24,6 +25,7 @@ pub use image::DockerfileError;
 pub use live::LiveFolder;
 pub use login::Unsettled;
 pub use slug::slug;
+pub use unlimited::ineffective_budget;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -97,6 +97,31 @@ fn refuses_a_start_under_a_spent_budget_until_it_is_raised() -> Result<()> {
 }
 
 #[test]
+fn refuses_a_start_whose_budget_limits_nothing() -> Result<()> {
+    let mut home = home()?;
+    let host = "generativelanguage.googleapis.com";
+    home.bottle("gemini", &bottle("").replace("llm.example", host))?;
+    home.bottle("other", &bottle(""))?;
+    home.agent("lost", "---\nbottle: other\nbudget: {codex: 10}\n---\n")?;
+    let mut text = transcripts(
+        &home,
+        &[
+            &["start", "hi", "--bottle", "gemini", "--yes", "--budget", "500"],
+            &["start", "hi", "--bottle", "gemini", "--yes", "--budget", &format!("{host}=500")],
+            &["start", "hi", "--bottle", "other", "--yes", "--budget", "claude=500"],
+            &["start", "lost", "--yes"],
+        ],
+    )?;
+    // The budget of the home is for all bottles, so it may name providers that this one does not have.
+    home.write("home/.bottle/settings.yml", "budget: {codex: 5}\ngate: {unmetered: [llm.example/v1/x/*]}\n")?;
+    text += &transcript(&home, &["start", "hi", "--bottle", "other", "--yes"])?;
+    home.write("home/.bottle/settings.yml", &format!("budget: {{{host}: 5}}\n"))?;
+    text += &transcript(&home, &["start", "hi", "--bottle", "gemini", "--yes"])?;
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
 fn refuses_a_start_if_a_budget_is_unknown() -> Result<()> {
     let home = with_budgets()?;
     std::fs::create_dir(home.bottle_home().join("bottle.db"))?;
