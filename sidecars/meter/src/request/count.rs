@@ -24,9 +24,9 @@ static KINDS: [Kind; 256] = kinds();
 
 const fn kinds() -> [Kind; 256] {
     let mut kinds = [Kind::Mark; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        kinds[byte] = match byte as u8 {
+    let mut byte = 0_u8;
+    loop {
+        kinds[byte as usize] = match byte {
             b'a'..=b'z' => Kind::Lower,
             b'A'..=b'Z' => Kind::Upper,
             b'0'..=b'9' => Kind::Digit,
@@ -41,9 +41,11 @@ const fn kinds() -> [Kind; 256] {
             0xe0 | 0xe1 | 0xee | 0xef => Kind::Wide(3),
             0xf0..=0xff => Kind::Wide(4),
         };
+        if byte == u8::MAX {
+            return kinds;
+        }
         byte += 1;
     }
-    kinds
 }
 
 /// The tokens of a text, rounded up.

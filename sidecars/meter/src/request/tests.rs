@@ -210,6 +210,8 @@ fn counts_what_the_model_reads_and_not_the_padding() {
     let text = |name: &str| good(Api::Messages, &schema(name)).text;
     assert_eq!(text(&"word ".repeat(1000)) - text(""), count::tokens(&"word ".repeat(1000)));
     assert_ne!(good(Api::Messages, &body("").replace("there", "here")).fingerprint, plain.fingerprint);
+    let number = |number: u64| good(Api::Messages, &format!(r#"{{"messages":[{number}]}}"#)).fingerprint;
+    assert_ne!(number(1), number(252));
 }
 
 #[test]

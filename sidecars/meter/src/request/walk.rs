@@ -87,6 +87,13 @@ impl<'k> Reader<'k> {
         }
     }
 
+    /// Notes the bits of a number in the fingerprint.
+    fn mark_number(&mut self, bits: u64) {
+        if let Some(hash) = self.fingerprint.as_mut().filter(|_| self.is_prompt) {
+            hash.write_u64(bits);
+        }
+    }
+
     fn refer(&mut self, to: &'static str) {
         self.request.reference.get_or_insert(to);
     }
@@ -221,8 +228,7 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Seen, E> {
-        self.0.mark(b'#');
-        self.0.mark(u8::try_from(value % 251).unwrap_or_default());
+        self.0.mark_number(value);
         self.0.add(u64::from(value.checked_ilog10().unwrap_or(0)) + 1);
         if let Place::Refers(to) = self.1 {
             self.0.refer(to);
@@ -238,7 +244,7 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
         if value.abs() >= LARGE {
             return self.0.fail(BAD_NUMBER);
         }
-        self.0.mark(b'.');
+        self.0.mark_number(value.to_bits());
         self.0.add(FRACTION);
         Ok(Seen::Other)
     }
