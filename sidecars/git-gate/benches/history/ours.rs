@@ -14,6 +14,7 @@ use crate::dice::{Dice, WORD};
 use crate::findings::PushFindings;
 use crate::git::{Git, ReservedFds};
 use crate::new_objects::KNOWN;
+use crate::push_scan::Detectors;
 use crate::refs::Update;
 use crate::{push_scan, put};
 
@@ -42,7 +43,7 @@ pub(crate) fn read_all(repo: &Path) -> Result<()> {
             &Git::new(&mirror),
             &objects,
             &[update],
-            &scanner,
+            Detectors { scanner: &scanner, has_rules: false },
             &fds,
             &mut findings,
         ))
