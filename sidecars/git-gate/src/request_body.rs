@@ -51,8 +51,7 @@ fn hint(error: &PackError) -> &'static str {
     match error {
         PackError::Objects { .. } | PackError::Total { .. } => "; push less at once",
         PackError::Size { part, .. } if part.is_of_delta() => {
-            "; store large files without deltas (`git -c core.bigFileThreshold=64m repack -adF`), and push again with \
-             `git -c core.bigFileThreshold=64m push`"
+            "; push large files without deltas (`git -c core.bigFileThreshold=64m push`)"
         }
         _ => "",
     }
