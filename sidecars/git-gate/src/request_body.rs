@@ -41,6 +41,8 @@ pub(crate) enum BodyError {
     TooLong,
     #[error("No space left on device: {DISK_FULL}")]
     DiskFull,
+    #[error("the git gate cannot store it: {0}; notify the user")]
+    Store(io::Error),
     /// The reader of the body does not read it to its end, and reports the reason itself.
     #[error("git closed its input")]
     Closed,
@@ -59,7 +61,11 @@ fn hint(error: &PackError) -> &'static str {
 
 impl From<io::Error> for BodyError {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::StorageFull { Self::DiskFull } else { Self::Closed }
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull,
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Store(error),
+        }
     }
 }
 
