@@ -13,10 +13,10 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, readli
 use rustix::io::Errno;
 
 /// The maximum number of folders inside each other. Each needs an open descriptor.
-const MAX_DEPTH: usize = 128;
+pub const MAX_DEPTH: usize = 128;
 
-/// How many unreadable folders are named.
-const MAX_UNREADABLE: usize = 20;
+/// How many unreadable folders, and how many too deep ones, are named.
+const MAX_NAMED: usize = 20;
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -85,8 +85,6 @@ pub enum Bound {
     Entries(usize),
     /// The walk took longer than [`Bounds::time`].
     Time(Duration),
-    /// Folders are too deep inside each other.
-    Depth,
 }
 
 impl fmt::Display for Bound {
@@ -94,7 +92,6 @@ impl fmt::Display for Bound {
         match self {
             Self::Entries(entries) => write!(f, "it has more than {entries} files and folders"),
             Self::Time(time) => write!(f, "looking through it takes longer than {} s", time.as_secs()),
-            Self::Depth => write!(f, "its folders are more than {MAX_DEPTH} deep"),
         }
     }
 }
@@ -106,6 +103,8 @@ pub struct Walked {
     pub bound: Option<Bound>,
     /// The first folders that could not be read.
     pub unreadable: Vec<PathBuf>,
+    /// The first folders that were not entered, because they are more than [`MAX_DEPTH`] deep.
+    pub too_deep: Vec<PathBuf>,
 }
 
 /// Visits each entry of a folder, except the folder itself. Entries that are removed meanwhile are skipped.
@@ -162,7 +161,8 @@ impl Walk<'_> {
 
     fn enter(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: &Path, depth: usize) -> bool {
         if depth == MAX_DEPTH {
-            return self.end(Bound::Depth);
+            name_some(&mut self.walked.too_deep, path);
+            return true;
         }
         let opened = openat(parent, name, FOLDER, Mode::empty()).map_err(io::Error::from);
         match opened.and_then(|folder| entries(&folder).map(|entries| (folder, entries))) {
@@ -170,9 +170,7 @@ impl Walk<'_> {
             // It was removed or replaced meanwhile.
             Err(error) if is_gone(&error) => true,
             Err(_) => {
-                if self.walked.unreadable.len() < MAX_UNREADABLE {
-                    self.walked.unreadable.push(path.to_owned());
-                }
+                name_some(&mut self.walked.unreadable, path);
                 true
             }
         }
@@ -181,6 +179,13 @@ impl Walk<'_> {
     fn end(&mut self, bound: Bound) -> bool {
         self.walked.bound = Some(bound);
         false
+    }
+}
+
+/// Adds a path to a list, unless the list has [`MAX_NAMED`].
+fn name_some(named: &mut Vec<PathBuf>, path: &Path) {
+    if named.len() < MAX_NAMED {
+        named.push(path.to_owned());
     }
 }
 
@@ -255,10 +260,16 @@ mod tests {
         }
         let (paths, walked) = seen(folder.path(), Bounds { entries: 2, ..BOUNDS });
         assert_eq!((paths.len(), walked.bound), (2, Some(Bound::Entries(2))));
+        fs::rename(folder.path().join("c"), folder.path().join("z")).expect("renamed");
         let deep: PathBuf = std::iter::repeat_n("d", 200).collect();
         fs::create_dir_all(folder.path().join(deep)).expect("folders");
-        let (_, walked) = seen(folder.path(), Bounds { entries: 1000, ..BOUNDS });
-        assert_eq!(walked.bound, Some(Bound::Depth));
+        let (paths, walked) = seen(folder.path(), Bounds { entries: 1000, ..BOUNDS });
+        assert_eq!(walked.bound, None);
+        assert_eq!(
+            walked.too_deep,
+            [PathBuf::from(std::iter::repeat_n("d", MAX_DEPTH).collect::<PathBuf>())]
+        );
+        assert_eq!(paths.len(), 3 + MAX_DEPTH, "the walk goes on after it");
         assert!(walk(&folder.path().join("a"), BOUNDS, &mut |_| Next::Enter).is_err(), "it is a file");
     }
 }

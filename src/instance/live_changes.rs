@@ -1,6 +1,6 @@
 //! Names what an agent left in a directory of the user that was its workspace (`--cwd=live`), and that has an effect
-//! outside of the bottle: files that programs on the host run or obey, nested repositories, set-id programs, and links
-//! that lead out of the directory.
+//! outside of the bottle: files that programs on the host run or obey, nested repositories, set-id programs, pipes and
+//! sockets, and links that lead out of the directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,12 +12,13 @@ use rustix::fs::{FileType, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::live_folder::{GIT_DIR, is_repository_moved};
+use super::live_tree::{LiveTree, is_users_repository};
 use super::tool_files::tool_files;
-use crate::host::folder_walk::{Bounds, Entry, Next, walk};
+use crate::host::folder_walk::{Bounds, Entry, MAX_DEPTH, Next, walk};
 use crate::plan::LiveFolder;
 
-/// The bounds of the search. It runs while the user waits for the end of a bottle.
-const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(10) };
+/// The bounds of the search. It runs while the user waits for the start or the end of a bottle.
+pub const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(10) };
 
 /// The maximum number of files that are named. Further ones are only counted.
 const MAX_NAMED: usize = 100;
@@ -50,19 +51,37 @@ pub struct LiveFile {
     pub why: String,
 }
 
-/// Searches the directory for files that changed after `since`, by the change time, which an agent cannot set.
+/// What is known of the directory before the agent changed it.
+#[derive(Debug)]
+pub enum Before {
+    /// Its entries when the agent started.
+    Tree(LiveTree),
+    /// Only the time. A renamed directory then has no newer file, and is found by its own change time.
+    Time(Timestamp),
+}
+
+impl Before {
+    /// Whether an entry was not there before, or was another one. An agent can set neither inode nor change time.
+    fn is_changed(&self, entry: &Entry<'_>, stat: &rustix::fs::Stat) -> bool {
+        match self {
+            Self::Tree(tree) => !tree.has(entry, stat),
+            Self::Time(since) => is_newer(stat, *since),
+        }
+    }
+}
+
+/// Searches the directory for entries that differ from those `before`.
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn find(live: &LiveFolder, since: Timestamp) -> io::Result<LiveChanges> {
+pub fn find(live: &LiveFolder, before: &Before) -> io::Result<LiveChanges> {
     let mut found: BTreeMap<PathBuf, &'static str> = BTreeMap::new();
     let mut more = 0;
     let walked = walk(&live.path, BOUNDS, &mut |entry| {
-        // The user's own repository is not in the bottle.
-        if live.repository.is_some() && entry.path == Path::new(GIT_DIR) {
+        if is_users_repository(live, entry.path) {
             return Next::Skip;
         }
-        if let Some((path, why)) = effect(entry, since) {
+        if let Some((path, why)) = effect(entry, before) {
             if found.len() < MAX_NAMED || found.contains_key(&path) {
                 found.entry(path).or_insert(why);
             } else {
@@ -82,27 +101,32 @@ pub fn find(live: &LiveFolder, since: Timestamp) -> io::Result<LiveChanges> {
     })
 }
 
-/// The path and the effect of an entry that is newer than `since`.
-fn effect(entry: &Entry<'_>, since: Timestamp) -> Option<(PathBuf, &'static str)> {
+/// The path and the effect of an entry that is not as `before`.
+fn effect(entry: &Entry<'_>, before: &Before) -> Option<(PathBuf, &'static str)> {
     let repository = repository(entry);
-    // A changed folder has changed files, except a new repository, which may be empty.
-    if entry.kind == FileType::Directory && repository.is_none() {
+    let used = || tool_files([entry.path]).next().map(|(_, why)| why);
+    let is_deepest = || entry.path.components().count() == MAX_DEPTH;
+    if entry.kind == FileType::Directory && repository.is_none() && used().is_none() && !is_deepest() {
         return None;
     }
     let stat = entry.stat()?;
-    if !is_newer(&stat, since) {
+    if !before.is_changed(entry, &stat) {
         return None;
     }
     if let Some(path) = repository {
         return Some((path, "git runs its hooks and programs"));
     }
-    let used = tool_files([entry.path]).next().map(|(_, why)| why);
     let why = match entry.kind {
+        FileType::Directory if is_deepest() => Some("it is too deep to be checked"),
+        // Its files are named: each of them is at a new path. Without their times before, only the directory's is new.
+        FileType::Directory if matches!(before, Before::Tree(_)) => None,
+        FileType::Fifo => Some("a pipe: programs that read it wait"),
+        FileType::Socket => Some("a socket, which programs may connect to"),
         FileType::RegularFile if Mode::from_raw_mode(stat.st_mode).intersects(SET_ID) => {
             Some("it runs with the rights of its owner or group")
         }
         FileType::Symlink if leaves(entry) => Some("a link out of the directory"),
-        _ => used,
+        _ => used(),
     };
     Some((entry.path.to_owned(), why?))
 }
@@ -184,12 +208,13 @@ mod tests {
         };
         let names = |since: Timestamp, repository: Option<u64>| {
             let live = LiveFolder { repository, ..live.clone() };
-            let found = find(&live, since).expect("searched");
+            let found = find(&live, &Before::Time(since)).expect("searched");
             assert_eq!((found.more, &found.unknown), (0, &None));
             let files = found.files.into_iter().map(|file| file.path.display().to_string());
             files.collect::<Vec<_>>()
         };
         let expected = [
+            ".vscode",
             ".vscode/tasks.json",
             "absolute",
             "bare",
@@ -203,5 +228,90 @@ mod tests {
         assert_eq!(names(Timestamp::MIN, Some(0)), expected);
         assert_eq!(names(Timestamp::MIN, None)[0], ".git", "a repository that the agent made");
         assert_eq!(names(Timestamp::MAX, Some(0)), [""; 0]);
+    }
+
+    fn live(path: &Path) -> LiveFolder {
+        LiveFolder { path: path.to_owned(), device: 0, inode: 0, uid: 0, gid: 0, repository: None }
+    }
+
+    /// The changes that an agent makes between the start and the end.
+    fn changes(prepare: impl Fn(&Path), agent: impl Fn(&Path)) -> Vec<String> {
+        let top = tempfile::tempdir().expect("folder");
+        prepare(top.path());
+        let live = live(top.path());
+        let tree = LiveTree::of(&live, BOUNDS).expect("read").expect("small");
+        agent(top.path());
+        let found = find(&live, &Before::Tree(tree)).expect("searched");
+        assert_eq!((found.more, &found.unknown), (0, &None));
+        found.files.into_iter().map(|file| file.path.display().to_string()).collect()
+    }
+
+    fn file(path: &Path) {
+        fs::create_dir_all(path.parent().expect("a parent")).expect("folder");
+        fs::write(path, "x").expect("file");
+    }
+
+    #[test]
+    fn names_nothing_that_was_there_before() {
+        let found = changes(
+            |top| {
+                [".vscode/tasks.json", "a/.envrc", "a/.git/config"]
+                    .iter()
+                    .for_each(|path| file(&top.join(path)))
+            },
+            |top| {
+                file(&top.join("a/new.c"));
+                fs::remove_file(top.join("a/new.c")).expect("removed");
+            },
+        );
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn names_the_files_of_a_renamed_directory() {
+        let found = changes(
+            |top| {
+                ["tmpl/tasks.json", "pkg/.idea/run.xml", "keep/.envrc"]
+                    .iter()
+                    .for_each(|path| file(&top.join(path)))
+            },
+            |top| {
+                for (from, to) in [("tmpl", ".vscode"), ("pkg", "other")] {
+                    fs::rename(top.join(from), top.join(to)).expect("renamed");
+                }
+            },
+        );
+        assert_eq!(found, [".vscode/tasks.json", "other/.idea/run.xml"]);
+    }
+
+    #[test]
+    fn names_a_tool_directory_that_is_renamed_if_only_the_time_is_known() {
+        let top = tempfile::tempdir().expect("folder");
+        file(&top.path().join("tmpl/tasks.json"));
+        std::thread::sleep(Duration::from_millis(30));
+        let since = Timestamp::now();
+        std::thread::sleep(Duration::from_millis(30));
+        fs::rename(top.path().join("tmpl"), top.path().join(".vscode")).expect("renamed");
+        let found = find(&live(top.path()), &Before::Time(since)).expect("searched");
+        let files: Vec<_> = found.files.iter().map(|file| file.path.as_path()).collect();
+        // Not every file system changes the times of what is renamed.
+        assert!(files.is_empty() || files == [Path::new(".vscode")], "{files:?}");
+    }
+
+    #[test]
+    fn names_what_is_deep_and_what_is_no_file() {
+        let deep: PathBuf = std::iter::repeat_n("d", MAX_DEPTH + 2).collect();
+        let found = changes(
+            |top| file(&top.join("z")),
+            |top| {
+                file(&top.join(&deep).join(".envrc"));
+                drop(std::os::unix::net::UnixListener::bind(top.join("s")).expect("socket"));
+                let made = std::process::Command::new("mkfifo").arg(top.join("p")).status().expect("mkfifo");
+                assert!(made.success());
+                fs::rename(top.join("z"), top.join(".envrc")).expect("renamed");
+            },
+        );
+        let deepest: PathBuf = std::iter::repeat_n("d", MAX_DEPTH).collect();
+        assert_eq!(found, [".envrc", &deepest.display().to_string(), "p", "s"]);
     }
 }

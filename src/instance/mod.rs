@@ -9,6 +9,7 @@
 //!     children.json   which bottles its agent may start ([`children`])
 //!     canaries        the canaries of its launches ([`canaries`])
 //!     routes.json     the routes that the bottle's proxy uses now ([`routes`])
+//!     live-tree       the tree of the directory of `--cwd=live` when the agent started ([`live_tree`])
 //!     manifest.yml    the resolved manifest with which the bottle was started, for comparison
 //!     logs/           the agent's output and the logs of the keeper and the sidecars, redacted
 //!     logs/processes/ what processes that clients started wrote ([`process_logs`])
@@ -29,6 +30,7 @@ pub mod engines;
 pub mod environments;
 pub mod live_changes;
 pub mod live_folder;
+pub mod live_tree;
 pub mod process_logs;
 pub mod proxy_log;
 pub mod prune;

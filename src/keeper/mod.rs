@@ -50,6 +50,7 @@ mod usage;
 pub mod watcher;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -69,6 +70,8 @@ use crate::host::Host;
 use crate::host::files::FileError;
 use crate::host::process::ProcessId;
 use crate::instance::deploy_keys::{self, Tokens};
+use crate::instance::live_changes;
+use crate::instance::live_tree::LiveTree;
 use crate::instance::record::Record;
 use crate::instance::{Claim, ClaimError, Store, canaries, children, engines, routes};
 use crate::launch::order::LaunchOrder;
@@ -181,6 +184,7 @@ async fn keep_new(
     };
     let ((), engine) = tokio::join!(remove_earlier, require_engine(backend, order.engine.as_ref()));
     let tokens = Tokens::of(&order.plan, &order.secrets);
+    record_live_tree(&order, &claim).await;
     let launched = match engine {
         Ok(()) => launch_watched(host, backend, &order, &claim, &first, &report).await,
         Err(error) => Err(error.into()),
@@ -215,6 +219,20 @@ async fn keep_new(
             failure.left.extend(unclaim(claim, order.resumes(), failure.left.is_empty()));
             refuse(&first, &report, failure).await
         }
+    }
+}
+
+/// Records the tree of the directory that the agent is about to change. Without the record, the end report goes by times.
+async fn record_live_tree(order: &LaunchOrder, claim: &Claim) {
+    let Some(live) = order.plan.live.clone() else { return };
+    let folder = claim.folder().to_owned();
+    let record = move || match LiveTree::of(&live, live_changes::BOUNDS)? {
+        Some(tree) => tree.write_once(&folder),
+        None => Err(io::Error::other("it has too many entries")),
+    };
+    let recorded = tokio::task::spawn_blocking(record).await;
+    if let Err(error) = recorded.unwrap_or_else(|error| Err(error.into())) {
+        tracing::warn!("cannot record the tree of the directory: {error}");
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bottle_channel::{Channel, ChannelError, Event, Stream};
@@ -32,7 +32,8 @@ use crate::causes;
 use crate::host::{Host, clock};
 use crate::instance::audit::Trail;
 use crate::instance::deploy_keys::{self, Tokens};
-use crate::instance::live_changes::{self, LiveChanges};
+use crate::instance::live_changes::{self, Before, LiveChanges};
+use crate::instance::live_tree::LiveTree;
 use crate::instance::record::{Measured, Record, Status};
 use crate::instance::snapshots;
 use crate::instance::transcripts::Transcripts;
@@ -134,7 +135,7 @@ impl Teardown<'_> {
             tracing::warn!("cannot learn from the denied requests: {error}");
             None
         });
-        let live = live_changes(&record).await;
+        let live = live_changes(&record, self.claim.folder()).await;
         let slug = record.slug;
         let audit = Trail::of(&self.host.home, &slug).stored_head();
         let kept = if keep { self.backend.kept_workspace(&slug) } else { None };
@@ -314,11 +315,18 @@ impl Teardown<'_> {
 
 /// What the agent changed in the directory of `--cwd=live`. `None` without such a directory, and if no agent ran. All
 /// processes of the bottle have ended.
-async fn live_changes(record: &Record) -> Option<LiveChanges> {
+async fn live_changes(record: &Record, state: &Path) -> Option<LiveChanges> {
     let live = record.live()?.clone();
     let since = record.changed_since(clock::boot_offset())?;
-    let folder = live.path.clone();
-    let found = spawn_blocking(move || live_changes::find(&live, since)).await;
+    let (folder, state) = (live.path.clone(), state.to_owned());
+    let find = move || {
+        let tree = LiveTree::take(&state, live_changes::BOUNDS.entries).unwrap_or_else(|error| {
+            tracing::warn!("cannot read the tree of the directory at the start: {error}");
+            None
+        });
+        live_changes::find(&live, &tree.map_or(Before::Time(since), Before::Tree))
+    };
+    let found = spawn_blocking(find).await;
     let failed = |why: String| LiveChanges { folder, unknown: Some(why), ..LiveChanges::default() };
     Some(match found {
         Ok(Ok(found)) => found,

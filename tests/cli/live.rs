@@ -197,8 +197,12 @@ fn the_end_names_what_has_an_effect_on_the_host() -> Result<()> {
         return Ok(());
     };
     home.write("project/.vscode/old.json", "{}\n")?;
+    // Their files stay as they are, at other paths.
+    home.write("project/template/run.xml", "<run/>\n")?;
+    home.write("project/library/.vscode/tasks.json", "{}\n")?;
     let _ = run(&home, &START)?.expect_code(0);
     let script = "set -e; mkdir sub; git init -q sub/inner; echo x >sub/.envrc; mkdir .husky; echo x >.husky/pre-commit; \
+        mv template .idea; mv library renamed; mkfifo pipe; \
         git init -q --bare bare.git; ln -s ../../etc/passwd src/link; echo x >plain; \
         name=$(printf 'odd\\033[31m\\nname'); mkdir \"$name\"; echo x >\"$name/.npmrc\"";
     let _ = inside(&home, script)?.expect_code(0);

@@ -14,7 +14,7 @@ use super::copied::{Named, require_no_home};
 use crate::cli::error::CliError;
 use crate::cli::output::one_line;
 use crate::host::Host;
-use crate::host::folder_walk::{Bounds, Next, Walked, walk};
+use crate::host::folder_walk::{Bounds, MAX_DEPTH, Next, Walked, walk};
 use crate::instance::live_folder::{identify, identify_again};
 use crate::plan::LiveFolder;
 
@@ -140,10 +140,14 @@ impl Contents {
             }
             Next::Enter
         });
-        let Walked { bound, unreadable } =
+        let Walked { bound, unreadable, too_deep } =
             walked.map_err(|error| CliError::path("mount", &live.path, error))?;
         if let Some(bound) = bound {
             return Err(refused(&live.path, &bound.to_string(), COPY_INSTEAD));
+        }
+        if !too_deep.is_empty() {
+            let why = format!("its directories are more than {MAX_DEPTH} deep");
+            return Err(refused(&live.path, &why, COPY_INSTEAD));
         }
         found.unreadable = unreadable;
         Ok(found)
