@@ -9,6 +9,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -146,14 +147,20 @@ fn from_address(source: Source, address: &str) -> Result<Endpoint, EngineError> 
 /// The default socket and the sockets of other products, if they exist. Only the default socket if none exists.
 fn places(host: &Host) -> Vec<Endpoint> {
     let default = Endpoint { source: Source::Default, socket: DEFAULT_SOCKET.into() };
-    let mut found: Vec<Endpoint> = std::iter::once(default.clone())
-        .chain(products(host))
-        .filter(|place| place.socket.exists())
-        .collect();
+    let of_machine = Some(default.clone()).filter(|place| place.socket.exists());
+    let of_products = products(host).into_iter().filter(|place| is_trusted(&place.socket));
+    let mut found: Vec<Endpoint> = of_machine.into_iter().chain(of_products).collect();
     if found.is_empty() {
         found.push(default);
     }
     found
+}
+
+/// Whether a socket exists and belongs to this user or root. Another user's program would get files and secrets of builds:
+/// `$XDG_RUNTIME_DIR` can be another user's, for example after `sudo -E`.
+fn is_trusted(socket: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    socket.metadata().is_ok_and(|found| found.uid() == 0 || found.uid() == own)
 }
 
 /// The sockets of products that do not use the default socket, or not always. The products document these paths.
@@ -315,6 +322,11 @@ mod tests {
             ["Docker Desktop", "Colima", "OrbStack", "Rancher Desktop", "rootless Docker", "rootless Podman"];
         assert_eq!(found(&env), products.map(|name| format!("the socket of {name}")));
         assert_eq!(found(&[]).len(), 4, "without XDG_RUNTIME_DIR");
+        if rustix::process::geteuid().is_root() {
+            let other = home.0.path().join(".rd/docker.sock");
+            std::os::unix::fs::chown(other, Some(12345), None).expect("owner");
+            assert_eq!(found(&[]).len(), 3, "another user's socket is none");
+        }
         home.listen(".docker/desktop/docker.sock");
         let first = candidates(&home.host(&[])).expect("places");
         let desktop = first.iter().find(|place| place.socket.starts_with(home.0.path())).expect("one");
