@@ -39,6 +39,11 @@ fn leftovers(home: &TestHome) -> Result<Vec<String>> {
         }
     }
     found.retain(|name| name.starts_with('.'));
+    if let Ok(entries) = fs::read_dir(home.bottle_home().join("tmp")) {
+        for entry in entries {
+            found.push(entry?.file_name().into_string().ok().context("a name")?);
+        }
+    }
     Ok(found)
 }
 
