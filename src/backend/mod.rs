@@ -634,6 +634,8 @@ pub struct Finding {
 pub struct Preview {
     /// Host paths that the bottle will see read-only, besides the system folders.
     pub exposed: Vec<Exposed>,
+    /// The sockets and pipes of the host in these paths, which the agent can use, as sentence fragments.
+    pub sockets: Vec<String>,
     /// Images to build, fetch or load, each with its reason, as sentence fragments.
     pub makes: Vec<String>,
     /// The changes to the image's source since the last build, as lines of a unified diff.
@@ -652,6 +654,9 @@ pub struct Preview {
 pub struct Prepared {
     /// Host paths that the bottle sees read-only, besides the system folders.
     pub exposed: Vec<Exposed>,
+    /// The same as [`Preview::sockets`].
+    #[serde(default)]
+    pub sockets: Vec<String>,
     /// The program's path inside the bottle, if the program was found on the host.
     pub program: Option<String>,
     /// Folders prepended to the bottle's `PATH`.

@@ -100,6 +100,9 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("home_allow", "files and folders that bottles may read", |s| {
         listed(s.home_allow.iter().map(|path| path.display().to_string()))
     }),
+    ("home_allow_sockets", "whether these may contain sockets and pipes, which agents can use", |s| {
+        s.home_allow_sockets.to_string()
+    }),
     ("import.known_keys", "exporters whose names `bottle import` shows", |s| {
         listed(s.known_keys.keys().cloned())
     }),

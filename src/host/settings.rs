@@ -38,6 +38,8 @@ pub struct Settings {
     /// `home_allow`: paths of this machine, absolute or in the user's home, that every bottle on the backend
     /// `linux` may read.
     pub home_allow: Vec<PathBuf>,
+    /// `home_allow_sockets`: whether these paths may contain sockets and pipes, which the agent can then use.
+    pub home_allow_sockets: bool,
     /// `logs.keep`: the maximum size of each bottle's proxy log in bytes.
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
@@ -104,6 +106,7 @@ impl Default for Settings {
             terminal_pass: Pass::default(),
             terminal_tint: false,
             home_allow: Vec::new(),
+            home_allow_sockets: false,
             log_keep: LOG_KEEP,
             limits: Limits::default(),
             gate: ModelRules::default(),
@@ -280,7 +283,7 @@ mod tests {
              commands: {mode: Teen, allow: [{rule: command, prefix: [cargo, test]}]}\n\
              budget: {claude: 5, ceiling: {codex: {day: 7}}}\ncutoff: freeze\npause_timeout: 90s\n\
              import: {known_keys: {alice: 'ed25519:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a'}}\n\
-             environments: {agent: nap, idle: 90s, tasks: {'a-*': {bottles: [dev], backend: linux, cwd: /x}}}\n",
+             environments: {agent: nap, idle: 90s, tasks: {'a-*': {bottles: [dev], backend: linux, cwd: /x}}}\nhome_allow_sockets: true\n",
         );
         assert_eq!(
             settings,
@@ -290,6 +293,7 @@ mod tests {
                 terminal_pass: Pass { title: true, notify: true, ..Pass::default() },
                 terminal_tint: true,
                 home_allow: vec!["~/x".into()],
+                home_allow_sockets: true,
                 log_keep: 8 << 20,
                 limits: Limits { body: 32 << 20, ..Limits::default() },
                 gate: ModelRules {

@@ -57,6 +57,7 @@ struct Written {
     keep_days: Option<Spanned<u32>>,
     keep_size: Option<Spanned<String>>,
     home_allow: Vec<Spanned<PathBuf>>,
+    home_allow_sockets: bool,
     import: Import,
     budget: Option<Spanned<budget::Written>>,
     #[serde(alias = "shutdown")]
@@ -311,6 +312,7 @@ pub(super) fn parse(text: &str) -> Result<Settings, Problem> {
         terminal_pass,
         terminal_tint: written.terminal.tint,
         home_allow,
+        home_allow_sockets: written.home_allow_sockets,
         log_keep,
         limits,
         gate,

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use bottle::host::addresses;
 use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
 use bottle_test_support::{engine, skip};
 
 use crate::home::run;
@@ -65,7 +66,7 @@ fn a_failed_isolation_probe_stops_the_launch_and_is_named() -> Result<()> {
         return Ok(());
     };
     let path = socket.path.display();
-    home.write("home/.bottle/settings.yml", &format!("home_allow: [{path}]\n"))?;
+    home.write("home/.bottle/settings.yml", &format!("home_allow: [{path}]\nhome_allow_sockets: true\n"))?;
     let outcome = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one"])?.expect_code(5);
     let wanted = "isolation could not be proven: a container engine was reached by ";
     assert!(outcome.stderr.contains(wanted), "{}", outcome.stderr);
@@ -73,6 +74,30 @@ fn a_failed_isolation_probe_stops_the_launch_and_is_named() -> Result<()> {
     assert_eq!(run(&home, &["list", "--json"])?.json()?.as_array().map(Vec::len), Some(0), "it is undone");
     fs::remove_file(home.bottle_home().join("settings.yml"))?;
     let _ = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one"])?.expect_code(0);
+    Ok(())
+}
+
+#[test]
+fn a_socket_in_an_allowed_path_is_refused_unless_sockets_are_allowed() -> Result<()> {
+    let home = sleeper("linux")?;
+    if !home.runs("sockets in home_allow", "linux")? {
+        return Ok(());
+    }
+    let tools = home.outside("tools");
+    fs::create_dir_all(tools.join("run"))?;
+    let _listener = std::os::unix::net::UnixListener::bind(tools.join("run/daemon.sock"))?;
+    let start = |settings: &str| -> Result<Outcome> {
+        home.write("home/.bottle/settings.yml", &format!("home_allow: [{tools:?}]\n{settings}"))?;
+        run(&home, &["start", "nap", "--yes", "--detach", "--label", "one"])
+    };
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let refused = start("")?;
+    let said = words(&refused.stderr);
+    assert!(refused.code != 0 && said.contains("run/daemon.sock"), "{}", refused.transcript());
+    assert!(said.contains("home_allow_sockets: true"), "{said}");
+    assert_eq!(run(&home, &["list", "--json"])?.json()?.as_array().map(Vec::len), Some(0));
+    let said = words(&start("home_allow_sockets: true\n")?.expect_code(0).stderr);
+    assert!(said.contains("weaker than usual: the agent sees") && said.contains("daemon.sock"), "{said}");
     Ok(())
 }
 

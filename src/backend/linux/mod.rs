@@ -40,6 +40,7 @@ pub mod program;
 mod root;
 pub(super) mod seccomp;
 pub(in crate::backend) mod set_id;
+mod sockets;
 mod sources;
 pub(crate) mod spec;
 pub(crate) mod sys;
@@ -357,8 +358,8 @@ impl super::Images for LinuxBackend {
         }
         let prepared = self.prepare(plan, &BTreeMap::new(), &ProgressSink::discard()).await?;
         let limits = self.polled_limits(&plan.resources);
-        let Prepared { exposed, notes, .. } = prepared;
-        Ok(Preview { exposed, limits, notes, shares_objects: true, ..Preview::default() })
+        let Prepared { exposed, sockets, notes, .. } = prepared;
+        Ok(Preview { exposed, sockets, limits, notes, shares_objects: true, ..Preview::default() })
     }
 
     async fn prepare(
@@ -378,7 +379,10 @@ impl super::Images for LinuxBackend {
         let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
         let settings =
             Settings::load(&self.host).map_err(|error| BackendError::failed(causes::one_line(&error)))?;
-        program::prepare(&self.host, program, &settings.home_allow)
+        let prepared = program::prepare(&self.host, program, &settings.home_allow)?;
+        let (exposed, is_allowed) = (prepared.exposed.clone(), settings.home_allow_sockets);
+        let sockets = super::run_blocking(move || sockets::check(&exposed, is_allowed)).await??;
+        Ok(Prepared { sockets, ..prepared })
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {

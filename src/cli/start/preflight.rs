@@ -56,6 +56,9 @@ struct DryRun<'a> {
     terminal: bool,
     secrets: Vec<SecretUse>,
     exposed: &'a [Exposed],
+    /// Sockets and pipes of the machine in these paths, which weaken the isolation (`home_allow_sockets`).
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    sockets: &'a [String],
     /// Images that would be built, pulled or loaded first, and why.
     makes: &'a [String],
     /// A unified diff from the Dockerfile that was last built.
@@ -93,6 +96,7 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         terminal: plan.agent.terminal.is_some(),
         secrets: secret_uses(plan),
         exposed: &view.preview.exposed,
+        sockets: &view.preview.sockets,
         makes: &view.preview.makes,
         changed: &view.preview.changed,
         notes: &view.preview.notes,
@@ -368,5 +372,7 @@ fn beside_the_manifest(view: &View<'_>) -> Vec<String> {
     let unmetered = view.plan.egress.gate.unmetered.iter().map(|endpoint| {
         format!("requests to {endpoint} pass uncounted where a budget limits their host (`gate.unmetered`)")
     });
-    (!isolates).then(unisolated).into_iter().chain(live).chain(unmetered).collect()
+    let sockets = view.preview.sockets.iter();
+    let sockets = sockets.map(|found| format!("the agent sees {} (`home_allow_sockets`)", one_line(found)));
+    (!isolates).then(unisolated).into_iter().chain(live).chain(unmetered).chain(sockets).collect()
 }
