@@ -9,6 +9,8 @@ mod dist;
 #[allow(dead_code, reason = "the product asks more of it")]
 mod elf;
 mod layers;
+#[cfg(test)]
+mod temporary;
 
 use std::process::ExitCode;
 
