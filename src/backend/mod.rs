@@ -52,11 +52,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bottle_contract::names::{GIT_OBJECTS_DIR, GIT_OBJECTS_OF_SEVERAL, Slug};
 use bottle_contract::session::guest::{Overrun, SecretText};
-use bottle_repository::{Entry, Stop};
+use bottle_repository::{Directory, Entry, Stop};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -474,10 +475,10 @@ pub struct HostFiles {
 }
 
 /// The objects of a copied git repository.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct RepositoryObjects {
-    /// The folder on this machine.
-    pub from: PathBuf,
+    /// The directory on this machine. It is never opened again by its path, which the project can redirect.
+    pub from: Arc<Directory>,
     /// The name of the repository's folder in the workspace; `None` if the repository is the whole workspace.
     pub folder: Option<String>,
 }

@@ -25,7 +25,8 @@ use super::session::Signals;
 use super::snapshot_selector::SnapshotSelector;
 use super::start::child::require_no_parent;
 use super::start::{
-    ConfirmedLaunch, LaunchOptions, backend, live, preflight, prepare_failed, require_host_keys,
+    ConfirmedLaunch, LaunchOptions, backend, git_directory, live, preflight, prepare_failed,
+    require_host_keys,
 };
 use super::style::label_color_parser;
 use super::terminal;
@@ -35,7 +36,7 @@ use crate::host::{Host, Settings};
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store, engines};
 use crate::launch::order::Resumed;
-use crate::plan::{self, Flags, HostGitUser, LiveFolder, Plan, Workspace};
+use crate::plan::{self, Flags, GitDirectory, HostGitUser, LiveFolder, Plan, Workspace};
 
 /// Start a preserved bottle again
 ///
@@ -104,7 +105,8 @@ impl Resume {
         let resolved = resolved(&manifests(host), record.agent.clone(), bottles.clone())?;
         let live = record.live().map(|live| live::check_again(host, slug, live)).transpose()?;
         let (live, notes) = live.map(|live| (live.folder, live.warnings)).unzip();
-        let flags = self.flags(host, &settings, &record, &start_point.origin, live);
+        let mut flags = self.flags(host, &settings, &record, &start_point.origin, live);
+        flags.git_directories = self.git_directories(host, &record, &flags, signals, output).await?;
         // The slug is given, so no random bytes are needed.
         let build = |flags: &Flags| plan::build(host, &resolved.manifest, flags, &mut |_| {});
         let plan = build(&flags)?;
@@ -236,6 +238,24 @@ impl Resume {
             git_user: if record.copied_cwd { identity(host, &record.cwd) } else { HostGitUser::default() },
             ..self.launch.flags(settings)
         }
+    }
+
+    /// The confirmed git directories outside of the directories that are copied again.
+    async fn git_directories(
+        &self,
+        host: &Host,
+        record: &Record,
+        flags: &Flags,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<Vec<GitDirectory>, CliError> {
+        if flags.workspace == Workspace::Empty {
+            return Ok(Vec::new());
+        }
+        let folders = record.folders.iter().map(|folder| &folder.path);
+        let one = record.folders.is_empty().then_some(&record.cwd);
+        let asks = self.launch.asks(output);
+        git_directory::confirm(folders.chain(one), host, &self.launch.git_dirs, asks, signals).await
     }
 
     /// Asks the user if manifests changed since the last start, or if files would be discarded.

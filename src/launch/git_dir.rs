@@ -1,182 +1,143 @@
-//! Copies the git directory of a folder whose `.git` is a file: of a linked worktree, a submodule, or a repository
-//! with a separate git directory.
+//! The git directory of a directory that is copied.
 //!
-//! Such a file names a path of the host. In the bottle, the git directory is an ordinary folder `.git` instead.
+//! If `.git` is a file or a link, it names a path of this machine. In the bottle, the git directory is an ordinary
+//! directory `.git` instead. Only a git directory that belongs to the directory is copied
+//! ([`bottle_repository::locate`]), or one that the user confirmed.
 
-use std::collections::HashSet;
-use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use bottle_repository::{Directory, Walk};
+use bottle_repository::locate::{self, Kind};
+use bottle_repository::{Directory, GitFile, GitFiles, Located, Stop};
 
-use super::workspace_files::{Objects, append};
+use super::workspace_files::{GIT_DIR, Objects, append, append_directory};
+use crate::plan::GitDirectory;
 
-/// The maximum length of a file that names a git directory, and of a configuration file that is changed, in bytes. A
-/// longer file is copied as it is.
-const MAX_FILE: u64 = 1 << 20;
-
-/// The folder of the objects in a git directory.
+/// The directory of the objects in a git directory.
 const OBJECTS: &str = "objects";
 
-/// Files of a worktree's git directory that only its main repository needs.
-const LINKS: [&str; 3] = ["commondir", "gitdir", "locked"];
-
-/// Parts of the main repository that belong to its own worktree, or to other worktrees.
-const OF_OTHERS: [&str; 9] = [
-    "worktrees",
-    "HEAD",
-    "index",
-    "config.worktree",
-    "ORIG_HEAD",
-    "FETCH_HEAD",
-    "MERGE_HEAD",
-    "logs/HEAD",
-    "info/sparse-checkout",
-];
-
-/// A git directory outside of its working tree.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct LinkedGitDir {
-    /// The git directory of this working tree.
-    folder: PathBuf,
-    /// The git directory with the objects and branches, if it is another one.
-    main: Option<PathBuf>,
+/// A git directory.
+#[derive(Debug)]
+pub(crate) struct GitDir {
+    located: Located,
 }
 
-impl LinkedGitDir {
-    /// Finds the git directory that the file `.git` of this folder names. Returns `None` if `.git` is a folder, is
-    /// missing, or names no git directory.
+impl GitDir {
+    /// Finds the git directory of this directory. `None` without one.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read.
-    pub(super) fn find(folder: &Path) -> io::Result<Option<Self>> {
-        let Some(named) = path_in(&folder.join(".git"), "gitdir: ")? else { return Ok(None) };
-        let found = folder.join(named);
-        if !found.join("HEAD").is_file() {
-            return Ok(None);
+    /// When `.git` names a git directory that cannot be used, or one that is not `confirmed` and has to be.
+    pub(crate) fn of(directory: &Path, confirmed: &[GitDirectory]) -> io::Result<Option<Self>> {
+        let Some(located) = locate::at(directory).map_err(io::Error::other)? else { return Ok(None) };
+        let id = located.git.id()?;
+        if located.kind == Kind::Separate && !confirmed.iter().any(|known| known.id() == id) {
+            let (top, git) = (directory.display(), located.git.path().display());
+            return Err(io::Error::other(format!("nobody confirmed {git} as the git directory of {top}")));
         }
-        let main = path_in(&found.join("commondir"), "")?.map(|main| found.join(main));
-        Ok(Some(Self { folder: found, main }))
+        Ok(Some(Self { located }))
     }
 
-    /// The folder of the objects, which all worktrees of a repository share.
-    pub(super) fn objects(&self) -> PathBuf {
-        self.main.as_ref().unwrap_or(&self.folder).join(OBJECTS)
+    /// Whether `.git` is not the directory itself.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.located.kind != Kind::Own
     }
 
-    /// Adds the git directory to an archive, as the folder `.git`.
+    /// The path for messages, if the directory is outside of the one that is copied.
+    pub(crate) fn outside(&self) -> Option<PathBuf> {
+        let path = self.located.is_outside().then(|| self.located.common.path())?;
+        Some(path.canonicalize().unwrap_or_else(|_| path.to_owned()))
+    }
+
+    /// The objects, if they can be apart from the other files. `None` if the repository borrows objects from another
+    /// one, or its objects are elsewhere.
+    pub(crate) fn shareable_objects(&self) -> Option<Directory> {
+        let objects = self.located.common.directory(Path::new(OBJECTS)).ok()??;
+        let borrows = objects.stat(Path::new("info/alternates")).map_or(true, |found| found.is_some());
+        (!borrows).then_some(objects)
+    }
+
+    /// The files that a copy gets, if `.git` is not the directory itself.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read, or the archive cannot be written.
+    /// When the directory cannot be opened again.
+    pub(crate) fn files(&self, objects: Objects, stop: &Stop) -> io::Result<GitFiles> {
+        Ok(GitFiles::of(&self.located, objects == Objects::Included)?.until(stop))
+    }
+
+    /// Adds the files to an archive, as the directory `.git`.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the archive cannot be written.
     pub(super) fn append(
         &self,
         archive: &mut tar::Builder<&mut dyn Write>,
         objects: Objects,
+        stop: &Stop,
     ) -> io::Result<()> {
-        let is_separate = |path: &Path| objects == Objects::Separate && path.starts_with(OBJECTS);
-        let is_link = |path: &Path| LINKS.iter().any(|name| path == Path::new(name));
-        let is_of_others = |path: &Path| OF_OTHERS.iter().any(|name| path.starts_with(name));
-        let mut done = HashSet::new();
-        append_all(archive, &self.folder, |path| !is_link(path) && !is_separate(path), &mut done)?;
-        let Some(main) = &self.main else { return Ok(()) };
-        append_all(archive, main, |path| !is_of_others(path) && !is_separate(path), &mut done)
-    }
-}
-
-/// Adds the files of a git directory that `wanted` selects and that are not yet `done`.
-fn append_all(
-    archive: &mut tar::Builder<&mut dyn Write>,
-    folder: &Path,
-    wanted: impl Fn(&Path) -> bool,
-    done: &mut HashSet<PathBuf>,
-) -> io::Result<()> {
-    // The path may end in `..`.
-    let folder = folder.canonicalize()?;
-    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
-    for entry in Walk::entry(Directory::open(parent)?, name) {
-        let entry = entry?;
-        let inside = entry.path().strip_prefix(name).unwrap_or(entry.path());
-        if !wanted(inside) || !done.insert(inside.to_owned()) {
-            continue;
+        append_directory(archive, Path::new(GIT_DIR))?;
+        for file in self.files(objects, stop)? {
+            match file.map_err(io::Error::other)? {
+                GitFile::Entry(entry) => append(archive, &entry, &Path::new(GIT_DIR).join(entry.path()))?,
+                GitFile::Config(path, text) => {
+                    let mut header = tar::Header::new_gnu();
+                    header.set_mode(0o644);
+                    header.set_size(text.len() as u64);
+                    archive.append_data(&mut header, Path::new(GIT_DIR).join(path), text.as_slice())?;
+                }
+            }
         }
-        let target: PathBuf = Path::new(".git").join(inside).components().collect();
-        if inside == Path::new("config")
-            && let Some(text) = text_of(&entry.whole_path())?
-        {
-            let text = without_worktree(&text);
-            let mut header = tar::Header::new_gnu();
-            header.set_mode(0o644);
-            header.set_size(text.len() as u64);
-            archive.append_data(&mut header, &target, text.as_bytes())?;
-        } else {
-            append(archive, &entry, &target)?;
-        }
+        Ok(())
     }
-    Ok(())
-}
-
-/// A configuration without `core.worktree`, which names a path of the host.
-fn without_worktree(config: &str) -> String {
-    let is_worktree = |line: &str| {
-        let key = line.split('=').next().unwrap_or_default().trim();
-        key.eq_ignore_ascii_case("worktree")
-    };
-    config.split_inclusive('\n').filter(|line| !is_worktree(line)).collect()
-}
-
-/// The path in a file, after `prefix`; none if the file is missing or has another form.
-fn path_in(file: &Path, prefix: &str) -> io::Result<Option<PathBuf>> {
-    let text = text_of(file)?;
-    let path = text.as_deref().and_then(|text| text.trim_end_matches(['\n', '\r']).strip_prefix(prefix));
-    Ok(path.filter(|path| !path.is_empty()).map(PathBuf::from))
-}
-
-/// The text of a regular file; none if it is no such file, too long, or not UTF-8.
-fn text_of(file: &Path) -> io::Result<Option<String>> {
-    match file.symlink_metadata() {
-        Ok(metadata) if metadata.is_file() && metadata.len() <= MAX_FILE => {}
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => return Ok(None),
-    }
-    let mut bytes = Vec::new();
-    fs::File::open(file)?.take(MAX_FILE).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8(bytes).ok())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
-    #[test]
-    fn removes_only_the_worktree_from_a_configuration() {
-        let config =
-            "[core]\n\tbare = false\n\tWorktree = ../../x\n[remote \"worktree\"]\n\turl = worktree\n";
-        let expected = "[core]\n\tbare = false\n[remote \"worktree\"]\n\turl = worktree\n";
-        assert_eq!(without_worktree(config), expected);
+    fn git_directory(path: &Path) {
+        for directory in ["refs", "objects/info"] {
+            fs::create_dir_all(path.join(directory)).expect("made");
+        }
+        fs::write(path.join("HEAD"), "ref: refs/heads/main\n").expect("written");
     }
 
     #[test]
-    fn finds_the_git_directory_that_a_file_names() {
-        let root = tempfile::tempdir().expect("a folder");
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("a parent")).expect("folder");
-            fs::write(path, text).expect("written");
+    fn only_objects_of_the_repository_itself_are_shared() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = |path: &str| -> PathBuf { root.path().join(path) };
+        let shares = || {
+            let git_dir = GitDir::of(root.path(), &[]).expect("read");
+            git_dir.map(|git_dir| git_dir.shareable_objects().is_some())
         };
-        write("main/.git/worktrees/one/HEAD", "ref: refs/heads/one\n");
-        write("main/.git/worktrees/one/commondir", "../..\n");
-        write("one/.git", "gitdir: ../main/.git/worktrees/one\n");
-        write("bad/.git", "gitdir: ../nowhere\n");
-        let found = LinkedGitDir::find(&root.path().join("one")).expect("readable").expect("found");
-        assert!(found.folder.ends_with("main/.git/worktrees/one"), "{found:?}");
-        assert!(found.objects().ends_with("worktrees/one/../../objects"), "{found:?}");
-        write("apart/HEAD", "ref: refs/heads/two\n");
-        write("two/.git", "gitdir: ../apart\n");
-        let found = LinkedGitDir::find(&root.path().join("two")).expect("readable").expect("found");
-        assert!(found.objects().ends_with("two/../apart/objects"), "{found:?}");
-        for folder in ["main", "bad", "none"] {
-            assert_eq!(LinkedGitDir::find(&root.path().join(folder)).expect("readable"), None, "{folder}");
-        }
+        assert_eq!(shares(), None, "no repository");
+        git_directory(&path(".git"));
+        assert_eq!(shares(), Some(true));
+        fs::write(path(".git/objects/info/alternates"), "/other\n").expect("written");
+        assert_eq!(shares(), Some(false));
+        fs::remove_file(path(".git/objects/info/alternates")).expect("removed");
+        fs::rename(path(".git/objects"), path("elsewhere")).expect("moved");
+        symlink(path("elsewhere"), path(".git/objects")).expect("link");
+        assert_eq!(shares(), Some(false), "a link is copied as a link");
+    }
+
+    #[test]
+    fn a_separate_git_directory_has_to_be_the_confirmed_one() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = |path: &str| -> PathBuf { root.path().join(path) };
+        git_directory(&path("data"));
+        git_directory(&path("other"));
+        fs::create_dir_all(path("top")).expect("made");
+        fs::write(path("top/.git"), "gitdir: ../data\n").expect("written");
+        let confirmed = |name: &str| {
+            let id = Directory::open(&path(name)).and_then(|directory| directory.id()).expect("an id");
+            [GitDirectory { path: path(name), device: id.device, inode: id.inode }]
+        };
+        assert!(GitDir::of(&path("top"), &[]).is_err());
+        assert!(GitDir::of(&path("top"), &confirmed("other")).is_err());
+        let found = GitDir::of(&path("top"), &confirmed("data")).expect("confirmed").expect("found");
+        assert!(found.is_linked() && found.outside().is_some());
     }
 }

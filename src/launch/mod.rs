@@ -33,9 +33,10 @@ pub use connection::{connect, connect_bundle};
 pub use context::LaunchContext;
 pub(crate) use environment::TERMINAL_HINTS;
 pub use error::{LaunchError, Peer};
+pub(crate) use git_dir::GitDir;
 pub use guest::agent_end;
 pub use kept::open_kept;
-pub(crate) use workspace_files::{Objects, WorkspaceFiles, shareable_objects};
+pub(crate) use workspace_files::{Objects, WorkspaceFiles};
 
 use bottle_channel::{Channel, Stream};
 use tokio::task::JoinHandle;

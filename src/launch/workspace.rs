@@ -18,13 +18,13 @@ use bottle_repository::Stop;
 use super::connection::{answer, open, send};
 use super::context::LaunchContext;
 use super::error::{LaunchError, Peer};
+use super::git_dir::GitDir;
 use super::workspace_files::{
     InitialFiles, Objects, archive_alternate, archive_folder, archive_git_dir, archive_objects,
-    shareable_objects,
 };
 use crate::backend::{Copied, HostFiles, Origin, ProgressSink, RepositoryObjects};
 use crate::host::clock;
-use crate::plan::{CopiedFolder, PlannedFile, Workspace};
+use crate::plan::{CopiedFolder, Plan, PlannedFile, Workspace};
 
 /// A request for the time at which the workspace was ready; pid 1 has not answered it yet.
 pub(super) struct PendingReadyTime(Stream);
@@ -104,12 +104,21 @@ impl Folder<'_> {
         self.name.map_or_else(|| names::WORKSPACE.to_owned(), |name| format!("{}/{name}", names::WORKSPACE))
     }
 
+    /// Its git directory, if that is copied.
+    fn git_dir(&self, plan: &Plan) -> Result<Option<Arc<GitDir>>, LaunchError> {
+        if self.content == Workspace::Files {
+            return Ok(None);
+        }
+        let found = GitDir::of(self.path, &plan.git_directories);
+        Ok(found.map_err(LaunchError::host("copy the git directory"))?.map(Arc::new))
+    }
+
     /// The objects of its git repository, if they are transferred separately.
-    fn objects(&self) -> Option<RepositoryObjects> {
+    fn objects(&self, git_dir: Option<&Arc<GitDir>>) -> Option<RepositoryObjects> {
         // The list of alternates has a path in each line.
         let is_line = self.name.is_none_or(|name| !name.contains('\n'));
-        let from = shareable_objects(self.path).filter(|_| is_line && self.content != Workspace::Files)?;
-        Some(RepositoryObjects { from, folder: self.name.map(str::to_owned) })
+        let from = git_dir.filter(|_| is_line)?.shareable_objects()?;
+        Some(RepositoryObjects { from: Arc::new(from), folder: self.name.map(str::to_owned) })
     }
 }
 
@@ -121,14 +130,17 @@ async fn copy_folder(
     folder: Folder<'_>,
 ) -> Result<(), LaunchError> {
     let (from, target, content) = (folder.path.to_owned(), folder.target(), folder.content);
-    let objects = folder.objects();
+    let git_dir = folder.git_dir(&context.order.plan)?;
+    let objects = folder.objects(git_dir.as_ref());
     let walked = if objects.is_some() { Objects::Separate } else { Objects::Included };
     // A launch that is cancelled waits for no walk.
     let stop = Stop::default();
     let _stopped = stop.on_drop();
-    if !copy_directly(context, transfer, &folder, walked, &stop).await? {
+    if !copy_directly(context, transfer, &folder, walked, git_dir.as_ref(), &stop).await? {
         let stop = stop.clone();
-        transfer.run(&target, move |out| archive_folder(&from, content, walked, &stop, out)).await?;
+        transfer
+            .run(&target, move |out| archive_folder(&from, content, walked, git_dir.as_ref(), &stop, out))
+            .await?;
     }
     let Some(objects) = objects else { return Ok(()) };
     if context.backend.share_objects(&context.launch(), &objects).await? {
@@ -144,22 +156,27 @@ async fn copy_directly(
     transfer: &Transfer<'_>,
     folder: &Folder<'_>,
     objects: Objects,
+    git_dir: Option<&Arc<GitDir>>,
     stop: &Stop,
 ) -> Result<bool, LaunchError> {
+    // The end of the copy sets this one, and later walks go on.
+    let copying = Stop::default();
     // If a file cannot be read, the archive reports the error.
-    let Ok(initial) = InitialFiles::of(folder.path, folder.content, objects, stop) else { return Ok(false) };
+    let initial = InitialFiles::of(folder.path, folder.content, objects, git_dir, &copying);
+    let Ok(initial) = initial else { return Ok(false) };
     let files = HostFiles {
         from: folder.path.to_owned(),
         folder: folder.name.map(str::to_owned),
         entries: initial.entries,
         progress: transfer.further_bytes(),
-        stop: stop.clone(),
+        stop: copying,
     };
     if !context.backend.copy_files(&context.launch(), files).await? {
         return Ok(false);
     }
     if let Some(git_dir) = initial.git_dir {
-        transfer.run(&folder.target(), move |out| archive_git_dir(&git_dir, objects, out)).await?;
+        let stop = stop.clone();
+        transfer.run(&folder.target(), move |out| archive_git_dir(&git_dir, objects, &stop, out)).await?;
     }
     Ok(true)
 }

@@ -5,12 +5,13 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bottle_repository::ignore_rules::IGNORE_FILE;
 use bottle_repository::locate::{Kind, locate};
 use bottle_repository::{Directory, Entry, IgnoreRules, Index, Located, RuleSources, Stop, Walk, WalkError};
 
-use super::git_dir::LinkedGitDir;
+use super::git_dir::GitDir;
 use crate::archive;
 use crate::backend::{HostEntries, RepositoryObjects};
 use crate::plan::Workspace;
@@ -25,7 +26,7 @@ pub(crate) enum Objects {
 }
 
 /// The folder of a git repository, relative to its working tree.
-const GIT_DIR: &str = ".git";
+pub(super) const GIT_DIR: &str = ".git";
 
 /// The folder of a git repository's objects, relative to its working tree.
 const OBJECTS: &str = ".git/objects";
@@ -131,39 +132,33 @@ fn unreadable(path: &Path, error: io::Error) -> WalkError {
     WalkError::System { path: path.to_owned(), error }
 }
 
-/// The objects of the git repository of `folder`, if they can be apart from its other files. `None` without a
-/// repository, and if the repository borrows objects from another one.
-pub(crate) fn shareable_objects(folder: &Path) -> Option<PathBuf> {
-    let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
-    let objects = match is_folder(&folder.join(GIT_DIR)) {
-        true => folder.join(OBJECTS),
-        false => LinkedGitDir::find(folder).ok()??.objects(),
-    };
-    let own = is_folder(&objects) && objects.join("info/alternates").symlink_metadata().is_err();
-    own.then_some(objects)
-}
-
 /// The files of a directory that are a workspace's initial content.
 pub(super) struct InitialFiles {
-    /// The files, without a git directory outside of the working tree.
+    /// The files, without a git directory that is not the directory `.git`.
     pub(super) entries: HostEntries,
     /// Such a git directory, which becomes an ordinary one.
-    pub(super) git_dir: Option<LinkedGitDir>,
+    pub(super) git_dir: Option<Arc<GitDir>>,
 }
 
 impl InitialFiles {
     /// Chooses the files of `folder`. The directory is walked only when they are needed, until `stop` is set.
     ///
     /// # Errors
-    /// When the directory, the ignore rules for it, or the file that names the git directory cannot be read.
-    pub(super) fn of(folder: &Path, content: Workspace, objects: Objects, stop: &Stop) -> io::Result<Self> {
+    /// When the directory or the ignore rules for it cannot be read.
+    pub(super) fn of(
+        folder: &Path,
+        content: Workspace,
+        objects: Objects,
+        git_dir: Option<&Arc<GitDir>>,
+        stop: &Stop,
+    ) -> io::Result<Self> {
         type Entries = Box<dyn Iterator<Item = Result<Entry, WalkError>> + Send>;
         let entries: Entries = match content {
             Workspace::Repository => Box::new(repository_files(folder, objects, stop)?),
             Workspace::Files => Box::new(Walk::content(open(folder)?).except(GIT_DIR).until(stop.clone())),
             _ => Box::new(WorkspaceFiles::of(folder, content == Workspace::CopyAll, objects, stop)?),
         };
-        let git_dir = LinkedGitDir::find(folder)?.filter(|_| content != Workspace::Files);
+        let git_dir = git_dir.filter(|git_dir| git_dir.is_linked() && content != Workspace::Files).cloned();
         let is_linked = git_dir.is_some();
         let entries = entries.filter(move |entry| match entry {
             Ok(entry) => !(is_linked && entry.path() == Path::new(GIT_DIR)),
@@ -178,41 +173,41 @@ pub(super) fn archive_folder(
     folder: &Path,
     content: Workspace,
     objects: Objects,
+    git_dir: Option<&Arc<GitDir>>,
     stop: &Stop,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let InitialFiles { entries, git_dir } = InitialFiles::of(folder, content, objects, stop)?;
+    let InitialFiles { entries, git_dir } = InitialFiles::of(folder, content, objects, git_dir, stop)?;
     let mut archive = tar::Builder::new(out);
     for entry in entries {
         let entry = entry?;
         append(&mut archive, &entry, entry.path())?;
     }
     if let Some(git_dir) = git_dir {
-        git_dir.append(&mut archive, objects)?;
+        git_dir.append(&mut archive, objects, stop)?;
     }
     archive.finish()
 }
 
-/// Archives a git directory outside of its working tree, as the folder `.git`.
+/// Archives a git directory that is not the directory `.git`, as this directory.
 pub(super) fn archive_git_dir(
-    git_dir: &LinkedGitDir,
+    git_dir: &GitDir,
     objects: Objects,
+    stop: &Stop,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
-    git_dir.append(&mut archive, objects)?;
+    git_dir.append(&mut archive, objects, stop)?;
     archive.finish()
 }
 
-/// Archives the objects of a git repository, which are in the folder `objects`, until `stop` is set.
-pub(super) fn archive_objects(objects: &Path, stop: &Stop, out: &mut dyn Write) -> io::Result<()> {
+/// Archives the objects of a git repository, until `stop` is set.
+pub(super) fn archive_objects(objects: &Directory, stop: &Stop, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
-    let (Some(git_dir), Some(name)) = (objects.parent(), objects.file_name()) else {
-        return Err(io::ErrorKind::InvalidFilename.into());
-    };
-    for entry in Walk::entry(open(git_dir)?, name).until(stop.clone()) {
+    append_directory(&mut archive, Path::new(OBJECTS))?;
+    for entry in Walk::content(objects.try_clone()?).until(stop.clone()) {
         let entry = entry?;
-        append(&mut archive, &entry, &Path::new(GIT_DIR).join(entry.path()))?;
+        append(&mut archive, &entry, &Path::new(OBJECTS).join(entry.path()))?;
     }
     archive.finish()
 }
@@ -222,11 +217,7 @@ pub(super) fn archive_objects(objects: &Path, stop: &Stop, out: &mut dyn Write) 
 pub(super) fn archive_alternate(objects: &RepositoryObjects, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     for folder in ["", "info", "pack"] {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(tar::EntryType::Directory);
-        header.set_mode(0o755);
-        header.set_size(0);
-        archive.append_data(&mut header, Path::new(OBJECTS).join(folder), io::empty())?;
+        append_directory(&mut archive, &Path::new(OBJECTS).join(folder))?;
     }
     let alternate = format!("{}\n", objects.inside());
     let mut header = tar::Header::new_gnu();
@@ -234,6 +225,15 @@ pub(super) fn archive_alternate(objects: &RepositoryObjects, out: &mut dyn Write
     header.set_size(alternate.len() as u64);
     archive.append_data(&mut header, Path::new(OBJECTS).join("info/alternates"), alternate.as_bytes())?;
     archive.finish()
+}
+
+/// Adds a directory that everybody may read.
+pub(super) fn append_directory(archive: &mut tar::Builder<&mut dyn Write>, inside: &Path) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Directory);
+    header.set_mode(0o755);
+    header.set_size(0);
+    archive.append_data(&mut header, inside, io::empty())
 }
 
 /// Adds one entry. Skips sockets, devices and pipes, and files that were removed in the meantime.
@@ -287,12 +287,19 @@ mod tests {
         write("src/main.rs", "fn main() {}");
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).expect("link");
         let mut some = Vec::new();
-        archive_folder(folder.path(), Workspace::Copy, Objects::Included, &Stop::default(), &mut some)
+        archive_folder(folder.path(), Workspace::Copy, Objects::Included, None, &Stop::default(), &mut some)
             .expect("archive");
         assert_eq!(names_in(&some), [".git", ".git/HEAD", ".gitignore", "link", "src", "src/main.rs"]);
         let mut all = Vec::new();
-        archive_folder(folder.path(), Workspace::CopyAll, Objects::Included, &Stop::default(), &mut all)
-            .expect("archive");
+        archive_folder(
+            folder.path(),
+            Workspace::CopyAll,
+            Objects::Included,
+            None,
+            &Stop::default(),
+            &mut all,
+        )
+        .expect("archive");
         assert!(names_in(&all).contains(&"target/huge".to_owned()));
     }
 
@@ -308,7 +315,7 @@ mod tests {
         write("sub/dist", "0");
         let archived = |objects| {
             let mut bytes = Vec::new();
-            archive_folder(folder.path(), Workspace::Copy, objects, &Stop::default(), &mut bytes)
+            archive_folder(folder.path(), Workspace::Copy, objects, None, &Stop::default(), &mut bytes)
                 .expect("archive");
             names_in(&bytes)
         };
@@ -327,52 +334,52 @@ mod tests {
         ];
         assert_eq!(apart, expected);
         let mut objects = Vec::new();
-        archive_objects(&folder.path().join(OBJECTS), &Stop::default(), &mut objects).expect("archive");
+        let opened = Directory::open(&folder.path().join(OBJECTS)).expect("opened");
+        archive_objects(&opened, &Stop::default(), &mut objects).expect("archive");
         assert_eq!(names_in(&objects), [".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"]);
     }
 
     #[test]
-    fn objects_that_depend_on_another_repository_are_copied_with_the_rest() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = |path: &str| folder.path().join(path);
-        assert_eq!(shareable_objects(folder.path()), None, "no repository");
-        std::fs::create_dir_all(path(".git/objects/info")).expect("folder");
-        assert_eq!(shareable_objects(folder.path()), Some(path(".git/objects")));
-        std::fs::write(path(".git/objects/info/alternates"), "/other\n").expect("write");
-        assert_eq!(shareable_objects(folder.path()), None);
-        std::fs::rename(path(".git"), path("elsewhere")).expect("moved");
-        std::os::unix::fs::symlink(path("elsewhere"), path(".git")).expect("link");
-        std::fs::remove_file(path("elsewhere/objects/info/alternates")).expect("removed");
-        assert_eq!(shareable_objects(folder.path()), None, "a link is copied as a link");
-    }
-
-    #[test]
-    fn a_worktree_has_the_objects_of_its_repository() {
+    fn a_worktree_has_the_files_and_objects_of_its_repository() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let write = |path: &str, text: &str| write(root.path(), path, text);
         write("main/.git/worktrees/one/HEAD", "ref: refs/heads/one\n");
         write("main/.git/worktrees/one/commondir", "../..\n");
+        write("main/.git/worktrees/one/gitdir", "../../../../one/.git\n");
         write("main/.git/objects/pack/a.pack", "0");
+        write("main/.git/refs/heads/one", "0");
         write("main/.git/config", "[core]\n");
+        write("main/.git/secret.pem", "0");
         write("one/.git", "gitdir: ../main/.git/worktrees/one\n");
         write("one/code", "0");
         let one = root.path().join("one");
-        let objects = shareable_objects(&one).expect("found");
-        assert!(objects.ends_with("main/.git/worktrees/one/../../objects"), "{}", objects.display());
+        let git_dir = GitDir::of(&one, &[]).expect("read").map(Arc::new).expect("found");
         let archived = |objects| {
-            let mut bytes = Vec::new();
-            archive_folder(&one, Workspace::Copy, objects, &Stop::default(), &mut bytes).expect("archive");
+            let (git_dir, mut bytes) = (Some(&git_dir), Vec::new());
+            archive_folder(&one, Workspace::Copy, objects, git_dir, &Stop::default(), &mut bytes)
+                .expect("archive");
             names_in(&bytes)
         };
-        let mut files = vec![".git", ".git/HEAD", ".git/config", "code"];
+        let mut files = vec![
+            ".git",
+            ".git/HEAD",
+            ".git/config",
+            ".git/refs",
+            ".git/refs/heads",
+            ".git/refs/heads/one",
+            "code",
+        ];
         assert_eq!(archived(Objects::Separate), files);
-        files.extend([".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"]);
+        let objects = [".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"];
+        files.extend(objects);
         files.sort_unstable();
         assert_eq!(archived(Objects::Included), files);
         let mut bytes = Vec::new();
-        archive_objects(&objects, &Stop::default(), &mut bytes).expect("archive");
-        assert_eq!(names_in(&bytes), files[3..6]);
+        let opened = git_dir.shareable_objects().expect("its own");
+        archive_objects(&opened, &Stop::default(), &mut bytes).expect("archive");
+        assert_eq!(names_in(&bytes), objects);
     }
+
     #[test]
     fn only_rules_of_the_repository_and_its_ignore_files_count() {
         let root = tempfile::tempdir().expect("a temporary folder");
@@ -389,7 +396,7 @@ mod tests {
         }
         let archived = |folder: &str| {
             let (folder, mut bytes) = (root.path().join(folder), Vec::new());
-            archive_folder(&folder, Workspace::Copy, Objects::Included, &Stop::default(), &mut bytes)
+            archive_folder(&folder, Workspace::Copy, Objects::Included, None, &Stop::default(), &mut bytes)
                 .expect("archive");
             names_in(&bytes)
         };
@@ -455,7 +462,7 @@ mod tests {
                 rounds += 1;
                 let content = [Workspace::Files, Workspace::Copy, Workspace::CopyAll][rounds % 3];
                 let mut bytes = Vec::new();
-                archive_folder(&project, content, Objects::Included, &Stop::default(), &mut bytes)
+                archive_folder(&project, content, Objects::Included, None, &Stop::default(), &mut bytes)
                     .expect("archive");
                 let has_canary = bytes.windows(6).any(|window| window == b"CANARY");
                 assert!(!has_canary, "round {rounds}, {content:?}");

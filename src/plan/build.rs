@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
-    AgentProcess, CodexPart, CopiedFolder, DockerfileError, Egress, GitField, GitFieldSource, GitIdentity,
-    HostGitUser, Identity, ImageSource, LiveFolder, Plan, PlannedFile, PlannedService, Renewal, Resources,
-    SecretSource, Unsettled, Value, Workspace, gate, image, slug,
+    AgentProcess, CodexPart, CopiedFolder, DockerfileError, Egress, GitDirectory, GitField, GitFieldSource,
+    GitIdentity, HostGitUser, Identity, ImageSource, LiveFolder, Plan, PlannedFile, PlannedService, Renewal,
+    Resources, SecretSource, Unsettled, Value, Workspace, gate, image, slug,
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
@@ -47,6 +47,8 @@ pub struct Flags {
     pub repository: Option<InRepository>,
     /// As [`Identity::folders`].
     pub folders: Vec<CopiedFolder>,
+    /// As [`Plan::git_directories`].
+    pub git_directories: Vec<GitDirectory>,
     /// The name of the chosen backend.
     pub backend: String,
     /// Whether `--detach` was given.
@@ -166,6 +168,7 @@ pub fn build(
         renewal: flags.renewal,
         workspace: flags.workspace,
         live: flags.live.clone(),
+        git_directories: flags.git_directories.clone(),
         agent: AgentProcess {
             argv,
             terminal: flags.terminal,
@@ -503,6 +506,7 @@ pub(super) mod tests {
             live: None,
             repository: None,
             folders: Vec::new(),
+            git_directories: Vec::new(),
             backend: "fake".to_owned(),
             detached: false,
             task: None,

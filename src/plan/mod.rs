@@ -19,7 +19,7 @@ mod unlimited;
 
 pub use build::{Flags, InRepository, PlanError, build};
 pub use ceiling::Ceiling;
-pub use folders::CopiedFolder;
+pub use folders::{CopiedFolder, GitDirectory};
 pub use gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
 pub use live::LiveFolder;
@@ -60,6 +60,9 @@ pub struct Plan {
     /// The directory of the user that is mounted as the workspace (`--cwd=live`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<LiveFolder>,
+    /// The git directories outside of the copied directories that the user confirmed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub git_directories: Vec<GitDirectory>,
     /// The agent's process.
     pub agent: AgentProcess,
     /// The bottle's environment variables, in addition to those that every bottle has.

@@ -69,7 +69,10 @@ fn works(
 
 fn headless(case: &Case<'_>, name: &str) -> Result<()> {
     let slug = case.slug.as_str();
-    let _ = case.bottle(&["start", name, "--cwd", "--detach", "--yes", "--label", slug, "-q", "-p", TASK])?;
+    let confirms = case.confirms();
+    let mut start = vec!["start", name, "--cwd", "--detach", "--yes", "--label", slug, "-q", "-p", TASK];
+    start.extend(confirms.as_deref());
+    let _ = case.bottle(&start)?;
     comes_out_while_it_runs(case)?;
     wait("the agent's end", || Ok(!is_running(case)?))?;
     case.comes_out(&["two", "three"])
@@ -77,6 +80,7 @@ fn headless(case: &Case<'_>, name: &str) -> Result<()> {
 
 fn on_a_terminal(scene: &Scene, case: &Case<'_>, name: &str, used: &OnTerminal) -> Result<()> {
     let mut program = scene.home.program(["start", name, "--cwd", "--yes", "--label", &case.slug])?;
+    program.arguments(case.confirms());
     program.directory(&case.folder);
     let mut pty = Pty::spawn(program.command(), 40, 100)?;
     pty.patience(PATIENCE);

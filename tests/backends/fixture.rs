@@ -634,6 +634,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         renewal: Default::default(),
         workspace: Workspace::Empty,
         live: None,
+        git_directories: Vec::new(),
         agent: AgentProcess {
             argv: vec!["true".to_owned()],
             terminal: None,

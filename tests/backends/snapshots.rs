@@ -8,6 +8,7 @@ use bottle::backend::{
 };
 use bottle::plan::Workspace;
 use bottle_contract::names::{AGENT_USER, CA_FILE, GIT_OBJECTS_DIR, WORKSPACE};
+use bottle_repository::Directory;
 
 use crate::fixture::{Fixture, every_backend, read, run, write};
 
@@ -256,10 +257,11 @@ async fn hides_snapshots_of_other_homes_and_refuses_invalid_names() {
 async fn shared_git_objects_stay_as_they_were_and_are_part_of_a_snapshot() {
     for fixture in every_freezing_backend().await {
         let objects = fixture.host.user_home.join("objects");
-        let repository = RepositoryObjects { from: objects.clone(), folder: None };
         let pack = format!("pack/pack-{}.pack", "0a".repeat(20));
         std::fs::create_dir_all(objects.join("pack")).expect("folder");
         std::fs::write(objects.join(&pack), "objects").expect("a pack");
+        let opened = Arc::new(Directory::open(&objects).expect("opened"));
+        let repository = RepositoryObjects { from: opened, folder: None };
         let mut bottle = fixture.planned("shared");
         bottle.plan.workspace = Workspace::Copy;
         bottle.prepared = fixture.prepared().await.expect("prepared");

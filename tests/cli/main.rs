@@ -6,6 +6,7 @@
 //!
 //! - `activity`: what an agent does, and the size of its bottle, in `list`
 //! - `rendering`: `logs` of agents that move the cursor
+//! - `git_directory`: directories whose `.git` names a git directory elsewhere
 //! - `whole_repository`: the repository that contains the working directory
 //! - `several_directories`: bottles with copies of several directories
 //! - `bot_bottle`: manifests and variables of bot-bottle
@@ -89,6 +90,7 @@ mod forge_tools;
 mod forking;
 mod freezing;
 mod fs;
+mod git_directory;
 mod guest_tools;
 mod home;
 mod homes;

@@ -53,7 +53,8 @@ fn comes_out_of_folders(case: &Case<'_>, commits: bool) -> Result<()> {
     let slug = case.slug.as_str();
     let (flags, repositories) = case.beside()?;
     let mut start = vec!["start", "work", "--detach", "--label", slug, "-q"];
-    start.extend(flags.iter().map(String::as_str));
+    let confirms = case.confirms();
+    start.extend(flags.iter().chain(&confirms).map(String::as_str));
     let _ = case.bottle(&start)?;
     let does = |line: &str| {
         for name in &repositories {
@@ -97,7 +98,10 @@ fn work_comes_out_of_a_bottle_that_ends_meanwhile() -> Result<()> {
 fn comes_out_of(case: &Case<'_>, commits: bool) -> Result<()> {
     let slug = case.slug.as_str();
     let does = |line: &str| case.bottle(&["exec", slug, "--", "/bin/sh", "-ec", &work(line, commits)]);
-    let _ = case.bottle(&["start", "work", "--cwd", "--detach", "--label", slug, "-q"])?;
+    let confirms = case.confirms();
+    let mut start = vec!["start", "work", "--cwd", "--detach", "--label", slug, "-q"];
+    start.extend(confirms.as_deref());
+    let _ = case.bottle(&start)?;
     let _ = does("two")?;
     case.comes_out(&["two"])?;
     let _ = does("three")?;

@@ -125,6 +125,7 @@ impl Fixture {
             live: None,
             repository: None,
             folders: Vec::new(),
+            git_directories: Vec::new(),
             backend: "docker".to_owned(),
             detached: false,
             task: None,

@@ -91,6 +91,7 @@ fn flags(line: &str) -> Flags {
         live: None,
         repository: None,
         folders: Vec::new(),
+        git_directories: Vec::new(),
         backend: "fake".to_owned(),
         detached: false,
         task: None,

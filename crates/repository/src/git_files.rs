@@ -15,7 +15,7 @@ use rustix::fs::FileType;
 use crate::config::Config;
 use crate::directory::{Directory, ReadError};
 use crate::locate::{Located, MAX_CONFIG};
-use crate::walk::{Entry, Walk, WalkError};
+use crate::walk::{Entry, Stop, Walk, WalkError};
 
 /// The directories of a git directory that are copied.
 const DIRECTORIES: [&str; 17] = [
@@ -61,9 +61,6 @@ const OF_MAIN_TREE: [&str; 11] = [
     "refs/worktree",
 ];
 
-/// Directories that are not worth a walk, because nothing in them is copied.
-const LEFT_OUT: [&str; 3] = ["fsmonitor--daemon", "git-crypt", "worktrees"];
-
 /// The files of a git directory that are copied. The same path comes once: a file of the worktree hides the one of its
 /// repository.
 pub struct GitFiles {
@@ -93,7 +90,6 @@ pub enum GitFileError {
 }
 
 struct Source {
-    part: Part,
     directory: Directory,
     walk: Walk,
 }
@@ -115,15 +111,23 @@ impl GitFiles {
     pub fn of(located: &Located, with_objects: bool) -> io::Result<Self> {
         let source = |part, directory: &Directory| {
             let (directory, walk) = (directory.try_clone()?, Walk::content(directory.try_clone()?));
-            let walk = LEFT_OUT.iter().fold(walk, |walk, name| walk.except(name));
+            let walk = walk.leaving_out(Box::new(move |path, kind| !is_copied(path, kind, part)));
             let walk = if with_objects { walk } else { walk.except(OBJECTS) };
-            Ok::<_, io::Error>(Source { part, directory, walk })
+            Ok::<_, io::Error>(Source { directory, walk })
         };
         let mut left = vec![source(Part::Tree, &located.git)?];
         if located.git.id()? != located.common.id()? {
             left.insert(0, source(Part::Common, &located.common)?);
         }
         Ok(Self { left, done: HashSet::new() })
+    }
+
+    /// Ends with [`WalkError::Stopped`] when `stop` is set.
+    #[must_use]
+    pub fn until(mut self, stop: &Stop) -> Self {
+        let until = |source: Source| Source { walk: source.walk.until(stop.clone()), ..source };
+        self.left = self.left.into_iter().map(until).collect();
+        self
     }
 }
 
@@ -142,7 +146,7 @@ impl Iterator for GitFiles {
                 }
             };
             let path = entry.path();
-            if is_copied(path, entry.kind(), source.part) && self.done.insert(path.to_owned()) {
+            if self.done.insert(path.to_owned()) {
                 return Some(file(&source.directory, entry));
             }
         }

@@ -55,11 +55,12 @@ const MAX_FILES: usize = 5_000_000;
 /// # Errors
 /// When a file cannot be shared, or git replaces packs again and again. The error names the path.
 pub(crate) fn share_repository(objects: &RepositoryObjects, bottle: &Path, reader: Reader) -> io::Result<()> {
-    let Some(folder) = &objects.folder else { return share(&objects.from, bottle, reader).map(drop) };
+    let from = &*objects.from;
+    let Some(folder) = &objects.folder else { return share(from, bottle, reader).map(drop) };
     let several = bottle.join(GIT_OBJECTS_OF_SEVERAL);
     make_folder(bottle)?;
     make_folder(&several)?;
-    share(&objects.from, &several.join(folder), reader).map(drop)
+    share(from, &several.join(folder), reader).map(drop)
 }
 
 /// Shares all objects of a bottle or a snapshot, which are in the folder `from`, with a new one, which has them in the
@@ -68,7 +69,7 @@ pub(crate) fn share_repository(objects: &RepositoryObjects, bottle: &Path, reade
 /// # Errors
 /// As [`share_repository`].
 pub(crate) fn share_all(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
-    let mut bytes = share(from, to, reader)?;
+    let mut bytes = share(&open(from)?, to, reader)?;
     let [from, to] = [from, to].map(|folder| folder.join(GIT_OBJECTS_OF_SEVERAL));
     if !is_folder(&from) {
         return Ok(bytes);
@@ -77,7 +78,7 @@ pub(crate) fn share_all(from: &Path, to: &Path, reader: Reader) -> io::Result<u6
     for entry in fs::read_dir(&from)? {
         let repository = entry?;
         if is_folder(&repository.path()) {
-            bytes += share(&repository.path(), &to.join(repository.file_name()), reader)?;
+            bytes += share(&open(&repository.path())?, &to.join(repository.file_name()), reader)?;
         }
     }
     Ok(bytes)
@@ -88,9 +89,9 @@ fn is_folder(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
-/// Shares the objects in the folder `from` with the folder `to`, which is created if it is missing. Returns the total
+/// Shares the objects in the directory `from` with the folder `to`, which is created if it is missing. Returns the total
 /// size of the files in bytes. If this fails, `to` is removed.
-fn share(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
+fn share(from: &impl AsFd, to: &Path, reader: Reader) -> io::Result<u64> {
     let shared = share_folders(from, to, reader);
     if shared.is_err() {
         let _ = layers::remove_tree(to);
@@ -98,9 +99,9 @@ fn share(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
     shared
 }
 
-fn share_folders(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
+fn share_folders(from: &impl AsFd, to: &Path, reader: Reader) -> io::Result<u64> {
     make_folder(to)?;
-    let (from, to) = (open(from)?, open(to)?);
+    let (from, to) = (from.as_fd().try_clone_to_owned()?, open(to)?);
     let mut sharing = Sharing { reader, clones: true, links: true, files_left: MAX_FILES, bytes: 0 };
     // An object that git moves into a pack meanwhile has its pack before it loses its loose file, so the packs are
     // shared last. Every commit of a graph existed when the graph was written, so the graphs are shared first.
@@ -311,8 +312,15 @@ fn named(name: &CStr, error: io::Error) -> io::Error {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::sync::Arc;
+
+    use bottle_repository::Directory;
 
     use super::*;
+
+    fn opened(path: &Path) -> Arc<Directory> {
+        Arc::new(Directory::open(path).expect("opened"))
+    }
 
     const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -349,7 +357,7 @@ mod tests {
         let secret = from.join(format!("ab/{}", "1".repeat(38)));
         fs::write(&secret, "private").expect("file");
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o400)).expect("mode");
-        let bytes = share(&from, &to, Reader::Starter).expect("shared");
+        let bytes = share(&open(&from).expect("opened"), &to, Reader::Starter).expect("shared");
         assert_eq!(bytes, 7 * (wanted.len() as u64 + 1));
         for path in &wanted {
             assert_eq!(fs::read_to_string(to.join(path)).expect("shared"), "content", "{path}");
@@ -374,11 +382,11 @@ mod tests {
         for path in [pack.as_str(), "pack/multi-pack-index"] {
             fs::write(from.join(path), "old").expect("file");
         }
-        share(&from, &to, Reader::Starter).expect("shared");
+        share(&open(&from).expect("opened"), &to, Reader::Starter).expect("shared");
         fs::remove_file(from.join(&pack)).expect("removed");
         fs::write(from.join("new"), "new").expect("file");
         fs::rename(from.join("new"), from.join("pack/multi-pack-index")).expect("replaced");
-        share(&from, &to, Reader::Starter).expect("shared again");
+        share(&open(&from).expect("opened"), &to, Reader::Starter).expect("shared again");
         assert_eq!(fs::read_to_string(to.join(&pack)).expect("there"), "old");
         assert_eq!(fs::read_to_string(to.join("pack/multi-pack-index")).expect("there"), "new");
     }
@@ -391,7 +399,7 @@ mod tests {
             let pack = path(name).join(format!("pack/pack-{HASH}.pack"));
             fs::create_dir_all(pack.parent().expect("parent")).expect("folder");
             fs::write(pack, text).expect("file");
-            let objects = RepositoryObjects { from: path(name), folder: Some(name.to_owned()) };
+            let objects = RepositoryObjects { from: opened(&path(name)), folder: Some(name.to_owned()) };
             share_repository(&objects, &path("bottle"), Reader::Anyone).expect("shared");
             assert_eq!(objects.inside(), format!("/git-objects/repositories/{name}"));
         }

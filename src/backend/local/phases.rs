@@ -111,7 +111,7 @@ impl Scope {
     ) -> Result<bool, BackendError> {
         let (objects, folder) = (objects.clone(), self.layers_in(launch.state).git_objects());
         self.run_blocking(move |_| {
-            let failed = || format!("cannot share the git objects in {}", objects.from.display());
+            let failed = || format!("cannot share the git objects in {}", objects.from.path().display());
             git_objects::share_repository(&objects, &folder, git_objects::Reader::Starter)
                 .map_err(|error| explain(failed(), error))
         })

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bottle_contract::secret_files::is_secret_file;
-use bottle_repository::{Stop, WalkError};
+use bottle_repository::{Entry, GitFile, GitFileError, Stop, WalkError};
 use indicatif::HumanBytes;
 use rustix::fs::FileType;
 
 use crate::cli::error::CliError;
 use crate::cli::output::{counted, one_line};
 use crate::host::Host;
-use crate::launch::{Objects, WorkspaceFiles, shareable_objects};
+use crate::launch::{GitDir, Objects, WorkspaceFiles};
+use crate::plan::GitDirectory;
 
 /// The maximum number of files that are counted.
 const COUNTED_FILES: usize = 50_000;
@@ -28,8 +29,8 @@ const FILES_PER_SECOND: u64 = 10_000;
 const SHORT: Duration = Duration::from_secs(2);
 
 /// Names of folders that contain keys or credentials.
-const PRIVATE_FOLDERS: [&str; 7] =
-    [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store"];
+const PRIVATE_FOLDERS: [&str; 8] =
+    [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", "git-crypt"];
 
 /// Names and suffixes of files that contain keys or credentials, besides those that the git gate reports.
 const PRIVATE_FILES: [&str; 2] = [".vault-token", "credentials.json"];
@@ -46,6 +47,8 @@ pub(super) struct Copied {
     private: Named,
     /// Whether the directory has no `.gitignore`, and is copied without ignored files.
     without_ignore_file: bool,
+    /// The git directory outside of the directory, whose files are copied too.
+    git_dir: Option<PathBuf>,
     /// Ignore files without rules, because they are links or not regular.
     not_read: Named,
 }
@@ -60,38 +63,82 @@ impl Copied {
         folder: &Path,
         everything: bool,
         shares_objects: bool,
+        confirmed: &[GitDirectory],
         stop: &Stop,
     ) -> Result<Self, WalkError> {
-        let shared = shares_objects && shareable_objects(folder).is_some();
+        let unreadable = |error| WalkError::System { path: folder.to_owned(), error };
+        let git_dir = GitDir::of(folder, confirmed).map_err(unreadable)?;
+        let shareable = git_dir.as_ref().and_then(GitDir::shareable_objects);
+        let shared = shares_objects && shareable.is_some();
         let objects = if shared { Objects::Separate } else { Objects::Included };
+        let linked = git_dir.as_ref().filter(|git_dir| git_dir.is_linked());
         let mut files = WorkspaceFiles::of(folder, everything, objects, stop)?;
-        let mut copied = Self { without_ignore_file: !files.has_ignore_file, ..Self::default() };
+        let mut copied = Self {
+            without_ignore_file: !files.has_ignore_file,
+            git_dir: linked.and_then(GitDir::outside),
+            ..Self::default()
+        };
+        let is_git = |path: &Path| linked.is_some() && path == Path::new(".git");
         for entry in &mut files {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(WalkError::Stopped) => {
-                    copied.more = true;
-                    break;
-                }
-                // The copy reports a file that cannot be read.
-                Err(WalkError::System { .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            if entry.kind() != FileType::RegularFile {
-                continue;
-            }
-            if copied.files == COUNTED_FILES {
-                copied.more = true;
+            if !entry.as_ref().is_ok_and(|entry| is_git(entry.path())) && !copied.count(entry)? {
                 break;
             }
-            copied.files += 1;
-            copied.bytes = copied.bytes.saturating_add(entry.size());
-            copied.private.note_private(entry.path());
+        }
+        for file in linked
+            .map(|linked| linked.files(objects, stop))
+            .transpose()
+            .map_err(unreadable)?
+            .into_iter()
+            .flatten()
+        {
+            let goes_on = match file {
+                Ok(GitFile::Entry(entry)) => copied.count(Ok(entry))?,
+                Ok(GitFile::Config(_, text)) => copied.add(text.len() as u64),
+                Err(GitFileError::Walk(error)) => copied.count(Err(error))?,
+                // The copy reports a file that cannot be read.
+                Err(GitFileError::Config(_)) => true,
+            };
+            if !goes_on {
+                break;
+            }
         }
         for path in files.ignore_files_not_read() {
             copied.not_read.note(path.strip_prefix(folder).unwrap_or(path));
         }
         Ok(copied)
+    }
+
+    /// Counts an entry. Returns false when no more are counted.
+    fn count(&mut self, entry: Result<Entry, WalkError>) -> Result<bool, WalkError> {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(WalkError::Stopped) => {
+                self.more = true;
+                return Ok(false);
+            }
+            // The copy reports a file that cannot be read.
+            Err(WalkError::System { .. }) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        if entry.kind() != FileType::RegularFile {
+            return Ok(true);
+        }
+        let goes_on = self.add(entry.size());
+        if goes_on {
+            self.private.note_private(entry.path());
+        }
+        Ok(goes_on)
+    }
+
+    /// Adds a file of this size. Returns false when no more are counted.
+    fn add(&mut self, bytes: u64) -> bool {
+        if self.files == COUNTED_FILES {
+            self.more = true;
+            return false;
+        }
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        true
     }
 
     /// The number of files, their size, and how long the copy takes, if that is long.
@@ -113,6 +160,10 @@ impl Copied {
         };
         let mut lines: Vec<String> =
             self.private.line(&format!("--cwd copies private files{of}")).into_iter().collect();
+        lines.extend(self.git_dir.as_ref().map(|path| {
+            let path = one_line(&path.display().to_string());
+            format!("--cwd copies the files of git{of} from {path}, which is outside of the directory")
+        }));
         lines.extend(
             self.not_read.line(&format!("--cwd ignores these rules{of}, which are no regular files")),
         );
@@ -230,20 +281,21 @@ mod tests {
             std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
             std::fs::write(path, "1234567890").expect("written");
         };
-        [".gitignore", ".git/HEAD", ".git/objects/pack/a.pack"].into_iter().for_each(write);
-        let of = |shares| Copied::of(folder.path(), false, shares, &Stop::default()).expect("walked");
+        [".gitignore", ".git/refs/heads/main", ".git/objects/pack/a.pack"].into_iter().for_each(write);
+        std::fs::write(folder.path().join(".git/HEAD"), "ref: refs/heads/main\n").expect("written");
+        let of = |shares| Copied::of(folder.path(), false, shares, &[], &Stop::default()).expect("walked");
         let size = |shares| of(shares).size();
-        assert_eq!((size(false).as_str(), size(true).as_str()), ("3 files, 30 B", "2 files, 20 B"));
+        assert_eq!((size(false).as_str(), size(true).as_str()), ("4 files, 51 B", "3 files, 41 B"));
         // Such a repository is copied with its objects.
         write(".git/objects/info/alternates");
-        assert_eq!(size(true), "4 files, 40 B");
+        assert_eq!(size(true), "5 files, 61 B");
     }
 
     #[test]
     fn describes_a_copy() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join(".env"), "x").expect("written");
-        let of = |all| Copied::of(folder.path(), all, true, &Stop::default()).expect("walked");
+        let of = |all| Copied::of(folder.path(), all, true, &[], &Stop::default()).expect("walked");
         let copied = of(false);
         assert_eq!(copied.size(), "1 file, 1 B");
         assert_eq!(

@@ -11,6 +11,7 @@ pub(super) mod child;
 mod copied;
 mod cwd;
 mod folders;
+pub(super) mod git_directory;
 pub(super) mod launch;
 pub(super) mod live;
 mod pick;
@@ -19,6 +20,7 @@ pub(super) mod prepare;
 mod repository;
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 
 use bottle_contract::names::Name;
 use rand::RngExt as _;
@@ -43,7 +45,9 @@ use crate::host::budget::Limit;
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::launch::order::{LaunchOrder, Resumed};
-use crate::plan::{self, CopiedFolder, Flags, InRepository, LiveFolder, Plan, PlanError, Renewal, Workspace};
+use crate::plan::{
+    self, CopiedFolder, Flags, GitDirectory, InRepository, LiveFolder, Plan, PlanError, Renewal, Workspace,
+};
 use crate::resolve::{BottleChoice, Resolved};
 
 /// The environment variable that names the backend.
@@ -92,6 +96,9 @@ pub(crate) struct Start {
     /// The directories of several `--cwd`.
     #[arg(skip)]
     folders: Vec<CopiedFolder>,
+    /// The git directories that the user confirmed.
+    #[arg(skip)]
+    git_directories: Vec<GitDirectory>,
     /// The bottle whose agent starts this one.
     #[arg(skip)]
     child: Option<Box<Child>>,
@@ -117,6 +124,9 @@ pub(super) struct LaunchOptions {
     /// Run the bottle in the background, and print its name
     #[arg(long)]
     detach: bool,
+    /// Confirm the git directory that the directory of `--cwd` names, if it is outside and does not name it back
+    #[arg(long = "git-dir", value_name = "PATH", value_hint = clap::ValueHint::DirPath)]
+    pub(super) git_dirs: Vec<PathBuf>,
     /// Deny requests that would need your approval, even if the bottle allows approvals
     #[arg(long)]
     no_supervise: bool,
@@ -135,6 +145,11 @@ pub(super) struct LaunchOptions {
 }
 
 impl LaunchOptions {
+    /// Whether the user can be asked before the start.
+    pub(super) fn asks(&self, output: &Output) -> bool {
+        !(self.yes || self.dry_run || output.json) && terminal::interactive()
+    }
+
     /// Returns the flags for the plan. The settings provide values for flags that were not given.
     pub(super) fn flags(&self, settings: &Settings) -> Flags {
         let terminal = (self.prompt.is_none() && terminal::is_terminal()).then(terminal::size);
@@ -178,6 +193,7 @@ impl Start {
             }
             pick::ask_missing(&mut self, host, &mut signals, output).await?;
             self.choose_repository(host, &mut signals, output).await?;
+            self.confirm_git_directories(host, &mut signals, output).await?;
             loop {
                 let resolved = self.resolved(host)?;
                 match self.run_preflight(host, &settings, &resolved, &mut signals, output).await? {
@@ -211,6 +227,23 @@ impl Start {
         if let Some(mode) = self.mode() {
             self.in_repository = repository::choose(self, host, mode, signals, output).await?;
         }
+        Ok(())
+    }
+
+    /// Asks about git directories outside of the directories that are copied.
+    async fn confirm_git_directories(
+        &mut self,
+        host: &Host,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<(), CliError> {
+        let top = self.in_repository.as_ref().map_or(&host.cwd, |repository| &repository.top);
+        let one = self.mode().filter(|_| self.folders.is_empty()).map(|_| top);
+        let directories = self.folders.iter().map(|folder| &folder.path).chain(one);
+        // A directory is only mounted with a git directory of its own.
+        let asks = self.launch.asks(output) && self.mode() != Some(CopyIn::Live);
+        self.git_directories =
+            git_directory::confirm(directories, host, &self.launch.git_dirs, asks, signals).await?;
         Ok(())
     }
 
@@ -334,6 +367,7 @@ impl Start {
             live,
             repository: self.in_repository.clone(),
             folders: self.folders.clone(),
+            git_directories: self.git_directories.clone(),
             ..self.launch.flags(settings)
         };
         let mut rng = rand::rng();

@@ -17,7 +17,7 @@ use crate::cli::output::{Output, Styles, inert, one_line};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
-use crate::plan::{CopiedFolder, GitField, GitFieldSource, GitIdentity, Plan, Workspace};
+use crate::plan::{CopiedFolder, GitDirectory, GitField, GitFieldSource, GitIdentity, Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 use crate::secrets::describe;
 
@@ -240,9 +240,15 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    fn of(folder: &CopiedFolder, name: Option<&str>, shares: bool, stop: &Stop) -> Result<Self, CliError> {
+    fn of(
+        folder: &CopiedFolder,
+        name: Option<&str>,
+        shares: bool,
+        confirmed: &[GitDirectory],
+        stop: &Stop,
+    ) -> Result<Self, CliError> {
         let CopiedFolder { path, all, .. } = folder;
-        let copied = Copied::of(path, *all, shares, stop)
+        let copied = Copied::of(path, *all, shares, confirmed, stop)
             .map_err(|error| CliError::cannot(format!("copy {}", path.display()), error))?;
         Ok(Self { name: name.map(str::to_owned), path: path.clone(), all: *all, copied })
     }
@@ -262,15 +268,18 @@ pub(crate) async fn sources(
         Workspace::Copy => false,
         Workspace::CopyAll => true,
     };
-    let several = plan.identity.folders.clone();
+    let (several, confirmed) = (plan.identity.folders.clone(), plan.git_directories.clone());
     let one = CopiedFolder { name: String::new(), path: plan.identity.cwd.clone(), all };
     let (shares, stop) = (preview.shares_objects, Stop::after(LOOKED_FOR));
     let _stopped = stop.on_drop();
     let looking = tokio::task::spawn_blocking(move || {
         if several.is_empty() {
-            return Source::of(&one, None, shares, &stop).map(|source| vec![source]);
+            return Source::of(&one, None, shares, &confirmed, &stop).map(|source| vec![source]);
         }
-        several.iter().map(|folder| Source::of(folder, Some(&folder.name), shares, &stop)).collect()
+        several
+            .iter()
+            .map(|folder| Source::of(folder, Some(&folder.name), shares, &confirmed, &stop))
+            .collect()
     });
     tokio::select! {
         looked = looking => {

@@ -120,6 +120,13 @@ impl<'a> Case<'a> {
         Ok(outcome)
     }
 
+    /// The flags that confirm a git directory outside of the working directory, if it does not name this directory back.
+    #[must_use]
+    pub fn confirms(&self) -> Option<String> {
+        let data = self.root.join("data");
+        data.is_dir().then(|| format!("--git-dir={}", data.display()))
+    }
+
     /// Checks that the work of [`work`] comes out by each of the three commands.
     ///
     /// # Errors

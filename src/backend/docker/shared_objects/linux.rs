@@ -36,7 +36,7 @@ pub(in crate::backend::docker) async fn share(
     let (objects, folder) = (objects.clone(), folder.to_owned());
     run_blocking(move || {
         git_objects::share_repository(&objects, &folder, Reader::Anyone).map_err(|error| {
-            BackendError::failed(format!("cannot share the git objects in {}", objects.from.display()))
+            BackendError::failed(format!("cannot share the git objects in {}", objects.from.path().display()))
                 .because(error)
         })
     })
