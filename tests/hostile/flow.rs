@@ -1,0 +1,288 @@
+//! The commands that read a repository, and what they must not do.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::Case;
+use crate::place::{CANARY, Place};
+
+/// How long a command may take, beside the time that it takes for a harmless repository.
+pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How much memory a process may use, in bytes.
+pub(crate) const MEMORY: u64 = 256 << 20;
+
+/// A command that takes longer is killed.
+const KILLED_AFTER: Duration = Duration::from_secs(30);
+
+/// The address space of each process, so that a defect does not use up the machine.
+const ADDRESS_SPACE: u64 = 4 << 30;
+
+/// The exit code of a panic.
+const PANIC: i32 = 101;
+
+/// Looks for the canary in the bottle. Objects that are compressed cannot contain it as a text, but those of the victim
+/// are not compressed.
+const LOOK: &str =
+    "find /workspace /git-objects -type f -size -1000k -exec grep -lF \"$1\" {} + 2>/dev/null; true";
+
+/// A user's home with an agent that waits.
+pub(crate) struct Scene {
+    home: TestHome,
+    /// How long the slowest command takes for a harmless repository.
+    usual: Duration,
+}
+
+/// The bottle of a case, and the commands in its directory.
+struct Bottle<'a> {
+    scene: &'a Scene,
+    place: &'a Place,
+    slug: String,
+    /// Whether it is exported. An export scans every byte, so that of a huge file takes long.
+    exports: bool,
+}
+
+impl Scene {
+    /// `None` if the test is skipped.
+    pub(crate) fn new(test: &str) -> Result<Option<Self>> {
+        let limit = Some(ADDRESS_SPACE);
+        setrlimit(Resource::As, Rlimit { current: limit, maximum: limit })?;
+        let mut home = TestHome::new()?;
+        let manifest =
+            "---\nbackend: linux\nagent_provider: {template: command, command: [/bin/sleep, \"600\"]}\n---\n";
+        home.bottle("work", manifest)?.agent("work", "---\nbottle: work\n---\n")?;
+        if !home.runs_with_git(test, "linux")? {
+            return Ok(None);
+        }
+        let mut scene = Self { home, usual: Duration::ZERO };
+        scene.usual = scene.measure()?;
+        Ok(Some(scene))
+    }
+
+    /// How long the slowest command takes for a harmless repository.
+    fn measure(&self) -> Result<Duration> {
+        let place = self.place("usual")?;
+        place.repository("project")?;
+        let bottle = Bottle { scene: self, place: &place, slug: "usual".to_owned(), exports: true };
+        let mut slowest = Duration::ZERO;
+        for arguments in
+            [&["start", "work", "--cwd", "--detach", "--label", "usual", "-y"][..], &["diff", "usual"]]
+        {
+            slowest = slowest.max(bottle.succeeds(arguments)?.took);
+        }
+        bottle.end()?;
+        Ok(slowest)
+    }
+
+    fn place(&self, name: &str) -> Result<Place> {
+        let root = self.home.outside(&format!("cases/{name}"));
+        fs::create_dir_all(&root)?;
+        Place::new(root)
+    }
+
+    /// Takes a case through the commands: as the project of a bottle, and as what an agent makes of a live directory.
+    pub(crate) fn test(&self, case: &Case) -> Result<()> {
+        let place = self.place(&case.name)?;
+        if let Some(why) = (case.make)(&place)? {
+            bottle_test_support::skip::aloud(&case.name, &why);
+            return Ok(());
+        }
+        let exports = !case.name.ends_with("-huge");
+        let bottle =
+            |kind: &str| Bottle { scene: self, place: &place, slug: slug(&case.name, kind), exports };
+        let tested = bottle("p").as_project().and_then(|()| bottle("l").as_live_directory());
+        tested.with_context(|| case.name.clone())?;
+        fs::remove_dir_all(self.home.outside(&format!("cases/{}", case.name)))?;
+        Ok(())
+    }
+
+    /// Takes a harmless repository through the commands, all of which have to succeed, and shows that the traps work.
+    pub(crate) fn harmless(&self) -> Result<()> {
+        let place = self.place("harmless")?;
+        place.repository("project")?;
+        place.write("project/found", CANARY)?;
+        let bottle = Bottle { scene: self, place: &place, slug: "harmless".to_owned(), exports: true };
+        let _ = bottle.succeeds(&["start", "work", "--cwd", "--detach", "--label", "harmless", "-y"])?;
+        let _ = bottle.bottle_has_canary().err().context("the canary in the project was not found")?;
+        let _ = bottle.succeeds(&["exec", "harmless", "--", "sh", "-c", "rm found; echo two >>code"])?;
+        fs::remove_file(place.path("project/found"))?;
+        for arguments in [
+            &["diff", "harmless"][..],
+            &["apply", "harmless", "--yes"],
+            &["pull", "harmless", "--uncommitted"],
+            &["fork", "harmless", "--label", "harmless-fork"],
+            &["export", "harmless", "-o", &place.text("archive")],
+            &["import", &place.text("archive"), "--label", "harmless-import", "-y"],
+        ] {
+            let _ = bottle.succeeds(arguments)?;
+        }
+        ensure!(place.ran()?.is_empty(), "{:?}", place.ran()?);
+        let _ = Command::new(place.program("trap")?).status()?;
+        ensure!(place.ran()? == ["trap"], "a program that ran left no mark");
+        bottle.end()
+    }
+}
+
+/// A bottle's name for a case, which has at most 40 characters.
+fn slug(case: &str, kind: &str) -> String {
+    let plain = case.to_lowercase();
+    let end = plain.len().saturating_sub(30);
+    format!("{kind}-{}", plain[end..].trim_matches('-'))
+}
+
+impl Bottle<'_> {
+    /// The case is the project from which a bottle is started.
+    fn as_project(&self) -> Result<()> {
+        let slug = self.slug.as_str();
+        let _ = self.answers("project", &["start", "work", "--cwd", "--dry-run"])?;
+        if self.place.path("project/sub").is_dir() {
+            let _ = self.answers("project/sub", &["start", "work", "--cwd", "--dry-run"])?;
+            let _ = self.answers("project/sub", &["start", "work", "--cwd", "--repository", "--dry-run"])?;
+        }
+        let started =
+            self.answers("project", &["start", "work", "--cwd", "--detach", "--label", slug, "-y"])?;
+        if started.code != 0 {
+            return Ok(());
+        }
+        self.bottle_has_canary()?;
+        let _ = self.answers("project", &["exec", slug, "--", "sh", "-c", "echo two >>code; echo x >new"])?;
+        self.read_by_the_user("project")?;
+        self.end()
+    }
+
+    /// The agent makes the case in the directory in which the user started it.
+    fn as_live_directory(&self) -> Result<()> {
+        fs::create_dir_all(self.place.path("live"))?;
+        let slug = self.slug.as_str();
+        let live = ["start", "work", "--cwd=live", "--detach", "--label", slug, "-y"];
+        let _ = self.answers("project", &["start", "work", "--cwd=live", "--dry-run"])?;
+        let started = self.answers("live", &live)?;
+        ensure!(started.code == 0, "{}", started.transcript());
+        let copied = Command::new("cp")
+            .arg("-a")
+            .arg(self.place.path("project/."))
+            .arg(self.place.path("live"))
+            .status();
+        ensure!(copied?.success(), "the case was not copied");
+        self.read_by_the_user("live")?;
+        self.end()
+    }
+
+    /// The commands of a user who takes work out of the bottle.
+    fn read_by_the_user(&self, directory: &str) -> Result<()> {
+        let slug = self.slug.as_str();
+        let (fork, import) = (format!("{slug}-f"), format!("{slug}-i"));
+        let archive = self.place.text("archive");
+        for arguments in [
+            &["diff", slug][..],
+            &["diff", slug, "--name-only"],
+            &["apply", slug, "--yes"],
+            &["pull", slug],
+            &["pull", slug, "--uncommitted"],
+            &["fork", slug, "--label", &fork],
+        ] {
+            let _ = self.answers(directory, arguments)?;
+        }
+        if self.exports {
+            let _ = self.answers(directory, &["export", slug, "-o", &archive, "--force"])?;
+        }
+        if Path::new(&archive).exists() {
+            let _ = self.answers(directory, &["import", &archive, "--label", &import, "-y"])?;
+        }
+        Ok(())
+    }
+
+    /// Ends the bottles of this case. A bottle that is not there is no error.
+    fn end(&self) -> Result<()> {
+        let fork = format!("{}-f", self.slug);
+        let names = [
+            self.slug.clone(),
+            fork.clone(),
+            format!("{}-i", self.slug),
+            "harmless-fork".into(),
+            "harmless-import".into(),
+        ];
+        for slug in &names[..if self.slug == "harmless" { 5 } else { 3 }] {
+            for arguments in [
+                &["stop", slug, "--time", "0", "-q"][..],
+                &["discard", slug, "--yes", "-q"],
+                &["snapshots", "rm", slug, "-q"],
+            ] {
+                let _ = self.scene.home.program(arguments.iter().copied())?.run()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a command, which has to end in time, without a panic, a mark or the canary.
+    fn answers(&self, directory: &str, arguments: &[&str]) -> Result<Outcome> {
+        let mut program = self.scene.home.program(arguments.iter().copied())?;
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", self.place.text("decoys"));
+        program.directory(self.place.path(directory)).env("PATH", path).deadline(KILLED_AFTER);
+        let (outcome, memory) = measured(&self.scene.home, || program.run())?;
+        let what = format!("{arguments:?} in {directory}");
+        let outcome = outcome.with_context(|| what.clone())?;
+        ensure!(outcome.code != PANIC, "{what}: {}", outcome.transcript());
+        let limit = ANSWERS_WITHIN + self.scene.usual;
+        ensure!(outcome.took <= limit, "{what} took {:?}: {}", outcome.took, outcome.transcript());
+        ensure!(
+            memory <= MEMORY,
+            "{what}, or a command beside it, used {memory} bytes: {}",
+            outcome.transcript()
+        );
+        for text in [&outcome.stdout, &outcome.stderr] {
+            ensure!(!text.contains(CANARY), "{what} shows the canary: {}", outcome.transcript());
+        }
+        let ran = self.place.ran()?;
+        ensure!(ran.is_empty(), "{what} ran {ran:?}: {}", outcome.transcript());
+        Ok(outcome)
+    }
+
+    fn succeeds(&self, arguments: &[&str]) -> Result<Outcome> {
+        let outcome = self.answers("project", arguments)?;
+        ensure!(outcome.code == 0, "{arguments:?}: {}", outcome.transcript());
+        Ok(outcome)
+    }
+
+    /// An error if the bottle has the canary.
+    fn bottle_has_canary(&self) -> Result<()> {
+        let arguments = ["exec", &self.slug, "--", "sh", "-c", LOOK, "sh", CANARY];
+        let found = self.scene.home.program(arguments)?.run()?;
+        ensure!(found.code == 0, "{}", found.transcript());
+        if !found.stdout.is_empty() {
+            bail!("the bottle has the canary: {}", found.stdout);
+        }
+        Ok(())
+    }
+}
+
+/// Runs a command. Returns the most memory that one process used, in bytes, if it is more than before: of the processes
+/// that ended, and of those that keep the bottles.
+fn measured<T>(home: &TestHome, run: impl FnOnce() -> T) -> Result<(T, u64)> {
+    let ended = || -> Result<u64> {
+        let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN)?;
+        Ok(u64::try_from(usage.max_rss())? << 10)
+    };
+    let before = ended()?;
+    let done = run();
+    let after = ended()?;
+    let kept = fs::read_dir("/proc")?.flatten().filter_map(|process| peak_of(&process.path(), home)).max();
+    Ok((done, kept.unwrap_or(0).max(if after > before { after } else { 0 })))
+}
+
+/// The most memory that a process of this home's bottles used outside of them, in bytes.
+fn peak_of(process: &Path, home: &TestHome) -> Option<u64> {
+    let line = fs::read(process.join("cmdline")).ok()?;
+    let hash = bottle::host::home_hash(&home.bottle_home());
+    String::from_utf8_lossy(&line).contains(&hash).then_some(())?;
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    peak.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+}
