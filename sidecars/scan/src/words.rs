@@ -11,10 +11,16 @@ const MARKS: &[u8] = b"*_~`#/\\-";
 /// Marks that count only behind a blank, because they also end markers and tags.
 const LATER_MARKS: &[u8] = b">|";
 
-/// Whether a gap can begin with a byte.
+/// Whether a gap can begin with a byte: a control character, a blank, a mark, the start of an escape, or any character
+/// that is not ASCII.
 const BEGINS: [bool; 256] = {
-    let starts = b" \t\n\r\x0b\x0c*_~`#/\\-&%<\"\xc2\xcd\xd8\xe1\xe2\xe3\xef\xf3";
+    let starts = b" *_~`#/\\-&%<\"=+";
     let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = byte < 0x20 || byte >= 0xc2;
+        byte += 1;
+    }
     let mut at = 0;
     while at < starts.len() {
         table[starts[at] as usize] = true;
@@ -28,6 +34,9 @@ const APOSTROPHE: &[u8] = "’".as_bytes();
 
 /// The longest HTML tag that is a gap, in bytes.
 const MAX_TAG: usize = 300;
+
+/// The longest parameters of a style.
+const MAX_STYLE: usize = 16;
 
 /// The HTML elements of flowing text. Their tags do not separate a sentence.
 const ELEMENTS: &[&str] = &[
@@ -102,13 +111,23 @@ impl Run {
         loop {
             let rest = &text[length..];
             let blank = blank(rest, MAX_DEPTH);
-            let is_mark = |byte: &u8| MARKS.contains(byte) || is_gap && LATER_MARKS.contains(byte);
-            if blank == 0 && !rest.first().is_some_and(is_mark) {
+            let mark = if blank > 0 { 0 } else { mark(rest, is_gap) };
+            if blank + mark == 0 {
                 return Self { length, is_gap };
             }
-            length += blank.max(1);
+            length += blank + mark;
             is_gap |= blank > 0;
         }
+    }
+}
+
+/// The length of the mark at the start of `text`; 0 if there is none. Symbols and punctuation that are not ASCII are
+/// marks too. `after_blank` says whether a blank is before it.
+fn mark(text: &[u8], after_blank: bool) -> usize {
+    match text {
+        [byte, ..] if MARKS.contains(byte) || after_blank && LATER_MARKS.contains(byte) => 1,
+        [0xc2..=0xff, ..] => character(text).filter(|it| !it.is_alphanumeric()).map_or(0, char::len_utf8),
+        _ => 0,
     }
 }
 
@@ -117,7 +136,11 @@ fn blank(text: &[u8], depth: usize) -> usize {
     match text {
         // Clients join the data lines of an event (HTML, 9.2.6).
         [b'\n' | b'\r', b'd', b'a', b't', b'a', b':', ..] => 6,
-        [b' ' | 0x09..=0x0d, ..] => 1,
+        [0x1b, rest @ ..] => 1 + style(rest),
+        [0..=b' ', ..] => 1,
+        // A space of a form, and blanks of quoted-printable text.
+        [b'+', ..] => 1,
+        [b'=', b'2', b'0', ..] | [b'=', b'0', b'9' | b'A' | b'D', ..] => 3,
         [b'<', ..] => tag(text),
         [b'"', ..] => border(text),
         [b'\\' | b'&' | b'%', ..] => escaped_blank(text, depth),
@@ -127,7 +150,15 @@ fn blank(text: &[u8], depth: usize) -> usize {
 }
 
 fn is_blank(character: char) -> bool {
-    character.is_whitespace() || is_invisible(character)
+    character.is_whitespace() || character.is_control() || is_invisible(character)
+}
+
+/// The length of the rest of a terminal's sequence for a style, such as `ESC[1m`.
+fn style(text: &[u8]) -> usize {
+    let [b'[', rest @ ..] = text else { return 0 };
+    let length =
+        rest.iter().take(MAX_STYLE).take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
+    rest.get(length).filter(|byte| byte.is_ascii_alphabetic()).map_or(0, |_| length + 2)
 }
 
 /// The length of the escape of a blank at the start of `text`, which may be escaped itself, as in `\\n`.
@@ -135,7 +166,7 @@ fn escaped_blank(text: &[u8], depth: usize) -> usize {
     let Some((unit, length)) = escape(text) else { return 0 };
     let character = unit.character();
     if is_blank(character) {
-        return length;
+        return length + if character == '\x1b' { style(&text[length..]) } else { 0 };
     }
     let Some(depth) = depth.checked_sub(1).filter(|_| matches!(character, '\\' | '&' | '%')) else {
         return 0;
@@ -227,6 +258,11 @@ mod tests {
             ("<system>one</system>", "<system>one</system>"),
             (r"a <|im_start|>\nsystem", "a <|im_start|> system"),
             ("tschüß 漢字 **", "tschüß 漢字 "),
+            ("one 🔥 two — “three” …four", "one two three four"),
+            ("one\x1b[1;31mtwo\x1b[0m three", "one two three"),
+            (r"one\u001b[1mtwo\x1b[0mthree\033[mfour", "one two three four"),
+            ("one=20two=0D=0Athree+four a=b", "one two three four a=b"),
+            ("naïve—and “so”", "naïve—and so”"),
         ] {
             let view = words(text.as_bytes());
             assert_eq!(String::from_utf8_lossy(&view.bytes), read, "{text}");
