@@ -310,6 +310,9 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
     pty.type_keys("\r")?;
     pty.wait_for("The routes after the approval")?;
     pty.wait_for("+ - host: api.site.example")?;
+    // The approval needs the last line on the screen.
+    pty.type_keys(" ")?;
+    pty.wait_for(", asked 20")?;
     let begun = Instant::now();
     pty.type_keys("a")?;
     pty.wait_for("was approved, and is live: api.site.example")?;
@@ -565,6 +568,10 @@ fn decides_a_blocked_token_and_a_blocked_push_on_one_screen() -> Result<()> {
     for (asked, reason) in [("egress-token-allow", "made for this test"), ("gitleaks-allow", "a fixture")] {
         // A key that is pressed immediately is ignored, because it could be meant for the previous proposal.
         thread::sleep(Duration::from_secs(1));
+        screen.type_keys("a")?;
+        screen.wait_for("read all of it")?;
+        screen.type_keys(" ")?;
+        screen.wait_for(", asked 20")?;
         screen.type_keys("a")?;
         screen.wait_for("Reason to approve: _")?;
         screen.type_keys(&format!("{reason}\r"))?;

@@ -94,7 +94,7 @@ fn locks_a_bottle_that_guesses_a_credential_and_notifies_the_user() -> Result<()
     let outcome = home.program(start)?.deadline(PATIENCE).run()?;
     ensure!(outcome.stdout.starts_with(&guessed_credential()), "{outcome:?}");
     ensure!(outcome.stdout.contains("This bottle is locked"), "bottle-ask: {}", outcome.stdout);
-    let line = "one is locked: egress blocked 5 different parts of credentials that its agent does not have, on \
+    let line = "one is locked: its agent sent 5 different parts of credentials that it does not have, on \
                 their way to api.site.example";
     ensure!(outcome.stderr.contains(line), "{}", outcome.stderr);
     ensure!(!outcome.stderr.contains(&KEY[..16]), "{}", outcome.stderr);

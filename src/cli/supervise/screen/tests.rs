@@ -324,6 +324,7 @@ fn a_weaker_change_needs_the_users_agreement() {
         routes: Vec::new(),
         gains: vec!["a.example: every request".to_owned()],
         losses: Vec::new(),
+        untold: Vec::new(),
         weakenings: vec!["a.example: requests are not scanned".to_owned()],
     };
     for (keys, effect, words) in [
