@@ -77,7 +77,7 @@ fn a_sample_of_hostile_repositories_does_nothing() -> Result<()> {
 }
 
 #[test]
-#[ignore = "takes half an hour; `.ci/run hostile` runs it"]
+#[ignore = "takes long; `.ci/run hostile` runs it"]
 fn all_hostile_repositories_do_nothing() -> Result<()> {
     let cases = cases();
     assert!(cases.len() >= 100, "{}", cases.len());

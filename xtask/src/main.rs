@@ -9,6 +9,7 @@ mod dist;
 #[allow(dead_code, reason = "the product asks more of it")]
 mod elf;
 mod layers;
+mod reads;
 #[cfg(test)]
 mod temporary;
 
@@ -25,6 +26,7 @@ Steps:
   broken [--together] [NAME...]  take defences out of a copy, and see the tests notice
   coverage REPORT                print the share of lines that tests cover, and refuse too low a one
   layers                         print which module imports which, and refuse imports against their order
+  reads                          refuse code that reads by path or starts programs in places that are not known
   help                           this text
 ";
 
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         ["dist", "--target", processor] => dist::run(Some(processor)),
         ["coverage", report] => coverage::run(report),
         ["layers"] => layers::run(),
+        ["reads"] => reads::run(),
         ["broken", arguments @ ..] => broken::run(arguments),
         _ => {
             eprintln!("xtask: there is no step {:?}\n\n{HELP}", step.join(" "));
