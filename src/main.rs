@@ -32,7 +32,6 @@ fn main() -> ExitCode {
         Some("__keeper") => in_background(|host| bottle::keeper::run(host, &registry::all(host))),
         Some(watcher::ROLE) => in_background(watch),
         Some(bottle::cli::REAPER) => in_background(bottle::cli::reap),
-        Some("__git-pipe") => bottle::cli::git_pipe(),
         _ => bottle::cli::run(std::env::args_os()),
     }
 }

@@ -68,6 +68,15 @@ pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, NewSnapshot, Origin, Snapshot};
 use crate::plan::{LiveFolder, Plan, Resources};
 
+/// The directory on this machine with the objects that a bottle was given of the repositories that were copied into it.
+/// No process in the bottle can write to it. `state` is the bottle's state folder. `None` if there is none: the objects
+/// are then in the bottle alone.
+#[must_use]
+pub fn shared_objects(state: &Path) -> Option<PathBuf> {
+    let places = ["git-objects", "agent/git-objects", "agent.vm/git-objects"].map(|place| state.join(place));
+    places.into_iter().find(|place| place.symlink_metadata().is_ok_and(|found| found.is_dir()))
+}
+
 /// A backend that isolates bottles.
 #[async_trait]
 pub trait Backend: Images + Lifecycle + Snapshots {

@@ -26,8 +26,7 @@ const MAX_NAMED: usize = 20;
 
 /// Lay a bottle's changes onto your files, committed or not
 ///
-/// Changes the directory that the bottle was started in with `--cwd`, otherwise the repository that contains the
-/// working directory. Shows the changes and asks first. Merges three-way: changes of yours in other places of a
+/// Changes the directory that the bottle was started in with `--cwd`, otherwise the working directory. Shows the changes and asks first. Merges three-way: changes of yours in other places of a
 /// file remain. If a file has a conflict, nothing is changed. Your commits, branches and the index do not change.
 ///
 /// With several `--cwd`, changes the directory of each folder. If a file in one of them has a conflict, none is
@@ -40,6 +39,9 @@ pub(crate) struct Apply {
     /// Apply only the changes in this folder of the workspace
     #[arg(long, value_name = "FOLDER")]
     folder: Option<String>,
+    /// Apply to this repository, instead of the one that was copied
+    #[arg(long, value_name = "PATH")]
+    repository: Option<PathBuf>,
     /// Apply without asking
     #[arg(short, long)]
     yes: bool,
@@ -67,9 +69,11 @@ impl Apply {
         live::require_copy(&record, &format!("apply the changes of {}", self.slug), instead)?;
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
         let folder = self.folder.as_deref();
+        let mut roots = Root::of(host, &record, folder)?;
+        Root::confirm_repositories(&mut roots, self.repository.as_deref(), None, output)?;
         let merging = async |_| {
             let mut all = Vec::new();
-            for root in Root::of(host, &record, folder).await? {
+            for root in roots {
                 all.push(self.merge(host, &root, &channel, output).await.map_err(|error| (root, error)));
             }
             let beside =
@@ -118,7 +122,7 @@ impl Apply {
         let mut work = Work::open(host, root.clone(), channel, output).await?;
         work.use_own_base().await?;
         work.use_applied(host).await?;
-        let folder = folder(&work).await?;
+        let folder = folder(&work)?;
         let left_out = work.import(channel).await?;
         let merge = work.merge(&folder, self.conflict_markers).await?;
         Ok(Merged { work, folder, merge, left_out })
@@ -196,7 +200,7 @@ fn print(all: &[Merged<'_>], applied: bool, output: &Output) -> Result<(), CliEr
 }
 
 /// The folder that a bottle's changes are applied to: that of the paths in the comparison.
-async fn folder(work: &Work<'_>) -> Result<PathBuf, CliError> {
+fn folder(work: &Work<'_>) -> Result<PathBuf, CliError> {
     let folder = &work.root.directory;
     if !folder.is_dir() {
         return Err(CliError::state(format!("{} no longer exists", folder.display()))
@@ -204,7 +208,7 @@ async fn folder(work: &Work<'_>) -> Result<PathBuf, CliError> {
             .hint(super::git::copy_out_hint(&work.root.slug)));
     }
     match &work.own {
-        Some(own) if work.is_of_whole_repository() => own.top().await,
+        Some(own) if work.is_of_whole_repository() => own.top(),
         _ => Ok(folder.clone()),
     }
 }

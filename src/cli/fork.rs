@@ -130,6 +130,7 @@ impl Fork {
         let fork_point = ForkPoint::find(host, &*backend, &record, &self.bottle, temporary, output).await?;
         let forked = Forked {
             from: slug.clone(),
+            repositories: record.repositories.clone(),
             copied_cwd: record.copied_cwd,
             copied_all: record.copied_all || shared.is_some(),
             image: record.image.clone(),

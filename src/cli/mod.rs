@@ -111,12 +111,6 @@ use tracing_subscriber::EnvFilter;
 #[cfg(target_os = "linux")]
 pub use self::probe_inside::run as probe_from_inside;
 
-/// Runs `bottle __git-pipe`, which the host's git uses as its transport into a bottle.
-#[must_use]
-pub fn git_pipe() -> ExitCode {
-    git::pipe()
-}
-
 /// The role of [`reap`] on the command line of its process.
 pub const REAPER: &str = environment::ROLE;
 

@@ -1,5 +1,6 @@
 //! `bottle pull`: fetches a bottle's commits, and its uncommitted work, into a branch of the user's repository.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bottle_channel::Channel;
@@ -34,8 +35,8 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Fetch a bottle's commits into the branch `bottle/SLUG` of your repository
 ///
-/// Uses the repository that the bottle was started in with `--cwd`, otherwise the repository that contains
-/// the working directory. In this repository, the command changes only the branch `bottle/SLUG`, and no tag,
+/// Uses the repository that the bottle was started in with `--cwd`. If there is none, or it is not the one that was
+/// copied, asks; `--repository` answers. In this repository, the command changes only the branch `bottle/SLUG`, and no tag,
 /// submodule, configuration or checked-out file. It also works after the bottle ended, if its files are preserved.
 ///
 /// With several `--cwd`, fetches from each folder into the repository that it was copied from.
@@ -54,6 +55,9 @@ pub(crate) struct Pull {
     /// Only fetch from the repository in this folder of the workspace
     #[arg(long, value_name = "FOLDER")]
     folder: Option<String>,
+    /// Fetch into this repository, instead of the one that was copied
+    #[arg(long, value_name = "PATH")]
+    repository: Option<PathBuf>,
     /// Also fetch from every bottle that was forked from this one, each into its own branch
     #[arg(long)]
     all_forks: bool,
@@ -130,7 +134,9 @@ impl Pull {
             let record = record(host, slug).await?;
             let channel = connect_or_open_files(host, slug, Access::Read).await?;
             let folder = self.folder.as_deref();
-            let wanted = Wanted { branch: self.branch.as_deref(), uncommitted, folder };
+            let mut roots = Root::of(host, &record, folder)?;
+            Root::confirm_repositories(&mut roots, self.repository.as_deref(), Some(&host.cwd), output)?;
+            let wanted = Wanted { branch: self.branch.as_deref(), uncommitted, folder, roots: Some(&roots) };
             let left = "the local branch is either unchanged or complete";
             let pulling = async |_| pull(host, &record, &channel, wanted).await;
             progress::with_progress("pulling", left, output, pulling).await
@@ -218,6 +224,14 @@ pub(crate) struct Wanted<'a> {
     pub(crate) uncommitted: bool,
     /// Only this folder of the workspace.
     pub(crate) folder: Option<&'a str>,
+    /// The parts of the workspace, with the repositories that the user has confirmed. `None` for those of the record.
+    pub(crate) roots: Option<&'a [Root]>,
+}
+
+impl Wanted<'_> {
+    fn roots(&self, host: &Host, record: &Record) -> Result<Vec<Root>, CliError> {
+        self.roots.map_or_else(|| Root::of(host, record, self.folder), |roots| Ok(roots.to_vec()))
+    }
 }
 
 /// The result of a pull from a workspace, or from a folder of it; none if its directory is in no repository.
@@ -247,8 +261,8 @@ pub(crate) async fn pull(
     // Changes that the agent makes after this time may be missing from the pull.
     let started_at = before_any_change();
     let mut roots = Vec::new();
-    for root in Root::of(host, record, wanted.folder).await? {
-        let is_pulled = record.folders.is_empty() || is_in_repository(host, &root).await.unwrap_or(true);
+    for root in wanted.roots(host, record)? {
+        let is_pulled = record.folders.is_empty() || is_in_repository(&root);
         let pulled = match is_pulled {
             true => pull_root(host, record, &root, channel, wanted).await.map(Some),
             false => Ok(None),
@@ -267,8 +281,8 @@ pub(crate) async fn pull(
     Ok(work)
 }
 
-async fn is_in_repository(host: &Host, root: &Root) -> Result<bool, CliError> {
-    Ok(Repository::containing(host, &root.directory).await?.is_some())
+fn is_in_repository(root: &Root) -> bool {
+    !matches!(root.repository(), Ok(None))
 }
 
 /// The error if nothing could be fetched: that of the first folder with one.
@@ -296,7 +310,7 @@ async fn pull_root(
     wanted: Wanted<'_>,
 ) -> Result<Pulled, CliError> {
     let slug = &record.slug;
-    let repository = repository(host, root).await?;
+    let repository = repository(root)?;
     let (History { head, tips }, unread) = match history(channel, root, wanted).await {
         Ok(history) => (history, None),
         // The files can be pulled without the bottle's commits.
@@ -306,13 +320,15 @@ async fn pull_root(
     if head.is_none() && wanted.branch.is_none() && !wanted.uncommitted {
         return Err(nothing_committed(slug, format!("{} has no commits", named(root))));
     }
-    let own_head = repository.head().await?;
-    let scratch = Scratch::create(host, Some(&repository), own_head.as_ref().or(head.as_ref())).await?;
+    let own_head = repository.head()?;
+    let scratch = Scratch::create(host, Some(&repository), None)?;
     let tip = match wanted.branch {
-        Some(branch) => Some(scratch.fetch_branch(root, branch).await?),
-        None if head.is_some() => scratch.fetch(root).await?,
+        Some(branch) => Some(scratch.fetch_branch((channel, root), branch).await?),
+        None if head.is_some() => scratch.fetch((channel, root)).await?,
         None => None,
     };
+    scratch.lend(&repository, tip.as_ref())?;
+    let tip = tip.map(|tip| tip.commit);
     let copied = Some(&repository).filter(|_| root.is_copy);
     let base = scratch.base(own_head.as_ref(), tip.as_ref(), copied).await?;
     let count = async {
@@ -326,6 +342,8 @@ async fn pull_root(
         let uncommitted = count.await?;
         let commit = match &tip {
             Some(tip) if uncommitted.files == 0 => tip.clone(),
+            // Without commits and without changes, there is nothing to pull: a commit of it would be empty.
+            None if uncommitted.files == 0 => return Err(nothing_changed(root, unread)),
             _ => scratch.commit(&repository, root, &base, tip.as_ref(), &author(record)).await?,
         };
         (scratch.pull(&repository, root, &commit).await?, uncommitted)
@@ -342,13 +360,17 @@ async fn pull_root(
         })?;
         (fetched, uncommitted)
     };
-    let mut elsewhere = 0;
-    for tip in &tips {
-        elsewhere += usize::from(!repository.has(tip).await?);
-    }
+    let elsewhere = scratch.count_missing(&tips).await?;
     let Uncommitted { files, left_out } = uncommitted;
     let (taken, uncommitted) = if wanted.uncommitted { (files, 0) } else { (0, files) };
     Ok(Pulled { fetched, taken, uncommitted, elsewhere, left_out, unread })
+}
+
+/// The error for a workspace without commits that has the files of the user's last commit.
+fn nothing_changed(root: &Root, unread: Option<String>) -> CliError {
+    let why = unread.map_or_else(|| "it has no commits".to_owned(), |why| inert(&why));
+    CliError::state(format!("cannot pull from {root}: {why}, and its files are those of your last commit"))
+        .hint(copy_out_hint(&root.slug))
 }
 
 /// What has commits: the bottle, or one of its folders.
@@ -396,8 +418,8 @@ fn author(record: &Record) -> Author {
 }
 
 /// Returns the repository that contains the directory of a workspace.
-async fn repository<'a>(host: &'a Host, root: &Root) -> Result<Repository<'a>, CliError> {
-    Repository::containing(host, &root.directory).await?.ok_or_else(|| {
+fn repository(root: &Root) -> Result<Repository, CliError> {
+    root.repository()?.ok_or_else(|| {
         CliError::state(format!("{} is not in a git repository", root.directory.display()))
             .hint(copy_out_hint(&root.slug))
     })
@@ -489,24 +511,25 @@ fn not_pulled(root: &Root, error: &CliError) -> String {
 /// Prints what was pulled from a workspace, or from a folder of it.
 fn print(root: &Root, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
     let (slug, label) = (&root.slug, root.label());
-    let (git, folder) = match root.is_folder() {
+    let (place, folder) = match root.is_folder() {
         true => (
-            format!("git -C {}", quoted(&root.directory.display().to_string())),
+            format!(" in {}", inert(&root.directory.display().to_string())),
             format!(" --folder {}", quoted(&root.name)),
         ),
-        false => ("git".to_owned(), String::new()),
+        false => (String::new(), String::new()),
+    };
+    // No command is suggested for another directory, whose repository somebody else may have written.
+    let log = |shows: &str| match root.is_folder() {
+        true => String::new(),
+        false => format!("; `git log HEAD..{branch}` {shows}", branch = pulled.fetched.branch),
     };
     let Pulled { fetched, taken, uncommitted, elsewhere, left_out, unread } = pulled;
     let Fetched { branch, commits, replaced, .. } = fetched;
     output.print(&format!("{label}{branch}"))?;
     output.note(match commits {
-        0 => format!("{label}{branch} has no commits that HEAD lacks"),
-        1 => format!("{label}{branch} has 1 commit that HEAD lacks; `{git} log HEAD..{branch}` shows it"),
-        many => {
-            format!(
-                "{label}{branch} has {many} commits that HEAD lacks; `{git} log HEAD..{branch}` shows them"
-            )
-        }
+        0 => format!("{label}{branch}{place} has no commits that HEAD lacks"),
+        1 => format!("{label}{branch}{place} has 1 commit that HEAD lacks{}", log("shows it")),
+        many => format!("{label}{branch}{place} has {many} commits that HEAD lacks{}", log("shows them")),
     });
     if *taken > 0 {
         output.note(format!("{label}its last commit has the uncommitted work: {}", counted(*taken, "file")));

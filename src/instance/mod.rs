@@ -35,6 +35,7 @@ pub mod process_logs;
 pub mod proxy_log;
 pub mod prune;
 pub mod record;
+pub mod repositories;
 pub mod retention;
 pub mod routes;
 pub mod snapshots;

@@ -8,6 +8,7 @@ use bottle_contract::session::guest::{Exit, Size};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::repositories::CopiedRepository;
 use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
 use crate::host::budget::{Declared, Policy};
@@ -58,6 +59,10 @@ pub struct Record {
     /// one directory was copied, and in records of older versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folders: Vec<CopiedFolder>,
+    /// The repositories of these directories, as they were when the directories were copied or mounted. Empty in records
+    /// of older versions, and if the files were imported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repositories: Vec<CopiedRepository>,
     /// Whether that directory was copied into the bottle.
     pub copied_cwd: bool,
     /// Whether the copy included files that `.gitignore` excludes.
@@ -259,6 +264,7 @@ impl Record {
             cwd: identity.cwd,
             inside: identity.inside,
             folders: identity.folders,
+            repositories: Vec::new(),
             copied_cwd: false,
             copied_all: false,
             author: Some(plan.git_identity.clone()),

@@ -408,6 +408,7 @@ impl Claim {
         self.update(|record| {
             let kept = *origin == Origin::Kept;
             let before = std::mem::replace(record, new);
+            record.repositories = before.repositories;
             record.copied_cwd = before.copied_cwd;
             record.copied_all = before.copied_all;
             record.cwd = before.cwd;
@@ -617,6 +618,7 @@ mod tests {
             cwd: "/somewhere".into(),
             inside: None,
             folders: Vec::new(),
+            repositories: Vec::new(),
             copied_cwd: false,
             forked_from: None,
             image: None,

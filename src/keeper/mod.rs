@@ -73,6 +73,7 @@ use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::live_changes;
 use crate::instance::live_tree::LiveTree;
 use crate::instance::record::Record;
+use crate::instance::repositories::CopiedRepository;
 use crate::instance::{Claim, ClaimError, Store, canaries, children, engines, routes};
 use crate::launch::order::LaunchOrder;
 use crate::launch::{self, Canary, LaunchContext, LaunchError, Peer, Planned, Running};
@@ -506,7 +507,13 @@ fn find<'a>(backends: &'a [Box<dyn Backend>], name: &str) -> anyhow::Result<&'a 
 fn record_of(order: &LaunchOrder, host: &Host) -> Record {
     let plan = &order.plan;
     let forked = order.forked.as_ref();
+    let repositories = match forked {
+        Some(forked) => forked.repositories.clone(),
+        None if plan.workspace == Workspace::Empty => Vec::new(),
+        None => CopiedRepository::find_all(&plan.identity),
+    };
     Record {
+        repositories,
         copied_cwd: forked.map_or(plan.workspace != Workspace::Empty, |forked| forked.copied_cwd),
         copied_all: forked.map_or(plan.workspace == Workspace::CopyAll, |forked| forked.copied_all),
         forked_from: forked.map(|forked| forked.from.clone()),

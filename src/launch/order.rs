@@ -7,6 +7,7 @@ use bottle_contract::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{EngineIdentity, Origin, Prepared};
+use crate::instance::repositories::CopiedRepository;
 use crate::plan::{ImageSource, Plan, PlanError};
 
 /// The inputs of a launch, including the secrets. They are never written to disk: they exist only in memory and on the
@@ -44,6 +45,9 @@ pub struct LaunchOrder {
 pub struct Forked {
     /// The bottle that it was forked from.
     pub from: Slug,
+    /// As [`crate::instance::record::Record::repositories`].
+    #[serde(default)]
+    pub repositories: Vec<CopiedRepository>,
     /// As [`crate::instance::record::Record::copied_cwd`].
     pub copied_cwd: bool,
     /// As [`crate::instance::record::Record::copied_all`].

@@ -194,7 +194,14 @@ fn pulls_the_files_of_a_workspace_without_commits() -> Result<()> {
     // A bottle that started with an empty workspace.
     let _ = run(&home, &["start", "work", "--detach", "--label", "empty", "-q"])?.expect_code(0);
     let _ = run(&home, &["exec", "empty", "--", "/bin/sh", "-c", "mkdir a; echo new >a/b"])?.expect_code(0);
-    text += &transcripts(&home, &[&["pull", "empty"], &["pull", "empty", "--uncommitted"]])?;
+    text += &transcripts(
+        &home,
+        &[
+            &["pull", "empty"],
+            &["pull", "empty", "--repository", "."],
+            &["pull", "empty", "--uncommitted", "--repository", "."],
+        ],
+    )?;
     assert_eq!(home.git(&["log", "--format=%an %s", "bottle/empty"])?, "work Uncommitted work of empty\n");
     assert_eq!(home.git(&["show", "bottle/empty:a/b"])?, "new\n");
     text += &transcripts(
@@ -504,5 +511,156 @@ fn counts_work_that_the_bottles_git_denies() -> Result<()> {
     assert_eq!(pulled["uncommitted"], 1, "{pulled}");
     let stopped = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
     assert!(home.bottle_home().join("state/one").exists(), "it is kept: {}", stopped.transcript());
+    Ok(())
+}
+
+/// Makes `directory` a repository whose configuration names programs that create `ran`: as a partial clone that lacks
+/// objects, by hooks, and by rewritten addresses.
+fn hostile(home: &TestHome, directory: &std::path::Path, ran: &std::path::Path) -> Result<()> {
+    let program = format!("sh -c 'touch {}; exit 1' --", ran.display());
+    let url = format!("url.ext::{program} .insteadOf");
+    let settings = [
+        ("core.repositoryformatversion", "1"),
+        ("extensions.partialClone", "evil"),
+        ("remote.evil.url", "ssh://host/path"),
+        ("remote.evil.promisor", "true"),
+        ("core.sshCommand", &program),
+        ("core.fsmonitor", &program),
+        ("core.alternateRefsCommand", &program),
+        ("diff.external", &program),
+        ("filter.f.clean", &program),
+        ("filter.f.process", &program),
+        ("filter.f.required", "true"),
+        ("uploadpack.packObjectsHook", &program),
+        ("protocol.ext.allow", "always"),
+        (&url, "/"),
+    ];
+    for (key, value) in settings {
+        let path = directory.join(".git/config").display().to_string();
+        home.git(&["config", "--file", &path, key, value])?;
+    }
+    let hook = directory.join(".git/hooks/reference-transaction");
+    std::fs::create_dir_all(directory.join(".git/hooks"))?;
+    std::fs::write(&hook, format!("#!/bin/sh\ntouch {}\n", ran.display()))?;
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    Ok(())
+}
+
+/// The user's repository may be one that somebody else wrote. Nothing in it runs, and the work comes out.
+#[test]
+fn a_repository_that_names_programs_runs_none() -> Result<()> {
+    let Some(home) = with_git("a_repository_that_names_programs_runs_none")? else { return Ok(()) };
+    home.write("project/code", "one\n")?;
+    home.write("project/.gitattributes", "* filter=f\n")?;
+    home.write("project/sub/code", "one\n")?;
+    for arguments in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
+        home.git(arguments)?;
+    }
+    let ran = home.outside("ran");
+    hostile(&home, &home.project(), &ran)?;
+    // A missing object makes git ask the promisor.
+    let attributes = home.git(&["rev-parse", "HEAD:.gitattributes"])?;
+    let (start, rest) = attributes.trim().split_at(2);
+    std::fs::remove_file(home.project().join(".git/objects").join(start).join(rest))?;
+    let _ = std::fs::remove_file(&ran);
+    let mut dry = home.program(["start", "work", "--cwd", "--dry-run"])?;
+    let _ = dry.directory(home.project().join("sub")).run()?.expect_code(0);
+    let _ = run(&home, &["start", "work", "--cwd", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &["exec", "one", "--", "/bin/sh", "-c", "echo two >>code"])?.expect_code(0);
+    for command in [&["diff", "one"][..], &["pull", "one", "--uncommitted"], &["apply", "one", "--yes"]] {
+        let outcome = run(&home, command)?;
+        assert!(!ran.exists(), "{command:?}: {}", outcome.transcript());
+    }
+    Ok(())
+}
+
+/// The agent makes a repository in the directory that it shares with the user.
+#[test]
+fn a_repository_that_an_agent_made_is_not_used() -> Result<()> {
+    let Some(home) = with_git("a_repository_that_an_agent_made_is_not_used")? else { return Ok(()) };
+    home.write("project/code", "one\n")?;
+    let start = ["start", "work", "--cwd=live", "--detach", "--label", "one", "-y", "-q"];
+    let _ = run(&home, &start)?.expect_code(0);
+    home.git(&["init", "-q"])?;
+    home.git(&["commit", "-q", "--allow-empty", "-m", "theirs"])?;
+    let ran = home.outside("ran");
+    hostile(&home, &home.project(), &ran)?;
+    inside(&home, "git commit -q --allow-empty -m more || true")?;
+    for command in [&["diff", "one"][..], &["pull", "one"]] {
+        let outcome = run(&home, command)?;
+        assert!(!ran.exists(), "{command:?}: {}", outcome.transcript());
+        assert!(outcome.code != 0 && outcome.stderr.contains("--repository"), "{}", outcome.transcript());
+    }
+    assert_eq!(home.git(&["branch", "--list", "bottle/*"])?, "");
+    Ok(())
+}
+
+/// A repository at the same path is not the one that was copied if it was cloned again.
+#[test]
+fn another_repository_at_the_same_path_needs_an_answer() -> Result<()> {
+    let Some(home) = with_a_copy("another_repository_at_the_same_path_needs_an_answer")? else {
+        return Ok(());
+    };
+    inside(&home, "echo two >>code; git commit -qam more")?;
+    home.git(&["clone", "-q", ".", "../again"])?;
+    std::fs::remove_dir_all(home.project().join(".git"))?;
+    std::fs::rename(home.project().join("../again/.git"), home.project().join(".git"))?;
+    for command in [&["diff", "one"][..], &["pull", "one"], &["apply", "one", "--yes"]] {
+        let refused = run(&home, command)?.expect_code(2);
+        assert!(refused.stderr.contains("--repository"), "{}", refused.transcript());
+    }
+    assert_eq!(home.git(&["branch", "--list", "bottle/*"])?, "");
+    let mut pty = home.on_terminal(&["pull", "one"], 24, 200)?;
+    pty.wait_for("It is not known to be the one that was copied. Use the repository")?;
+    pty.type_keys("n\r")?;
+    assert_ne!(pty.wait_exit()?, 0, "{}", pty.screen());
+    let _ = run(&home, &["diff", "one", "--repository", "."])?.expect_code(0);
+    let _ = run(&home, &["pull", "one", "--repository", "."])?.expect_code(0);
+    assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
+    Ok(())
+}
+
+/// A script that installs a `git` of the agent which notes what it reads and offers a commit of its own.
+const LISTENER: &str = "mkdir -p ~/.local/bin; printf '#!/bin/sh\\ncase \"$*\" in *upload-pack*) \
+     tee -a /tmp/heard | PATH=${PATH#*:} exec git \"$@\";; *) PATH=${PATH#*:} exec git \"$@\";; esac\\n' \
+     >~/.local/bin/git; chmod +x ~/.local/bin/git";
+
+/// A bottle that was given nothing of the user's repository hears nothing of it.
+#[test]
+fn a_bottle_hears_no_commit_that_it_was_not_given() -> Result<()> {
+    let Some(home) = with_a_copy("a_bottle_hears_no_commit_that_it_was_not_given")? else { return Ok(()) };
+    let given = home.git(&["rev-parse", "HEAD"])?;
+    home.write("project/private", "private\n")?;
+    home.git(&["add", "-A"])?;
+    home.git(&["commit", "-qm", "private"])?;
+    let private = home.git(&["rev-parse", "HEAD"])?;
+    inside(&home, &format!("echo two >>code; git commit -qam more; {LISTENER}"))?;
+    let _ = run(&home, &["start", "work", "--detach", "--label", "two", "-q"])?.expect_code(0);
+    let own = format!(
+        "git init -q; git -c user.name=A -c user.email=a@example.com commit -q --allow-empty -m x; {LISTENER}"
+    );
+    let _ = run(&home, &["exec", "two", "--", "/bin/sh", "-ec", &own])?.expect_code(0);
+    for slug in ["one", "two"] {
+        let _ = run(&home, &["diff", slug])?.expect_code(0);
+        let heard = run(&home, &["exec", slug, "--", "cat", "/tmp/heard"])?.expect_code(0).stdout;
+        assert!(heard.contains("want ") && !heard.contains(private.trim()), "{slug}: {heard}");
+        let haves: Vec<&str> = heard.split("have ").skip(1).map(|rest| &rest[..40]).collect();
+        let expected = if slug == "one" { vec![given.trim()] } else { Vec::new() };
+        assert_eq!(haves, expected, "{slug}: {heard}");
+    }
+    // The files of the bottle without a copy are not compared with the user's commits.
+    let diff = run(&home, &["diff", "two"])?.expect_code(0);
+    assert!(!diff.stdout.contains("private"), "{}", diff.transcript());
+    Ok(())
+}
+
+/// Without commits in the bottle, and without changes, there is nothing to commit.
+#[test]
+fn a_broken_repository_makes_no_empty_commit() -> Result<()> {
+    let Some(home) = with_a_copy("a_broken_repository_makes_no_empty_commit")? else { return Ok(()) };
+    inside(&home, "echo broken >.git/HEAD")?;
+    let refused = run(&home, &["pull", "one", "--uncommitted"])?.expect_code(1);
+    assert!(refused.stderr.contains("its files are those of your last commit"), "{}", refused.transcript());
+    assert_eq!(home.git(&["branch", "--list", "bottle/*"])?, "");
     Ok(())
 }

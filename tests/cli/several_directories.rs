@@ -276,8 +276,10 @@ fn work_of_an_imported_bottle_is_pulled_by_folder() -> Result<()> {
     let _ = run(&home, &["export", "one", "-o", "one.bottle", "-q"])?.expect_code(0);
     let _ = run(&home, &["import", "one.bottle", "--label", "moved", "-y", "-q"])?.expect_code(0);
     let _ = run(&home, &["resume", "moved", "--detach", "-y", "-q"])?.expect_code(0);
-    let mut program = home.program(["pull", "moved", "--folder", "api"])?;
-    let pulled = program.directory(home.project().join("api")).run()?.expect_code(0);
+    let pull = ["pull", "moved", "--folder", "api", "--repository", "api"];
+    let refused = run(&home, &pull[..4])?;
+    ensure!(refused.code != 0, "the repository of the working directory is not meant");
+    let pulled = run(&home, &pull)?.expect_code(0);
     ensure!(pulled.stdout == "api: bottle/moved\n", "{}", pulled.stdout);
     ensure!(home.git(&["-C", "api", "show", "bottle/moved:code"])? == "one\ntwo\n");
     let _ = run(&home, &["stop", "moved", "--time", "0", "-q"])?.expect_code(0);

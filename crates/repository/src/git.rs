@@ -124,24 +124,23 @@ impl Program {
         command
     }
 
-    /// Reads the values of keys of the user's own configuration, and of the system's, of which each line is
-    /// `KEY\nVALUE\0`. `directory` is one of ours, and `home` and `xdg` say where the user's files are.
+    /// Reads variables of the user's own configuration and of the system's, which are trusted, in no repository. Each
+    /// entry of the result is `KEY\nVALUE\0`. `variables` say where the user's files are.
     ///
     /// # Errors
-    /// Every [`GitError`].
-    pub async fn user_configuration(
+    /// [`GitError::Spawn`].
+    pub fn user_configuration<'a>(
         &self,
-        directory: &Path,
         keys: &str,
-        variables: impl IntoIterator<Item = (&str, &OsStr)>,
+        variables: impl IntoIterator<Item = (&'a str, &'a OsStr)>,
     ) -> Result<Vec<u8>, GitError> {
-        let mut command = self.command(directory);
+        let mut command = self.command(Path::new("/"));
         for name in ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"] {
             command.env_remove(name);
         }
         command.envs(variables).args(["config", "--null", "--get-regexp", keys]);
-        let output = run(command, "config", None, MAX_OUTPUT).await?;
-        Ok(output.stdout.bytes)
+        let output = command.stdout(Stdio::piped()).output().map_err(GitError::Spawn)?;
+        Ok(output.stdout)
     }
 }
 

@@ -25,6 +25,12 @@ impl NewPack {
         Self { id, pack, index }
     }
 
+    /// The names of its files.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        ["pack", "idx"].map(|kind| format!("pack-{}.{kind}", self.id)).to_vec()
+    }
+
     /// Adds the pack to the directory of a repository's objects. Git sees it when its index is there, so an interrupted
     /// call leaves files that git removes later.
     ///

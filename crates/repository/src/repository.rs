@@ -311,4 +311,89 @@ mod tests {
             assert_eq!(kind_of(text), Err(expected));
         }
     }
+
+    /// Reads everything of the repository in a directory. `None` if something is refused.
+    fn read_all(top: &Path) -> Option<()> {
+        let repository = Repository::open(crate::locate::at(top).ok()??).ok()?;
+        let _ = repository.exclude();
+        let refs = repository.refs();
+        let read = (repository.head(), refs.all(), refs.checked_out("refs/heads/x"), repository.shallow());
+        let (left_out, lenders) = (repository.left_out_by_sparse_checkout(), repository.lenders());
+        let objects = repository.objects(&[]);
+        let is_read = read.0.is_ok() && read.1.is_ok() && read.2.is_ok() && read.3.is_ok();
+        (is_read && left_out.is_ok() && lenders.is_ok() && objects.is_ok()).then_some(())
+    }
+
+    /// Each file of a git directory as a link to an endless file, a named pipe, a directory, a huge file, and garbage:
+    /// the answer comes at once, and nothing is read without a bound.
+    #[test]
+    fn no_file_of_a_repository_is_awaited_or_endless() {
+        use std::fs::{self, File};
+        let scene = tempfile::tempdir().expect("a directory");
+        let top = scene.path();
+        let git = |arguments: &[&str]| {
+            let mut git = std::process::Command::new("git");
+            git.current_dir(top).env("GIT_CONFIG_GLOBAL", "/dev/null");
+            git.args(["-c", "user.name=a", "-c", "user.email=a@example.com"]).args(arguments);
+            assert!(git.output().expect("git").status.success(), "{arguments:?}");
+        };
+        git(&["init", "-q", "-b", "main", "."]);
+        fs::write(top.join("file"), "x").expect("written");
+        git(&["add", "-A"]);
+        git(&["commit", "-qm", "one"]);
+        git(&["config", "core.sparseCheckout", "true"]);
+        git(&["config", "core.repositoryFormatVersion", "1"]);
+        git(&["config", "extensions.worktreeConfig", "true"]);
+        git(&["worktree", "add", "-q", "--detach", "tree"]);
+        assert!(read_all(top).is_some());
+        let files = [
+            "HEAD",
+            "config",
+            "config.worktree",
+            "index",
+            "shallow",
+            "packed-refs",
+            "refs/heads/main",
+            "info/exclude",
+            "info",
+            "refs",
+            "refs/heads",
+            "objects",
+            "objects/pack",
+            "objects/info/alternates",
+            "worktrees/tree/HEAD",
+            "worktrees",
+            "commondir",
+            "objects/pack/pack-1.pack",
+            "objects/ab",
+        ];
+        let started = std::time::Instant::now();
+        for name in files {
+            let path = top.join(".git").join(name);
+            let kept = top.join("kept");
+            let existed = fs::rename(&path, &kept).is_ok();
+            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            for kind in ["link", "pipe", "directory", "huge", "garbage"] {
+                match kind {
+                    "link" => std::os::unix::fs::symlink("/dev/zero", &path).expect("link"),
+                    "pipe" => {
+                        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+                        rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, mode, 0).expect("a named pipe");
+                    }
+                    "directory" => fs::create_dir(&path).expect("made"),
+                    "huge" => File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("made"),
+                    _ => fs::write(&path, [0xff, b'\n', 0, b'x'].repeat(500)).expect("written"),
+                }
+                // Whether it is refused depends on the file. What counts is that the call returns.
+                let _ = read_all(top);
+                if kind == "directory" { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }
+                    .expect("removed");
+            }
+            if existed {
+                fs::rename(&kept, &path).expect("moved back");
+            }
+        }
+        assert!(read_all(top).is_some());
+        assert!(started.elapsed() < std::time::Duration::from_secs(60), "{:?}", started.elapsed());
+    }
 }

@@ -39,7 +39,7 @@ const CONFIGURATION: &str = "\
 \treadReverseIndex = false
 \twriteReverseIndex = false
 \tuseBitmaps = false
-[fetch]
+[fastimport]
 \tunpackLimit = 1
 [gc]
 \tauto = 0
@@ -150,22 +150,36 @@ impl Store {
         made.map_err(|error| self.unwritten(error))
     }
 
-    /// Lets git read the objects of a directory of ours too: of another git directory, or of its packs alone.
+    /// Lets git read the packs in a directory of ours too.
     ///
     /// # Errors
     /// [`StoreError::Write`].
-    pub fn borrow_own(&self, objects: &Path) -> Result<(), StoreError> {
+    pub fn borrow_packs(&self, packs: &Path) -> Result<(), StoreError> {
         let mut borrowed = self.place.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = format!("own-{}", borrowed.len());
-        let link = self.path().join("views").join(&name);
-        let made = fs::create_dir(&link)
-            .and_then(|()| std::os::unix::fs::symlink(objects.join("pack"), link.join("pack")))
+        let name = borrowed.len().to_string();
+        let view = self.path().join("views").join(&name);
+        let made = fs::create_dir(&view)
+            .and_then(|()| std::os::unix::fs::symlink(packs, view.join("pack")))
             .and_then(|()| {
-                let line = format!("../views/{name}\n");
-                append(&self.path().join("objects/info/alternates"), line.as_bytes())
+                append(&self.path().join("objects/info/alternates"), format!("../views/{name}\n").as_bytes())
             });
         borrowed.push(Objects::none());
         made.map_err(|error| self.unwritten(error))
+    }
+
+    /// Moves the packs of another store into this one.
+    ///
+    /// # Errors
+    /// [`StoreError::Write`].
+    pub fn take_packs(&self, from: &Self) -> Result<(), StoreError> {
+        let packs = |store: &Self| store.path().join("objects/pack");
+        let moved = fs::read_dir(packs(from)).and_then(|mut entries| {
+            entries.try_for_each(|entry| {
+                let entry = entry?;
+                fs::rename(entry.path(), packs(self).join(entry.file_name()))
+            })
+        });
+        moved.map_err(|error| self.unwritten(error))
     }
 
     /// Sets the commits whose parents are missing on purpose.

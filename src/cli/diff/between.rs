@@ -34,8 +34,8 @@ pub(super) async fn show(
     }
     let (record, channel) = open(slug, host).await?;
     let (other_record, other_channel) = open(other, host).await?;
-    let roots = Root::of(host, &record, folder).await?;
-    let others = Root::of(host, &other_record, folder).await?;
+    let roots = Root::of(host, &record, folder)?;
+    let others = Root::of(host, &other_record, folder)?;
     require_same_folders(&roots, &others)?;
     let comparing = async |_| {
         let mut all = Vec::new();
@@ -119,11 +119,9 @@ async fn compare(
     bottles: [(&Channel, &Root); 2],
     form: (Form, Option<&str>),
 ) -> Result<(Content, [LeftOut; 2]), CliError> {
-    let own = Repository::containing(host, &bottles[0].1.directory).await.ok().flatten();
-    let head = match &own {
-        Some(own) => own.head().await?,
-        None => None,
-    };
-    let scratch = Scratch::create(host, own.as_ref(), head.as_ref()).await?;
+    // Without a repository that is known to be the user's, the files are compared without its ignore rules.
+    let own = bottles[0].1.repository().ok().flatten();
+    let head = own.as_ref().map(Repository::head).transpose()?.flatten();
+    let scratch = Scratch::create(host, own.as_ref(), None)?;
     scratch.compare_two(bottles, own.as_ref(), head.as_ref(), form).await
 }

@@ -24,8 +24,8 @@ use crate::host::Host;
 ///
 /// Also works after the bottle ended, if its files are preserved.
 ///
-/// Compares with the last commit that the bottle shares with your repository. If there is none, compares with
-/// your `HEAD` if the workspace was copied from it, otherwise with the bottle's last commit. Your own git
+/// Compares with the last commit that the bottle shares with the repository that was copied into it. If there is none,
+/// compares with this repository's `HEAD`. Without such a repository, compares with the bottle's last commit. Your own git
 /// makes the diff, and ignores git attributes and configuration from the bottle.
 ///
 /// If standard output is not a terminal, prints a patch that `git apply` takes, with binary files, in the root of
@@ -46,6 +46,9 @@ pub(crate) struct Diff {
     /// Show only the changes in this folder of the workspace
     #[arg(long, value_name = "FOLDER")]
     folder: Option<String>,
+    /// Compare with this repository, instead of the one that was copied
+    #[arg(long, value_name = "PATH", conflicts_with = "other")]
+    repository: Option<PathBuf>,
     /// Show only the number of changed lines of each file
     #[arg(long, conflicts_with = "name_only")]
     stat: bool,
@@ -83,9 +86,11 @@ impl Diff {
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
         let form = self.form(output);
         let folder = self.folder.as_deref();
+        let mut roots = Root::of(host, &record, folder)?;
+        Root::confirm_repositories(&mut roots, self.repository.as_deref(), None, output)?;
         let comparing = async |_| {
             let mut all = Vec::new();
-            for root in each_root(Root::of(host, &record, folder).await?) {
+            for root in each_root(roots) {
                 all.push(compare(host, root, &channel, form, output).await);
             }
             let count = all.len();

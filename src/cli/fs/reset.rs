@@ -128,7 +128,7 @@ impl Reset {
         live::require_copy(&record, &format!("reset {}", self.slug), instead)?;
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
         let mut all = Vec::new();
-        for root in Root::of(host, &record, None).await? {
+        for root in Root::of(host, &record, None)? {
             let is_named = |path: &PathBuf| path.starts_with(&root.name) || path.as_os_str().is_empty();
             if !paths.is_empty() && !paths.iter().any(is_named) {
                 continue;

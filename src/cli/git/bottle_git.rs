@@ -6,7 +6,6 @@ use bottle_channel::{Channel, Event};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR, STDOUT};
 
-use super::host::is_no_repository;
 use super::{ObjectId, Root};
 use crate::cli::connect::{keeper_lost, open_guest};
 use crate::cli::error::{CliError, Kind};
@@ -49,6 +48,11 @@ pub(crate) struct Workspace<'a> {
     inside: BottleGit<'a>,
     /// The commit that `HEAD` points to; none if there are no commits.
     pub(crate) head: Option<ObjectId>,
+}
+
+/// Whether git's standard error says that a folder is not in a repository.
+fn is_no_repository(stderr: &[u8]) -> bool {
+    String::from_utf8_lossy(stderr).contains("not a git repository")
 }
 
 impl<'a> BottleGit<'a> {

@@ -5,14 +5,14 @@ use std::io::{self, BufRead, BufReader, Read, Take, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use bottle_channel::Channel;
+use bottle_repository::Git;
 use tar::{Builder, EntryType, Header};
 
 use super::Work;
-use super::scratch::{FILES, MAX_LISTING, bounded};
+use super::scratch::{FILES, MAX_LISTING};
 use super::workspace::{Entry, LeftOut};
 use crate::cli::error::CliError;
 
@@ -52,7 +52,7 @@ impl Work<'_> {
         let left_out = self.import(channel).await?;
         let arguments =
             ["diff-tree", "-r", "-z", "--raw", "--no-renames", self.base.tree.as_str(), FILES, "--"];
-        let listed = bounded(&self.scratch.repository, &arguments, MAX_LISTING).await?;
+        let listed = self.scratch.read(&arguments, MAX_LISTING).await?;
         if listed.cut {
             return Err(CliError::failed("cannot compare: too many files differ"));
         }
@@ -73,12 +73,8 @@ impl Work<'_> {
     ) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + use<> {
         let restored: Vec<(Vec<u8>, Entry)> =
             changes.iter().filter_map(|change| Some((change.path.clone(), change.before.clone()?))).collect();
-        let (git, folder) = (self.scratch.repository.command(), Arc::clone(&self.scratch.folder));
-        move |out| {
-            // The folder is deleted when the last reference to it is dropped.
-            let _folder = folder;
-            pack(git, &restored, out)
-        }
+        let git = self.scratch.store.git();
+        move |out| pack(&git, &restored, out)
     }
 }
 
@@ -98,9 +94,9 @@ fn parse(bytes: &[u8]) -> Option<Vec<Change>> {
 }
 
 /// Writes files of a repository as an archive.
-fn pack(git: Command, files: &[(Vec<u8>, Entry)], out: &mut dyn Write) -> io::Result<()> {
+fn pack(git: &Git, files: &[(Vec<u8>, Entry)], out: &mut dyn Write) -> io::Result<()> {
     let mut archive = Builder::new(out);
-    let mut objects = Objects::start(git)?;
+    let mut objects = Objects::start(git.command())?;
     // Build tools compare the times of files, so a restored file gets the time of a change.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
     for (path, (mode, object)) in files {
@@ -137,8 +133,7 @@ struct Objects {
 
 impl Objects {
     fn start(mut git: Command) -> io::Result<Self> {
-        // A replace reference of the user would make git send other content than the object has.
-        git.env("GIT_NO_REPLACE_OBJECTS", "1").args(["cat-file", "--batch"]);
+        git.args(["cat-file", "--batch"]);
         git.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = git.spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use bottle_contract::secret_files::normalized;
+use bottle_repository::{Directory, ReadError};
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
 
 use super::workspace::{FastImport, MAX_FILE};
+
+/// The maximum number of directories between a path and the files below it, and of empty directories in one directory.
+const MAX_LEVELS: usize = 128;
+const MAX_EMPTY: usize = 1000;
 
 /// What is at a path of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,64 +32,70 @@ pub(super) enum Found {
 /// # Errors
 /// Returns an error if a file cannot be read, or git fails.
 pub(super) fn import_file(
-    folder: &Path,
+    folder: &Directory,
     path: &[u8],
     deleted: &BTreeSet<Vec<u8>>,
     import: &mut FastImport,
 ) -> io::Result<Found> {
     let place = path_of(path.to_vec());
     for parent in place.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-        match existing(&folder.join(parent))? {
-            Some(metadata) if metadata.is_dir() => break,
+        match existing(folder, parent)? {
+            Some(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => break,
             Some(_) if !deleted.contains(parent.as_os_str().as_bytes()) => {
                 return Ok(Found::Blocked("one of its folders is a file or a link here"));
             }
             _ => {}
         }
     }
-    let full = folder.join(&place);
-    let Some(metadata) = existing(&full)? else { return Ok(Found::Imported) };
-    if metadata.is_symlink() {
-        let target = fs::read_link(&full)?;
-        let target = target.as_os_str().as_bytes();
-        import.file(path, "120000", target.len() as u64, &mut { target })?;
-    } else if metadata.is_dir() {
-        if !has_only(folder, &full, deleted)? {
-            return Ok(Found::Blocked("a folder has this name here"));
+    let Some(found) = existing(folder, &place)? else { return Ok(Found::Imported) };
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::Symlink => {
+            let (parent, name) = (place.parent().unwrap_or(&place), place.file_name().unwrap_or_default());
+            let parent = folder.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
+            let target = parent.link(Path::new(name))?.unwrap_or_default();
+            let target = target.as_os_str().as_bytes();
+            import.file(path, "120000", target.len() as u64, &mut { target })?;
         }
-    } else if !metadata.is_file() {
-        return Ok(Found::Blocked("it is not a file here"));
-    } else if metadata.len() > MAX_FILE {
-        return Ok(Found::Blocked("it is too large here"));
-    } else {
-        let mode = if metadata.permissions().mode() & 0o100 == 0 { "100644" } else { "100755" };
-        let mut content = Vec::new();
-        File::open(&full)?.take(MAX_FILE + 1).read_to_end(&mut content)?;
-        import.file(path, mode, content.len() as u64, &mut content.as_slice())?;
+        FileType::Directory => {
+            if !has_only(folder, &place, deleted, MAX_LEVELS)? {
+                return Ok(Found::Blocked("a folder has this name here"));
+            }
+        }
+        FileType::RegularFile => {
+            let content = match folder.read(&place, MAX_FILE) {
+                Err(ReadError::TooLong { .. }) => return Ok(Found::Blocked("it is too large here")),
+                content => content.map_err(io::Error::other)?.unwrap_or_default(),
+            };
+            let mode = if found.st_mode & 0o100 == 0 { "100644" } else { "100755" };
+            import.file(path, mode, content.len() as u64, &mut content.as_slice())?;
+        }
+        _ => return Ok(Found::Blocked("it is not a file here")),
     }
     Ok(Found::Imported)
 }
 
-/// The metadata of a path, without following a link; none if it does not exist.
-fn existing(path: &Path) -> io::Result<Option<Metadata>> {
-    match path.symlink_metadata() {
-        Ok(metadata) => Ok(Some(metadata)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
+/// The status of a path, without following a link; none if it does not exist.
+fn existing(folder: &Directory, path: &Path) -> io::Result<Option<Stat>> {
+    match folder.stat(path) {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => Ok(None),
+        found => found,
     }
 }
 
-/// Whether all files below `below`, a folder in `folder`, are among these.
-fn has_only(folder: &Path, below: &Path, files: &BTreeSet<Vec<u8>>) -> io::Result<bool> {
-    for entry in fs::read_dir(below)? {
-        let entry = entry?;
-        let path = entry.path();
-        let is_known = if entry.file_type()?.is_dir() {
-            has_only(folder, &path, files)?
-        } else {
-            path.strip_prefix(folder).is_ok_and(|path| files.contains(path.as_os_str().as_bytes()))
+/// Whether all files in a directory of `folder` are among these.
+fn has_only(folder: &Directory, below: &Path, files: &BTreeSet<Vec<u8>>, levels: usize) -> io::Result<bool> {
+    let Some(directory) = folder.directory(below)? else { return Ok(true) };
+    let (names, more) = directory.names(files.len() + MAX_EMPTY)?;
+    if more || levels == 0 {
+        return Ok(false);
+    }
+    for name in names {
+        let path = below.join(name);
+        let is_directory = existing(folder, &path)?
+            .is_some_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory);
+        let is_known = match is_directory {
+            true => has_only(folder, &path, files, levels - 1)?,
+            false => files.contains(path.as_os_str().as_bytes()),
         };
         if !is_known {
             return Ok(false);

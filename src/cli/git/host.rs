@@ -1,396 +1,314 @@
-//! Runs the host's git.
-//!
-//! Git runs without user or system configuration (which could redirect the fetch), without prompts and hooks,
-//! and with a single transport, [`super::pipe()`].
+//! A repository of the user, which is read as data: no git runs in it.
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 
-use super::{ObjectId, Root, copy_out_hint, pipe};
+use bottle_repository::git::GitError;
+use bottle_repository::locate::{self, Kind};
+use bottle_repository::refs::{BRANCHES, LogEntry, RefError};
+use bottle_repository::repository::RepositoryError;
+use bottle_repository::store::StoreError;
+use bottle_repository::{FileId, Program, Store, StoreKind};
+use jiff::Timestamp;
+
+use super::ignored::Rules;
+use super::workspace::Entry;
+use super::{ObjectId, Root};
 use crate::cli::error::CliError;
-use crate::cli::output::inert;
+use crate::cli::output::{inert, one_line};
 use crate::host::Host;
+use crate::host::system::account;
 
-/// Settings that override the repository's own configuration.
-const CONFIGURATION: [&str; 12] = [
-    "protocol.allow=never",
-    "protocol.ssh.allow=always",
-    "fetch.fsckObjects=true",
-    "transfer.fsckObjects=true",
-    "transfer.bundleURI=false",
-    "fetch.recurseSubmodules=false",
-    "submodule.recurse=false",
-    "fetch.prune=false",
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "credential.helper=",
-    "gc.auto=0",
-];
+/// Who changes a branch, in its reflog.
+const WHO: &str = "bottle <pull@bottle.invalid>";
 
-/// The arguments of each fetch.
-const FETCH: [&str; 8] = [
-    "fetch",
-    "--no-progress",
-    "--no-tags",
-    "--no-recurse-submodules",
-    "--no-write-fetch-head",
-    "--no-auto-maintenance",
-    "--refmap=",
-    "--upload-pack=git-upload-pack",
-];
-
-/// The user's environment variables that git and the transport need.
-const INHERITED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR"];
-
-/// The maximum number of characters, from the end of git's standard error, that an error message quotes.
-const STDERR_TAIL: usize = 2000;
+/// The maximum length of an ignore file in bytes. A longer one has no rules, as in a diff.
+const MAX_IGNORE_FILE: u64 = super::ignored::MAX_FILE as u64;
 
 /// A repository of the user on the host.
-pub(crate) struct Repository<'a> {
-    pub(super) host: &'a Host,
-    pub(super) folder: PathBuf,
+#[derive(Debug)]
+pub(crate) struct Repository {
+    data: bottle_repository::Repository,
+    /// The real path of the directory in it from which it was found.
+    folder: PathBuf,
+    /// The directories from which it may borrow objects.
+    lenders: Vec<PathBuf>,
 }
 
-/// A failed fetch.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot fetch: {stderr}")]
-pub(super) struct FetchError {
-    pub(super) cause: FetchCause,
-    /// The end of git's standard error.
-    stderr: String,
-}
-
-/// Why git could not fetch. Every cause except `Other` has its own error message, and is recognized by the text
-/// of git's output, which is in English because of `LC_ALL=C`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FetchCause {
-    NoSuchReference,
-    Diverged,
-    CheckedOut,
-    Other,
-}
-
-/// The result of a fetch.
+/// The result of a pull.
 pub(crate) struct Fetched {
     /// The branch that was updated, without `refs/heads/`.
     pub(crate) branch: String,
-    /// The commit that the branch pointed to before the fetch.
+    /// The commit that the branch pointed to before the pull.
     pub(crate) before: Option<ObjectId>,
-    /// The commit of earlier uncommitted work that the fetch removed from the branch.
+    /// The commit of earlier uncommitted work that the pull removed from the branch.
     pub(crate) replaced: Option<ObjectId>,
-    /// The commit that the branch points to after the fetch.
+    /// The commit that the branch points to after the pull.
     pub(crate) after: ObjectId,
     /// The number of commits that are not reachable from the repository's `HEAD`.
     pub(crate) commits: u64,
 }
 
-impl<'a> Repository<'a> {
-    /// Finds the repository that contains this folder; none if no repository does.
+impl Repository {
+    /// Finds the repository that contains this directory. `None` if no repository does.
     ///
     /// # Errors
-    /// Returns an error if git is not installed or fails.
-    pub(crate) async fn containing(host: &'a Host, folder: &Path) -> Result<Option<Self>, CliError> {
-        let here = Self { host, folder: folder.to_owned() };
+    /// When the repository is not the user's, does not belong to the directory, or cannot be read.
+    pub(crate) fn containing(folder: &Path) -> Result<Option<Self>, CliError> {
         if !folder.is_dir() {
             return Ok(None);
         }
-        let found = here.git(&["rev-parse", "--git-dir"]).await?;
-        if found.status.success() {
-            return Ok(Some(here));
-        }
-        if is_no_repository(&found.stderr) {
-            return Ok(None);
-        }
-        Err(here.unusable(&found))
-    }
-
-    /// Returns the path of a file in the git directory. The file may not exist.
-    ///
-    /// # Errors
-    /// Returns an error if git fails.
-    pub(super) async fn git_path(&self, part: &str) -> Result<PathBuf, CliError> {
-        let found = self.git(&["rev-parse", "--git-path", part]).await?;
-        let path = found.stdout.strip_suffix(b"\n").filter(|path| found.status.success() && !path.is_empty());
-        let path = path.ok_or_else(|| self.unusable(&found))?;
-        let place = self.folder.join(OsStr::from_bytes(path));
-        std::path::absolute(place).map_err(|error| CliError::failed(error.to_string()))
-    }
-
-    /// Returns the path of the folder in the repository, which ends with a slash; empty for the root of its files.
-    ///
-    /// # Errors
-    /// Returns an error if git fails, or the path is not UTF-8.
-    pub(super) async fn prefix(&self) -> Result<String, CliError> {
-        let found = self.git(&["rev-parse", "--show-prefix"]).await?;
-        let prefix = String::from_utf8(found.stdout.clone()).ok().filter(|_| found.status.success());
-        let prefix = prefix.ok_or_else(|| self.unusable(&found))?;
-        Ok(prefix.strip_suffix('\n').unwrap_or(&prefix).to_owned())
-    }
-
-    /// Returns the root of the repository's files.
-    ///
-    /// # Errors
-    /// Returns an error if git fails, for example in a bare repository.
-    pub(crate) async fn top(&self) -> Result<PathBuf, CliError> {
-        let found = self.git(&["rev-parse", "--show-toplevel"]).await?;
-        let path = found.stdout.strip_suffix(b"\n").filter(|path| found.status.success() && !path.is_empty());
-        path.map(|path| OsStr::from_bytes(path).into()).ok_or_else(|| self.unusable(&found))
-    }
-
-    /// Whether ignore rules of the repository exclude the folder.
-    ///
-    /// # Errors
-    /// Returns an error if git is not installed.
-    pub(crate) async fn ignores_own_folder(&self) -> Result<bool, CliError> {
-        Ok(self.git(&["check-ignore", "--quiet", "."]).await?.status.success())
-    }
-
-    /// Whether the repository is a partial clone, which lacks objects.
-    ///
-    /// # Errors
-    /// Returns an error if git is not installed.
-    pub(super) async fn is_partial(&self) -> Result<bool, CliError> {
-        let names = self
-            .git(&["config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$"])
-            .await?;
-        Ok(names.status.success())
-    }
-
-    /// Returns the paths of tracked files that a sparse checkout leaves out of the working tree.
-    ///
-    /// # Errors
-    /// Returns an error if git is not installed.
-    pub(super) async fn left_out_by_sparse_checkout(&self) -> Result<HashSet<Vec<u8>>, CliError> {
-        let enabled = self.git(&["config", "--type=bool", "core.sparseCheckout"]).await?;
-        if enabled.stdout != b"true\n" {
-            return Ok(HashSet::new());
-        }
-        let listed = self.git(&["ls-files", "-t", "-z", "--full-name", ":/"]).await?;
-        let paths = listed.stdout.split(|byte| *byte == 0).filter_map(|line| line.strip_prefix(b"S "));
-        Ok(paths.map(<[u8]>::to_vec).collect())
-    }
-
-    fn unusable(&self, output: &Output) -> CliError {
-        CliError::failed(format!("git cannot use {}: {}", self.folder.display(), stderr_tail(output)))
-    }
-
-    /// Returns the commit that `HEAD` points to.
-    pub(crate) async fn head(&self) -> Result<Option<ObjectId>, CliError> {
-        self.resolve("HEAD").await
-    }
-
-    /// Whether the repository has this commit.
-    pub(crate) async fn has(&self, commit: &ObjectId) -> Result<bool, CliError> {
-        let known = self.git(&["cat-file", "-e", &format!("{}^{{commit}}", commit.as_str())]).await?;
-        Ok(known.status.success())
-    }
-
-    /// Fetches a commit from the reference `source` of the local repository `from` into the branch of `root`. Updates
-    /// no other branch. Replaces an earlier commit of uncommitted work, and no other commits that `from` does not have.
-    ///
-    /// # Errors
-    /// Returns an error if the fetch fails. The error has a hint.
-    pub(super) async fn take(
-        &self,
-        root: &Root,
-        from: &Repository<'_>,
-        source: &str,
-    ) -> Result<Fetched, CliError> {
-        let branch = &root.branch;
-        let target = format!("refs/heads/{branch}");
-        let before = self.resolve(&target).await?;
-        let replaced = match &before {
-            Some(before) if self.is_replaced(before, from, source).await? => Some(before.clone()),
-            _ => None,
-        };
-        let force = if replaced.is_some() { "+" } else { "" };
-        let mut command = self.command();
-        command.args(["-c", "protocol.file.allow=always"]);
-        command.args(FETCH).arg(&from.folder).arg(format!("{force}{source}:{target}"));
-        let fetched = run(command).await?;
-        if !fetched.status.success() {
-            return Err(FetchError::new(stderr_tail(&fetched)).explained(root, None));
-        }
-        let after = self.resolve(&target).await?;
-        let after = after.ok_or_else(|| {
-            CliError::failed(format!("cannot find {branch} after the fetch"))
-                .hint("another process removed it; pull again")
+        let found = locate::locate(folder).map_err(|error| {
+            let cause = inert(&error.to_string());
+            CliError::state(format!("cannot use the repository of {}: {cause}", shown(folder)))
+                .hint(inert(&error.next_step()))
         })?;
-        let commits = self.count(&after).await?;
-        Ok(Fetched { branch: branch.clone(), before, replaced, after, commits })
+        let Some(located) = found else { return Ok(None) };
+        let folder = folder.canonicalize().map_err(|error| CliError::path("read", folder, error))?;
+        let data = bottle_repository::Repository::open(located).map_err(unusable)?;
+        Ok(Some(Self { data, folder, lenders: Vec::new() }))
     }
 
-    /// Whether a fetch replaces this commit of the branch, because it is a commit of earlier uncommitted work on a
-    /// commit that `source` contains.
-    async fn is_replaced(
-        &self,
-        before: &ObjectId,
-        from: &Repository<'_>,
-        source: &str,
-    ) -> Result<bool, CliError> {
-        if !self.is_replaceable(before).await? || from.is_ancestor(before, source).await? {
-            return Ok(false);
-        }
-        match self.parent(before).await? {
-            Some(parent) => from.is_ancestor(&parent, source).await,
-            None => Ok(true),
-        }
+    /// The real path of the directory from which it was found.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
-    async fn is_ancestor(&self, commit: &ObjectId, of: &str) -> Result<bool, CliError> {
-        Ok(self.git(&["merge-base", "--is-ancestor", commit.as_str(), of]).await?.status.success())
+    /// Lets it borrow objects from these directories.
+    pub(super) fn with_lenders(self, lenders: Vec<PathBuf>) -> Self {
+        Self { lenders, ..self }
     }
 
-    /// Fetches one reference of the bottle's repository into a reference of this one.
+    /// The directories from which it borrows objects.
     ///
     /// # Errors
-    /// Returns an error if git is not installed. If git fails, the inner result is an error.
-    pub(super) async fn fetch_as(
+    /// When their list cannot be read.
+    pub(super) fn lenders(&self) -> Result<Vec<PathBuf>, CliError> {
+        self.data.lenders().map_err(unusable)
+    }
+
+    /// The identity of its git directory. `None` if it cannot be read.
+    pub(super) fn id(&self) -> Option<FileId> {
+        self.data.located().common.id().ok()
+    }
+
+    /// Its path and owner, and the directories from which it borrows objects, for a question.
+    pub(super) fn described(&self) -> String {
+        let located = self.data.located();
+        let owner = account(located.owner);
+        let owner = owner
+            .map_or_else(|| format!("the user with id {}", located.owner), |owner| one_line(&owner.name));
+        let mut text = format!("{} of {owner}", shown(located.top.path()));
+        if located.is_outside() {
+            text += &format!(" (its git directory is {})", shown(located.git.path()));
+        }
+        let lenders = self.lenders().unwrap_or_default();
+        for (number, lender) in lenders.iter().enumerate() {
+            text += if number == 0 { ", with objects in " } else { " and " };
+            text += &shown(lender);
+        }
+        text
+    }
+
+    /// Its git directory, references and settings.
+    pub(crate) fn data(&self) -> &bottle_repository::Repository {
+        &self.data
+    }
+
+    /// The kind of a git directory of ours with the same objects.
+    pub(super) fn kind(&self) -> StoreKind {
+        self.data.kind()
+    }
+
+    /// The path of the directory in the repository, which ends with a slash; empty for the root of its files.
+    ///
+    /// # Errors
+    /// When the path is not UTF-8.
+    pub(super) fn prefix(&self) -> Result<String, CliError> {
+        let top = self.data.located().top.path();
+        let inside = self.folder.strip_prefix(top).unwrap_or(Path::new(""));
+        let inside = inside.to_str();
+        let inside = inside
+            .ok_or_else(|| CliError::failed(format!("the path {} is not UTF-8", shown(&self.folder))))?;
+        Ok(if inside.is_empty() { String::new() } else { format!("{inside}/") })
+    }
+
+    /// The root of the repository's files.
+    ///
+    /// # Errors
+    /// In a bare repository.
+    pub(crate) fn top(&self) -> Result<PathBuf, CliError> {
+        let located = self.data.located();
+        if located.kind == Kind::Bare {
+            return Err(CliError::state(format!(
+                "{} has no files: it is a bare repository",
+                shown(&self.folder)
+            )));
+        }
+        Ok(located.top.path().to_owned())
+    }
+
+    /// Whether ignore rules of the repository exclude the directory.
+    ///
+    /// # Errors
+    /// When its path is not UTF-8.
+    pub(crate) fn ignores_own_folder(&self) -> Result<bool, CliError> {
+        let prefix = self.prefix()?;
+        let folder = Path::new(prefix.trim_end_matches('/'));
+        let mut rules = Rules::default();
+        let mut above: Vec<&Path> = folder.ancestors().skip(1).collect();
+        above.reverse();
+        for parent in above {
+            let file = parent.join(super::ignored::FILE_NAME);
+            let text = self.data.located().top.read(&file, MAX_IGNORE_FILE).ok().flatten();
+            text.into_iter().for_each(|text| rules.add(parent, &String::from_utf8_lossy(&text)));
+        }
+        self.exclude().into_iter().for_each(|text| rules.add(Path::new(""), &text));
+        Ok(rules.exclude_folder(folder))
+    }
+
+    /// The ignore rules of the repository that are in no commit.
+    pub(super) fn exclude(&self) -> Option<String> {
+        self.data.exclude()
+    }
+
+    /// Those of the tracked files that a sparse checkout leaves out of the working tree.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub(super) fn left_out_by_sparse_checkout(
+        &self,
+        tracked: &HashMap<Vec<u8>, Entry>,
+    ) -> Result<Vec<Vec<u8>>, CliError> {
+        let left_out = self.data.left_out_by_sparse_checkout().map_err(unusable)?;
+        let mut files = left_out.files;
+        if !left_out.directories.is_empty() {
+            let is_in =
+                |path: &&Vec<u8>| left_out.directories.iter().any(|directory| path.starts_with(directory));
+            files.extend(tracked.keys().filter(is_in).cloned());
+        }
+        Ok(files)
+    }
+
+    /// The commit that `HEAD` points to.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn head(&self) -> Result<Option<ObjectId>, CliError> {
+        self.data.head().map_err(unusable)
+    }
+
+    /// Lets git in a directory of ours read the objects, and the list of shallow commits together with `more` of them.
+    ///
+    /// # Errors
+    /// When the objects cannot be read.
+    pub(super) fn lend(&self, store: &Store, more: &[ObjectId]) -> Result<(), CliError> {
+        store.borrow(self.data.objects(&self.lenders).map_err(unusable)?).map_err(store_failed)?;
+        let own = self.data.shallow().map_err(unusable)?;
+        store.set_shallow(own.iter().chain(more)).map_err(store_failed)
+    }
+
+    /// The commit of a branch, whose full name this is.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn branch(&self, name: &str) -> Result<Option<ObjectId>, CliError> {
+        self.data.refs().find(name).map_err(|error| unusable(error.into()))
+    }
+
+    /// Fails if the branch of `root` is checked out.
+    pub(super) fn require_not_checked_out(&self, root: &Root, name: &str) -> Result<(), CliError> {
+        match self.data.refs().checked_out(name).map_err(|error| unusable(error.into()))? {
+            Some(_) => Err(checked_out(&root.branch)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the objects that the commit `after` needs, and points the branch of `root` at it. `store` has all of them,
+    /// and can read those of this repository.
+    ///
+    /// # Errors
+    /// When an object is missing, or the repository cannot be written.
+    pub(super) async fn write(
         &self,
         root: &Root,
-        source: &str,
-        target: &str,
-    ) -> Result<Result<(), FetchError>, CliError> {
-        let mut command = self.command();
-        command.env("GIT_SSH_COMMAND", self.transport()?).env("GIT_SSH_VARIANT", "simple");
-        command.env(pipe::SLUG, root.slug.as_str()).env(pipe::PATH, root.path());
-        command.env("BOTTLE_HOME", &self.host.home);
-        command.args(FETCH).args(["ssh://bottle/workspace", &format!("{source}:{target}")]);
-        let fetched = run(command).await?;
-        Ok(if fetched.status.success() { Ok(()) } else { Err(FetchError::new(stderr_tail(&fetched))) })
-    }
-
-    /// Returns the command of the transport, quoted for the shell that git uses.
-    fn transport(&self) -> Result<String, CliError> {
-        let program = self.host.program.to_str().and_then(|program| shlex::try_quote(program).ok());
-        let program = program.ok_or_else(|| CliError::failed("cannot pass this program's path to git"))?;
-        Ok(format!("{program} __git-pipe"))
-    }
-
-    pub(super) async fn branch_reference(&self, branch: &str) -> Result<String, CliError> {
-        let name = format!("refs/heads/{branch}");
-        let good = self.git(&["check-ref-format", &name]).await?.status.success();
-        // A colon would make the name a refspec, and a star would make it a pattern.
-        if good && !branch.contains([':', '*', '^']) {
-            return Ok(name);
+        (name, before): (&str, Option<&ObjectId>),
+        after: &ObjectId,
+        store: &Store,
+    ) -> Result<(), CliError> {
+        // A commit whose history is cut off elsewhere than here is not complete here.
+        store.set_shallow(&self.data.shallow().map_err(unusable)?).map_err(store_failed)?;
+        let tips = self.data.refs().all().map_err(|error| unusable(error.into()))?;
+        let tips = store.present(&tips).await.map_err(store_failed)?;
+        if let Some(mut pack) = store.pack(after, &tips).await.map_err(store_failed)? {
+            self.data.add_pack(&mut pack).map_err(unusable)?;
         }
-        Err(CliError::usage(format!("{branch:?} is not a valid branch name"))
-            .about("--branch")
-            .hint("write it as `git branch` in the bottle shows it"))
-    }
-
-    pub(super) async fn resolve(&self, name: &str) -> Result<Option<ObjectId>, CliError> {
-        let name = format!("{name}^{{commit}}");
-        let found = self.git(&["rev-parse", "--quiet", "--verify", "--end-of-options", &name]).await?;
-        let text = String::from_utf8_lossy(&found.stdout).into_owned();
-        Ok(if found.status.success() { ObjectId::parse(&text) } else { None })
-    }
-
-    async fn count(&self, tip: &ObjectId) -> Result<u64, CliError> {
-        let mut arguments = vec!["rev-list", "--count", tip.as_str()];
-        if self.head().await?.is_some() {
-            arguments.extend(["--not", "HEAD"]);
-        }
-        arguments.push("--");
-        let counted = self.git(&arguments).await?;
-        String::from_utf8_lossy(&counted.stdout)
-            .trim()
-            .parse()
-            .map_err(|_| CliError::failed(format!("git cannot count commits: {}", stderr_tail(&counted))))
-    }
-
-    pub(super) async fn git(&self, arguments: &[&str]) -> Result<Output, CliError> {
-        let mut command = self.command();
-        command.args(arguments);
-        run(command).await
-    }
-
-    /// Creates a git command without arguments.
-    pub(super) fn command(&self) -> Command {
-        let mut command = Command::new("git");
-        command.env_clear();
-        for name in INHERITED {
-            command.envs(self.host.env.get(OsStr::new(name)).map(|value| (name, value)));
-        }
-        command
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .env("LC_ALL", "C")
-            .arg("-C")
-            .arg(&self.folder);
-        for setting in CONFIGURATION {
-            command.args(["-c", setting]);
-        }
-        command
+        let seconds = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+        let message = format!("bottle pull {}", root.slug);
+        let log = LogEntry { who: WHO, seconds, message: &message };
+        self.data.write_branch(name, before, after, log).map_err(|error| not_written(&root.branch, error))
     }
 }
 
-pub(super) async fn run(mut command: Command) -> Result<Output, CliError> {
-    command.stdin(Stdio::null());
-    let mut command = tokio::process::Command::from(command);
-    // Git is killed when this process ends, so that an interrupted fetch does not appear to be complete.
-    command.kill_on_drop(true);
-    command.output().await.map_err(spawn_failed)
+/// The full name of the branch of `root`.
+pub(super) fn branch_of(root: &Root) -> String {
+    format!("{BRANCHES}{}", root.branch)
 }
 
-/// The error when git cannot be run.
-pub(super) fn spawn_failed(error: std::io::Error) -> CliError {
-    let missing = error.kind() == std::io::ErrorKind::NotFound;
-    CliError::cannot("run git", error).hint_if(missing.then(|| "install git on this machine".to_owned()))
+/// Finds git on this machine.
+///
+/// # Errors
+/// When it is not installed.
+pub(super) fn program(host: &Host) -> Result<Program, CliError> {
+    let path = host.env.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+    Program::find(&path).map_err(git_failed)
 }
 
-/// Returns the end of git's standard error. Parts of this text may come from the bottle.
-pub(super) fn stderr_tail(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr);
-    let text = text.trim();
-    let from = text.char_indices().rev().nth(STDERR_TAIL).map_or(0, |(at, _)| at);
-    inert(&text[from..])
+/// The error when git fails, or is missing. Parts of the text may come from a bottle.
+pub(super) fn git_failed(error: GitError) -> CliError {
+    let missing = matches!(error, GitError::Missing);
+    CliError::failed(inert(&error.to_string())).hint_if(missing.then_some("install git on this machine"))
 }
 
-/// Whether git's standard error says that a folder is not in a repository.
-pub(super) fn is_no_repository(stderr: &[u8]) -> bool {
-    String::from_utf8_lossy(stderr).contains("not a git repository")
-}
-
-impl FetchError {
-    fn new(stderr: String) -> Self {
-        let says = |words: &str| stderr.contains(words);
-        let cause = if says("couldn't find remote ref") {
-            FetchCause::NoSuchReference
-        } else if says("non-fast-forward") || says("[rejected]") {
-            FetchCause::Diverged
-        } else if says("refusing to fetch into") {
-            FetchCause::CheckedOut
-        } else {
-            FetchCause::Other
-        };
-        Self { cause, stderr }
-    }
-
-    /// Creates the error for a user who pulls this branch, or `HEAD`.
-    pub(super) fn explained(self, root: &Root, branch: Option<&str>) -> CliError {
-        let Root { slug, branch: own, .. } = root;
-        match (self.cause, branch) {
-            (FetchCause::NoSuchReference, Some(branch)) => {
-                let folder = if root.is_folder() { format!(" -C {}", root.path()) } else { String::new() };
-                CliError::state(format!("{}there is no branch {branch:?} in the bottle", root.label()))
-                    .about("--branch")
-                    .hint(format!("`bottle exec {slug} -- git{folder} branch` lists its branches"))
-            }
-            (FetchCause::NoSuchReference, None) => {
-                CliError::state("the bottle has no commits").hint(copy_out_hint(slug))
-            }
-            (FetchCause::Diverged, _) => CliError::state(format!(
-                "{own} has commits that are not in the bottle"
-            ))
-            .hint(format!("keep them under another name with `git branch -m {own} NAME`, then pull again")),
-            (FetchCause::CheckedOut, _) => CliError::state(format!("cannot update {own}: it is checked out"))
-                .hint("check another branch out first"),
-            (FetchCause::Other, _) => CliError::failed(self.to_string()).hint(copy_out_hint(slug)),
+/// The error when something fails in a git directory of ours.
+pub(super) fn store_failed(error: StoreError) -> CliError {
+    match error {
+        StoreError::Git(error) => git_failed(error),
+        StoreError::Write { error, .. } => {
+            let hint = crate::host::disk::hint(&error);
+            CliError::cannot("write a temporary git directory", error).hint(hint)
         }
     }
+}
+
+/// The error when a repository cannot be read.
+fn unusable(error: RepositoryError) -> CliError {
+    let hint = match &error {
+        RepositoryError::Unsupported { .. } => Some("use a repository with the reference format `files`"),
+        RepositoryError::Read(_) => Some("replace it by a regular file"),
+        _ => None,
+    };
+    CliError::state(format!("cannot use the repository: {}", inert(&error.to_string()))).hint_if(hint)
+}
+
+fn checked_out(branch: &str) -> CliError {
+    CliError::state(format!("cannot update {branch}: it is checked out"))
+        .hint("check another branch out first")
+}
+
+/// The error when a branch was not written.
+fn not_written(branch: &str, error: RepositoryError) -> CliError {
+    let RepositoryError::Ref(error) = error else { return unusable(error) };
+    let hint = match &error {
+        RefError::CheckedOut(_) => return checked_out(branch),
+        RefError::Changed => Some("pull again"),
+        RefError::Locked(_) => Some("pull again when the other git has ended"),
+        RefError::Conflict(_) => Some("rename the other branch with `git branch -m`, then pull again"),
+        _ => None,
+    };
+    CliError::state(format!("cannot update {branch}: {}", inert(&error.to_string()))).hint_if(hint)
+}
+
+fn shown(path: &Path) -> String {
+    one_line(&path.display().to_string())
 }

@@ -1,26 +1,33 @@
 //! Reads the user's git identity for a folder.
 
+use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
+use super::Repository;
+use super::host::program;
 use crate::host::Host;
 use crate::plan::HostGitUser;
 
-/// The variables that would make git read another repository than that of the folder, or another configuration.
-const REMOVED: [&str; 6] =
-    ["GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS"];
+/// The variables that say where the user's own configuration is.
+const VARIABLES: [&str; 4] = ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"];
 
-/// The effective `user.name` and `user.email` in this folder: those of its repository, otherwise those of the user, or
-/// of the system. Reading them runs no program of the repository. Empty if git is not installed.
+/// The `user.name` and `user.email` for this folder: those of its repository, otherwise those of the user, or of the
+/// system. The repository's configuration is read as data, so that neither its includes nor a program in it have an
+/// effect. Conditional includes of the user are not evaluated. What cannot be read is missing.
 pub(crate) fn identity(host: &Host, folder: &Path) -> HostGitUser {
-    let mut command = Command::new("git");
-    command.env_clear().envs(&host.env);
-    for name in REMOVED {
-        command.env_remove(name);
+    let repository = Repository::containing(folder).ok().flatten();
+    let own = |name| repository.as_ref().and_then(|repository| repository.data().setting("user", name));
+    let (name, email) = (own("name"), own("email"));
+    if name.is_some() && email.is_some() {
+        return HostGitUser { name, email };
     }
-    command.arg("-C").arg(folder).args(["config", "--null", "--get-regexp", r"^user\.(name|email)$"]);
-    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
-    output.map(|output| parse(&output.stdout)).unwrap_or_default()
+    let variables = VARIABLES
+        .iter()
+        .filter_map(|name| host.env.get(OsStr::new(name)).map(|value| (*name, value.as_os_str())));
+    let read =
+        program(host).ok().and_then(|git| git.user_configuration(r"^user\.(name|email)$", variables).ok());
+    let user = read.map(|read| parse(&read)).unwrap_or_default();
+    HostGitUser { name: name.or(user.name), email: email.or(user.email) }
 }
 
 /// Parses entries `KEY\nVALUE\0`. The last value of a key is the effective one.

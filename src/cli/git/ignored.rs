@@ -61,6 +61,14 @@ impl Rules {
         None
     }
 
+    /// Whether the rules exclude a folder, or one that contains it.
+    pub(super) fn exclude_folder(&self, folder: &Path) -> bool {
+        let mut above: Vec<&Path> =
+            folder.ancestors().filter(|place| !place.as_os_str().is_empty()).collect();
+        above.reverse();
+        above.into_iter().any(|place| self.excludes(place, true))
+    }
+
     /// The rule in the folder nearest to the file decides.
     fn excludes(&self, place: &Path, is_folder: bool) -> bool {
         for folder in place.ancestors().skip(1) {

@@ -15,12 +15,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use bottle_repository::Directory;
+use rustix::fs::FileType;
+
 use super::ObjectId;
 use super::folder::{Found, import_file, is_inside, leads_inside, path_of};
-use super::host::{run, stderr_tail};
-use super::scratch::{Base, Content, FILES, Form, Scratch, bounded};
+use super::host::git_failed;
+use super::scratch::{Base, Content, FILES, Form, Scratch};
 use super::workspace::{Entry, FastImport, MAX_FILE};
 use crate::cli::error::CliError;
+use crate::cli::output::inert;
 
 /// The references for the folder's files, and for the result.
 const OURS: &str = "refs/bottle/ours";
@@ -152,19 +156,18 @@ impl Scratch<'_> {
 
     async fn run_apply(&self, patch: &File, folder: &Path, options: &[&str]) -> Result<(), CliError> {
         let failed = |error| CliError::path("change", folder, error);
-        let mut command = self.repository.command();
+        let mut command = self.store.git().command();
         // The attributes of the temporary repository apply, so that git writes the bytes of the files.
-        command.env("GIT_DIR", &self.repository.folder).env("GIT_WORK_TREE", folder).current_dir(folder);
-        command.args(["-C"]).arg(folder).args(["apply", "--whitespace=nowarn"]).args(options).arg("-");
+        command.env("GIT_DIR", self.store.path()).env("GIT_WORK_TREE", folder).current_dir(folder);
         // Each clone of the file continues where the last one stopped.
         let patch = patch.try_clone().and_then(|mut patch| patch.rewind().map(|()| patch));
-        command.stdin(Stdio::from(patch.map_err(failed)?)).stdout(Stdio::null());
-        let output = tokio::task::spawn_blocking(move || command.stderr(Stdio::piped()).output()).await;
-        let output = output.map_err(io::Error::other).and_then(|output| output).map_err(failed)?;
-        if output.status.success() {
+        command.stdin(Stdio::from(patch.map_err(failed)?));
+        let arguments = [&["apply", "--whitespace=nowarn"], options, &["-"]].concat();
+        let output = self.store.git().run_command(command, &arguments, None, 0).await.map_err(git_failed)?;
+        if output.succeeded() {
             return Ok(());
         }
-        Err(CliError::state(format!("cannot change {}: {}", folder.display(), stderr_tail(&output)))
+        Err(CliError::state(format!("cannot change {}: {}", folder.display(), inert(&output.error_text())))
             .hint("nothing was changed; if a file has changed in the meantime, apply again"))
     }
 
@@ -199,7 +202,7 @@ impl Scratch<'_> {
             return Ok(Some("it is a submodule"));
         }
         if mode == "120000" {
-            let target = bounded(&self.repository, &["cat-file", "blob", object], MAX_LINK).await?.bytes;
+            let target = self.read(&["cat-file", "blob", object], MAX_LINK).await?.bytes;
             if !leads_inside(place, Path::new(OsStr::from_bytes(&target))) {
                 return Ok(Some("it is a link out of the folder"));
             }
@@ -216,8 +219,7 @@ impl Scratch<'_> {
     ) -> Result<bool, CliError> {
         let Some(tip) = tip else { return Ok(false) };
         let name = format!("{}:{}", tip.as_str(), place.display());
-        let found = self.repository.git(&["rev-parse", "--verify", "--quiet", &name]).await?;
-        Ok(found.stdout.trim_ascii() == object.as_bytes())
+        Ok(self.object(&name).await?.is_some_and(|found| found.as_str() == object))
     }
 
     /// Imports the files of the folder at these paths, and points [`OURS`] at them.
@@ -227,10 +229,12 @@ impl Scratch<'_> {
         paths: &[Vec<u8>],
         deleted: BTreeSet<Vec<u8>>,
     ) -> Result<Vec<Found>, CliError> {
-        let (git, folder, paths) = (self.repository.command(), folder.to_owned(), paths.to_vec());
+        let (git, folder, paths) = (self.store.git(), folder.to_owned(), paths.to_vec());
         let shown = folder.clone();
         let importing = tokio::task::spawn_blocking(move || {
-            let mut import = FastImport::start(git, OURS)?;
+            let mut import = FastImport::start(git.command(), OURS)?;
+            let folder = Directory::open(&folder)?;
+            require_attribute_files(&folder, &paths)?;
             let each = paths.iter().map(|path| import_file(&folder, path, &deleted, &mut import));
             let found = each.collect::<io::Result<Vec<_>>>()?;
             import.end()?;
@@ -243,25 +247,27 @@ impl Scratch<'_> {
     /// Merges the changes between `base` and `theirs` into `ours`. Returns the text, and whether it has conflict
     /// markers; none for files that are no text.
     async fn merge_file(&self, sides: [Option<&str>; 3]) -> Result<Option<(Vec<u8>, bool)>, CliError> {
-        let mut command = self.repository.command();
+        let mut command = self.store.git().command();
         command.args(["merge-file", "-p", "-q", "-L", "yours", "-L", "start", "-L", "bottle"]);
         for (side, name) in sides.into_iter().zip(["ours", "base", "theirs"]) {
             let content = match side {
                 Some(object) => {
                     let limit = usize::try_from(MAX_FILE).unwrap_or(usize::MAX);
-                    bounded(&self.repository, &["cat-file", "blob", object], limit).await?.bytes
+                    self.read(&["cat-file", "blob", object], limit).await?.bytes
                 }
                 None => Vec::new(),
             };
-            let path = self.repository.folder.join(name);
+            let path = self.store.path().join(name);
             fs::write(&path, content).map_err(|error| CliError::cannot("merge a file", error))?;
             command.arg(path);
         }
-        let merged = run(command).await?;
+        let most = usize::try_from(MAX_FILE * 3).unwrap_or(usize::MAX);
+        let merged = self.store.git().run_command(command, &[], None, most).await.map_err(git_failed)?;
         // The exit code is the number of conflicts, at most 127.
-        Ok(match merged.status.code() {
-            Some(0) => Some((merged.stdout, false)),
-            Some(1..=127) => Some((merged.stdout, true)),
+        Ok(match merged.code {
+            _ if merged.stdout.cut => None,
+            Some(0) => Some((merged.stdout.bytes, false)),
+            Some(1..=127) => Some((merged.stdout.bytes, true)),
             _ => None,
         })
     }
@@ -273,7 +279,7 @@ impl Scratch<'_> {
         to: &Files,
     ) -> Result<(), CliError> {
         let write = || {
-            let mut import = FastImport::start(self.repository.command(), RESULT)?;
+            let mut import = FastImport::start(self.store.git().command(), RESULT)?;
             for (path, version) in versions {
                 match version {
                     Version::Ours => ours.get(path).map_or(Ok(()), |entry| import.link(path, entry))?,
@@ -287,6 +293,25 @@ impl Scratch<'_> {
         };
         write().map_err(|error| CliError::cannot("merge the files", error))
     }
+}
+
+/// Fails if an attribute file that git opens when it changes these paths is a named pipe or a device. Its content has no
+/// effect.
+fn require_attribute_files(folder: &Directory, paths: &[Vec<u8>]) -> io::Result<()> {
+    let mut parents: BTreeSet<PathBuf> = BTreeSet::new();
+    for path in paths {
+        parents.extend(Path::new(OsStr::from_bytes(path)).ancestors().skip(1).map(Path::to_owned));
+    }
+    for parent in parents {
+        let file = parent.join(".gitattributes");
+        // A directory that is missing, or is a link, has none.
+        let Ok(Some(found)) = folder.stat(&file) else { continue };
+        let kind = FileType::from_raw_mode(found.st_mode);
+        if !matches!(kind, FileType::RegularFile | FileType::Symlink | FileType::Directory) {
+            return Err(io::Error::other(format!("{} is not a regular file", file.display())));
+        }
+    }
+    Ok(())
 }
 
 #[derive(Default)]
@@ -405,7 +430,7 @@ mod tests {
     async fn reverts_what_it_applied() {
         let home = tempfile::tempdir().expect("folder");
         let host = host(home.path());
-        let scratch = Scratch::create(&host, None, None).await.expect("a repository");
+        let scratch = Scratch::create(&host, None, None).expect("a repository");
         let file = |path: &str, mode: &'static str, text: &str| (path.to_owned(), (mode, text.into()));
         let start =
             [file("code", "100644", "one\n"), file("gone", "100755", "x"), file("b", "100644", "a\0b")];

@@ -31,7 +31,7 @@ pub(super) fn host(home: &Path) -> Host {
 
 /// Imports a tree as a commit.
 pub(super) fn commit(scratch: &Scratch<'_>, reference: &str, tree: &Tree) {
-    let mut git = scratch.repository.command();
+    let mut git = scratch.store.git().command();
     let mut git = git.args(["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().expect("git");
     let mut input = format!("commit {reference}\ncommitter a <> 0 +0000\ndata 0\n").into_bytes();
     for (path, (mode, content)) in tree {
@@ -84,7 +84,7 @@ fn tree() -> impl Strategy<Value = Tree> {
 async fn round_trip(start: &Tree, end: &Tree) {
     let home = tempfile::tempdir().expect("folder");
     let host = host(home.path());
-    let scratch = Scratch::create(&host, None, None).await.expect("a repository");
+    let scratch = Scratch::create(&host, None, None).expect("a repository");
     commit(&scratch, START, start);
     commit(&scratch, FILES, end);
     let content = scratch.content(Form::Patch, ["--src-prefix=a/", "--dst-prefix=b/"], START, FILES).await;
@@ -92,7 +92,7 @@ async fn round_trip(start: &Tree, end: &Tree) {
     let mut bytes = Vec::new();
     std::io::copy(&mut patch, &mut bytes).expect("read");
     let checkout = home.path().join("checkout");
-    let source = scratch.repository.folder.to_str().expect("UTF-8");
+    let source = scratch.store.path().to_str().expect("UTF-8");
     git(home.path(), &["init", "-q", "checkout"], b"");
     git(
         &checkout,

@@ -2,60 +2,44 @@
 //!
 //! ```text
 //!  the bottle's HEAD ── fetch, objects checked ──► ┌─────────┐
-//!  the user's objects ── alternates, only read ──► │ scratch │ ──► diff by the host's git
+//!  the user's objects ── a view, only read ─────► │ scratch │ ──► diff by the host's git
 //!  the workspace's files ── the guest's archive ──►└─────────┘
 //! ```
 //! The bottle cannot influence the comparison: its configuration is not copied, its attributes are
 //! overridden, and its index and replace references are not used. Dropping the value deletes the repository.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
-use std::process::Stdio;
-use std::sync::Arc;
-use std::time::Duration;
 
 use bottle_channel::Channel;
 use bottle_contract::session::guest::{CopyOut, GuestRequest};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use bottle_repository::git::Output;
+pub(crate) use bottle_repository::git::Text;
+use bottle_repository::{Store, StoreKind};
 
-use super::host::{FetchCause, Repository, spawn_failed, stderr_tail};
+use super::host::{Repository, git_failed, program, store_failed};
 use super::ignored::{FILE_NAME, Ignored, MAX_FILE};
-use super::workspace::{self, Baseline, Entry, LeftOut, quoted};
-use super::{ObjectId, Root, copy_out_hint};
+use super::transport::{self, Source};
+use super::workspace::{self, Baseline, Entry, LeftOut};
+use super::{ObjectId, Root};
 use crate::archive;
 use crate::cli::connect::{open_guest, receive_failed};
 use crate::cli::error::CliError;
-use crate::host::temporary::Temporary;
 use crate::host::{Host, disk};
 
-/// Attributes for every path, with precedence over those of trees and configuration, so that a diff compares
-/// bytes.
-const ATTRIBUTES: &str =
-    "* !diff !text !crlf !eol !ident !filter !working-tree-encoding !whitespace !merge\n";
-
-/// The references for the bottle's history and for the files of its workspace.
-const HISTORY: &str = "refs/bottle/history";
+/// The reference for the files of the bottle's workspace.
 pub(super) const FILES: &str = "refs/bottle/workspace";
 
 /// The reference for the base with the files of the workspace in one of its folders.
 const WHOLE: &str = "refs/bottle/whole";
 
 /// The same for the first one of two bottles that are compared with each other.
-const FIRST_HISTORY: &str = "refs/bottle/first-history";
 const FIRST_FILES: &str = "refs/bottle/first-workspace";
 
 /// The references for two trees in a folder.
 const IN_FOLDER: [&str; 2] = ["refs/bottle/from-folder", "refs/bottle/to-folder"];
-
-/// The name of the remote repository that has the objects which a partial clone lacks. It has no address, so that git
-/// does not fetch them.
-const PROMISOR: &str = "partial";
-
-/// The time limit for one git command or import, because the agent controls the amount of data. A step that
-/// takes longer is an error.
-const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The maximum number of bytes read from a diff, which is truncated beyond it, and from a list of all files, for
 /// which exceeding it is an error.
@@ -70,11 +54,19 @@ const MAX_IGNORE_FILES: usize = 200;
 const MAX_PATHS: usize = 500;
 const MAX_PATH_BYTES: usize = 64 << 10;
 
-/// A temporary bare repository; see the diagram at the top of this file.
+/// A temporary git directory; see the diagram at the top of this file.
 pub(crate) struct Scratch<'a> {
-    pub(super) repository: Repository<'a>,
-    /// Shared with the threads that import or read files, which may still run when this value is dropped.
-    pub(super) folder: Arc<Temporary>,
+    pub(super) host: &'a Host,
+    /// Threads that import or read files have clones of it, so it exists as long as they do.
+    pub(super) store: Store,
+}
+
+/// A fetched commit of a bottle.
+#[derive(Debug, Clone)]
+pub(crate) struct Tip {
+    pub(crate) commit: ObjectId,
+    /// The commits whose parents the bottle lacks on purpose.
+    shallow: Vec<ObjectId>,
 }
 
 /// The base of a comparison.
@@ -106,7 +98,7 @@ pub(super) struct Known<'a> {
     /// A commit of the user, whose ignore rules apply, and the path of the workspace in it.
     pub(super) rules: Option<(&'a ObjectId, &'a str)>,
     /// The user's repository, whose exclude file applies together with these rules.
-    pub(super) own: Option<&'a Repository<'a>>,
+    pub(super) own: Option<&'a Repository>,
 }
 
 /// The form of a comparison's result.
@@ -152,88 +144,90 @@ pub(crate) struct Compared {
     pub(crate) left_out: LeftOut,
 }
 
-/// Output of limited length, and whether it was truncated.
-#[derive(Default)]
-pub(crate) struct Text {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) cut: bool,
-}
-
 impl<'a> Scratch<'a> {
-    /// Creates an empty repository that can read the objects of the user's repository `own`, if there is one.
+    /// Creates an empty git directory: of the kind of the user's repository `own`, otherwise of that of `like`.
     ///
     /// # Errors
-    /// Returns an error if the repository cannot be created.
-    pub(crate) async fn create(
+    /// When it cannot be created, or git is not installed.
+    pub(crate) fn create(
         host: &'a Host,
-        own: Option<&Repository<'_>>,
+        own: Option<&Repository>,
         like: Option<&ObjectId>,
     ) -> Result<Self, CliError> {
-        let unmade = |error: io::Error| {
-            let hint = disk::hint(&error);
-            CliError::cannot("create a temporary folder for the comparison", error).hint(hint)
+        let kind = match (own, like) {
+            (Some(own), _) => own.kind(),
+            (None, Some(like)) => StoreKind { format: like.format(), partial: false },
+            (None, None) => StoreKind::default(),
         };
-        let folder = host.temporary("diff-");
-        let folder = Arc::new(folder.map_err(unmade)?);
-        let repository = Repository { host, folder: folder.path().to_owned() };
-        let long = like.is_some_and(|id| id.as_str().len() == 64);
-        let format = if long { "--object-format=sha256" } else { "--object-format=sha1" };
-        expect(&repository, &["init", "--quiet", "--bare", "--template=", format, "."]).await?;
-        let info = folder.path().join("info");
-        fs::create_dir_all(&info)
-            .and_then(|()| fs::write(info.join("attributes"), ATTRIBUTES))
-            .map_err(unmade)?;
-        if let Some(own) = own {
-            let objects = own.git_path("objects").await?;
-            let path = folder.path().join("objects/info/alternates");
-            fs::write(path, quoted(objects.as_os_str().as_encoded_bytes())).map_err(unmade)?;
-            if own.is_partial().await? {
-                // Otherwise git would look for the objects that the user's clone does not have.
-                for (key, value) in [
-                    ("core.repositoryFormatVersion", "1"),
-                    ("extensions.partialClone", PROMISOR),
-                    (&format!("remote.{PROMISOR}.promisor"), "true"),
-                ] {
-                    expect(&repository, &["config", key, value]).await?;
-                }
-            }
-            // Copies the file that lists the boundary of a shallow clone. Without it, git would look for the
-            // missing parent commits.
-            match fs::copy(own.git_path("shallow").await?, folder.path().join("shallow")) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unmade(error)),
-                _ => {}
-            }
-        }
-        Ok(Self { repository, folder })
+        Ok(Self { host, store: new_store(host, kind)? })
     }
 
-    /// Fetches the bottle's `HEAD`; none if the bottle's repository has no commits.
+    /// Fetches the bottle's `HEAD`. `None` if the bottle's repository has no commits. Until [`Self::lend`], nothing of
+    /// the user is used for it beside what the bottle was given.
     ///
     /// # Errors
-    /// Returns an error if the fetch fails, for which the bottle's git may be the cause.
-    pub(crate) async fn fetch(&self, root: &Root) -> Result<Option<ObjectId>, CliError> {
-        self.fetch_as(root, HISTORY).await
+    /// When the fetch fails, for which the bottle's git may be the cause.
+    pub(crate) async fn fetch(&self, bottle: (&Channel, &Root)) -> Result<Option<Tip>, CliError> {
+        self.fetch_reference(bottle, "HEAD").await
     }
 
-    /// Fetches a branch of the bottle.
+    /// Fetches a branch of the bottle, as [`Self::fetch`].
     ///
     /// # Errors
-    /// Returns an error if the branch's name is invalid, the bottle has no such branch, or the fetch fails.
-    pub(crate) async fn fetch_branch(&self, root: &Root, branch: &str) -> Result<ObjectId, CliError> {
-        let source = self.repository.branch_reference(branch).await?;
-        let fetched = self.repository.fetch_as(root, &source, HISTORY).await?;
-        fetched.map_err(|error| error.explained(root, Some(branch)))?;
-        let commit = self.repository.resolve(HISTORY).await?;
-        commit
-            .ok_or_else(|| CliError::state(format!("the branch {branch:?} of {} is not a commit", root.slug)))
+    /// When the branch's name is invalid, the bottle has no such branch, or the fetch fails.
+    pub(crate) async fn fetch_branch(
+        &self,
+        (channel, root): (&Channel, &Root),
+        branch: &str,
+    ) -> Result<Tip, CliError> {
+        let name = bottle_repository::refs::branch_reference(branch).ok_or_else(|| {
+            CliError::usage(format!("{branch:?} is not a valid branch name"))
+                .about("--branch")
+                .hint("write it as `git branch` in the bottle shows it")
+        })?;
+        self.fetch_reference((channel, root), &name).await?.ok_or_else(|| {
+            let folder = if root.is_folder() { format!(" -C {}", root.path()) } else { String::new() };
+            CliError::state(format!("{}there is no branch {branch:?} in the bottle", root.label()))
+                .about("--branch")
+                .hint(format!("`bottle exec {} -- git{folder} branch` lists its branches", root.slug))
+        })
     }
 
-    async fn fetch_as(&self, root: &Root, reference: &str) -> Result<Option<ObjectId>, CliError> {
-        match self.repository.fetch_as(root, "HEAD", reference).await? {
-            Ok(()) => self.repository.resolve(reference).await,
-            Err(error) if error.cause == FetchCause::NoSuchReference => Ok(None),
-            Err(error) => Err(CliError::failed(error.to_string()).hint(copy_out_hint(&root.slug))),
+    async fn fetch_reference(
+        &self,
+        (channel, root): (&Channel, &Root),
+        reference: &str,
+    ) -> Result<Option<Tip>, CliError> {
+        // Each bottle has a git directory of its own for what it sends, with nothing but what it was given.
+        let incoming = new_store(self.host, self.store.kind())?;
+        let given = root.given.as_ref();
+        let objects = given.map(|given| given.open()).transpose()?;
+        let has_objects = objects.is_some();
+        if let Some(objects) = objects {
+            incoming.borrow(objects).map_err(store_failed)?;
         }
+        let mut have = given.and_then(|given| given.commit.as_ref());
+        if let Some(commit) = have
+            && incoming.commit(commit.as_str()).await.map_err(store_failed)?.is_none()
+        {
+            have = None;
+        }
+        let source = Source { channel, root, reference };
+        let Some(fetched) = transport::fetch(&incoming, source, have).await? else { return Ok(None) };
+        self.store.take_packs(&incoming).map_err(store_failed)?;
+        if has_objects && let Some(given) = given {
+            self.store.borrow(given.open()?).map_err(store_failed)?;
+        }
+        self.store.set_shallow(&fetched.shallow).map_err(store_failed)?;
+        Ok(Some(Tip { commit: fetched.tip, shallow: fetched.shallow }))
+    }
+
+    /// Lets git read the objects of the user's repository.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) fn lend(&self, own: &Repository, tip: Option<&Tip>) -> Result<(), CliError> {
+        own.lend(&self.store, tip.map(|tip| &tip.shallow[..]).unwrap_or_default())
     }
 
     /// Returns the base of the comparison: the merge base of the bottle's last commit and the user's `head`.
@@ -246,11 +240,11 @@ impl<'a> Scratch<'a> {
         &self,
         head: Option<&ObjectId>,
         tip: Option<&ObjectId>,
-        copied: Option<&Repository<'_>>,
+        copied: Option<&Repository>,
     ) -> Result<Base, CliError> {
         if let (Some(head), Some(tip)) = (head, tip) {
-            let found = self.repository.git(&["merge-base", head.as_str(), tip.as_str()]).await?;
-            if let Some(commit) = ObjectId::parse(&String::from_utf8_lossy(&found.stdout)) {
+            let found = self.git(&["merge-base", head.as_str(), tip.as_str()]).await?;
+            if let Some(commit) = ObjectId::from_bytes(&found.stdout.bytes) {
                 let (tree, prefix) = (commit.clone(), String::new());
                 return Ok(Base { commit: Some(commit), tree, prefix, is_own: true });
             }
@@ -260,7 +254,7 @@ impl<'a> Scratch<'a> {
             return Ok(Base { commit: tip.cloned(), tree, prefix: String::new(), is_own: false });
         };
         // Without a repository of its own, the workspace is a copy of the folder.
-        let prefix = own.prefix().await?;
+        let prefix = own.prefix()?;
         let tree = match prefix.as_str() {
             "" => head.clone(),
             folder => match self.tree_at(head, folder).await? {
@@ -273,17 +267,10 @@ impl<'a> Scratch<'a> {
 
     /// Returns the tree of a folder in a commit; none if the commit has no such folder.
     async fn tree_at(&self, commit: &ObjectId, folder: &str) -> Result<Option<ObjectId>, CliError> {
-        let mut name = format!("{}:{}", commit.as_str(), folder.trim_end_matches('/'));
-        // The second step refuses a file.
-        for _ in 0..2 {
-            let arguments = ["rev-parse", "--quiet", "--verify", "--end-of-options", &name];
-            let found = self.repository.git(&arguments).await?;
-            match ObjectId::parse(&String::from_utf8_lossy(&found.stdout)) {
-                Some(id) if found.status.success() => name = format!("{}^{{tree}}", id.as_str()),
-                _ => return Ok(None),
-            }
-        }
-        Ok(ObjectId::parse(name.trim_end_matches("^{tree}")))
+        let name = format!("{}:{}", commit.as_str(), folder.trim_end_matches('/'));
+        let Some(found) = self.object(&name).await? else { return Ok(None) };
+        // This refuses a file.
+        self.object(&format!("{found}^{{tree}}")).await
     }
 
     /// Imports the workspace's files, and compares them with the base. With `folder`, the paths begin with it,
@@ -294,7 +281,7 @@ impl<'a> Scratch<'a> {
     pub(crate) async fn compare(
         &self,
         bottle: (&Channel, &Root),
-        own: Option<&Repository<'_>>,
+        own: Option<&Repository>,
         base: &Base,
         tip: Option<&ObjectId>,
         (form, folder): (Form, Option<&str>),
@@ -314,7 +301,7 @@ impl<'a> Scratch<'a> {
             // The paths are those in the user's repository.
             Some(commit) if !base.prefix.is_empty() => {
                 let tree = self.tree_of_reference(FILES).await?;
-                workspace::commit_folder(self.repository.command(), WHOLE, commit, (&base.prefix, &tree))
+                workspace::commit_folder(self.store.git().command(), WHOLE, commit, (&base.prefix, &tree))
                     .map_err(|error| CliError::cannot("compare the folder", error))?;
                 self.content(form, prefixes, commit.as_str(), WHOLE).await?
             }
@@ -327,7 +314,7 @@ impl<'a> Scratch<'a> {
     pub(super) async fn import_beside(
         &self,
         bottle: (&Channel, &Root),
-        own: Option<&Repository<'_>>,
+        own: Option<&Repository>,
         base: &Base,
         tip: Option<&ObjectId>,
     ) -> Result<LeftOut, CliError> {
@@ -342,17 +329,21 @@ impl<'a> Scratch<'a> {
     pub(crate) async fn compare_two(
         &self,
         bottles: [(&Channel, &Root); 2],
-        own: Option<&Repository<'_>>,
+        own: Option<&Repository>,
         head: Option<&ObjectId>,
         (form, folder): (Form, Option<&str>),
     ) -> Result<(Content, [LeftOut; 2]), CliError> {
         let known = |tip| Known { trees: [head, tip], rules: head.map(|head| (head, "")), own };
         let [first, second] = bottles;
         // A bottle without a git repository is compared by its files.
-        let tip = self.fetch_as(first.1, FIRST_HISTORY).await.ok().flatten();
-        let left_out_of_first = self.import(first, FIRST_FILES, known(tip.as_ref())).await?;
-        let tip = self.fetch(second.1).await.ok().flatten();
-        let left_out_of_second = self.import(second, FILES, known(tip.as_ref())).await?;
+        let tips = [self.fetch(first).await.ok().flatten(), self.fetch(second).await.ok().flatten()];
+        let [first_tip, second_tip] = tips.each_ref().map(|tip| tip.as_ref().map(|tip| &tip.commit));
+        if let Some(own) = own {
+            let all = tips.iter().flatten().flat_map(|tip| tip.shallow.iter().cloned());
+            own.lend(&self.store, &all.collect::<Vec<_>>())?;
+        }
+        let left_out_of_first = self.import(first, FIRST_FILES, known(first_tip)).await?;
+        let left_out_of_second = self.import(second, FILES, known(second_tip)).await?;
         let prefixes =
             [format!("--src-prefix={}/", first.1.slug), format!("--dst-prefix={}/", second.1.slug)];
         let prefixes = prefixes.each_ref().map(String::as_str);
@@ -382,16 +373,15 @@ impl<'a> Scratch<'a> {
             }
         }
         let sparse = match known.own {
-            Some(own) => own.left_out_by_sparse_checkout().await?,
-            None => HashSet::new(),
+            Some(own) => own.left_out_by_sparse_checkout(&tracked)?,
+            None => Vec::new(),
         };
+        let sparse = sparse.into_iter().collect();
         let request = CopyOut { path: root.path() };
         let stream = open_guest(channel, GuestRequest::CopyOut(request)).await?;
-        let (git, folder) = (self.repository.command(), Arc::clone(&self.folder));
+        let git = self.store.git();
         let take = move |archive: &mut dyn Read| {
-            // The folder is deleted when the last reference to it is dropped.
-            let _folder = folder;
-            workspace::import(git, reference, Baseline { tracked, sparse, ignored }, archive)
+            workspace::import(&git, reference, Baseline { tracked, sparse, ignored }, archive)
         };
         let unread = |error| CliError::cannot(format!("read {root}"), error);
         archive::receive(stream, take).await.map_err(|error| receive_failed(error, &root.slug, unread))
@@ -401,7 +391,7 @@ impl<'a> Scratch<'a> {
     async fn rules(
         &self,
         tracked: &HashMap<Vec<u8>, Entry>,
-        own: Option<&Repository<'_>>,
+        own: Option<&Repository>,
         ignored: &mut Ignored,
     ) -> Result<(), CliError> {
         let mut read = 0;
@@ -415,21 +405,19 @@ impl<'a> Scratch<'a> {
                 continue;
             }
             read += 1;
-            let text = bounded(&self.repository, &["cat-file", "blob", object], MAX_FILE).await?;
+            let text = self.read(&["cat-file", "blob", object], MAX_FILE).await?;
             let folder = path.parent().unwrap_or(Path::new(""));
             ignored.own.add(folder, &String::from_utf8_lossy(&text.bytes));
         }
-        if let Some(own) = own {
-            let text = fs::read_to_string(own.git_path("info/exclude").await?);
-            text.into_iter().for_each(|text| ignored.own.add(Path::new(""), &text));
-        }
+        let exclude = own.and_then(Repository::exclude);
+        exclude.into_iter().for_each(|text| ignored.own.add(Path::new(""), &text));
         Ok(())
     }
 
     /// Returns all files of a tree or commit.
     pub(super) async fn listed(&self, tree: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
         let arguments = ["ls-tree", "-r", "-z", "--full-tree", tree.as_str()];
-        let listed = bounded(&self.repository, &arguments, MAX_LISTING).await?;
+        let listed = self.read(&arguments, MAX_LISTING).await?;
         if listed.cut {
             return Err(CliError::failed("cannot compare: a commit has too many files"));
         }
@@ -463,7 +451,7 @@ impl<'a> Scratch<'a> {
     /// Returns the paths that differ, sorted.
     pub(super) async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, CliError> {
         let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
-        let listed = bounded(&self.repository, &arguments, MAX_OUTPUT).await?;
+        let listed = self.read(&arguments, MAX_OUTPUT).await?;
         let paths = listed.bytes.split(|byte| *byte == 0).filter(|path| !path.is_empty());
         let mut paths: Vec<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
         paths.sort_unstable();
@@ -483,7 +471,7 @@ impl<'a> Scratch<'a> {
         if form != Form::Patch {
             return self.diff_with(&options, from, to, &[]).await.map(Content::Text);
         }
-        let path = self.folder.path().join("patch");
+        let path = self.store.path().join("patch");
         // A patch that was returned before keeps its content.
         let _ = fs::remove_file(&path);
         let to_file = format!("--output={}", path.display());
@@ -502,7 +490,7 @@ impl<'a> Scratch<'a> {
     ) -> Result<Content, CliError> {
         for (tree, reference) in trees.into_iter().zip(IN_FOLDER) {
             let tree = self.tree_of_reference(tree).await?;
-            workspace::commit_in_folder(self.repository.command(), reference, (folder, &tree))
+            workspace::commit_in_folder(self.store.git().command(), reference, (folder, &tree))
                 .map_err(|error| CliError::cannot("compare the folder", error))?;
         }
         self.content(form, prefixes, IN_FOLDER[0], IN_FOLDER[1]).await
@@ -533,15 +521,13 @@ impl<'a> Scratch<'a> {
         arguments.extend(options);
         arguments.extend(["--ignore-submodules=none", from, to, "--"]);
         arguments.extend(paths.iter().map(String::as_str));
-        bounded(&self.repository, &arguments, MAX_OUTPUT).await
+        self.read(&arguments, MAX_OUTPUT).await
     }
 
     /// Returns the id of the tree of a commit.
     pub(super) async fn tree_of_reference(&self, name: &str) -> Result<ObjectId, CliError> {
-        let name = format!("{name}^{{tree}}");
-        let found = self.repository.git(&["rev-parse", "--verify", "--end-of-options", &name]).await?;
-        ObjectId::parse(&String::from_utf8_lossy(&found.stdout))
-            .ok_or_else(|| CliError::failed(format!("git cannot find {name}: {}", stderr_tail(&found))))
+        let found = self.object(&format!("{name}^{{tree}}")).await?;
+        found.ok_or_else(|| CliError::failed(format!("git cannot find the files of {name}")))
     }
 
     /// Returns the commit; without one, the id of the empty tree.
@@ -549,68 +535,52 @@ impl<'a> Scratch<'a> {
         if let Some(commit) = commit {
             return Ok(commit.clone());
         }
-        let written = bounded(&self.repository, &["hash-object", "-t", "tree", "-w", "--stdin"], 100).await?;
-        ObjectId::parse(&String::from_utf8_lossy(&written.bytes))
+        let written = self.read(&["hash-object", "-t", "tree", "-w", "--stdin"], 100).await?;
+        ObjectId::from_bytes(&written.bytes)
             .ok_or_else(|| CliError::failed("git cannot create an empty tree"))
     }
+
+    /// The object to which an expression leads. `None` if there is none.
+    pub(super) async fn object(&self, expression: &str) -> Result<Option<ObjectId>, CliError> {
+        self.store.object(expression).await.map_err(store_failed)
+    }
+
+    /// The commit to which a name leads. `None` if there is none.
+    pub(super) async fn commit_of(&self, name: &str) -> Result<Option<ObjectId>, CliError> {
+        self.store.commit(name).await.map_err(store_failed)
+    }
+
+    /// Runs git to its end, whatever its exit code is.
+    pub(super) async fn git(&self, arguments: &[&str]) -> Result<Output, CliError> {
+        self.store.git().run(arguments).await.map_err(git_failed)
+    }
+
+    /// Runs a command of git that must succeed.
+    pub(super) async fn expect(&self, arguments: &[&str]) -> Result<Output, CliError> {
+        self.store.git().expect(arguments).await.map_err(git_failed)
+    }
+
+    /// Returns at most `most` bytes of the output of a command of git.
+    pub(super) async fn read(&self, arguments: &[&str], most: usize) -> Result<Text, CliError> {
+        self.store.git().read(arguments, most).await.map_err(git_failed)
+    }
 }
 
-pub(super) async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), CliError> {
-    let done = repository.git(arguments).await?;
-    if done.status.success() {
-        return Ok(());
-    }
-    Err(CliError::failed(format!("`git {}` failed: {}", arguments[0], stderr_tail(&done))))
-}
-
-/// Returns at most `most` bytes of a git command's output.
-pub(super) async fn bounded(
-    repository: &Repository<'_>,
-    arguments: &[&str],
-    most: usize,
-) -> Result<Text, CliError> {
-    let mut command = repository.command();
-    // A replace reference of the user would make git show other content than the object has.
-    command.env("GIT_NO_REPLACE_OBJECTS", "1").args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut command = tokio::process::Command::from(command);
-    let mut child = command.kill_on_drop(true).spawn().map_err(spawn_failed)?;
-    let (output, stderr) = (child.stdout.take(), child.stderr.take());
-    let read = async {
-        let (output, stderr) = tokio::join!(read_at_most(output, most + 1), read_at_most(stderr, 2000));
-        let cut = output.len() > most;
-        if cut {
-            let _ = child.start_kill();
-        }
-        child.wait().await.map(|status| (status.success() || cut, cut, output, stderr))
-    };
-    let word = arguments.iter().find(|word| !word.starts_with('-')).unwrap_or(&"git");
-    let late = |_| CliError::failed(format!("`git {word}` timed out"));
-    let (done, cut, mut bytes, stderr) =
-        tokio::time::timeout(STEP_TIMEOUT, read).await.map_err(late)?.map_err(spawn_failed)?;
-    bytes.truncate(most);
-    if done {
-        return Ok(Text { bytes, cut });
-    }
-    let stderr = crate::cli::output::inert(String::from_utf8_lossy(&stderr).trim());
-    Err(CliError::failed(format!("`git {word}` failed: {stderr}")))
-}
-
-/// Reads at most `most` bytes. The rest of standard error is read and dropped, so that git does not block on
-/// a full pipe.
-async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    if let Some(mut from) = from {
-        let _ = (&mut from).take(most as u64).read_to_end(&mut bytes).await;
-        if bytes.len() < most {
-            let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
-        }
-    }
-    bytes
+/// Creates an empty git directory of ours.
+fn new_store(host: &Host, kind: StoreKind) -> Result<Store, CliError> {
+    let program = program(host)?;
+    let directory = host.temporary("git-").map_err(disk::plain).map_err(|error| {
+        let hint = disk::hint(&error);
+        CliError::cannot("create a temporary git directory", error).hint(hint)
+    })?;
+    Store::create(&program, directory, kind).map_err(store_failed)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::process::Stdio;
+
     use super::super::patch_tests::host;
     use super::*;
 
@@ -619,13 +589,13 @@ mod tests {
     async fn diffs_a_commit_that_the_workspace_disguises() {
         let home = tempfile::tempdir().expect("folder");
         let host = host(home.path());
-        let scratch = Scratch::create(&host, None, None).await.expect("a repository");
+        let scratch = Scratch::create(&host, None, None).expect("a repository");
         for (name, text) in [
             ("refs/heads/base", "start\n"),
-            (HISTORY, "start\nrun evil\n"),
+            ("refs/bottle/history", "start\nrun evil\n"),
             (FILES, "start\n: <<'END'\nrun evil\nEND\n"),
         ] {
-            let mut child = scratch.repository.command();
+            let mut child = scratch.store.git().command();
             let mut child =
                 child.args(["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().expect("git");
             let commit = format!("commit {name}\ncommitter a <> 0 +0000\ndata 0\nM 644 inline run\n");
@@ -633,7 +603,7 @@ mod tests {
             io::Write::write_all(&mut child.stdin.take().expect("input"), text.as_bytes()).expect("written");
             assert!(child.wait().expect("git").success(), "{name}");
         }
-        let tip = scratch.repository.resolve(HISTORY).await.expect("git").expect("a commit");
+        let tip = scratch.commit_of("refs/bottle/history").await.expect("git").expect("a commit");
         let diff = scratch.diff("refs/heads/base", FILES, &[], None).await.expect("a diff");
         assert!(String::from_utf8_lossy(&diff.bytes).contains("+END"));
         let committed = scratch.committed("refs/heads/base", &tip, None).await.expect("a diff");

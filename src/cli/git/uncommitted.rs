@@ -1,15 +1,13 @@
 //! Uncommitted work of a bottle: how much there is, and a commit of it for `pull --uncommitted`.
 
-use std::process::Output;
-
-use super::host::{Fetched, Repository, run, stderr_tail};
-use super::scratch::{Base, FILES, Known, Scratch, expect};
+use super::host::{Fetched, Repository, branch_of, git_failed, store_failed};
+use super::scratch::{Base, FILES, Known, Scratch};
 use super::workspace::{self, LeftOut};
 use super::{ObjectId, Root};
 use crate::cli::error::CliError;
 use bottle_channel::Channel;
 
-/// The reference of the scratch repository for a commit that the user's repository fetches.
+/// The reference for the files of a commit that is pulled.
 const PULLED: &str = "refs/bottle/pulled";
 
 /// The committer of a commit of uncommitted work. The next pull replaces such a commit. After the user amends it,
@@ -40,7 +38,7 @@ impl Scratch<'_> {
     pub(crate) async fn uncommitted(
         &self,
         bottle: (&Channel, &Root),
-        own: &Repository<'_>,
+        own: &Repository,
         base: &Base,
         tip: Option<&ObjectId>,
     ) -> Result<Uncommitted, CliError> {
@@ -50,18 +48,67 @@ impl Scratch<'_> {
         Ok(Uncommitted { files: self.changed(from.as_str(), FILES).await?.len(), left_out })
     }
 
-    /// Fetches the bottle's commit `tip` into the branch of `root` in the user's repository.
+    /// Points the branch of `root` in the user's repository at the bottle's commit `tip`, with all its objects. Updates
+    /// no other branch. Replaces an earlier commit of uncommitted work, and no other commits that the bottle does not
+    /// have.
     ///
     /// # Errors
-    /// Returns an error if the fetch fails. The error has a hint.
+    /// When the branch has other commits, is checked out, or cannot be written. The error has a hint.
     pub(crate) async fn pull(
         &self,
-        own: &Repository<'_>,
+        own: &Repository,
         root: &Root,
         tip: &ObjectId,
     ) -> Result<Fetched, CliError> {
-        expect(&self.repository, &["update-ref", PULLED, tip.as_str()]).await?;
-        own.take(root, &self.repository, PULLED).await
+        let (branch, name) = (root.branch.clone(), branch_of(root));
+        own.require_not_checked_out(root, &name)?;
+        let before = own.branch(&name)?;
+        let mut replaced = None;
+        if let Some(before) = before.as_ref().filter(|before| *before != tip)
+            && !self.is_ancestor(before, tip).await?
+        {
+            if !self.is_replaced(before, tip).await? {
+                return Err(CliError::state(format!("{branch} has commits that are not in the bottle"))
+                    .hint(format!(
+                        "keep them under another name with `git branch -m {branch} NAME`, then pull again"
+                    )));
+            }
+            replaced = Some(before.clone());
+        }
+        let head = own.head()?;
+        if before.as_ref() != Some(tip) {
+            own.write(root, (&name, before.as_ref()), tip, &self.store).await?;
+        }
+        let commits = self.count(tip, head.as_ref()).await?;
+        Ok(Fetched { branch, before, replaced, after: tip.clone(), commits })
+    }
+
+    /// Whether a pull replaces this commit of the branch, because it is a commit of earlier uncommitted work on a commit
+    /// that the bottle has.
+    async fn is_replaced(&self, before: &ObjectId, tip: &ObjectId) -> Result<bool, CliError> {
+        if !self.is_replaceable(before).await? {
+            return Ok(false);
+        }
+        match self.parent(before).await? {
+            Some(parent) => self.is_ancestor(&parent, tip).await,
+            None => Ok(true),
+        }
+    }
+
+    async fn is_ancestor(&self, commit: &ObjectId, of: &ObjectId) -> Result<bool, CliError> {
+        Ok(self.git(&["merge-base", "--is-ancestor", commit.as_str(), of.as_str()]).await?.succeeded())
+    }
+
+    /// The number of commits that are in the history of `tip` and not in that of `head`.
+    async fn count(&self, tip: &ObjectId, head: Option<&ObjectId>) -> Result<u64, CliError> {
+        let mut arguments = vec!["rev-list", "--count", tip.as_str()];
+        if let Some(head) = head {
+            arguments.extend(["--not", head.as_str()]);
+        }
+        arguments.push("--");
+        let counted = self.expect(&arguments).await?;
+        let counted = String::from_utf8_lossy(&counted.stdout.bytes).trim().parse();
+        counted.map_err(|_| CliError::failed("git cannot count commits"))
     }
 
     /// Commits the imported workspace on top of the bottle's last commit `tip`. Without one, on top of the base, if
@@ -72,7 +119,7 @@ impl Scratch<'_> {
     /// Returns an error if git fails.
     pub(crate) async fn commit(
         &self,
-        own: &Repository<'_>,
+        own: &Repository,
         root: &Root,
         base: &Base,
         tip: Option<&ObjectId>,
@@ -83,18 +130,18 @@ impl Scratch<'_> {
         if tip.is_none()
             && let Some(parent) = parent
         {
-            workspace::commit_folder(self.repository.command(), PULLED, parent, (&base.prefix, &tree))
+            workspace::commit_folder(self.store.git().command(), PULLED, parent, (&base.prefix, &tree))
                 .map_err(|error| CliError::cannot("commit the files", error))?;
             tree = self.tree_of_reference(PULLED).await?;
         }
-        if let Some(before) = own.resolve(&format!("refs/heads/{}", root.branch)).await?
-            && self.repository.is_replaceable(&before).await?
+        if let Some(before) = own.branch(&branch_of(root))?
+            && self.is_replaceable(&before).await?
             && self.tree_of_reference(before.as_str()).await? == tree
-            && self.repository.parent(&before).await?.as_ref() == parent
+            && self.parent(&before).await?.as_ref() == parent
         {
             return Ok(before);
         }
-        let mut command = self.repository.command();
+        let mut command = self.store.git().command();
         command.env("GIT_AUTHOR_NAME", &author.name).env("GIT_AUTHOR_EMAIL", &author.email);
         command.env("GIT_COMMITTER_NAME", COMMITTER.0).env("GIT_COMMITTER_EMAIL", COMMITTER.1);
         let message = format!("Uncommitted work of {}\n\nMade by `bottle pull --uncommitted`.", root.slug);
@@ -102,27 +149,29 @@ impl Scratch<'_> {
         if let Some(parent) = parent {
             command.args(["-p", parent.as_str()]);
         }
-        id_of(&run(command).await?)
+        let made = self.store.git().run_command(command, &[], None, 100).await.map_err(git_failed)?;
+        ObjectId::from_bytes(&made.stdout.bytes).ok_or_else(|| git_failed(made.failed("commit-tree")))
     }
-}
 
-/// Returns the id that git printed.
-fn id_of(output: &Output) -> Result<ObjectId, CliError> {
-    ObjectId::parse(&String::from_utf8_lossy(&output.stdout))
-        .ok_or_else(|| CliError::failed(format!("git cannot commit the files: {}", stderr_tail(output))))
-}
-
-impl Repository<'_> {
     /// Whether this is a commit of uncommitted work, which [`Scratch::commit`] made.
-    pub(super) async fn is_replaceable(&self, commit: &ObjectId) -> Result<bool, CliError> {
-        let shown = self.git(&["cat-file", "commit", commit.as_str()]).await?;
+    async fn is_replaceable(&self, commit: &ObjectId) -> Result<bool, CliError> {
+        let shown = self.git(&["cat-file", "commit", commit.as_str()]).await?.stdout.bytes;
         let committer = format!("committer {} <{}> ", COMMITTER.0, COMMITTER.1);
-        let mut headers = shown.stdout.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
+        let mut headers = shown.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
         Ok(headers.any(|line| line.starts_with(committer.as_bytes())))
     }
 
     /// The first parent of a commit; none for the first commit of a history.
-    pub(super) async fn parent(&self, commit: &ObjectId) -> Result<Option<ObjectId>, CliError> {
-        self.resolve(&format!("{}^", commit.as_str())).await
+    async fn parent(&self, commit: &ObjectId) -> Result<Option<ObjectId>, CliError> {
+        self.commit_of(&format!("{}^", commit.as_str())).await
+    }
+
+    /// The number of these commits that are neither in the user's repository nor pulled.
+    ///
+    /// # Errors
+    /// When git fails.
+    pub(crate) async fn count_missing(&self, commits: &[ObjectId]) -> Result<usize, CliError> {
+        let present = self.store.present(commits).await.map_err(store_failed)?;
+        Ok(commits.iter().filter(|commit| !present.contains(commit)).count())
     }
 }

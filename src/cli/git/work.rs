@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bottle_channel::Channel;
 
-use super::scratch::{Base, Scratch};
+use super::scratch::{Base, Scratch, Tip};
 use super::{BottleGit, LeftOut, Merge, ObjectId, Repository, Root};
 use crate::cli::error::CliError;
 use crate::cli::output::{Output, inert};
@@ -14,9 +14,8 @@ use crate::host::Host;
 pub(crate) struct Work<'a> {
     /// The part of the workspace with the work.
     pub(crate) root: Root,
-    /// The user's repository: the one that the workspace was copied from, otherwise the one that contains the working
-    /// directory.
-    pub(crate) own: Option<Repository<'a>>,
+    /// The user's repository: the one that the workspace was copied from, or that the user named.
+    pub(crate) own: Option<Repository>,
     /// The user's last commit.
     pub(crate) head: Option<ObjectId>,
     /// The bottle's last commit.
@@ -39,16 +38,13 @@ impl<'a> Work<'a> {
         output: &Output,
     ) -> Result<Self, CliError> {
         // Without a repository on the host, the base is the bottle's last commit.
-        let own = Repository::containing(host, &root.directory).await.ok().flatten();
-        let head = match &own {
-            Some(own) => own.head().await?,
-            None => None,
-        };
+        let own = root.repository()?;
+        let head = own.as_ref().map(Repository::head).transpose()?.flatten();
         let workspace = BottleGit { channel, root: &root }.workspace().await;
         let like = head.clone().or_else(|| workspace.as_ref().ok()?.head.clone());
-        let scratch = Scratch::create(host, own.as_ref(), like.as_ref()).await?;
+        let scratch = Scratch::create(host, own.as_ref(), like.as_ref())?;
         let fetched = match workspace {
-            Ok(_) => scratch.fetch(&root).await,
+            Ok(_) => scratch.fetch((channel, &root)).await,
             Err(error) => Err(error),
         };
         let tip = match fetched {
@@ -65,6 +61,10 @@ impl<'a> Work<'a> {
             }
             Err(error) => return Err(error),
         };
+        if let Some(own) = &own {
+            scratch.lend(own, tip.as_ref())?;
+        }
+        let tip = tip.map(|Tip { commit, .. }| commit);
         let copied = own.as_ref().filter(|_| root.is_copy);
         let base = scratch.base(head.as_ref(), tip.as_ref(), copied).await?;
         Ok(Self { root, own, head, tip, scratch, base, applied: None })

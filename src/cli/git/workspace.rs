@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use bottle_guest::archive::{Member, Members, What};
+use bottle_repository::Git;
 
 use super::ObjectId;
 use super::ignored::{FILE_NAME, Ignored, MAX_FILE as MAX_IGNORE_FILE};
@@ -59,14 +60,14 @@ pub(crate) struct LeftOut {
 /// # Errors
 /// Returns an error if the archive is truncated, or git fails.
 pub(super) fn import(
-    git: Command,
+    git: &Git,
     reference: &str,
     baseline: Baseline,
     archive: &mut dyn Read,
 ) -> io::Result<LeftOut> {
     let submodules = baseline.tracked.iter().filter(|(_, (mode, _))| mode == "160000");
     let submodules = submodules.map(|(path, _)| path.clone()).collect();
-    let mut import = FastImport::start(git, reference)?;
+    let mut import = FastImport::start(git.command(), reference)?;
     let mut importer =
         Importer { baseline, submodules, left_out: LeftOut::default(), named: HashSet::new(), bytes: 0 };
     let mut archive = tar::Archive::new(archive);

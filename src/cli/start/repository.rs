@@ -27,7 +27,7 @@ pub(super) async fn choose(
     output: &Output,
 ) -> Result<Option<InRepository>, CliError> {
     let is_one_of_several = !start.folders.is_empty();
-    let (repository, top, here) = match containing(host).await {
+    let (repository, top, here) = match containing(host) {
         Ok(Some(found)) => found,
         Ok(None) if start.repository && is_one_of_several => {
             output.note(format!(
@@ -38,7 +38,7 @@ pub(super) async fn choose(
         }
         Ok(None) if start.repository => return Err(no_repository(host)),
         Err(error) if start.repository => return Err(error),
-        // Without git, only the directory itself can be copied.
+        // The copy of the directory reports what is wrong with its repository.
         Ok(None) | Err(_) => return Ok(None),
     };
     if top == here {
@@ -49,7 +49,7 @@ pub(super) async fn choose(
         CopyIn::Live => ["mounted", "mounts", "Mount"],
         _ => ["copied", "copies", "Copy"],
     };
-    let is_ignored = !everything && repository.ignores_own_folder().await?;
+    let is_ignored = !everything && repository.ignores_own_folder()?;
     if start.repository && is_ignored {
         return Err(CliError::usage(format!("cannot start in {}: .gitignore excludes it", here.display()))
             .about("--repository")
@@ -82,9 +82,9 @@ pub(super) async fn choose(
 }
 
 /// The repository that contains the working directory, its top, and the working directory in it.
-async fn containing(host: &Host) -> Result<Option<(Repository<'_>, PathBuf, PathBuf)>, CliError> {
-    let Some(repository) = Repository::containing(host, &host.cwd).await? else { return Ok(None) };
-    let top = repository.top().await?;
+fn containing(host: &Host) -> Result<Option<(Repository, PathBuf, PathBuf)>, CliError> {
+    let Some(repository) = Repository::containing(&host.cwd)? else { return Ok(None) };
+    let top = repository.top()?;
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let (real_top, here) = (real(&top), real(&host.cwd));
     if !here.starts_with(&real_top) {
