@@ -17,7 +17,7 @@ use bottle::keeper::watcher;
 
 /// The umask of internal roles. Their files are private by the modes that they name, or those of an image, which the umask
 /// of the user's shell must not change. A command keeps the user's: it also writes files of the user.
-const ROLE_UMASK: u32 = 0o022;
+const ROLE_UMASK: rustix::fs::RawMode = 0o022;
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first.as_encoded_bytes().starts_with(b"__")) {

@@ -20,7 +20,6 @@ pub(crate) mod plain_file;
 mod private_home;
 pub mod process;
 pub mod process_host;
-pub mod program_search;
 pub mod rates;
 pub mod roots;
 pub mod rules;

@@ -272,14 +272,15 @@ mod tests {
     #[test]
     fn a_cleanup_removes_what_a_killed_process_left_and_nothing_else() {
         let home = tempfile::tempdir().expect("folder");
-        assert_eq!(leftovers(home.path()).expect("there is no tmp yet"), [PathBuf::new(); 0]);
+        assert!(leftovers(home.path()).expect("there is no tmp yet").is_empty());
         let host = host(home.path());
         let living = host.temporary("edit-").expect("made");
         let killed = host.temporary("diff-").expect("made");
         let outside = killed.directory_in(home.path()).expect("directory");
         fs::write(outside.path().join("copied"), "x").expect("written");
         let kept = outside.path().to_owned();
-        std::mem::forget(outside);
+        // It stays, as after a kill.
+        let _stays = std::mem::ManuallyDrop::new(outside);
         // A killed process releases the lock and removes nothing.
         let Temporary { directory, _lock } = killed;
         let killed = directory.keep();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bottle_channel::{Channel, ChannelError, Side, StreamReceiver};
 use bottle_contract::names::Slug;
 use bottle_contract::session::{Hello, Role};
+use bottle_repository::program::absolute_path;
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
@@ -17,7 +18,6 @@ use super::protocol::{Activity, Inherited, KeeperEvent, KeeperRequest, LaunchFai
 use crate::backend::Access;
 use crate::host::Host;
 use crate::host::process::ProcessId;
-use crate::host::program_search::absolute_path;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};

@@ -208,6 +208,7 @@ pub enum BudgetOrder {
 /// What happened to the bottle that started another one, and holds for that one too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, while it is sent to a child")]
 pub enum ParentChange {
     /// The user narrowed its routes.
     Routes {

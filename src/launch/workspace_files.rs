@@ -425,7 +425,7 @@ mod tests {
         assert!(git(&["add", "-f", "sub/target/tracked", "sub/b.log", "target/tracked"]));
         let mut bytes = Vec::new();
         let sub = root.path().join("sub");
-        archive_folder(&sub, Workspace::Copy, Objects::Included, &Stop::default(), &mut bytes)
+        archive_folder(&sub, Workspace::Copy, Objects::Included, None, &Stop::default(), &mut bytes)
             .expect("archive");
         assert_eq!(names_in(&bytes), ["b.log", "target", "target/tracked"]);
     }

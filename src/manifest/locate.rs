@@ -297,7 +297,7 @@ fn read(source: &Source, root: &Path) -> Result<String, ManifestError> {
     let bytes = match read {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(unreadable(io::ErrorKind::NotFound.into())),
-        Err(ReadError::NotRegular(_)) => return Err(fault("is not a regular file".to_owned())),
+        Err(ReadError::NotRegular(_)) => return Err(fault("cannot be read: not a regular file".to_owned())),
         Err(ReadError::TooLong { .. }) => {
             return Err(fault(format!(
                 "is larger than {} KiB, the most a manifest may have",

@@ -351,8 +351,8 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
     pty.type_keys("oo")?;
     pty.wait_for("Scope: saved to")?;
     pty.type_keys("a")?;
-    pty.wait_for("this is all of it")?;
-    pty.type_keys("G")?;
+    pty.wait_for("read all of it")?;
+    pty.type_keys(" ")?;
     pty.wait_for("asks.md after the approval")?;
     pty.wait_for("+   - host: other.example")?;
     let approved = run(&home, &["supervise", "approve", &id])?;
@@ -363,7 +363,10 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
     pty.wait_for("+ third.example: every request")?;
     thread::sleep(Duration::from_secs(1));
     pty.type_keys("oo\r")?;
+    pty.wait_for("The routes after the approval")?;
     pty.wait_for("Scope: saved to")?;
+    pty.type_keys(" ")?;
+    pty.wait_for(", asked 20")?;
     pty.type_keys("a")?;
     pty.wait_for("and is saved to")?;
     let _ = answer(asks)?.expect_code(0);

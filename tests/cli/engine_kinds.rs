@@ -116,7 +116,8 @@ impl Life {
             })
         };
         git(&["init", "-q", "-b", "main"])?;
-        self.done(&["pull", "work"])?;
+        let target = project.to_str().context("UTF-8")?;
+        self.done(&["pull", "work", "--repository", target])?;
         git(&["show", "bottle/work:one"])?;
         self.done(&["commit", "work"])?;
         self.done(&["exec", "work", "--", "sh", "-c", "echo two > two"])?;

@@ -74,8 +74,8 @@ impl Scene {
     fn ask_at(&self, path: &str, output: u64, bottle: &str) -> Option<String> {
         let mut proxy = connect(&self.home, bottle).ok()?;
         proxy.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
-        // The model reads a body up to `{}`.
-        let body = format!("{{\"max_tokens\":{output},\"x\":{{}}");
+        // The model reads a body up to `{}}`.
+        let body = format!("{{\"max_tokens\":{output},\"x\":{{}}}}");
         let length = body.len();
         let request = format!(
             "POST http://llm.example/{path}/v1/messages HTTP/1.1\r\nhost: llm.example\r\ncontent-length: {length}\r\n\
@@ -216,7 +216,7 @@ fn fifty_proxies_that_are_killed_spend_no_more_than_the_budget() {
 const STEPPED: &str = "stepped";
 
 /// The requests of the first steps fit into this budget.
-const SMALL_BUDGET: u64 = 300;
+const SMALL_BUDGET: u64 = 1_000;
 
 impl Scene {
     /// Sends a request from another thread while the keeper is killed at a step of it. Its watcher starts another one,

@@ -75,13 +75,13 @@ pub(crate) fn connect(home: &TestHome, bottle: &str) -> std::io::Result<UnixStre
 /// The tokens of a response at the path `/equal`: prompt and output.
 pub(crate) const EQUAL: [u64; 2] = [20, 7];
 
-/// Answers one request, whose body ends with `{}`, with a stream of events. For the path `/stuck`, the stream begins and
+/// Answers one request, whose body ends with `{}}`, with a stream of events. For the path `/stuck`, the stream begins and
 /// never ends. For the paths `/equal` and `/later`, all responses have the same number of tokens; at `/later`, they begin
 /// after [`Model::release`].
 fn answer(mut client: TcpStream, state: &State) {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
-    while !request.ends_with(b"{}") {
+    while !request.ends_with(b"{}}") {
         match client.read(&mut piece) {
             Ok(read) if read > 0 => request.extend_from_slice(&piece[..read]),
             _ => return,
@@ -141,7 +141,7 @@ impl Scene {
         let mut proxy = connect(&self.home, "one").expect("the proxy");
         proxy.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
         let request = format!(
-            "POST http://llm.example{path} HTTP/1.1\r\nhost: llm.example\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
+            "POST http://llm.example{path} HTTP/1.1\r\nhost: llm.example\r\ncontent-length: 8\r\nconnection: close\r\n\r\n{{\"x\":{{}}}}"
         );
         proxy.write_all(request.as_bytes()).expect("asked");
         proxy

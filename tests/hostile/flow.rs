@@ -16,6 +16,9 @@ use crate::place::{CANARY, Place};
 /// How long a command may take, beside the time that it takes for a harmless repository.
 pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long git in the bottle may wait, for example for a pipe in the place of `HEAD`, before these commands give up.
+const GIT_IN_BOTTLE: (&[&str], Duration) = (&["diff", "pull", "apply"], Duration::from_secs(15));
+
 /// How much memory a process may use, in bytes.
 pub(crate) const MEMORY: u64 = 256 << 20;
 
@@ -230,7 +233,9 @@ impl Bottle<'_> {
         let what = format!("{arguments:?} in {directory}");
         let outcome = outcome.with_context(|| what.clone())?;
         ensure!(outcome.code != PANIC, "{what}: {}", outcome.transcript());
-        let limit = ANSWERS_WITHIN + self.scene.usual;
+        let (commands, wait) = GIT_IN_BOTTLE;
+        let asks_git = arguments.first().is_some_and(|command| commands.contains(command));
+        let limit = ANSWERS_WITHIN + self.scene.usual + if asks_git { wait } else { Duration::ZERO };
         ensure!(outcome.took <= limit, "{what} took {:?}: {}", outcome.took, outcome.transcript());
         ensure!(
             memory <= MEMORY,

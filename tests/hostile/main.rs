@@ -23,11 +23,13 @@ use bottle_test_support::repository_kinds::each;
 use crate::flow::Scene;
 use crate::place::Place;
 
+/// Makes a repository in an empty directory. Returns why it cannot be made on this machine, if it cannot.
+type Make = Box<dyn Fn(&Place) -> Result<Option<String>> + Send + Sync>;
+
 /// A repository.
 struct Case {
     name: String,
-    /// Makes it in an empty directory. Returns why it cannot be made on this machine, if it cannot.
-    make: Box<dyn Fn(&Place) -> Result<Option<String>> + Send + Sync>,
+    make: Make,
 }
 
 impl Case {

@@ -12,7 +12,8 @@ use crate::broken::root;
 /// The calls, each with the files that may contain it.
 const CALLS: [(&str, &[&str]); 7] = [
     ("tempdir()", &[]),
-    ("tempdir_in(", &["src/host/temporary.rs"]),
+    // The store is itself such a directory.
+    ("tempdir_in(", &["src/host/temporary.rs", "crates/repository/src/store.rs"]),
     ("TempDir::", &[]),
     ("temp_dir()", &[]),
     ("NamedTempFile::new()", &[]),
@@ -94,7 +95,7 @@ fn sources(root: &Path) -> Vec<(PathBuf, String)> {
 
 #[test]
 fn temporary_directories_are_made_in_one_place() {
-    let files = sources(&root().expect("root"));
+    let files = sources(root().expect("root"));
     assert!(files.len() > 500, "{}", files.len());
     let found = forbidden(&files);
     assert!(found.is_empty(), "use `Host::temporary` instead:\n{}", found.join("\n"));

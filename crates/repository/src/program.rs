@@ -1,6 +1,6 @@
 //! Finds programs without looking in the working directory.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,19 @@ pub fn find(name: &str, path_variable: &OsStr) -> Option<PathBuf> {
     if name.is_empty() || name.contains('/') {
         return None;
     }
-    let directories = std::env::split_paths(path_variable).filter(|entry| entry.is_absolute());
-    directories.map(|directory| directory.join(name)).find(|path| is_executable(path))
+    absolute(path_variable).map(|directory| directory.join(name)).find(|path| is_executable(path))
+}
+
+/// A `PATH` variable without its relative and empty entries.
+#[must_use]
+pub fn absolute_path(path_variable: &OsStr) -> OsString {
+    // The entries contain no separator, because they were split there.
+    std::env::join_paths(absolute(path_variable)).unwrap_or_default()
+}
+
+/// The absolute directories of a `PATH` variable, in their order.
+fn absolute(path_variable: &OsStr) -> impl Iterator<Item = PathBuf> + '_ {
+    std::env::split_paths(path_variable).filter(|entry| entry.is_absolute())
 }
 
 /// Whether the path leads to a regular file that somebody may execute.
@@ -37,6 +48,7 @@ mod tests {
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("set");
         assert_eq!(found(absolute), Some(program.clone()));
         assert_eq!(found(&format!(":.:bin:{absolute}")), Some(program));
+        assert_eq!(absolute_path(OsStr::new(&format!(":.:bin:{absolute}"))), absolute);
         for variable in ["", ":", ".", "bin"] {
             assert_eq!(found(variable), None, "{variable:?}");
         }

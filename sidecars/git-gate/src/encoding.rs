@@ -3,7 +3,7 @@
 //! other characters than the reader.
 
 /// The begins of the names of readable encodings, in lower case and without separators.
-const READABLE: [&str; 22] = [
+const READABLE: [&str; 21] = [
     "utf8",
     "ascii",
     "usascii",
@@ -18,7 +18,6 @@ const READABLE: [&str; 22] = [
     "cp85",
     "cp86",
     "cp874",
-    "cp93",
     "cp94",
     "cp95",
     "koi8",
@@ -28,9 +27,10 @@ const READABLE: [&str; 22] = [
     "tis620",
 ];
 
-/// Further readable encodings with their complete names.
-const READABLE_NAMES: [&str; 7] =
-    ["shiftjis", "sjis", "iso2022jp", "macroman", "macintosh", "windows31j", "johab"];
+/// Further readable encodings with their complete names. ISO-2022-JP is none: its escapes that change nothing can stand
+/// between all letters of a word.
+const READABLE_NAMES: [&str; 8] =
+    ["shiftjis", "sjis", "macroman", "macintosh", "windows31j", "johab", "cp932", "cp936"];
 
 /// The first encoding in the head of a commit or tag that the scan cannot read. Every line counts, because programs
 /// differ in which one they obey.
@@ -71,7 +71,9 @@ mod tests {
             ("GB18030", true),
             ("gbk", true),
             ("Big5-HKSCS", true),
-            ("ISO-2022-JP", true),
+            ("CP932", true),
+            ("CP930", false),
+            ("ISO-2022-JP", false),
             ("IBM037", false),
             ("CP037", false),
             ("CP500", false),

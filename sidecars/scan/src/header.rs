@@ -222,8 +222,9 @@ mod tests {
                     let found = head_injection(part, text.as_bytes());
                     let Some(found) = found else { panic!("{part:?} {text}") };
                     assert_eq!(found.severity, Severity::Block, "{part:?} {text}");
-                    let rest =
-                        [&text[..found.span.start as usize], &text[found.span.end as usize..]].concat();
+                    let [start, end] = [found.span.start, found.span.end]
+                        .map(|place| usize::try_from(place).expect("within the text"));
+                    let rest = [&text[..start], &text[end..]].concat();
                     assert!(rest.len() < text.len(), "{text}");
                 }
             }

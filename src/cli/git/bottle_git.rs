@@ -11,8 +11,9 @@ use crate::cli::connect::{keeper_lost, open_guest};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 
-/// The time limit for one git command in the bottle. A command that takes longer is an error.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// The time limit for one git command in the bottle. The commands read a few small files, but the agent may have put
+/// pipes in their places, for which git waits.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The maximum number of bytes kept of standard output. The rest is dropped.
 const MAX_OUTPUT: usize = 16 << 20;

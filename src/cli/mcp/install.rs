@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use bottle_repository::program::{absolute_path, find};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -14,7 +15,6 @@ use tokio::time::timeout;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
-use crate::host::program_search::{absolute_path, find};
 use crate::host::{Host, files, plain_file};
 
 /// The name under which clients show the server.

@@ -63,7 +63,7 @@ fn id_of(path: &Path) -> Option<FileId> {
 
 /// The error for a git directory that cannot be used.
 pub(crate) fn unusable(error: &LocateError) -> CliError {
-    CliError::failed(one_line(&error.to_string())).about("--cwd").hint(one_line(&error.next_step()))
+    CliError::usage(one_line(&error.to_string())).about("--cwd").hint(one_line(&error.next_step()))
 }
 
 fn shown(path: &Path) -> String {

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::queue::{MAX_TEXT, Proposal};
+use bottle_contract::queue::{MAX_TEXT, Proposal, Tool};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
@@ -217,8 +217,11 @@ pub(super) fn approve(host: &Host, output: &Output, id: &str, approval: Approval
     answer(host, output, &pending, Decision::Approve { reason, routes, grant })
 }
 
-/// The number of findings in a report, if there are several.
+/// The number of findings in a report, if there are several. A command is approved as a whole, whatever was found in it.
 fn count_findings(proposal: &Proposal) -> Option<usize> {
+    if proposal.tool == Tool::CommandAllow {
+        return None;
+    }
     let report: serde_json::Value =
         proposal.tool.reports().then(|| serde_json::from_str(&proposal.proposed_file).ok())??;
     report.get("findings")?.as_array().map(Vec::len).filter(|count| *count > 1)

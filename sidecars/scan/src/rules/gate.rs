@@ -89,7 +89,7 @@ impl Gate {
 
 /// The part of a key that the index contains. For a phrase this is the first word, because anything may separate it
 /// from the next one.
-fn indexed_part<'k>(kind: Keys, key: &'k [u8]) -> &'k [u8] {
+fn indexed_part(kind: Keys, key: &[u8]) -> &[u8] {
     let end = key.iter().position(|byte| matches!(byte, b' ' | b'\''));
     match (kind, end) {
         (Keys::Phrases, Some(end)) => &key[..end],

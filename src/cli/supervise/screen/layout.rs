@@ -122,6 +122,11 @@ impl ScreenLayout {
         is_shown.then(|| self.read.lines.len() - self.read.to.min(self.read.lines.len()))
     }
 
+    /// Whether lines above the line `scroll` were not on the screen yet. Then the next pages do not reach them.
+    pub(super) fn is_unread_above(&self, scroll: usize) -> bool {
+        self.read.to < scroll
+    }
+
     /// Whether the preview shows everything that approving this proposal would allow.
     pub(super) fn shows_all_of(&self, id: &Id) -> bool {
         self.made.as_ref().is_some_and(|made| made.whole && made.id.as_ref() == Some(id))

@@ -658,10 +658,16 @@ impl State {
                 self.agreed.insert(id.clone(), proposal.clone());
                 return true;
             }
-            Some(lines) => format!(
-                "{} of it not shown yet: Space shows the next page; at the end press {next}",
-                counted(lines, "line")
-            ),
+            Some(lines) => {
+                // After a jump to the end, or a change of the text above, Space alone does not show what is unread.
+                let is_above =
+                    matches!(self.view, View::Detail { scroll } if self.layout.is_unread_above(scroll));
+                let back = if is_above { "`g` goes to the start, " } else { "" };
+                format!(
+                    "{} of it not shown yet: {back}Space shows the next page; at the end press {next}",
+                    counted(lines, "line")
+                )
+            }
             // The user typed the key before the text was visible.
             None => format!("it was not on the screen yet: press {next}"),
         };

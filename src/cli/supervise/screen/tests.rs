@@ -159,6 +159,19 @@ fn press(state: &mut State, keys: &str) -> Effect {
     effect
 }
 
+/// Pages the text that is shown in full to its end with Space, as the user must before an approval. Returns the number
+/// of pages.
+fn page_to_end(state: &mut State) -> usize {
+    let shown = cursor(state).expect("a proposal");
+    let mut pages = 0;
+    while state.layout().unread(&shown) != Some(0) {
+        press(state, " ");
+        pages += 1;
+        assert!(pages < 100, "{}", message(state));
+    }
+    pages
+}
+
 fn message(state: &State) -> String {
     state.current_message(now()).map(|message| message.words).unwrap_or_default()
 }
@@ -206,7 +219,8 @@ fn each_key_has_its_effect() {
         // Proposal 1 asks for hosts, 2 for a secret, 3 for a push, and 4 for hosts although no process waits
         // for the answer.
         ("a", "yes to 01: -", "approving"),
-        ("\na", "yes to 01: -", "approving"),
+        ("\na", "nothing", "7 lines of it not shown yet: Space shows the next page"),
+        ("\n a", "yes to 01: -", "approving"),
         ("aa", "nothing", "it is already being answered"),
         ("ja", "nothing", ""),
         ("ja\n", "nothing", "give a reason; Esc cancels"),
@@ -227,7 +241,7 @@ fn each_key_has_its_effect() {
         ("u", "nothing", ""),
         ("oa", "yes once to 01: -", "approving"),
         ("ooa", "nothing", "read all of it, and press `a` again to approve it"),
-        ("ooaa", "nothing", "the file is not yours; `o` changes the scope"),
+        ("ooa a", "nothing", "the file is not yours; `o` changes the scope"),
         ("oooa", "yes to 01: -", "approving"),
         ("ojka", "yes once to 01: -", "approving"),
         ("jo", "nothing", "an approval of this always holds until the bottle ends"),
@@ -273,14 +287,9 @@ fn a_long_report_is_approved_only_after_it_was_paged_to_its_end() {
     assert!(text.iter().any(|line| line.contains("repository: work")), "{text:?}");
     // A jump to the end leaves out what is between.
     press(&mut state, "Ga");
-    assert!(message(&state).contains("not shown yet"), "{}", message(&state));
-    let mut pages = 0;
+    assert!(message(&state).contains("not shown yet: `g` goes to the start"), "{}", message(&state));
     press(&mut state, "g");
-    while state.layout().unread(&id(1)) != Some(0) {
-        press(&mut state, " ");
-        pages += 1;
-        assert!(pages < 100);
-    }
+    let pages = page_to_end(&mut state);
     assert!(pages > 20, "{pages}");
     press(&mut state, "a");
     assert_eq!(given(&press(&mut state, "fixtures\n")), "yes to 01: fixtures");
@@ -432,14 +441,17 @@ fn approves_only_a_proposal_shown_in_full() {
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     assert_eq!(
         (message(&state).as_str(), state.view()),
-        ("this is all of it: press `a` again to approve it", View::Detail { scroll: 0 })
+        ("read all of it, and press `a` again to approve it", View::Detail { scroll: 0 })
     );
+    assert_eq!(press(&mut state, "a"), Effect::Nothing, "its end was not shown");
+    page_to_end(&mut state);
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
     // The key is typed ahead: the screen was not drawn since the previous key.
     assert_eq!(state.press(key('n'), now()), Effect::Nothing);
     assert_eq!(state.press(key('a'), now()), Effect::Nothing);
     assert_eq!(message(&state), "it was not on the screen yet: press `a` again to approve it");
     show(&mut state, USUAL);
+    page_to_end(&mut state);
     assert_eq!(given(&press(&mut state, "a")), "yes to 02: -");
 }
 
@@ -488,7 +500,9 @@ fn outcome() -> AnswerOutcome {
 #[test]
 fn reports_an_answer_and_keeps_the_proposal_when_it_fails() {
     let mut state = state(vec![hosts(1), secret(2)]);
-    press(&mut state, "\na");
+    press(&mut state, "\n");
+    page_to_end(&mut state);
+    press(&mut state, "ga");
     assert!(state.is_busy());
     assert_eq!(message(&state), "approving for claude-demo … 0 s");
     // The process that made the proposal removed it before the result arrived, but it remains in the list.
@@ -563,6 +577,7 @@ fn shows_an_edit_before_approval_and_never_loses_it() {
     state.edited(&of, &text, back("- host: nodejs.org\n  private: true\n"));
     assert!(message(&state).contains("take out `private`"), "{}", message(&state));
     show(&mut state, USUAL);
+    page_to_end(&mut state);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     assert!(message(&state).contains("take out `private`"), "{}", message(&state));
     let Effect::Edit { text: again, .. } = press(&mut state, "m") else { panic!("an edit") };
@@ -573,6 +588,7 @@ fn shows_an_edit_before_approval_and_never_loses_it() {
     state.edited(&of, &again, back("# mine\n[{host: nodejs.org, matches: [{methods: [GET]}]}]\n"));
     assert!(message(&state).starts_with("this is your edit: `a` approves it"), "{}", message(&state));
     show(&mut state, USUAL);
+    page_to_end(&mut state);
     let Effect::Answer(answers) = press(&mut state, "a") else { panic!("an answer") };
     let [(_, Decision::Approve { routes, .. })] = &answers[..] else { panic!("one approval") };
     assert_eq!(
@@ -584,6 +600,10 @@ fn shows_an_edit_before_approval_and_never_loses_it() {
     assert!(state.draft(&of).is_some(), "it can be tried again");
     press(&mut state, "u");
     assert!(state.draft(&of).is_none());
+    // The text without the edit is another text.
+    assert_eq!(press(&mut state, "a"), Effect::Nothing);
+    press(&mut state, "g");
+    page_to_end(&mut state);
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
 }
 
@@ -709,7 +729,9 @@ fn draws_a_push_report_in_full() {
 #[test]
 fn draws_changed_routes_and_an_answer_in_progress() {
     let mut state = state(some());
-    press(&mut state, "\na");
+    press(&mut state, "\n");
+    page_to_end(&mut state);
+    press(&mut state, "ga");
     let text = state.effect_input().map(|effect_input| effect_input.text.to_owned()).expect("routes");
     let live = Routes {
         revision: 3,

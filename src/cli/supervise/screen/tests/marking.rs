@@ -61,7 +61,9 @@ fn a_proposal_is_shown_in_full_before_it_is_marked() {
     press(&mut state, "x");
     assert!(!state.is_marked(&id(1)));
     assert_eq!(message(&state), "read all of it, and press `x` again to mark it");
-    show(&mut state, USUAL);
+    press(&mut state, "x");
+    assert!(!state.is_marked(&id(1)), "its end was not shown");
+    page_to_end(&mut state);
     press(&mut state, "x");
     assert!(state.is_marked(&id(1)));
 }
