@@ -2,7 +2,7 @@
 #![no_main]
 
 use bottle_contract::usage::Api;
-use bottle_meter::Meter;
+use bottle_meter::{Expected, Meter};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let [kind, cut, answer @ ..] = bytes else { return };
@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let read = |size: usize| {
         let mut meter = Meter::new(api, kind & 0x80 != 0);
         answer.chunks(size).for_each(|piece| meter.feed(piece));
-        meter.finish(true, 0)
+        meter.finish(true, Expected::default())
     };
     assert_eq!(read(usize::from(*cut) + 1), read(answer.len().max(1)));
 });
