@@ -1,8 +1,8 @@
 //! Checks the sizes in a git pack before git unpacks it.
 //!
 //! git allocates what a pack announces: a delta of one kilobyte can describe an object of gigabytes, and git holds its
-//! base, its instructions and its result in memory. Whoever passes an untrusted pack to git therefore feeds each part
-//! of it to a [`PackChecker`] first, and passes the part on only if the checker accepts it:
+//! base, its instructions and its result in memory. A program that passes an untrusted pack to git therefore feeds
+//! each part of it to a [`PackChecker`] first, and passes the part on only if the checker accepts it:
 //!
 //! ```text
 //! untrusted pack ──► PackChecker::feed ── Ok ──► git index-pack

@@ -159,7 +159,7 @@ fn refuses_malformed_packs() {
     {
         assert_eq!(checked(text), Err(PackError::NotAPack), "{name}");
     }
-    let whole = pack(&[blob]);
+    let whole = pack(&[blob, delta(4, 1, &[5; 20]), delta(1, 1, &distance(35))]);
     for end in 0..whole.len() {
         assert_eq!(checked(&whole[..end]), Err(PackError::Incomplete), "{end} bytes");
     }

@@ -26,6 +26,15 @@ const MAX_BYTES: u64 = 8 << 30;
 /// How long the other side may send nothing. Git sends nothing while it makes a large pack.
 const IDLE: Duration = Duration::from_secs(300);
 
+/// How long the conversation may take in all. Single packets can keep it from being idle.
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+/// The maximum number of lines before the pack, most of which offer a reference.
+const MAX_LINES: usize = 2_000_000;
+
+/// The maximum number of packets with progress, for which git is asked not to send any. It sends a few in a second.
+const MAX_PROGRESS: usize = 50_000;
+
 /// The bounds of a pack. Git makes no deltas of files of more than 512 MiB.
 const LIMITS: PackLimits =
     PackLimits { objects: 50_000_000, blob: 4 << 30, buffered: 512 << 20, total: 512 << 30 };
@@ -64,7 +73,7 @@ pub enum FetchError {
     /// The other side ended the conversation.
     #[error("the bottle closed the connection")]
     Closed,
-    /// It sent nothing for 300 s.
+    /// It sent nothing for 300 s, or not everything in an hour.
     #[error("git in the bottle timed out")]
     Late,
     /// It sent more than 8 GiB.
@@ -103,32 +112,47 @@ impl Store {
         &self,
         request: Request<'_>,
         from: impl AsyncRead + Unpin,
-        mut to: impl AsyncWrite + Unpin,
+        to: impl AsyncWrite + Unpin,
     ) -> Result<Option<Fetched>, FetchError> {
-        let mut lines = Lines { from, left: MAX_BYTES, payload: Vec::new() };
-        let offered = Offer::read(&mut lines, request.reference).await?;
-        let Some(tip) = offered.tip.clone() else {
-            end(&mut to).await;
-            return Ok(None);
-        };
-        if tip.format() != self.kind().format {
-            return Err(FetchError::Format);
+        let conversation = self.converse(request, from, to);
+        let received = tokio::time::timeout(DEADLINE, conversation).await.map_err(|_| FetchError::Late)??;
+        let Some((Fetched { tip, shallow }, pack)) = received else { return Ok(None) };
+        if !shallow.is_empty() {
+            self.set_shallow(&shallow)?;
         }
-        if request.have != Some(&tip) {
-            let ask = offered.request(&tip, request.have)?;
-            to.write_all(ask.as_bytes()).await.map_err(|_| FetchError::Closed)?;
-            to.flush().await.map_err(|_| FetchError::Closed)?;
-            let received = self.receive(&mut lines).await?;
-            if !offered.shallow.is_empty() {
-                self.set_shallow(&offered.shallow)?;
-            }
-            self.index(received).await?;
-        }
-        end(&mut to).await;
+        self.index(pack).await?;
         if self.commit(tip.as_str()).await?.is_none() {
             return Err(FetchError::Protocol("the pack lacks the commit"));
         }
-        Ok(Some(Fetched { tip, shallow: offered.shallow }))
+        Ok(Some(Fetched { tip, shallow }))
+    }
+
+    /// Holds the conversation, and ends it. Returns the pack too, if the other side sent objects.
+    async fn converse(
+        &self,
+        request: Request<'_>,
+        from: impl AsyncRead + Unpin,
+        mut to: impl AsyncWrite + Unpin,
+    ) -> Result<Option<(Fetched, Option<String>)>, FetchError> {
+        let mut lines =
+            Lines { from, bytes: MAX_BYTES, lines: MAX_LINES, progress: MAX_PROGRESS, payload: Vec::new() };
+        let offered = Offer::read(&mut lines, request.reference).await?;
+        let mut pack = None;
+        if let Some(tip) = &offered.tip {
+            if tip.format() != self.kind().format {
+                return Err(FetchError::Format);
+            }
+            if request.have != Some(tip) {
+                let ask = offered.request(tip, request.have)?;
+                to.write_all(ask.as_bytes()).await.map_err(|_| FetchError::Closed)?;
+                to.flush().await.map_err(|_| FetchError::Closed)?;
+                pack = self.receive(&mut lines).await?;
+            }
+        }
+        // The other side may have ended the conversation before.
+        let _ = to.write_all(b"0000").await;
+        let _ = to.shutdown().await;
+        Ok(offered.tip.map(|tip| (Fetched { tip, shallow: offered.shallow }, pack)))
     }
 
     /// Writes the pack to a file of ours. Returns its name without a suffix, and whether it has objects.
@@ -158,7 +182,10 @@ impl Store {
                     end.extend_from_slice(&bytes[bytes.len().saturating_sub(format.width())..]);
                     end.drain(..end.len().saturating_sub(format.width()));
                 }
-                Some((&PROGRESS, _)) => {}
+                Some((&PROGRESS, _)) => {
+                    let left = lines.progress.checked_sub(1);
+                    lines.progress = left.ok_or(FetchError::Protocol("too much progress"))?;
+                }
                 Some((_, message)) => return Err(FetchError::Remote(text(message))),
                 None => return Err(FetchError::Protocol("an empty packet")),
             }
@@ -255,17 +282,12 @@ fn packet(line: &str) -> String {
     format!("{:04x}{line}", line.len() + 4)
 }
 
-/// Ends the conversation. The other side may have ended it before.
-async fn end(to: &mut (impl AsyncWrite + Unpin)) {
-    let _ = to.write_all(b"0000").await;
-    let _ = to.shutdown().await;
-}
-
-/// The packets of the other side.
+/// The packets of the other side, and how many may still be read.
 struct Lines<R> {
     from: R,
-    /// The number of bytes that may still be read.
-    left: u64,
+    bytes: u64,
+    lines: usize,
+    progress: usize,
     payload: Vec<u8>,
 }
 
@@ -274,8 +296,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     async fn packet(&mut self) -> Result<bool, FetchError> {
         let mut head = [0; 4];
         self.read(&mut head).await?;
-        let length = std::str::from_utf8(&head).ok().and_then(|head| usize::from_str_radix(head, 16).ok());
-        let length = length.ok_or(FetchError::Protocol("a malformed length"))?;
+        let digits = head.iter().map(|byte| char::from(*byte).to_digit(16));
+        let length = digits.reduce(|high, low| Some(high? << 4 | low?)).flatten();
+        let length = length.ok_or(FetchError::Protocol("a malformed length"))? as usize;
         if length == 0 {
             return Ok(false);
         }
@@ -289,6 +312,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     /// The next line without its line feed; `None` at the end of a list.
     async fn line(&mut self) -> Result<Option<Vec<u8>>, FetchError> {
+        self.lines = self.lines.checked_sub(1).ok_or(FetchError::Protocol("too many lines"))?;
         if !self.packet().await? {
             return Ok(None);
         }
@@ -299,7 +323,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     async fn read(&mut self, into: &mut [u8]) -> Result<(), FetchError> {
-        self.left = self.left.checked_sub(into.len() as u64).ok_or(FetchError::TooMuch)?;
+        self.bytes = self.bytes.checked_sub(into.len() as u64).ok_or(FetchError::TooMuch)?;
         let read = tokio::time::timeout(IDLE, self.from.read_exact(into)).await;
         read.map_err(|_| FetchError::Late)?.map(drop).map_err(|_| FetchError::Closed)
     }

@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -134,11 +135,57 @@ impl Program {
         keys: &str,
         variables: impl IntoIterator<Item = (&'a str, &'a OsStr)>,
     ) -> Result<Vec<u8>, GitError> {
+        self.read_configuration(&["--get-regexp", keys], variables)
+    }
+
+    /// Finds the user's own ignore file: `core.excludesFile` of the user's or the system's configuration, otherwise
+    /// `git/ignore` in the user's directory for configuration (gitignore(5)). The file may be missing. `None` if the
+    /// value is no absolute path, or no directory for configuration is known. `variables` say where the user's files are.
+    ///
+    /// # Errors
+    /// [`GitError::Spawn`].
+    pub fn user_ignore_file(&self, variables: &[(&str, &OsStr)]) -> Result<Option<PathBuf>, GitError> {
+        self.user_file("core.excludesFile", "ignore", variables)
+    }
+
+    /// Finds the user's own attribute file: `core.attributesFile`, otherwise `git/attributes` (gitattributes(5)), as
+    /// [`Self::user_ignore_file`] does.
+    ///
+    /// # Errors
+    /// [`GitError::Spawn`].
+    pub fn user_attributes_file(&self, variables: &[(&str, &OsStr)]) -> Result<Option<PathBuf>, GitError> {
+        self.user_file("core.attributesFile", "attributes", variables)
+    }
+
+    fn user_file(
+        &self,
+        setting: &str,
+        name: &str,
+        variables: &[(&str, &OsStr)],
+    ) -> Result<Option<PathBuf>, GitError> {
+        let arguments = ["--type=path", "--get", setting];
+        let mut value = self.read_configuration(&arguments, variables.iter().copied())?;
+        if value.pop().is_some() {
+            return Ok(Some(PathBuf::from(OsString::from_vec(value))).filter(|path| path.is_absolute()));
+        }
+        let place = |variable: &str, below: &str| {
+            let (_, value) =
+                variables.iter().find(|(found, value)| *found == variable && !value.is_empty())?;
+            Some(Path::new(value).join(below).join(name)).filter(|path| path.is_absolute())
+        };
+        Ok(place("XDG_CONFIG_HOME", "git").or_else(|| place("HOME", ".config/git")))
+    }
+
+    fn read_configuration<'a>(
+        &self,
+        arguments: &[&str],
+        variables: impl IntoIterator<Item = (&'a str, &'a OsStr)>,
+    ) -> Result<Vec<u8>, GitError> {
         let mut command = self.command(Path::new("/"));
         for name in ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"] {
             command.env_remove(name);
         }
-        command.envs(variables).args(["config", "--null", "--get-regexp", keys]);
+        command.envs(variables).args(["config", "--null"]).args(arguments);
         let output = command.stdout(Stdio::piped()).output().map_err(GitError::Spawn)?;
         Ok(output.stdout)
     }
@@ -285,4 +332,39 @@ async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize, stops: 
         }
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_ignore_file_of_the_user_only() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path();
+        let program = Program::find(&std::env::var_os("PATH").expect("a path")).expect("git");
+        let found = |variables: &[(&str, &Path)]| {
+            let variables: Vec<_> =
+                variables.iter().map(|(name, value)| (*name, value.as_os_str())).collect();
+            program.user_ignore_file(&variables).expect("read")
+        };
+        let (system, nowhere) = (("GIT_CONFIG_SYSTEM", Path::new("/dev/null")), Path::new("none"));
+        assert_eq!(found(&[system, ("HOME", path)]), Some(path.join(".config/git/ignore")));
+        let config = path.join("config");
+        assert_eq!(
+            found(&[system, ("HOME", path), ("XDG_CONFIG_HOME", &config)]),
+            Some(config.join("git/ignore"))
+        );
+        assert_eq!(found(&[system, ("HOME", nowhere)]), None);
+        for (value, expected) in [
+            ("~/mine", Some(path.join("mine"))),
+            ("/etc/ignore", Some("/etc/ignore".into())),
+            // No repository is the base of a relative path.
+            ("mine", None),
+        ] {
+            let text = format!("[core]\n\texcludesFile = {value}\n");
+            std::fs::write(path.join(".gitconfig"), text).expect("written");
+            assert_eq!(found(&[system, ("HOME", path)]), expected, "{value}");
+        }
+    }
 }

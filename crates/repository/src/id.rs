@@ -21,6 +21,17 @@ impl ObjectId {
         std::str::from_utf8(bytes).ok().and_then(Self::parse)
     }
 
+    /// The id with these 20 or 32 bytes.
+    pub(crate) fn from_binary(bytes: &[u8]) -> Self {
+        Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The 20 or 32 bytes of the id.
+    pub(crate) fn to_binary(&self) -> Vec<u8> {
+        let digit = |digit: u8| if digit < b'a' { digit - b'0' } else { digit - b'a' + 10 };
+        self.0.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+    }
+
     /// The hexadecimal digits.
     #[must_use]
     pub fn as_str(&self) -> &str {

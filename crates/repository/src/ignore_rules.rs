@@ -4,6 +4,7 @@
 //! of the repository, and from the `.gitignore` files from the top of its working tree down to an entry. No file above
 //! that top counts.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -16,12 +17,19 @@ use crate::directory::{Directory, ReadError};
 /// The name of git's ignore files.
 pub const IGNORE_FILE: &str = ".gitignore";
 
+/// The ignore file of a repository, in its git directory.
+const EXCLUDE_FILE: &str = "info/exclude";
+
 /// The maximum size of an ignore file in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The maximum number of patterns of an ignore file, and of all that apply to one directory. Together, the
 /// longest ones need about 100 MiB of memory.
 const MAX_PATTERNS: usize = 2_000;
+
+/// The maximum number of patterns of all ignore files of a walk. Compiling them takes a few seconds. Without this bound,
+/// a directory with many ignore files would take hours.
+const MAX_PATTERNS_OF_WALK: usize = 200_000;
 
 /// The maximum length of a pattern in bytes, which is that of a path.
 const MAX_PATTERN: usize = 4_096;
@@ -61,6 +69,8 @@ pub struct IgnoreRules {
     /// The rules, from the weakest to the strongest.
     files: Vec<Rules>,
     patterns: usize,
+    /// The number of patterns that were read, with those that [`Self::leave`] removed.
+    patterns_read: usize,
     not_read: Vec<PathBuf>,
 }
 
@@ -82,10 +92,10 @@ impl IgnoreRules {
         let mut rules = Self { below: sources.below.to_owned(), ..Self::default() };
         if let Some(path) = sources.user {
             let bytes = read_users(path)?;
-            rules.add(PathBuf::new(), path, bytes)?;
+            rules.add(PathBuf::new(), path, &bytes)?;
         }
         if let Some(git_directory) = sources.git_directory {
-            rules.add_file(PathBuf::new(), git_directory, Path::new("info/exclude"))?;
+            rules.add_file(PathBuf::new(), git_directory, Path::new(EXCLUDE_FILE))?;
         }
         let mut base = PathBuf::new();
         for name in sources.below {
@@ -122,12 +132,7 @@ impl IgnoreRules {
         }
         let path = self.below.join(path);
         // The last pattern of the strongest file decides.
-        let decides =
-            |rules: &Rules| match rules.globs.matched(path.strip_prefix(&rules.base).ok()?, is_directory) {
-                Match::Ignore(_) => Some(true),
-                Match::Whitelist(_) => Some(false),
-                Match::None => None,
-            };
+        let decides = |rules: &Rules| decision(&rules.base, &rules.globs, &path, is_directory);
         self.files.iter().rev().find_map(decides).unwrap_or(false)
     }
 
@@ -139,7 +144,7 @@ impl IgnoreRules {
 
     fn add_file(&mut self, base: PathBuf, directory: &Directory, file: &Path) -> Result<(), RuleError> {
         match directory.read(file, MAX_BYTES) {
-            Ok(Some(bytes)) => self.add(base, &directory.path().join(file), bytes),
+            Ok(Some(bytes)) => self.add(base, &directory.path().join(file), &bytes),
             Ok(None) => Ok(()),
             Err(ReadError::NotRegular(path)) => {
                 if self.not_read.len() < MAX_NAMED {
@@ -152,33 +157,145 @@ impl IgnoreRules {
     }
 
     /// Adds the rules in a file's bytes. `path` is for messages.
-    fn add(&mut self, base: PathBuf, path: &Path, bytes: Vec<u8>) -> Result<(), RuleError> {
-        let too_many = || RuleError::TooManyPatterns(path.to_owned());
-        let text = String::from_utf8_lossy(&bytes);
-        let mut builder = GitignoreBuilder::new("");
-        let mut patterns = 0;
-        for line in text.trim_start_matches('\u{feff}').lines() {
-            if line.trim().is_empty() || line.starts_with('#') {
-                continue;
-            }
-            patterns += 1;
-            if line.len() > MAX_PATTERN || self.patterns + patterns > MAX_PATTERNS {
-                return Err(too_many());
-            }
-            // A line that is no pattern matches nothing.
-            let _ = builder.add_line(None, line);
-        }
-        if patterns > 0 {
-            let globs = builder.build().map_err(|_| too_many())?;
+    fn add(&mut self, base: PathBuf, path: &Path, bytes: &[u8]) -> Result<(), RuleError> {
+        let most = (MAX_PATTERNS - self.patterns).min(MAX_PATTERNS_OF_WALK - self.patterns_read);
+        let compiled = compile(bytes, most).ok_or_else(|| RuleError::TooManyPatterns(path.to_owned()))?;
+        if let Some((globs, patterns)) = compiled {
             self.patterns += patterns;
+            self.patterns_read += patterns;
             self.files.push(Rules { base, patterns, globs });
         }
         Ok(())
     }
 }
 
-/// The bytes of the user's own ignore file. A missing one is empty, and so is a device such as `/dev/null`.
-fn read_users(path: &Path) -> Result<Vec<u8>, ReadError> {
+/// Compiles the at most `most` patterns of an ignore file, and counts them. `Some(None)` for a file without patterns, and
+/// `None` for more or longer ones.
+fn compile(bytes: &[u8], most: usize) -> Option<Option<(Gitignore, usize)>> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut builder = GitignoreBuilder::new("");
+    let mut patterns = 0;
+    for line in text.trim_start_matches('\u{feff}').lines() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        patterns += 1;
+        if line.len() > MAX_PATTERN || patterns > most {
+            return None;
+        }
+        // A line that is no pattern matches nothing.
+        let _ = builder.add_line(None, line);
+    }
+    if patterns == 0 {
+        return Some(None);
+    }
+    Some(Some((builder.build().ok()?, patterns)))
+}
+
+/// The decision of a file's rules about a path, which is relative to the top; `None` if they have none.
+fn decision(base: &Path, globs: &Gitignore, path: &Path, is_directory: bool) -> Option<bool> {
+    match globs.matched(path.strip_prefix(base).ok()?, is_directory) {
+        Match::Ignore(_) => Some(true),
+        Match::Whitelist(_) => Some(false),
+        Match::None => None,
+    }
+}
+
+/// The text of an ignore file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleText {
+    /// The directory to which its patterns relate, relative to the top of the working tree.
+    pub base: PathBuf,
+    /// Its content.
+    pub text: Vec<u8>,
+}
+
+impl RuleText {
+    /// The texts for the entries of a directory, as [`IgnoreRules::of`] reads them.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is too long.
+    pub(crate) fn of(sources: &RuleSources<'_>) -> Result<Vec<Self>, ReadError> {
+        let mut texts = Vec::new();
+        let mut add = |base: &Path, text: Option<Vec<u8>>| {
+            texts.extend(
+                text.filter(|text| !text.is_empty()).map(|text| Self { base: base.to_owned(), text }),
+            );
+        };
+        add(Path::new(""), sources.user.map(read_users).transpose()?);
+        if let Some(git_directory) = sources.git_directory {
+            add(Path::new(""), read_rules(git_directory, Path::new(EXCLUDE_FILE))?);
+        }
+        let mut base = PathBuf::new();
+        for name in sources.below {
+            add(&base, read_rules(sources.top, &base.join(IGNORE_FILE))?);
+            base.push(name);
+        }
+        Ok(texts)
+    }
+}
+
+/// Reads an ignore file. A file that is missing, a link or not regular has no rules, as in git.
+pub(crate) fn read_rules(directory: &Directory, file: &Path) -> Result<Option<Vec<u8>>, ReadError> {
+    match directory.read(file, MAX_BYTES) {
+        Err(ReadError::NotRegular(_)) => Ok(None),
+        read => read,
+    }
+}
+
+/// The rules that applied to a working tree at a time, from the texts of their files.
+#[derive(Debug, Default)]
+pub struct RecordedRules {
+    /// The path of the directory below the top.
+    below: PathBuf,
+    /// Rules without a directory of their own, from the weakest to the strongest.
+    everywhere: Vec<Gitignore>,
+    by_directory: HashMap<PathBuf, Gitignore>,
+}
+
+impl RecordedRules {
+    /// The rules for the entries of the directory `below`, from their texts, of which the strongest come last.
+    ///
+    /// # Errors
+    /// When there are too many patterns.
+    pub fn new<'a>(
+        below: &Path,
+        texts: impl IntoIterator<Item = (&'a Path, &'a [u8])>,
+    ) -> Result<Self, RuleError> {
+        let mut rules = Self { below: below.to_owned(), ..Self::default() };
+        let mut left = MAX_PATTERNS_OF_WALK;
+        for (base, text) in texts {
+            let too_many = || RuleError::TooManyPatterns(base.join(IGNORE_FILE));
+            let Some((globs, patterns)) = compile(text, left.min(MAX_PATTERNS)).ok_or_else(too_many)? else {
+                continue;
+            };
+            left -= patterns;
+            if base.as_os_str().is_empty() {
+                rules.everywhere.push(globs);
+            } else {
+                rules.by_directory.insert(base.to_owned(), globs);
+            }
+        }
+        Ok(rules)
+    }
+
+    /// Whether the rules ignore an entry, as [`IgnoreRules::ignores`].
+    #[must_use]
+    pub fn ignores(&self, path: &Path, is_directory: bool) -> bool {
+        let path = self.below.join(path);
+        let nearest = path.ancestors().skip(1).filter_map(|base| Some((base, self.by_directory.get(base)?)));
+        let everywhere = self.everywhere.iter().rev().map(|globs| (Path::new(""), globs));
+        let mut all = nearest.chain(everywhere);
+        all.find_map(|(base, globs)| decision(base, globs, &path, is_directory)).unwrap_or(false)
+    }
+}
+
+/// The bytes of a file that the user's own configuration names. A missing one is empty, and so is a device such as
+/// `/dev/null`. Links in its path are followed.
+///
+/// # Errors
+/// [`ReadError`], also for a file of more than 1 MiB.
+pub fn read_users(path: &Path) -> Result<Vec<u8>, ReadError> {
     let failed = |error| ReadError::System { path: path.to_owned(), error };
     match path.metadata() {
         Ok(found) if found.is_file() => {}
@@ -298,5 +415,20 @@ mod tests {
         assert!(matches!(of("a\n".repeat(MAX_PATTERNS + 1)), Err(RuleError::TooManyPatterns(_))));
         // Comments and blank lines are no patterns.
         of("#\n\n".repeat(MAX_PATTERNS) + &"a\n".repeat(MAX_PATTERNS - 10)).expect("within the bounds");
+    }
+
+    /// Patterns of directories that a walk has left cost time too.
+    #[test]
+    fn the_patterns_of_a_walk_have_a_bound() {
+        let top = tempfile::tempdir().expect("a directory");
+        std::fs::write(top.path().join(IGNORE_FILE), "a\n".repeat(MAX_PATTERNS)).expect("written");
+        let directory = Directory::open(top.path()).expect("opened");
+        let mut rules = IgnoreRules::default();
+        for _ in 0..MAX_PATTERNS_OF_WALK / MAX_PATTERNS {
+            let mark = rules.enter(&directory, Path::new("")).expect("within the bound");
+            rules.leave(mark);
+        }
+        let refused = rules.enter(&directory, Path::new(""));
+        assert!(matches!(refused, Err(RuleError::TooManyPatterns(_))), "{refused:?}");
     }
 }

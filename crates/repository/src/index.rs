@@ -1,19 +1,38 @@
-//! Reads the index of a working tree as data (gitformat-index(5), versions 2 to 4).
+//! Reads the index of a working tree as data (gitformat-index(5), versions 2 to 4, split or not).
 //!
 //! The index of a hostile repository can name any path and have any size. So the size of its names is bounded, and a name
 //! is only compared with those of files that were found otherwise.
 //!
+//! - `files`: the file of an index, and the shared one that a split index names
 //! - `tracked`: which files git tracks
+//! - `checked`: which files have not changed since git compared them
+//! - `copied`: the index of a copy
 //! - `left_out`: which of them a sparse checkout leaves out of the working tree
 
+mod checked;
+mod copied;
+mod ewah;
+mod files;
 mod left_out;
 mod tracked;
 
+pub use checked::Checked;
+pub(crate) use checked::mode;
+pub(crate) use copied::CopiedIndex;
+pub use files::IndexFiles;
 pub use left_out::LeftOut;
-pub use tracked::{Index, TrackedError};
+pub use tracked::Index;
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::directory::ReadError;
 
 /// The maximum size of all names in bytes, because version 4 compresses them.
 const MAX_NAMES: usize = 128 << 20;
+
+/// The size of the header in bytes.
+const HEADER: usize = 12;
 
 /// The size of an entry's status in bytes. The object id follows.
 const STATUS: usize = 40;
@@ -21,42 +40,70 @@ const STATUS: usize = 40;
 /// The place of the mode in the status.
 const MODE: std::ops::Range<usize> = 24..28;
 
+/// The flag of an entry whose file git believes to be unchanged.
+const ASSUME_VALID: u16 = 0x8000;
+
 /// The flag of an entry that has more flags.
 const EXTENDED: u16 = 0x4000;
 
 /// The one of these further flags that marks an entry which is not in the working tree.
 const SKIP_WORKTREE: u16 = 0x4000;
 
+/// The one that marks an entry of which only the intent to add it is known.
+const INTENT_TO_ADD: u16 = 0x2000;
+
 /// The length of a name in the flags; the largest one stands for longer names.
 const NAME_LENGTH: u16 = 0xfff;
 
 /// The mode of a directory of which a sparse index has no entries.
-const DIRECTORY: u32 = 0o040_000;
+pub(crate) const DIRECTORY: u32 = 0o040_000;
 
 /// Why an index has no known content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// It has another format, or is damaged.
     #[error("the index is malformed")]
     Malformed,
-    /// It has entries in another file (`core.splitIndex`).
-    #[error("the index is split; `git update-index --no-split-index` joins it")]
-    Split,
+    /// Its file, or the shared one that it names, cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] ReadError),
+    /// The shared index that it names is missing.
+    #[error("the index is split, and {} is missing; `git update-index --no-split-index` joins it", .0.display())]
+    NotShared(PathBuf),
+}
+
+impl From<IndexError> for io::Error {
+    fn from(error: IndexError) -> Self {
+        Self::other(error)
+    }
 }
 
 /// An entry. A sparse index has one for a whole directory, whose name ends with a slash.
 struct Entry<'a> {
     name: &'a [u8],
+    /// The status of the file when git last compared it.
+    status: &'a [u8],
+    id: &'a [u8],
+    /// 0, or the side of a conflict.
+    stage: u16,
+    /// Whether only the intent to add the file is known.
+    is_intent: bool,
     is_directory: bool,
+    /// Whether git does not look at the file in the working tree (`skip-worktree`).
     is_left_out: bool,
+    /// Whether git believes that the file has not changed (`assume-unchanged`).
+    is_assumed: bool,
+    /// Where the status is in its file.
+    at: usize,
 }
 
-/// Calls `take_entry` with each entry of an index whose object ids have this length, in order.
+/// Calls `take_entry` with each entry of one file of an index whose object ids have this length, in order. Returns the
+/// extension that names a shared index, if there is one.
 fn each_entry(
     index: &[u8],
     id_length: usize,
     mut take_entry: impl FnMut(&Entry<'_>),
-) -> Result<(), IndexError> {
+) -> Result<Option<&[u8]>, IndexError> {
     let mut rest = Rest(index);
     let is_index = rest.take(4)? == b"DIRC";
     let (version, count) = (rest.u32()?, rest.u32()?);
@@ -68,8 +115,10 @@ fn each_entry(
     let (mut name, mut size_of_names) = (Vec::new(), 0);
     for _ in 0..count {
         let before = rest.0.len();
-        let mode = rest.take(STATUS)?[MODE].try_into().map_err(|_| IndexError::Malformed)?;
-        rest.take(id_length)?;
+        let at = HEADER + end - before;
+        let status = rest.take(STATUS)?;
+        let mode = status[MODE].try_into().map_err(|_| IndexError::Malformed)?;
+        let id = rest.take(id_length)?;
         let flags = rest.u16()?;
         let further = if version > 2 && flags & EXTENDED != 0 { rest.u16()? } else { 0 };
         let dropped = if version == 4 { rest.variable_length()? } else { name.len() };
@@ -86,11 +135,17 @@ fn each_entry(
         }
         take_entry(&Entry {
             name: &name,
+            status,
+            id,
+            stage: flags >> 12 & 3,
+            is_intent: further & INTENT_TO_ADD != 0,
             is_directory: u32::from_be_bytes(mode) == DIRECTORY,
             is_left_out: further & SKIP_WORKTREE != 0,
+            is_assumed: flags & ASSUME_VALID != 0,
+            at,
         });
     }
-    rest.check_extensions()
+    rest.link_extension()
 }
 
 /// The bytes that were not read yet.
@@ -111,6 +166,10 @@ impl<'a> Rest<'a> {
         self.take(4)?.try_into().map(u32::from_be_bytes).map_err(|_| IndexError::Malformed)
     }
 
+    fn u64(&mut self) -> Result<u64, IndexError> {
+        self.take(8)?.try_into().map(u64::from_be_bytes).map_err(|_| IndexError::Malformed)
+    }
+
     /// A number of variable length, as in offsets of packs (gitformat-pack(5)).
     fn variable_length(&mut self) -> Result<usize, IndexError> {
         let mut number = 0_usize;
@@ -124,16 +183,17 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// Whether the extensions after the entries say that all names are in this file.
-    fn check_extensions(&mut self) -> Result<(), IndexError> {
+    /// The extension after the entries that names a shared index.
+    fn link_extension(&mut self) -> Result<Option<&'a [u8]>, IndexError> {
+        let mut link = None;
         while !self.0.is_empty() {
             let is_link = self.take(4)? == b"link";
-            let length = self.u32()?;
-            if is_link {
-                return Err(IndexError::Split);
+            let length = usize::try_from(self.u32()?).map_err(|_| IndexError::Malformed)?;
+            let content = self.take(length)?;
+            if is_link && link.replace(content).is_some() {
+                return Err(IndexError::Malformed);
             }
-            self.take(usize::try_from(length).map_err(|_| IndexError::Malformed)?)?;
         }
-        Ok(())
+        Ok(link)
     }
 }

@@ -27,6 +27,9 @@ use crate::directory::{Directory, FileId, ReadError};
 /// The name of a git directory in its working tree.
 pub const GIT: &str = ".git";
 
+/// The name of the directory of the objects in a git directory.
+pub(crate) const OBJECTS: &str = "objects";
+
 /// The permitted length of a file with one path or reference, in bytes. Linux has paths of up to 4,096 bytes.
 const MAX_LINE: u64 = 8 << 10;
 
@@ -110,6 +113,15 @@ impl Located {
         self.kind != Kind::Separate
     }
 
+    /// The directory with the objects. `None` if there is none. A link is not followed: it could lead to the objects of any
+    /// repository ([`crate::lenders`]).
+    ///
+    /// # Errors
+    /// The system's error. `NOTDIR` or `LOOP` for a link.
+    pub fn objects(&self) -> io::Result<Option<Directory>> {
+        self.common.directory(Path::new(OBJECTS))
+    }
+
     /// Whether the git directory is outside of the working tree.
     #[must_use]
     pub fn is_outside(&self) -> bool {
@@ -173,7 +185,8 @@ fn find(directory: Directory) -> Result<Option<Located>, LocateError> {
     Ok(Some(Located { top: directory, git, common, kind: Kind::Bare, owner }))
 }
 
-fn of_tree(top: &Directory) -> Result<Option<Located>, LocateError> {
+/// The repository of the working tree whose top is this directory, as [`at`].
+pub(crate) fn of_tree(top: &Directory) -> Result<Option<Located>, LocateError> {
     let found = Tree { top }.git_directory();
     found.map_err(|problem| LocateError { path: top.path().join(GIT), problem })
 }
@@ -277,7 +290,7 @@ impl Located {
 
 /// Whether the user trusts a repository of this owner, as with git's `safe.directory`: it is the user's own. For root,
 /// it may also belong to the owner of the directory in which root works: this user could have put its files there.
-fn is_trusted(owner: u32, base: u32) -> bool {
+pub(crate) fn is_trusted(owner: u32, base: u32) -> bool {
     let user = rustix::process::geteuid().as_raw();
     owner == user || user == 0 && owner == base
 }
@@ -306,6 +319,14 @@ fn names(git: &Directory, name: &str, top: &Directory) -> Result<bool, Problem> 
     Ok(is_git && path.parent().is_some_and(|parent| leads_to(git, parent, top)))
 }
 
+/// The working tree that the record of a linked worktree names. `None` if there is none.
+pub(crate) fn tree_of_record(record: &Directory) -> Option<Directory> {
+    let text = record.read(Path::new("gitdir"), MAX_LINE).ok()??;
+    let path = path_of_line(&text)?;
+    let parent = path.parent().filter(|_| path.file_name().is_some_and(|name| name == GIT))?;
+    record.resolve(parent).ok()
+}
+
 /// Whether a path in a git directory leads to this directory.
 fn leads_to(git: &Directory, path: &Path, to: &Directory) -> bool {
     let id = |directory: &Directory| directory.id().ok();
@@ -327,14 +348,14 @@ fn worktree(git: &Directory) -> Result<Option<PathBuf>, Problem> {
 }
 
 /// Whether git would use this directory: it has a `HEAD` and, itself or the one that it shares, objects and references.
-fn is_git_directory(git: &Directory, common: &Directory) -> bool {
+pub(crate) fn is_git_directory(git: &Directory, common: &Directory) -> bool {
     // A link counts, as for git. What reads it does not follow it.
     let has = |name: &str| {
         let kind =
             common.stat(Path::new(name)).ok().flatten().map(|found| FileType::from_raw_mode(found.st_mode));
         matches!(kind, Some(FileType::Directory | FileType::Symlink))
     };
-    has("objects") && has("refs") && is_head(git)
+    has(OBJECTS) && has("refs") && is_head(git)
 }
 
 /// Whether `HEAD` is a reference's name, a link to one, or the id of a commit.

@@ -20,15 +20,16 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
 use crate::directory::{Directory, ReadError};
+use crate::lenders::MAX_LENDERS;
+
+/// The directory with packs.
+const PACKS: &str = "pack";
 
 /// The maximum number of files with objects in a repository.
 const MAX_FILES: usize = 5_000_000;
 
 /// The maximum length of a list of alternates in bytes.
 const MAX_ALTERNATES: u64 = 64 << 10;
-
-/// The maximum number of repositories from which one borrows objects, directly or through another one.
-const MAX_BORROWED: usize = 32;
 
 /// The number of descriptors that the directories of a few repositories need.
 const DESCRIPTORS: u64 = 4096;
@@ -70,7 +71,7 @@ impl Objects {
     /// # Errors
     /// Every [`ObjectsError`]. A file with objects that is not a regular one is an error.
     pub fn open(objects: &Directory, lenders: &[PathBuf]) -> Result<Self, ObjectsError> {
-        let mut left = MAX_BORROWED;
+        let mut left = MAX_LENDERS;
         Self::open_with(objects, lenders, &mut left)
     }
 
@@ -85,7 +86,9 @@ impl Objects {
             // The path was real when it was recorded, so it has no link now.
             let lender = open_real(&path).map_err(|error| ReadError::System { path: path.clone(), error })?;
             let owner = lender.owner().map_err(|error| ReadError::System { path: path.clone(), error })?;
-            if owner != objects.owner().unwrap_or(owner) {
+            let own = objects.owner();
+            let own = own.map_err(|error| ReadError::System { path: objects.path().to_owned(), error })?;
+            if owner != own {
                 return Err(ObjectsError::Owner(path));
             }
             found.borrowed.push(Self::open_with(&lender, lenders, left)?);
@@ -106,7 +109,7 @@ impl Objects {
                 continue;
             }
             let Ok(lender) = open_real(&path) else { continue };
-            if found.len() == MAX_BORROWED {
+            if found.len() == MAX_LENDERS {
                 return Err(ObjectsError::TooMany(objects.path().join("info/alternates")));
             }
             next.extend(alternates(&lender)?);
@@ -151,7 +154,7 @@ fn link_to(directory: &Directory) -> PathBuf {
 }
 
 /// Opens a directory whose path has no link.
-fn open_real(path: &Path) -> io::Result<Directory> {
+pub(crate) fn open_real(path: &Path) -> io::Result<Directory> {
     let root = Directory::open(Path::new("/"))?;
     let relative = path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?;
     root.directory(relative)?.ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -163,7 +166,7 @@ fn parts(objects: &Directory) -> Result<Vec<(String, Directory)>, ObjectsError> 
     let mut left = MAX_FILES;
     let mut parts = Vec::new();
     let loose = (0..=u8::MAX).map(|byte| format!("{byte:02x}"));
-    for name in std::iter::once("pack".to_owned()).chain(loose) {
+    for name in std::iter::once(PACKS.to_owned()).chain(loose) {
         let path = objects.path().join(&name);
         let part =
             objects.directory(Path::new(&name)).map_err(|error| match Errno::from_io_error(&error) {
@@ -171,14 +174,14 @@ fn parts(objects: &Directory) -> Result<Vec<(String, Directory)>, ObjectsError> 
                 _ => ReadError::System { path: path.clone(), error },
             })?;
         let Some(part) = part else { continue };
-        check(&part, &mut left)?;
+        check(&part, name == PACKS, &mut left)?;
         parts.push((name, part));
     }
     Ok(parts)
 }
 
-/// Checks that a directory has only regular files and directories.
-fn check(part: &Directory, left: &mut usize) -> Result<(), ObjectsError> {
+/// Checks that a directory has only regular files, and, if it may have them, directories of regular files.
+fn check(part: &Directory, has_directories: bool, left: &mut usize) -> Result<(), ObjectsError> {
     let unread = |error: Errno| ReadError::System { path: part.path().to_owned(), error: error.into() };
     for entry in Dir::read_from(part.as_fd()).map_err(unread)? {
         let entry = entry.map_err(unread)?;
@@ -193,16 +196,25 @@ fn check(part: &Directory, left: &mut usize) -> Result<(), ObjectsError> {
             },
             kind => kind,
         };
-        if !matches!(kind, FileType::RegularFile | FileType::Directory) {
-            let name = Path::new(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes()));
-            return Err(ReadError::NotRegular(part.path().join(name)).into());
+        let name = Path::new(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes()));
+        match kind {
+            FileType::RegularFile => {}
+            FileType::Directory if matches!(name.as_os_str().as_bytes(), b"." | b"..") => {}
+            // Git stores several multi-pack indexes in one.
+            FileType::Directory if has_directories => {
+                let inside = part.directory(name);
+                let inside =
+                    inside.map_err(|error| ReadError::System { path: part.path().join(name), error })?;
+                inside.iter().try_for_each(|inside| check(inside, false, left))?;
+            }
+            _ => return Err(ReadError::NotRegular(part.path().join(name)).into()),
         }
     }
     Ok(())
 }
 
 /// The real paths of the directories from which a directory borrows objects. Those that do not exist are left out.
-fn alternates(objects: &Directory) -> Result<Vec<PathBuf>, ObjectsError> {
+pub(crate) fn alternates(objects: &Directory) -> Result<Vec<PathBuf>, ReadError> {
     let Some(text) = objects.read(Path::new("info/alternates"), MAX_ALTERNATES)? else {
         return Ok(Vec::new());
     };

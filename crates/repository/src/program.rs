@@ -28,7 +28,7 @@ fn absolute(path_variable: &OsStr) -> impl Iterator<Item = PathBuf> + '_ {
     std::env::split_paths(path_variable).filter(|entry| entry.is_absolute())
 }
 
-/// Whether the path leads to a regular file that somebody may execute.
+/// Whether the path leads to a regular file with a permission to execute it.
 fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

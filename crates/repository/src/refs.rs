@@ -1,8 +1,9 @@
 //! Reads and writes the references of a git directory as data.
 //!
 //! The files are those of gitrepository-layout(5): `HEAD`, a file beneath `refs` for each reference, and `packed-refs`.
-//! A reference is written by git's own protocol, so that a git that runs at the same time sees the old or the new value:
-//! its lock file is created, the old value is compared, and the lock file becomes the reference.
+//! In the format `reftable`, all of them are in tables instead ([`crate::reftable`]). A reference is written by git's own
+//! protocol, so that a git that runs at the same time sees the old or the new value: its lock file is created, the old
+//! value is compared, and the lock file becomes the reference.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -15,6 +16,10 @@ use rustix::io::Errno;
 
 use crate::directory::{Directory, ReadError};
 use crate::id::ObjectId;
+pub use crate::ref_error::RefError;
+use crate::reflog::{CleanEntry, LogEntry};
+use crate::reftable::table::Change;
+use crate::reftable::{self, Locked, Stack};
 
 /// The directory of the branches, with a slash.
 pub const BRANCHES: &str = "refs/heads/";
@@ -35,6 +40,9 @@ const MAX_DEPTH: usize = 5;
 const MAX_REFERENCES: usize = 1_000_000;
 const MAX_DIRECTORIES: usize = 200_000;
 
+/// The maximum number of directories in the path of a reference. Each of them is opened for each reference below it.
+const MAX_LEVELS: usize = 128;
+
 /// The maximum number of entries of one directory.
 const MAX_ENTRIES: usize = 200_000;
 
@@ -48,6 +56,18 @@ pub struct Refs<'a> {
     pub git: &'a Directory,
     /// The git directory of the repository.
     pub common: &'a Directory,
+    /// How it stores its references.
+    pub storage: Storage,
+}
+
+/// How a repository stores its references (`extensions.refStorage`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Storage {
+    /// In files, and in `packed-refs`.
+    #[default]
+    Files,
+    /// In tables.
+    Reftable,
 }
 
 /// What `HEAD` is.
@@ -57,54 +77,6 @@ pub enum Head {
     Reference(String),
     /// It is this commit.
     Detached(ObjectId),
-}
-
-/// Why a reference was not read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum RefError {
-    /// A file was not read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The content of a file has another form.
-    #[error("{} is malformed", .0.display())]
-    Malformed(PathBuf),
-    /// There are more references, or longer chains of them, than are read.
-    #[error("{} has too many references", .0.display())]
-    TooMany(PathBuf),
-    /// The branch is checked out.
-    #[error("it is checked out in {}", .0.display())]
-    CheckedOut(PathBuf),
-    /// The reference points to another one.
-    #[error("it points to another reference")]
-    Symbolic,
-    /// Another reference's name is the begin of this one's, or the other way round.
-    #[error("there is a reference {0}")]
-    Conflict(String),
-    /// Another process changed the reference.
-    #[error("another process changed it")]
-    Changed,
-    /// Another process has locked the reference.
-    #[error("another git has locked it: {} exists", .0.display())]
-    Locked(PathBuf),
-    /// The system's error.
-    #[error("cannot write {}: {error}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        error: io::Error,
-    },
-}
-
-/// An entry of a reflog.
-#[derive(Debug, Clone, Copy)]
-pub struct LogEntry<'a> {
-    /// Who changes the reference, as `NAME <ADDRESS>`.
-    pub who: &'a str,
-    /// The time in seconds since 1970.
-    pub seconds: u64,
-    /// Why, in one line.
-    pub message: &'a str,
 }
 
 /// The value in the file of a reference.
@@ -119,7 +91,7 @@ impl Refs<'_> {
     /// # Errors
     /// [`RefError::Read`] or [`RefError::Malformed`]. A missing `HEAD` is malformed.
     pub fn head(&self) -> Result<Head, RefError> {
-        match value(self.git, "HEAD")? {
+        match self.value(self.git, "HEAD")? {
             Some(Value::Id(id)) => Ok(Head::Detached(id)),
             Some(Value::Reference(name)) => Ok(Head::Reference(name)),
             None => Err(RefError::Malformed(self.git.path().join("HEAD"))),
@@ -136,9 +108,10 @@ impl Refs<'_> {
             if !is_valid(&name) {
                 return Ok(None);
             }
-            name = match value(self.directory_of(&name), &name)? {
+            name = match self.value(self.directory_of(&name), &name)? {
                 Some(Value::Id(id)) => return Ok(Some(id)),
                 Some(Value::Reference(next)) => next,
+                None if self.storage == Storage::Reftable => return Ok(None),
                 None => return self.packed(&name),
             };
         }
@@ -151,6 +124,15 @@ impl Refs<'_> {
     /// [`RefError::Read`], [`RefError::Malformed`] or [`RefError::TooMany`].
     pub fn all(&self) -> Result<HashSet<ObjectId>, RefError> {
         let mut found = HashSet::new();
+        if self.storage == Storage::Reftable {
+            let id = |value| match value {
+                reftable::Value::Id(id) => Some(id),
+                reftable::Value::Reference(_) => None,
+            };
+            found.extend(Stack::read(self.common)?.references.into_values().filter_map(id));
+            found.extend(self.find("HEAD")?);
+            return Ok(found);
+        }
         self.each_packed(|id, _| {
             found.insert(id);
             found.len() <= MAX_REFERENCES
@@ -160,7 +142,8 @@ impl Refs<'_> {
         while let Some(path) = directories.pop() {
             read += 1;
             let too_many = || RefError::TooMany(self.common.path().join("refs"));
-            if read > MAX_DIRECTORIES || found.len() > MAX_REFERENCES {
+            let is_deep = path.components().count() > MAX_LEVELS;
+            if read > MAX_DIRECTORIES || found.len() > MAX_REFERENCES || is_deep {
                 return Err(too_many());
             }
             let unread =
@@ -192,7 +175,7 @@ impl Refs<'_> {
     /// # Errors
     /// [`RefError::Read`] or [`RefError::TooMany`].
     pub fn checked_out(&self, name: &str) -> Result<Option<PathBuf>, RefError> {
-        if is_checked_out(self.common, name) {
+        if self.is_checked_out(self.common, name) {
             return Ok(Some(self.common.path().to_owned()));
         }
         let path = || self.common.path().join("worktrees");
@@ -206,7 +189,7 @@ impl Refs<'_> {
         }
         for worktree in names {
             let Ok(Some(worktree)) = worktrees.directory(Path::new(&worktree)) else { continue };
-            if is_checked_out(&worktree, name) {
+            if self.is_checked_out(&worktree, name) {
                 return Ok(Some(worktree.path().to_owned()));
             }
         }
@@ -231,6 +214,9 @@ impl Refs<'_> {
         if let Some(place) = self.checked_out(name)? {
             return Err(RefError::CheckedOut(place));
         }
+        if self.storage == Storage::Reftable {
+            return self.write_table(name, before, after, begins_log.then_some(log));
+        }
         self.require_no_conflict(name)?;
         let path = self.common.path().join(name);
         let failed = |error| RefError::Write { path: path.clone(), error };
@@ -254,12 +240,40 @@ impl Refs<'_> {
             return Err(RefError::Changed);
         }
         lock.write(format!("{after}\n").as_bytes()).map_err(failed)?;
+        make_room(&directory, file).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOTEMPTY) => RefError::Conflict(format!("{name}/…")),
+            _ => failed(error),
+        })?;
         self.log(short, before, after, log, begins_log).map_err(failed)?;
-        if directory.directory(Path::new(file)).is_ok_and(|found| found.is_some()) {
-            // Only empty directories are left here. With a reference in them, there would be a conflict.
-            directory.remove_empty(Path::new(file)).map_err(failed)?;
-        }
         lock.rename(file).map_err(failed)
+    }
+
+    /// Points a branch at an object in a new table. An existing reflog is not looked for, as it is in a compressed block.
+    fn write_table(
+        &self,
+        name: &str,
+        before: Option<&ObjectId>,
+        after: &ObjectId,
+        log: Option<LogEntry<'_>>,
+    ) -> Result<(), RefError> {
+        let path = || self.common.path().join(reftable::DIRECTORY);
+        let tables = self.common.directory(Path::new(reftable::DIRECTORY));
+        let tables = tables.map_err(|error| RefError::Write { path: path(), error })?;
+        let tables = tables.ok_or_else(|| RefError::Malformed(path()))?;
+        let locked = Locked::new(&tables)?;
+        if let Some(other) = locked.stack.conflict(name) {
+            return Err(RefError::Conflict(other));
+        }
+        let current = match locked.stack.get(name) {
+            Some(reftable::Value::Id(id)) => Some(id),
+            Some(reftable::Value::Reference(_)) => return Err(RefError::Symbolic),
+            None => None,
+        };
+        if current != before {
+            return Err(RefError::Changed);
+        }
+        let log = log.map(LogEntry::clean);
+        locked.append(&Change { name, before, after, log: log.as_ref() })
     }
 
     /// Appends to the reflog of a branch.
@@ -268,7 +282,7 @@ impl Refs<'_> {
         branch: &str,
         before: Option<&ObjectId>,
         after: &ObjectId,
-        LogEntry { who, seconds, message }: LogEntry<'_>,
+        log: LogEntry<'_>,
         begins: bool,
     ) -> io::Result<()> {
         let path = Path::new("logs").join(BRANCHES).join(branch);
@@ -276,10 +290,14 @@ impl Refs<'_> {
             return Ok(());
         }
         let (parent, name) = (path.parent().unwrap_or(&path), path.file_name().unwrap_or_default());
-        let mut file = self.common.directory_or_new(parent)?.append(name)?;
+        let parent = self.common.directory_or_new(parent)?;
+        make_room(&parent, name)?;
+        let mut file = parent.append(name)?;
         let none = "0".repeat(after.as_str().len());
         let before = before.map_or(none.as_str(), ObjectId::as_str);
-        file.write_all(format!("{before} {after} {who} {seconds} +0000\t{message}\n").as_bytes())
+        let CleanEntry { name: author, email, seconds, message } = log.clean();
+        let line = format!("{before} {after} {author} <{email}> {seconds} +0000\t{message}");
+        file.write_all(line.as_bytes())
     }
 
     /// Fails if another reference is a directory of this one, or the other way round.
@@ -350,13 +368,43 @@ impl Refs<'_> {
         }
     }
 
+    /// Whether a working tree's git directory has a branch checked out, or is in the middle of its rebase.
+    fn is_checked_out(&self, git: &Directory, name: &str) -> bool {
+        if matches!(self.value(git, "HEAD"), Ok(Some(Value::Reference(head))) if head == name) {
+            return true;
+        }
+        ["rebase-merge/head-name", "rebase-apply/head-name"].iter().any(|file| {
+            let read = git.read(Path::new(file), MAX_REFERENCE).ok().flatten();
+            read.is_some_and(|read| read.trim_ascii() == name.as_bytes())
+        })
+    }
+
+    /// The value of a reference in this git directory, besides those in `packed-refs`.
+    fn value(&self, directory: &Directory, name: &str) -> Result<Option<Value>, RefError> {
+        if self.storage == Storage::Files {
+            return value(directory, name);
+        }
+        let found = Stack::read(directory)?.references.remove(name.as_bytes());
+        let malformed = || RefError::Malformed(directory.path().join(reftable::DIRECTORY));
+        Ok(match found {
+            None => None,
+            Some(reftable::Value::Id(id)) => Some(Value::Id(id)),
+            Some(reftable::Value::Reference(name)) => {
+                Some(Value::Reference(String::from_utf8(name).map_err(|_| malformed())?))
+            }
+        })
+    }
+
     /// The git directory with the file of a reference: `HEAD` and a few others belong to one working tree.
     fn directory_of(&self, name: &str) -> &Directory {
-        let is_of_worktree = ["refs/bisect/", "refs/worktree/", "refs/rewritten/"];
-        let is_shared =
-            name.starts_with("refs/") && !is_of_worktree.iter().any(|start| name.starts_with(start));
-        if is_shared { self.common } else { self.git }
+        if is_of_worktree(name.as_bytes()) { self.git } else { self.common }
     }
+}
+
+/// Whether a reference with this full name belongs to one working tree (git-worktree(1), "REFS").
+pub(crate) fn is_of_worktree(name: &[u8]) -> bool {
+    let own = ["refs/bisect/", "refs/worktree/", "refs/rewritten/"];
+    !name.starts_with(b"refs/") || own.iter().any(|start| name.starts_with(start.as_bytes()))
 }
 
 /// The full name of a branch. `None` if git allows no branch of this name.
@@ -367,7 +415,7 @@ pub fn branch_reference(branch: &str) -> Option<String> {
 }
 
 /// Whether git allows a reference of this name (git-check-ref-format(1)).
-fn is_valid(name: &str) -> bool {
+pub(crate) fn is_valid(name: &str) -> bool {
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
     let is_refused = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
     !name.contains(is_refused)
@@ -411,15 +459,10 @@ fn value_in(directory: &Directory, path: &Path) -> Result<Option<Value>, RefErro
     ObjectId::parse(text).map(|id| Some(Value::Id(id))).ok_or_else(malformed)
 }
 
-/// Whether a working tree's git directory has a branch checked out, or is in the middle of its rebase.
-fn is_checked_out(git: &Directory, name: &str) -> bool {
-    if matches!(value(git, "HEAD"), Ok(Some(Value::Reference(head))) if head == name) {
-        return true;
-    }
-    ["rebase-merge/head-name", "rebase-apply/head-name"].iter().any(|file| {
-        let read = git.read(Path::new(file), MAX_REFERENCE).ok().flatten();
-        read.is_some_and(|read| read.trim_ascii() == name.as_bytes())
-    })
+/// Removes a tree of empty directories where a file is to be, which a deleted reference leaves.
+fn make_room(directory: &Directory, file: &OsStr) -> io::Result<()> {
+    let is_directory = directory.directory(Path::new(file)).is_ok_and(|found| found.is_some());
+    if is_directory { directory.remove_empty(Path::new(file), MAX_LEVELS) } else { Ok(()) }
 }
 
 fn kind(directory: &Directory, name: &OsString) -> io::Result<Option<FileType>> {
@@ -465,8 +508,9 @@ mod tests {
 
         fn write(&self, name: &str, before: Option<&ObjectId>, after: &ObjectId) -> Result<(), RefError> {
             let common = self.common();
-            let log = LogEntry { who: "bottle <a@example.com>", seconds: 7, message: "pull" };
-            Refs { git: &common, common: &common }.write(name, before, after, log, true)
+            let log = LogEntry { name: "bottle", email: "a@example.com", seconds: 7, message: "pull" };
+            Refs { git: &common, common: &common, storage: Storage::Files }
+                .write(name, before, after, log, true)
         }
     }
 
@@ -480,7 +524,7 @@ mod tests {
         scene.git(&["symbolic-ref", "refs/heads/alias", "refs/heads/main"]);
         scene.git(&["worktree", "add", "-q", "../tree-of-it", "loose/deep"]);
         let common = scene.common();
-        let refs = Refs { git: &common, common: &common };
+        let refs = Refs { git: &common, common: &common, storage: Storage::Files };
         assert_eq!(refs.head().expect("read"), Head::Reference("refs/heads/main".to_owned()));
         for name in ["HEAD", "refs/heads/main", "refs/heads/loose/deep", "refs/heads/alias", "refs/tags/v1"] {
             let expected = scene.git(&["rev-parse", name]);
@@ -503,7 +547,7 @@ mod tests {
     fn refuses_links_pipes_loops_and_long_files() {
         let scene = Scene::new();
         let common = scene.common();
-        let refs = Refs { git: &common, common: &common };
+        let refs = Refs { git: &common, common: &common, storage: Storage::Files };
         let heads = scene.top.path().join(".git/refs/heads");
         symlink("/dev/zero", heads.join("zero")).expect("link");
         symlink(&heads, heads.join("inside")).expect("link");
@@ -523,6 +567,30 @@ mod tests {
         assert!(matches!(refs.find("refs/heads/none"), Err(RefError::Malformed(_))));
     }
 
+    /// Each level is opened for each directory below it, so that the time would grow with the square of the levels.
+    #[test]
+    fn deep_directories_have_a_bound() {
+        let scene = Scene::new();
+        let heads = scene.top.path().join(".git/refs/heads");
+        let deep: PathBuf = std::iter::repeat_n("d", MAX_LEVELS + 2).collect();
+        fs::create_dir_all(heads.join(&deep)).expect("made");
+        let common = scene.common();
+        let refs = Refs { git: &common, common: &common, storage: Storage::Files };
+        assert!(matches!(refs.all(), Err(RefError::TooMany(_))));
+        let id = refs.find("HEAD").expect("read").expect("a commit");
+        assert!(matches!(scene.write("refs/heads/d", None, &id), Err(RefError::Conflict(_))));
+    }
+
+    /// Git leaves empty directories of reflogs when it deletes branches.
+    #[test]
+    fn an_empty_directory_makes_room_for_a_reflog() {
+        let scene = Scene::new();
+        let one = ObjectId::parse(&scene.git(&["rev-parse", "HEAD"])).expect("an id");
+        fs::create_dir_all(scene.top.path().join(".git/logs/refs/heads/bottle/one/x")).expect("made");
+        scene.write("refs/heads/bottle/one", None, &one).expect("written");
+        assert_eq!(scene.git(&["rev-parse", "bottle/one@{0}"]), one.as_str());
+    }
+
     #[test]
     fn writes_a_branch_that_git_reads() {
         let scene = Scene::new();
@@ -540,10 +608,11 @@ mod tests {
         assert!(matches!(scene.write("refs/heads/bottle/one", Some(&one), &one), Err(RefError::Changed)));
         assert!(matches!(scene.write("refs/heads/bottle/one", None, &one), Err(RefError::Changed)));
         assert!(matches!(scene.write("refs/heads/main", Some(&two), &one), Err(RefError::CheckedOut(_))));
-        assert!(matches!(
-            scene.write("refs/heads/bottle", None, &one),
-            Err(RefError::Conflict(_) | RefError::Write { .. })
-        ));
+        assert!(matches!(scene.write("refs/heads/bottle", None, &one), Err(RefError::Conflict(_))));
+        assert!(
+            !scene.top.path().join(".git/logs/refs/heads/bottle").is_file(),
+            "no reflog of a refused write"
+        );
         assert!(matches!(scene.write("refs/heads/bottle/one/x", None, &one), Err(RefError::Conflict(_))));
         scene.git(&["pack-refs", "--all"]);
         assert!(matches!(scene.write("refs/heads/bottle", None, &one), Err(RefError::Conflict(_))));
@@ -574,6 +643,26 @@ mod tests {
         assert!(scene.write("refs/heads/bottle/one", None, &one).is_err());
         assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
         assert_eq!(scene.git(&["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
+    }
+
+    #[test]
+    fn a_log_is_one_line_in_a_file_with_one_name() {
+        let scene = Scene::new();
+        let one = ObjectId::parse(&scene.git(&["rev-parse", "HEAD"])).expect("an id");
+        let git = Directory::open(&scene.top.path().join(".git")).expect("opened");
+        let refs = Refs { git: &git, common: &git, storage: Storage::Files };
+        let odd = LogEntry { name: "a\nb <x> ", email: "<a@b>\n", seconds: 7, message: "one\ntwo\n" };
+        refs.write("refs/heads/odd", None, &one, odd, true).expect("written");
+        let shown = scene.git(&["reflog", "show", "--format=%gn|%ge|%gs", "odd"]);
+        assert_eq!(shown, "ab x|a@b|one two");
+
+        let (log, victim) =
+            (scene.top.path().join(".git/logs/refs/heads/linked"), scene.top.path().join("victim"));
+        fs::write(&victim, "mine\n").expect("written");
+        fs::hard_link(&victim, &log).expect("linked");
+        assert!(scene.write("refs/heads/linked", None, &one).is_err());
+        assert_eq!(fs::read_to_string(&victim).expect("read"), "mine\n");
+        assert_eq!(refs.find("refs/heads/linked").expect("read"), None, "the branch was not written either");
     }
 
     #[test]

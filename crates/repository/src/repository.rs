@@ -4,22 +4,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bottle_pack_check::ObjectFormat;
+use rustix::fs::Stat;
 
-use crate::config::Config;
+use crate::attributes::MAX_ATTRIBUTES;
+use crate::config::{Config, is_true};
 use crate::directory::{Directory, ReadError};
 use crate::id::ObjectId;
-use crate::index::{IndexError, LeftOut};
-use crate::locate::{Located, MAX_CONFIG};
-use crate::objects::{Objects, ObjectsError};
+use crate::index::{Checked, IndexError, IndexFiles, LeftOut};
+use crate::locate::{Kind, Located, MAX_CONFIG, OBJECTS};
+use crate::objects::{Objects, ObjectsError, open_real};
 use crate::pack::NewPack;
-use crate::refs::{Head, LogEntry, RefError, Refs};
+use crate::reflog::LogEntry;
+use crate::refs::{Head, RefError, Refs, Storage};
 use crate::store::StoreKind;
 
 /// The maximum length of the list of shallow commits in bytes: 100,000 of them.
 const MAX_SHALLOW: u64 = 8 << 20;
-
-/// The maximum length of an index in bytes: about a million files.
-const MAX_INDEX: u64 = 128 << 20;
 
 /// The maximum length of `info/exclude` in bytes. The rules of a longer file are not applied.
 const MAX_EXCLUDE: u64 = 64 << 10;
@@ -33,6 +33,7 @@ pub struct Repository {
     located: Located,
     config: Config,
     kind: StoreKind,
+    storage: Storage,
 }
 
 /// Why a repository was not read or written.
@@ -83,12 +84,12 @@ impl Repository {
     /// [`RepositoryError::Read`], [`RepositoryError::Configuration`] or [`RepositoryError::Unsupported`].
     pub fn open(located: Located) -> Result<Self, RepositoryError> {
         let mut config = read(&located.common, "config")?;
-        let kind = kind(&config, located.common.path())?;
+        let (kind, storage) = kind(&config, located.common.path())?;
         if flag(&config, "extensions", "worktreeconfig") {
             let own = read(&located.git, "config.worktree")?;
             config = joined(config, &own);
         }
-        Ok(Self { located, config, kind })
+        Ok(Self { located, config, kind, storage })
     }
 
     /// Where the repository is.
@@ -106,7 +107,7 @@ impl Repository {
     /// Its references.
     #[must_use]
     pub fn refs(&self) -> Refs<'_> {
-        Refs { git: &self.located.git, common: &self.located.common }
+        Refs { git: &self.located.git, common: &self.located.common, storage: self.storage }
     }
 
     /// The commit that `HEAD` points to. `None` if there is none yet.
@@ -125,20 +126,38 @@ impl Repository {
     /// # Errors
     /// [`RepositoryError::Objects`].
     pub fn objects(&self, lenders: &[PathBuf]) -> Result<Objects, RepositoryError> {
-        Ok(Objects::open(&self.directory_of_objects()?, lenders)?)
+        Ok(Objects::open(&self.directory_of_objects(lenders)?, lenders)?)
     }
 
-    /// The real paths of the directories from which it borrows objects.
+    /// The real paths of the directories from which it borrows objects. The first one is the target of `objects`, if that
+    /// is a link.
     ///
     /// # Errors
     /// [`RepositoryError::Objects`].
     pub fn lenders(&self) -> Result<Vec<PathBuf>, RepositoryError> {
-        Ok(Objects::lenders(&self.directory_of_objects()?)?)
+        let target = self.target_of_objects()?;
+        let mut lenders = Vec::from_iter(target);
+        let objects = self.directory_of_objects(&lenders)?;
+        lenders.extend(Objects::lenders(&objects)?);
+        Ok(lenders)
     }
 
-    fn directory_of_objects(&self) -> Result<Directory, RepositoryError> {
-        let path = || self.located.common.path().join("objects");
-        let found = self.located.common.directory(Path::new("objects"));
+    /// The real path of the target of `objects`. `None` if that is no link.
+    fn target_of_objects(&self) -> Result<Option<PathBuf>, RepositoryError> {
+        if !self.located.has_linked_objects() {
+            return Ok(None);
+        }
+        let path = self.located.common.path().join(OBJECTS);
+        let target = path.canonicalize().map_err(|error| ReadError::System { path, error })?;
+        Ok(Some(target))
+    }
+
+    fn directory_of_objects(&self, lenders: &[PathBuf]) -> Result<Directory, RepositoryError> {
+        let path = || self.located.common.path().join(OBJECTS);
+        let found = match self.target_of_objects()?.filter(|target| lenders.contains(target)) {
+            Some(target) => open_real(&target).map(Some),
+            None => self.located.objects(),
+        };
         let found = found.and_then(|found| found.ok_or_else(|| io::ErrorKind::NotFound.into()));
         Ok(found.map_err(|error| ReadError::System { path: path(), error })?)
     }
@@ -164,16 +183,49 @@ impl Repository {
     /// What a sparse checkout leaves out of the working tree.
     ///
     /// # Errors
-    /// [`RepositoryError::Read`] or [`RepositoryError::Index`].
+    /// [`RepositoryError::Index`].
     pub fn left_out_by_sparse_checkout(&self) -> Result<LeftOut, RepositoryError> {
         if !flag(&self.config, "core", "sparsecheckout") {
             return Ok(LeftOut::default());
         }
-        let Some(index) = self.located.git.read(Path::new("index"), MAX_INDEX)? else {
-            return Ok(LeftOut::default());
-        };
-        let path = || self.located.git.path().to_owned();
-        LeftOut::of(&index, self.kind.format).map_err(|error| RepositoryError::Index { path: path(), error })
+        let failed = |error| RepositoryError::Index { path: self.located.git.path().to_owned(), error };
+        match self.index().map_err(failed)? {
+            Some((index, _)) => LeftOut::of(&index).map_err(failed),
+            None => Ok(LeftOut::default()),
+        }
+    }
+
+    fn index(&self) -> Result<Option<(IndexFiles, Stat)>, IndexError> {
+        IndexFiles::read(&self.located.git, Some(self.kind.format))
+    }
+
+    /// The files that the index knows. `None` without an index that can be read.
+    #[must_use]
+    pub fn checked(&self) -> Option<Checked> {
+        let (index, written) = self.index().ok()??;
+        Checked::of(&index, &written).ok()
+    }
+
+    /// Whether it has a working tree where it was found. A bare repository beside its worktrees has none.
+    #[must_use]
+    pub fn has_working_tree(&self) -> bool {
+        match self.located.kind {
+            Kind::Bare => false,
+            Kind::Worktree => true,
+            _ => !flag(&self.config, "core", "bare"),
+        }
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The attributes of `info/attributes`. `None` if there are none, or they are not in a regular file of limited size.
+    #[must_use]
+    pub fn info_attributes(&self) -> Option<Vec<u8>> {
+        self.located.common.read(Path::new("info/attributes"), MAX_ATTRIBUTES as u64).ok()?
     }
 
     /// The value of a variable in a section without a subsection, as text. The names are in lower case.
@@ -182,12 +234,12 @@ impl Repository {
         self.config.last(section, name).map(|value| String::from_utf8_lossy(value).into_owned())
     }
 
-    /// Adds a pack to its objects.
+    /// Adds a pack to its objects. If `objects` is a link, its target must be among `lenders`.
     ///
     /// # Errors
     /// [`RepositoryError::Write`].
-    pub fn add_pack(&self, pack: &mut NewPack) -> Result<(), RepositoryError> {
-        let objects = self.directory_of_objects()?;
+    pub fn add_pack(&self, pack: &mut NewPack, lenders: &[PathBuf]) -> Result<(), RepositoryError> {
+        let objects = self.directory_of_objects(lenders)?;
         let path = || objects.path().join("pack");
         pack.add_to(&objects).map_err(|error| RepositoryError::Write { path: path(), error })
     }
@@ -225,37 +277,25 @@ fn joined(one: Config, other: &Config) -> Config {
 /// Whether a boolean variable is true.
 fn flag(config: &Config, section: &str, name: &str) -> bool {
     let is_it = |entry: &&crate::config::Entry| {
-        entry.subsection.is_none() && entry.section == section.as_bytes() && entry.name == name.as_bytes()
+        entry.subsection.is_none() && *entry.section == *section.as_bytes() && entry.name == name.as_bytes()
     };
     config.entries().iter().rfind(is_it).is_some_and(|entry| is_true(entry.value.as_deref()))
 }
 
-/// Whether git reads this value as true. A variable without a value is true.
-fn is_true(value: Option<&[u8]>) -> bool {
-    let Some(value) = value else { return true };
-    match value.to_ascii_lowercase().as_slice() {
-        b"true" | b"yes" | b"on" => true,
-        number => {
-            let number = std::str::from_utf8(number).ok().and_then(|number| number.parse::<i64>().ok());
-            number.is_some_and(|number| number != 0)
-        }
-    }
-}
-
-/// The kind of a repository with this configuration.
-fn kind(config: &Config, path: &Path) -> Result<StoreKind, RepositoryError> {
+/// The kind of a repository with this configuration, and how it stores its references.
+fn kind(config: &Config, path: &Path) -> Result<(StoreKind, Storage), RepositoryError> {
     let unsupported = |what: String| RepositoryError::Unsupported { path: path.to_owned(), what };
     let version = config.last("core", "repositoryformatversion").unwrap_or(b"0");
     if !matches!(version, b"0" | b"1") {
         let version = String::from_utf8_lossy(version);
         return Err(unsupported(format!("core.repositoryFormatVersion = {version}")));
     }
-    let mut kind = StoreKind::default();
+    let (mut kind, mut storage) = (StoreKind::default(), Storage::Files);
     for entry in config.entries() {
         let value = String::from_utf8_lossy(entry.value.as_deref().unwrap_or_default()).into_owned();
-        let is_promisor = entry.section == b"remote" && entry.name == b"promisor";
+        let is_promisor = *entry.section == *b"remote" && entry.name == b"promisor";
         kind.partial |= is_promisor && is_true(entry.value.as_deref());
-        if entry.section != b"extensions" || entry.subsection.is_some() {
+        if *entry.section != *b"extensions" || entry.subsection.is_some() {
             continue;
         }
         let name = String::from_utf8_lossy(&entry.name).into_owned();
@@ -263,13 +303,14 @@ fn kind(config: &Config, path: &Path) -> Result<StoreKind, RepositoryError> {
             ("partialclone", _) => kind.partial = true,
             ("objectformat", "sha1") => kind.format = ObjectFormat::Sha1,
             ("objectformat", "sha256") => kind.format = ObjectFormat::Sha256,
-            ("refstorage", "files") => {}
+            ("refstorage", "files") => storage = Storage::Files,
+            ("refstorage", "reftable") if version == b"1" => storage = Storage::Reftable,
             // In the older format, other extensions have no effect.
             (name, _) if EXTENSIONS.contains(&name) || version == b"0" => {}
             _ => return Err(unsupported(format!("extensions.{name} = {value}"))),
         }
     }
-    Ok(kind)
+    Ok((kind, storage))
 }
 
 #[cfg(test)]
@@ -278,7 +319,8 @@ mod tests {
 
     fn kind_of(text: &str) -> Result<StoreKind, String> {
         let config = Config::parse(text.as_bytes()).expect("parsed");
-        kind(&config, Path::new("/r/.git")).map_err(|error| error.to_string())
+        let kind = kind(&config, Path::new("/r/.git")).map_err(|error| error.to_string());
+        kind.map(|(kind, _)| kind)
     }
 
     #[test]
@@ -302,13 +344,40 @@ mod tests {
         for (text, what) in [
             ("[core]\nrepositoryformatversion = 2\n", "core.repositoryFormatVersion = 2"),
             (
-                "[core]\nrepositoryformatversion = 1\n[extensions]\nrefStorage = reftable\n",
-                "extensions.refstorage = reftable",
+                "[core]\nrepositoryformatversion = 1\n[extensions]\nrefStorage = odd\n",
+                "extensions.refstorage = odd",
             ),
             ("[core]\nrepositoryformatversion = 1\n[extensions]\nodd\n", "extensions.odd = "),
         ] {
             let expected = format!("/r/.git has a format that is not supported: {what}");
             assert_eq!(kind_of(text), Err(expected));
+        }
+    }
+
+    #[test]
+    fn a_bare_repository_beside_its_worktrees_has_no_working_tree() {
+        let scene = tempfile::tempdir().expect("a directory");
+        let top = scene.path();
+        let write = |path: &str, text: &str| {
+            let path = top.join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            std::fs::write(path, text).expect("written");
+        };
+        write(".git", "gitdir: .bare\n");
+        for (path, text) in [("HEAD", "ref: refs/heads/main\n"), ("objects/x", ""), ("refs/x", "")] {
+            write(&format!(".bare/{path}"), text);
+        }
+        write(".bare/worktrees/main/HEAD", "ref: refs/heads/main\n");
+        write(".bare/worktrees/main/commondir", "../..\n");
+        write(".bare/worktrees/main/gitdir", "../../../main/.git\n");
+        write("main/.git", "gitdir: ../.bare/worktrees/main\n");
+        let has = |path: &str| {
+            let located = crate::locate::at(&top.join(path)).expect("read").expect("found");
+            Repository::open(located).expect("opened").has_working_tree()
+        };
+        for (config, expected) in [("", true), ("[core]\n\tbare = true\n", false)] {
+            write(".bare/config", config);
+            assert_eq!((has(""), has("main")), (expected, true), "{config}");
         }
     }
 

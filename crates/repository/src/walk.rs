@@ -244,6 +244,11 @@ impl Walk {
         self
     }
 
+    /// Leaves out what is below the directory that was the last entry.
+    pub fn skip_content(&mut self) {
+        self.next = None;
+    }
+
     /// The ignore files so far that have no rules, because they are links or not regular.
     #[must_use]
     pub fn ignore_files_not_read(&self) -> &[PathBuf] {
@@ -380,10 +385,27 @@ impl Names {
 }
 
 impl Entry {
+    /// The entry at a path beneath a directory. `None` if there is none, or a directory in its path is a link.
+    pub(crate) fn at(top: &Directory, path: &Path) -> io::Result<Option<Self>> {
+        let Some(name) = path.file_name() else { return Ok(None) };
+        let parent = match top.directory(path.parent().unwrap_or(Path::new(""))) {
+            Err(error) if is_replaced(&error) => return Ok(None),
+            parent => parent?,
+        };
+        let Some(parent) = parent else { return Ok(None) };
+        let Some(status) = parent.entry_stat(name)? else { return Ok(None) };
+        Ok(Some(Self { parent: Arc::new(parent), name: name.to_owned(), path: path.to_owned(), status }))
+    }
+
     /// The path, relative to the walked directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The directory that contains it.
+    pub(crate) fn parent(&self) -> &Directory {
+        &self.parent
     }
 
     /// The path for messages.

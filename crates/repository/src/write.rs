@@ -64,6 +64,52 @@ impl Directory {
         Ok(found)
     }
 
+    /// Creates a directory directly in this directory.
+    ///
+    /// # Errors
+    /// The system's error. `EXIST` if the directory has an entry of this name.
+    pub fn new_directory(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::mkdirat(self, name, Mode::from_raw_mode(0o777))?)
+    }
+
+    /// Creates a file directly in this directory, which only its owner can access.
+    ///
+    /// # Errors
+    /// As [`Self::new_directory`].
+    pub fn new_file(&self, name: &OsStr) -> io::Result<File> {
+        self.new_file_with(name, Mode::RUSR | Mode::WUSR)
+    }
+
+    /// Creates a file directly in this directory with this mode, of which the umask removes bits.
+    pub(crate) fn new_file_with(&self, name: &OsStr, mode: Mode) -> io::Result<File> {
+        Ok(rustix::fs::openat(self, name, NEW, mode)?.into())
+    }
+
+    /// Removes a file or link directly in this directory.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(self, name, AtFlags::empty())?)
+    }
+
+    /// Creates a link to `target` directly in this directory.
+    ///
+    /// # Errors
+    /// As [`Self::new_directory`].
+    pub fn new_link(&self, name: &OsStr, target: &Path) -> io::Result<()> {
+        Ok(rustix::fs::symlinkat(target, self, name)?)
+    }
+
+    /// Moves an entry of this directory into another one on the same file system. It replaces a file or an empty
+    /// directory of its own type.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn rename(&self, name: &OsStr, to: &Self, new: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(self, name, to, new)?)
+    }
+
     /// Creates a file directly in this directory, which has none of this name. In a directory that a group may write,
     /// the group may write it too if `mode` lets the owner.
     pub(crate) fn create<'a>(&'a self, name: &'a OsStr, mode: u32) -> io::Result<NewFile<'a>> {
@@ -78,7 +124,8 @@ impl Directory {
         Ok(NewFile { directory: self, name, file: file.into(), is_renamed: false })
     }
 
-    /// Opens a file directly in this directory, to append to it. It is created if it is missing.
+    /// Opens a file directly in this directory, to append to it. It is created if it is missing. A file with another hard
+    /// link is refused, because the other one can be a file outside of the directory.
     pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
         match rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => {
@@ -87,20 +134,28 @@ impl Directory {
             Ok(_) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(rustix::fs::openat(self, name, APPEND, Mode::from_raw_mode(0o666))?.into())
+        let file = rustix::fs::openat(self, name, APPEND, Mode::from_raw_mode(0o666))?;
+        let opened = rustix::fs::fstat(&file)?;
+        let is_regular = FileType::from_raw_mode(opened.st_mode) == FileType::RegularFile;
+        if !is_regular || opened.st_nlink > 1 {
+            return Err(io::Error::other("it is not a regular file with one name"));
+        }
+        Ok(file.into())
     }
 
-    /// Removes an empty directory, or a tree of empty directories, as git does where a reference is to be. Fails if it
-    /// contains anything else.
-    pub(crate) fn remove_empty(&self, name: &Path) -> io::Result<()> {
+    /// Removes an empty directory, or a tree of empty directories, as git does where a reference is to be. Fails with
+    /// `NOTEMPTY` if it contains anything else, or more than `levels` directories in each other.
+    pub(crate) fn remove_empty(&self, name: &Path, levels: usize) -> io::Result<()> {
         const MOST: usize = 1000;
-        let Some(inside) = self.directory(name)? else { return Ok(()) };
+        let opened = self.directory(name).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOTDIR | Errno::LOOP) => Errno::NOTEMPTY.into(),
+            _ => error,
+        });
+        let Some(inside) = opened? else { return Ok(()) };
         let (names, more) = inside.names(MOST)?;
-        if more {
-            return Err(Errno::NOTEMPTY.into());
-        }
+        let levels = levels.checked_sub(1).filter(|_| !more).ok_or(Errno::NOTEMPTY)?;
         for name in names {
-            inside.remove_empty(Path::new(&name))?;
+            inside.remove_empty(Path::new(&name), levels)?;
         }
         Ok(rustix::fs::unlinkat(self, name, AtFlags::REMOVEDIR)?)
     }

@@ -7,12 +7,13 @@ use std::process::{Command, Stdio};
 
 use super::*;
 use crate::objects::{Objects, ObjectsError};
-use crate::refs::{LogEntry, branch_reference};
+use crate::reflog::LogEntry;
+use crate::refs::branch_reference;
 use crate::repository::{Repository, RepositoryError};
 use crate::store::StoreKind;
 use crate::{Directory, Program, locate};
 
-const LOG: LogEntry<'_> = LogEntry { who: "bottle <a@example.com>", seconds: 7, message: "pull" };
+const LOG: LogEntry<'_> = LogEntry { name: "bottle", email: "a@example.com", seconds: 7, message: "pull" };
 
 struct Scene {
     top: tempfile::TempDir,
@@ -203,6 +204,7 @@ async fn refuses_what_is_no_conversation_of_git() {
         (String::new(), "the bottle closed the connection"),
         ("\u{1b}[31mxxxx".to_owned(), "git in the bottle broke the protocol: a malformed length"),
         ("0002".to_owned(), "git in the bottle broke the protocol: a malformed length"),
+        ("+00axxxxxx".to_owned(), "git in the bottle broke the protocol: a malformed length"),
         (packet("ERR no\n"), "git in the bottle failed: no"),
         (packet("hello world\n"), "git in the bottle failed: hello world"),
         (offer.clone(), "the bottle closed the connection"),
@@ -230,6 +232,47 @@ async fn refuses_what_is_no_conversation_of_git() {
     let scene = Scene::new();
     let store = scene.store(StoreKind::default());
     assert_eq!(store.fetch(head(None), empty.as_bytes(), tokio::io::sink()).await.expect("empty"), None);
+}
+
+/// Sends `packet` again and again after `begin`, and waits before each.
+async fn repeat(mut to: impl AsyncWrite + Unpin, begin: &str, packet: &str, wait: Duration) {
+    let mut sent = to.write_all(begin.as_bytes()).await;
+    while sent.is_ok() {
+        tokio::time::sleep(wait).await;
+        sent = to.write_all(packet.as_bytes()).await;
+    }
+}
+
+/// No packet that comes just in time holds a fetch for longer than its deadline, and no number of packets without a
+/// part of the pack is endless.
+#[tokio::test(start_paused = true)]
+async fn packets_that_come_in_time_do_not_hold_a_fetch() {
+    let id = "1".repeat(40);
+    let offer = packet(&format!("{id} HEAD\0side-band-64k\n")) + "0000";
+    let (line, answer) = (packet(&format!("{id} refs/heads/x\n")), offer.clone() + &packet("NAK\n"));
+    let (slow, fast) = (IDLE.checked_sub(Duration::from_secs(1)).expect("a time"), Duration::ZERO);
+    let too_late = "git in the bottle timed out";
+    for (begin, packet, wait, error) in [
+        (String::new(), line.as_str(), slow, too_late),
+        (offer.clone(), "0000", slow, too_late),
+        (answer.clone(), "0005\u{2}", slow, too_late),
+        (answer.clone(), "0005\u{1}", slow, too_late),
+        (String::new(), "", IDLE * 2, too_late),
+        (offer, "0000", fast, "git in the bottle broke the protocol: too many lines"),
+        (answer, "0005\u{2}", fast, "git in the bottle broke the protocol: too much progress"),
+    ] {
+        let scene = Scene::new();
+        let store = scene.store(StoreKind::default());
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        // Several at once, so that the bound is reached soon.
+        let packets = if wait == fast { packet.repeat(10_000) } else { packet.to_owned() };
+        let sending = tokio::spawn(async move { repeat(theirs, &begin, &packets, wait).await });
+        let started = tokio::time::Instant::now();
+        let result = store.fetch(head(None), ours, tokio::io::sink()).await;
+        assert_eq!(result.map_err(|error| error.to_string()), Err(error.to_owned()), "{packet:?}");
+        assert!(started.elapsed() <= DEADLINE, "{packet:?}: {:?}", started.elapsed());
+        sending.abort();
+    }
 }
 
 #[tokio::test]
@@ -305,7 +348,7 @@ async fn pulls_into_a_repository_that_names_programs() {
     let present = store.present(&tips).await.expect("git");
     assert_eq!(present.len(), tips.len());
     let mut pack = store.pack(&tip, &present).await.expect("packed").expect("objects");
-    user.add_pack(&mut pack).expect("added");
+    user.add_pack(&mut pack, &[]).expect("added");
     let name = branch_reference("bottle/one").expect("a name");
     user.write_branch(&name, None, &tip, LOG).expect("written");
     assert!(!ran.exists());
@@ -341,9 +384,46 @@ fn opens_no_objects_that_are_links_or_pipes() {
         assert!(opens().is_err(), "{name}");
         fs::remove_file(objects.join(name)).expect("removed");
     }
+    // Git opens a chain of multi-pack indexes in a directory, if it may read them.
+    let chain = objects.join("pack/multi-pack-index.d");
+    fs::create_dir(&chain).expect("made");
+    fs::write(chain.join("multi-pack-index-chain"), "").expect("written");
+    assert!(opens().is_ok());
+    pipe(&chain.join("multi-pack-index-1.midx"));
+    assert!(matches!(opens(), Err(RepositoryError::Objects(ObjectsError::Read(_)))), "a pipe in a directory");
+    fs::remove_file(chain.join("multi-pack-index-1.midx")).expect("removed");
+    fs::create_dir(chain.join("deeper")).expect("made");
+    assert!(opens().is_err(), "a directory in a directory");
+    fs::remove_dir_all(&chain).expect("removed");
+    let loose = fs::read_dir(&objects).expect("read").map(|entry| entry.expect("an entry").path());
+    let loose = loose.into_iter().find(|path| path.file_name().is_some_and(|name| name.len() == 2));
+    let inside = loose.expect("an object").join("directory");
+    fs::create_dir(&inside).expect("made");
+    assert!(opens().is_err(), "a directory among loose objects");
+    fs::remove_dir(&inside).expect("removed");
+    assert!(opens().is_ok());
     fs::rename(objects.join("pack"), scene.path("elsewhere")).expect("moved");
     symlink(scene.path("elsewhere"), objects.join("pack")).expect("link");
     assert!(opens().is_err(), "a link to a directory");
+}
+
+/// Git in a directory of ours does not wait for a chain of multi-pack indexes, even if it appears after the check.
+#[tokio::test]
+async fn no_chain_of_indexes_is_awaited() {
+    let scene = Scene::new();
+    scene.repository("user", &[], 1);
+    scene.git("user", &["repack", "-qad"]);
+    let user = scene.opened("user");
+    let store = scene.store(user.kind());
+    store.borrow(user.objects(&[]).expect("objects")).expect("borrowed");
+    let chain = scene.path("user/.git/objects/pack/multi-pack-index.d");
+    fs::create_dir(&chain).expect("made");
+    let (path, kind) = (chain.join("multi-pack-index-chain"), rustix::fs::FileType::Fifo);
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, rustix::fs::Mode::RWXU, 0).expect("a named pipe");
+    let tip = user.head().expect("read").expect("a commit");
+    let (git, arguments) = (store.git(), ["rev-list", "--objects", tip.as_str()]);
+    let listed = tokio::time::timeout(Duration::from_secs(60), git.expect(&arguments)).await;
+    listed.expect("git does not wait").expect("whole");
 }
 
 /// Objects of other repositories are read only if they are known.

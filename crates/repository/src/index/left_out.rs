@@ -1,8 +1,6 @@
 //! What a sparse checkout leaves out of a working tree.
 
-use bottle_pack_check::ObjectFormat;
-
-use super::{IndexError, each_entry};
+use super::{IndexError, IndexFiles};
 
 /// The paths that a sparse checkout leaves out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,13 +12,13 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Reads the index of a repository with this format.
+    /// Reads an index.
     ///
     /// # Errors
-    /// Every [`IndexError`].
-    pub fn of(index: &[u8], format: ObjectFormat) -> Result<Self, IndexError> {
+    /// [`IndexError::Malformed`].
+    pub fn of(index: &IndexFiles) -> Result<Self, IndexError> {
         let mut found = Self::default();
-        each_entry(index, format.width(), |entry| {
+        index.each(|entry| {
             if entry.is_left_out {
                 let paths = if entry.is_directory { &mut found.directories } else { &mut found.files };
                 paths.push(entry.name.to_owned());
@@ -41,7 +39,14 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
+    use bottle_pack_check::ObjectFormat;
+
     use super::*;
+    use crate::directory::Directory;
+
+    fn of(bytes: &[u8]) -> Result<LeftOut, IndexError> {
+        LeftOut::of(&IndexFiles::of(bytes.to_owned(), None, ObjectFormat::Sha1)?)
+    }
 
     fn git(directory: &Path, arguments: &[&str]) {
         let mut git = Command::new("git");
@@ -63,7 +68,11 @@ mod tests {
             }
             git(top.path(), &["add", "-A"]);
             git(top.path(), &["commit", "-qm", "one"]);
-            let read = || LeftOut::of(&std::fs::read(top.path().join(".git/index")).expect("read"), width);
+            let git_directory = Directory::open(&top.path().join(".git")).expect("opened");
+            let read = || {
+                let read = IndexFiles::read(&git_directory, Some(width)).expect("read");
+                LeftOut::of(&read.expect("there").0)
+            };
             assert!(read().expect("parsed").is_empty());
             git(top.path(), &["sparse-checkout", "set", "--no-sparse-index", "left"]);
             let files = vec![b"out/a".to_vec(), b"out/deep/b".to_vec()];
@@ -74,9 +83,9 @@ mod tests {
             git(top.path(), &["sparse-checkout", "set", "--sparse-index", "left"]);
             let directories = vec![b"out/".to_vec()];
             assert_eq!(read().expect("parsed"), LeftOut { files: Vec::new(), directories });
-            git(top.path(), &["sparse-checkout", "disable"]);
+            git(top.path(), &["sparse-checkout", "set", "--no-sparse-index", "left"]);
             git(top.path(), &["update-index", "--split-index"]);
-            assert_eq!(read(), Err(IndexError::Split));
+            assert_eq!(read().expect("parsed"), expected);
         }
     }
 
@@ -88,11 +97,11 @@ mod tests {
         git(top.path(), &["add", "a"]);
         let index = std::fs::read(top.path().join(".git/index")).expect("read");
         for length in 0..index.len() - 20 {
-            assert!(LeftOut::of(&index[..length], ObjectFormat::Sha1).is_err(), "{length}");
+            assert!(of(&index[..length]).is_err(), "{length}");
         }
         let mut many = index;
         many[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
-        assert_eq!(LeftOut::of(&many, ObjectFormat::Sha1), Err(IndexError::Malformed));
-        assert_eq!(LeftOut::of(&[0; 100], ObjectFormat::Sha1), Err(IndexError::Malformed));
+        assert!(matches!(of(&many), Err(IndexError::Malformed)));
+        assert!(matches!(of(&[0; 100]), Err(IndexError::Malformed)));
     }
 }

@@ -1,18 +1,13 @@
 //! Which files git tracks.
 
 use std::cmp::Ordering;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use bottle_pack_check::ObjectFormat;
 use rustix::fs::FileType;
 
-use super::{IndexError, each_entry};
-use crate::directory::{Directory, ReadError};
-
-/// The maximum size of an index in bytes. Half a million files need about 60 MiB.
-const MAX_BYTES: u64 = 128 << 20;
+use super::{IndexError, IndexFiles};
+use crate::directory::Directory;
 
 /// The names of the files that git tracks, sorted by their bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,42 +18,21 @@ pub struct Index {
     ends: Vec<usize>,
 }
 
-/// Why the tracked files are unknown.
-#[derive(Debug, thiserror::Error)]
-pub enum TrackedError {
-    /// The file cannot be read.
-    #[error(transparent)]
-    Unreadable(#[from] ReadError),
-    /// Its content is unknown.
-    #[error(transparent)]
-    Index(#[from] IndexError),
-}
-
-impl From<TrackedError> for io::Error {
-    fn from(error: TrackedError) -> Self {
-        Self::other(error)
-    }
-}
-
 impl Index {
     /// Reads the index of a working tree's git directory. A missing one is empty.
     ///
     /// # Errors
-    /// [`TrackedError`].
-    pub fn read(git_directory: &Directory) -> Result<Self, TrackedError> {
-        let Some(bytes) = git_directory.read(Path::new("index"), MAX_BYTES)? else {
-            return Ok(Self::default());
-        };
-        // The configuration names the kind of object ids; the entries of an index match only one length.
-        match Self::of(&bytes, ObjectFormat::Sha1) {
-            Err(IndexError::Malformed) => Ok(Self::of(&bytes, ObjectFormat::Sha256)?),
-            read => Ok(read?),
+    /// Every [`IndexError`].
+    pub fn read(git_directory: &Directory) -> Result<Self, IndexError> {
+        match IndexFiles::read(git_directory, None)? {
+            Some((files, _)) => Self::of(&files),
+            None => Ok(Self::default()),
         }
     }
 
-    fn of(bytes: &[u8], format: ObjectFormat) -> Result<Self, IndexError> {
+    fn of(files: &IndexFiles) -> Result<Self, IndexError> {
         let (mut index, mut is_sorted) = (Self::default(), true);
-        each_entry(bytes, format.width(), |entry| is_sorted &= index.add(entry.name))?;
+        files.each(|entry| is_sorted &= index.add(entry.name))?;
         if is_sorted { Ok(index) } else { Err(IndexError::Malformed) }
     }
 
@@ -111,8 +85,14 @@ impl Index {
 mod tests {
     use std::process::Command;
 
+    use bottle_pack_check::ObjectFormat;
+
     use super::super::{NAME_LENGTH, STATUS};
     use super::*;
+
+    fn of(bytes: &[u8], format: ObjectFormat) -> Result<Index, IndexError> {
+        Index::of(&IndexFiles::of(bytes.to_owned(), None, format)?)
+    }
 
     /// A repository with an index of this version, or `None` if there is no git for it.
     fn repository(version: &str, format: &str) -> Option<tempfile::TempDir> {
@@ -167,33 +147,29 @@ mod tests {
         let path = top.path().join(".git/index");
         let whole = std::fs::read(&path).expect("read");
         for length in 0..whole.len() {
-            assert_eq!(
-                Index::of(&whole[..length], ObjectFormat::Sha1),
-                Err(IndexError::Malformed),
-                "{length}"
-            );
+            let read = of(&whole[..length], ObjectFormat::Sha1);
+            assert!(matches!(read, Err(IndexError::Malformed)), "{length}");
         }
         for at in 0..whole.len() {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut changed = whole.clone();
                 changed[at] = value;
-                let _ = [ObjectFormat::Sha1, ObjectFormat::Sha256]
-                    .map(|format| Index::of(&changed, format).is_ok());
+                let _ = [ObjectFormat::Sha1, ObjectFormat::Sha256].map(|format| of(&changed, format).is_ok());
             }
         }
         let git_directory = Directory::open(&top.path().join(".git")).expect("opened");
         std::fs::write(&path, "DIRC").expect("written");
-        assert!(matches!(Index::read(&git_directory), Err(TrackedError::Index(IndexError::Malformed))));
+        assert!(matches!(Index::read(&git_directory), Err(IndexError::Malformed)));
         std::fs::remove_file(&path).expect("removed");
         assert_eq!(Index::read(&git_directory).expect("read"), Index::default());
         std::os::unix::fs::symlink("/dev/zero", &path).expect("link");
-        assert!(matches!(Index::read(&git_directory), Err(TrackedError::Unreadable(_))));
+        assert!(matches!(Index::read(&git_directory), Err(IndexError::Unreadable(_))));
     }
 
     #[test]
     fn compressed_names_have_a_bound() {
         // Each entry but the first one repeats 5,000 bytes.
-        let of = |entries: u32| {
+        let of_entries = |entries: u32| {
             let mut bytes = [&b"DIRC\0\0\0\x04"[..], &entries.to_be_bytes()].concat();
             let name = vec![b'a'; 5_000];
             for at in 0..entries {
@@ -206,9 +182,9 @@ mod tests {
                 bytes.push(0);
             }
             bytes.extend([0; 20]);
-            Index::of(&bytes, ObjectFormat::Sha1)
+            of(&bytes, ObjectFormat::Sha1)
         };
-        assert_eq!(of(10).expect("within the bound").ends.len(), 10);
-        assert_eq!(of(30_000), Err(IndexError::Malformed));
+        assert_eq!(of_entries(10).expect("within the bound").ends.len(), 10);
+        assert!(matches!(of_entries(30_000), Err(IndexError::Malformed)));
     }
 }

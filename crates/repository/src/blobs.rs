@@ -1,0 +1,84 @@
+//! Reads the content of many files from a git directory of ours with one process.
+
+use std::io::{self, BufRead, BufReader, Read, Take, Write};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use crate::Git;
+
+/// The maximum length of the line before an object's content in bytes.
+const MAX_HEAD: u64 = 200;
+
+/// A running `git cat-file --batch` (git-cat-file(1)). Dropping the value kills the process.
+#[derive(Debug)]
+pub struct Blobs {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Blobs {
+    /// Starts the process.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn start(git: &Git) -> io::Result<Self> {
+        let mut command = git.command();
+        command.args(["cat-file", "--batch"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // A signal of the terminal ends it only with this process, which may have to undo what it did.
+        command.process_group(0);
+        let mut child = command.spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (requests, answers) = pipes.ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Self { child, requests, answers: BufReader::new(answers) })
+    }
+
+    /// Returns the content of a file, which the caller reads to its end before [`Self::close`]. Its limit is its length.
+    ///
+    /// # Errors
+    /// If there is no file with this id, or the process has ended.
+    pub fn open(&mut self, object: &str) -> io::Result<Take<&mut BufReader<ChildStdout>>> {
+        writeln!(self.requests, "{object}")?;
+        // The answer is `OBJECT blob SIZE`, or `OBJECT missing`.
+        let mut head = String::new();
+        (&mut self.answers).take(MAX_HEAD).read_line(&mut head)?;
+        let mut words = head.trim_end().split(' ').skip(1);
+        let size = words.next().filter(|kind| *kind == "blob").and_then(|_| words.next()?.parse().ok());
+        let size = size.ok_or_else(|| io::Error::other(format!("the repository lacks the file {object}")))?;
+        Ok((&mut self.answers).take(size))
+    }
+
+    /// Reads a content of at most `most` bytes. `None` for a longer one.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn read(&mut self, object: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let mut from = self.open(object)?;
+        let mut content = Vec::new();
+        let is_short = from.limit() <= most;
+        if is_short {
+            from.read_to_end(&mut content)?;
+        } else {
+            io::copy(&mut from, &mut io::sink())?;
+        }
+        self.close()?;
+        Ok(is_short.then_some(content))
+    }
+
+    /// Reads the line feed behind the content.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn close(&mut self) -> io::Result<()> {
+        self.answers.read_exact(&mut [0])
+    }
+}
+
+impl Drop for Blobs {
+    fn drop(&mut self) {
+        // Both calls do nothing if the process has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

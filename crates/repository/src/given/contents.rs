@@ -1,0 +1,228 @@
+//! The contents in a record of given files.
+//!
+//! ```text
+//! packed      small contents, one after another
+//! shared/N    a content that shares its blocks with the user's file, where the file system can do that
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Take, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::conversion::Pointer;
+
+const PACKED: &str = "packed";
+const SHARED: &str = "shared";
+
+/// The maximum size in bytes of a content that shares blocks. Larger files are not compared.
+const MAX_SHARED: u64 = 64 << 20;
+
+/// A smaller content costs less to copy than to share.
+const MIN_SHARED: u64 = 64 << 10;
+
+/// The maximum number of contents that share blocks, each in a file of its own.
+const MAX_SHARED_COUNT: usize = 100_000;
+
+/// The maximum number of bytes that are hashed of files whose content is not kept.
+const MAX_HASHED: u64 = 4 << 30;
+
+const BUFFER: usize = 64 << 10;
+
+/// How much is copied into a record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// The maximum size of a content in bytes.
+    pub(super) each: u64,
+    /// The maximum size of all contents in bytes.
+    pub(super) all: u64,
+}
+
+/// Where a content is in its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Among the packed contents.
+    Packed {
+        /// Where it begins, in bytes.
+        offset: u64,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// In the file with this number.
+    Shared(usize),
+}
+
+/// What is known of a content. Nothing of one that is beyond the bounds.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) place: Option<Place>,
+    /// The hash of a content that was read.
+    pub(super) hash: Option<Pointer>,
+}
+
+impl Place {
+    /// Parses the text that [`fmt::Display`](std::fmt::Display) writes.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        if let Some(number) = text.strip_prefix('=') {
+            return number.parse().ok().map(Self::Shared);
+        }
+        let (offset, size) = text.split_once('+')?;
+        Some(Self::Packed { offset: offset.parse().ok()?, size: size.parse().ok()? })
+    }
+
+    /// Opens the content in the record in this directory.
+    pub(super) fn open(self, record: &Path) -> io::Result<Take<File>> {
+        match self {
+            Self::Packed { offset, size } => {
+                let mut file = File::open(record.join(PACKED))?;
+                file.seek(SeekFrom::Start(offset))?;
+                Ok(file.take(size))
+            }
+            Self::Shared(number) => {
+                let file = File::open(record.join(SHARED).join(number.to_string()))?;
+                let size = file.metadata()?.len();
+                Ok(file.take(size))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Packed { offset, size } => write!(f, "{offset}+{size}"),
+            Self::Shared(number) => write!(f, "={number}"),
+        }
+    }
+}
+
+/// Copies the contents of a record into another one.
+pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    make_directories(to)?;
+    for content in fs::read_dir(from.join(SHARED))? {
+        let content = content?;
+        fs::copy(content.path(), to.join(SHARED).join(content.file_name()))?;
+    }
+    fs::copy(from.join(PACKED), to.join(PACKED)).map(drop)
+}
+
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+fn make_directories(record: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(record.join(SHARED))
+}
+
+/// Adds contents to a new record.
+pub(super) struct Contents {
+    directory: PathBuf,
+    bounds: Bounds,
+    packed: BufWriter<File>,
+    size: u64,
+    shared: usize,
+    /// Whether files may share blocks with those of the user, as far as it is known.
+    can_share: bool,
+    hashed: u64,
+    buffer: Vec<u8>,
+}
+
+impl Contents {
+    /// Begins in a directory that does not exist.
+    pub(super) fn begin(directory: &Path, bounds: Bounds) -> io::Result<Self> {
+        make_directories(directory)?;
+        let packed = BufWriter::with_capacity(1 << 20, create(&directory.join(PACKED))?);
+        let (directory, buffer) = (directory.to_owned(), vec![0; BUFFER]);
+        let (size, shared, hashed) = (0, 0, 0);
+        Ok(Self { directory, bounds, packed, size, shared, can_share: true, hashed, buffer })
+    }
+
+    /// Adds a text.
+    pub(super) fn add_text(&mut self, text: &[u8]) -> io::Result<Known> {
+        if text.len() as u64 > self.room() {
+            return Ok(Known::default());
+        }
+        self.add_packed(&mut { text }).map(|known| known.unwrap_or_default())
+    }
+
+    /// Adds a file of this size: keeps its content if it can share blocks or is small, otherwise only its hash.
+    pub(super) fn add(&mut self, file: &mut File, size: u64) -> io::Result<Known> {
+        if let Some(place) = self.share(file, size)? {
+            return Ok(Known { place: Some(place), hash: None });
+        }
+        if size <= self.room() {
+            let known = self.add_packed(file)?;
+            if let Some(known) = known {
+                return Ok(known);
+            }
+            // It has grown.
+            file.rewind()?;
+        }
+        let left = MAX_HASHED.saturating_sub(self.hashed);
+        if size > left {
+            return Ok(Known::default());
+        }
+        let hash = Pointer::of(&mut file.take(left))?;
+        self.hashed += hash.size;
+        Ok(Known { place: None, hash: (hash.size < left).then_some(hash) })
+    }
+
+    /// Writes what is not written yet.
+    pub(super) fn end(mut self) -> io::Result<()> {
+        self.packed.flush()
+    }
+
+    fn room(&self) -> u64 {
+        self.bounds.all.saturating_sub(self.size).min(self.bounds.each)
+    }
+
+    /// Copies a content, and hashes it. `None` if it is beyond the bounds.
+    fn add_packed(&mut self, from: &mut impl Read) -> io::Result<Option<Known>> {
+        let (offset, room) = (self.size, self.room());
+        let (mut hash, mut size) = (Sha256::new(), 0);
+        loop {
+            let length = from.read(&mut self.buffer)?;
+            if length == 0 {
+                break;
+            }
+            self.packed.write_all(&self.buffer[..length])?;
+            hash.update(&self.buffer[..length]);
+            size += length as u64;
+            self.size += length as u64;
+            if size > room {
+                return Ok(None);
+            }
+        }
+        let hash = Pointer::new(hash.finalize().as_slice(), size);
+        Ok(Some(Known { place: Some(Place::Packed { offset, size }), hash: Some(hash) }))
+    }
+
+    /// Makes a file with the same blocks. `None` if the file system cannot do that, or it is not worth it.
+    fn share(&mut self, file: &File, size: u64) -> io::Result<Option<Place>> {
+        let is_worth = (MIN_SHARED..=MAX_SHARED).contains(&size) && self.shared < MAX_SHARED_COUNT;
+        if !self.can_share || !is_worth {
+            return Ok(None);
+        }
+        let path = self.directory.join(SHARED).join(self.shared.to_string());
+        if !shares_blocks(&create(&path)?, file) {
+            self.can_share = false;
+            fs::remove_file(path)?;
+            return Ok(None);
+        }
+        self.shared += 1;
+        Ok(Some(Place::Shared(self.shared - 1)))
+    }
+}
+
+/// Lets an empty file share the blocks of another one, if that is possible.
+#[cfg(target_os = "linux")]
+fn shares_blocks(to: &File, from: &File) -> bool {
+    rustix::fs::ioctl_ficlone(to, from).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn shares_blocks(_: &File, _: &File) -> bool {
+    false
+}

@@ -1,0 +1,43 @@
+//! Why references are not read or written.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::directory::ReadError;
+
+/// Why a reference was not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RefError {
+    /// A file was not read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The content of a file has another form.
+    #[error("{} is malformed", .0.display())]
+    Malformed(PathBuf),
+    /// There are more references, or longer chains of them, than are read.
+    #[error("{} has too many references", .0.display())]
+    TooMany(PathBuf),
+    /// The branch is checked out.
+    #[error("it is checked out in {}", .0.display())]
+    CheckedOut(PathBuf),
+    /// The reference points to another one.
+    #[error("it points to another reference")]
+    Symbolic,
+    /// Another reference's name is the begin of this one's, or the other way round.
+    #[error("there is a reference {0}")]
+    Conflict(String),
+    /// Another process changed the reference.
+    #[error("another process changed it")]
+    Changed,
+    /// Another process has locked the reference.
+    #[error("another git has locked it: {} exists", .0.display())]
+    Locked(PathBuf),
+    /// The system's error.
+    #[error("cannot write {}: {error}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+}
