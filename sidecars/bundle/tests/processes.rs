@@ -375,7 +375,7 @@ async fn with_every_daemon() -> Result<(Running, Channel)> {
     let ready = request(&keeper, &BundleRequest::Provision(Box::new(provision))).await?;
     ensure!(matches!(ready, BundleEvent::Ready { .. }), "{ready:?}");
     let repo = GateRepo {
-        shown_url: None,
+        address: None,
         name: "tool".parse()?,
         url: "https://git.example.com/tool.git".into(),
         key: GateKey::Token { token: KEY.into() },
@@ -471,6 +471,9 @@ async fn hardened() -> Result<()> {
         let limits = std::fs::read_to_string(format!("/proc/{process}/limits"))?;
         let core = limits.lines().find(|line| line.starts_with("Max core file size")).context("limits")?;
         ensure!(core.split_whitespace().nth(4) == Some("0"), "{core}");
+        let data = limits.lines().find(|line| line.starts_with("Max data size")).context("limits")?;
+        let is_limited = !data.contains("unlimited");
+        ensure!(is_limited || process == running.process.id(), "the daemon's memory has no limit: {data}");
         let environ = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
         ensure!(process == running.process.id() || environ.is_empty(), "the daemon inherited variables");
     }

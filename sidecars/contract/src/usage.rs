@@ -8,8 +8,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The file in the proxy's log folder that holds the usage records which the keeper has not yet collected,
-/// one per line.
+/// The file in the proxy's log directory that holds the usage records which the keeper has not yet collected. Each line
+/// is a [`WaitingLine`].
 pub const WAITING_FILE: &str = "usage.jsonl";
 
 /// The longest line of a usage record that is read, in bytes. A longer line is skipped. The proxy writes much
@@ -48,6 +48,37 @@ pub struct Usage {
     /// The part of the agent that sent the request, if the client names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
+}
+
+/// A line of [`WAITING_FILE`]. A later line with the same id replaces an earlier one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum WaitingLine {
+    /// The record of a response. While a budget has tokens reserved for a request, its record counts all of them, so that
+    /// they are spent if the proxy is killed before the response.
+    Usage(Usage),
+    /// No record exists for a request, because the provider did not accept it.
+    Cancelled {
+        /// The id that the record had.
+        cancelled: String,
+    },
+}
+
+impl From<Usage> for WaitingLine {
+    fn from(usage: Usage) -> Self {
+        Self::Usage(usage)
+    }
+}
+
+impl WaitingLine {
+    /// The id of the record.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Usage(usage) => &usage.id,
+            Self::Cancelled { cancelled } => cancelled,
+        }
+    }
 }
 
 /// The part of an agent that sent a request. The agent can forge it, so only reports depend on it.

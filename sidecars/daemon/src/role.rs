@@ -13,6 +13,11 @@ use serde::de::DeserializeOwned;
 
 use crate::memory::Memory;
 
+/// Maximum memory of a daemon that it may write to, in bytes. The daemons' own limits are far lower, so only an attack
+/// that they do not withstand reaches this one. It then ends the daemon, and not other programs of the machine. The
+/// kernel also counts the reserved stacks of up to 512 threads, which are a gigabyte.
+const MEMORY: u64 = 3 << 30;
+
 /// Runs a daemon whose command line is `ROLE HOME SLUG CONFIG`: calls `work` with the parsed configuration.
 /// The home folder and slug only identify the process in process listings.
 pub fn run<Config: DeserializeOwned>(
@@ -71,6 +76,7 @@ impl Confinement {
         if let Some(descriptors) = self.descriptors {
             process::allow_files(descriptors)?;
         }
+        process::limit_memory(MEMORY)?;
         process::drop_capabilities()?;
         let weaker = [self.files.restrict()?, (self.calls)()?];
         Ok(Confined { parent, memory, weaker: weaker.into_iter().flatten().collect() })

@@ -11,9 +11,14 @@ use std::time::Duration;
 /// bottle that causes it. Browsers and build tools need fewer than 200.
 pub(crate) const CONNECTIONS: usize = 512;
 
-/// Concurrent allowed requests over all connections; further requests wait. Multiplied by [`WINDOW`], this is the most
-/// memory that clients can occupy by not reading responses.
+/// Concurrent allowed requests over all connections, from the scan of the body to the end of the response; further
+/// requests wait. Multiplied by [`WINDOW`], this is the most memory that clients can occupy by not reading responses.
+/// Multiplied by the memory of a body's scan and buffer, it is the most that clients can occupy by not ending bodies.
 pub(crate) const REQUESTS: usize = 512;
+
+/// Allowed requests that wait because [`REQUESTS`] are in progress. The proxy denies further ones, because a request
+/// that waits keeps its head in memory, and clients can open [`CONNECTIONS`] times [`STREAMS`].
+pub(crate) const WAITING_REQUESTS: usize = 1024;
 
 /// Deadline for the first byte of a connection, and separately for the rest of the TLS `ClientHello`. Local clients
 /// send the complete `ClientHello` immediately; the value allows for a machine that swaps.
@@ -34,7 +39,8 @@ pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(75);
 /// longer head is rejected.
 pub(crate) const HEADER_BYTES: usize = 96 * 1024;
 
-/// Maximum number of headers in one HTTP/1.1 request or response. A head with more is rejected.
+/// Maximum number of headers in one request, or in one response of HTTP/1.1. A head with more is rejected. With HTTP/2, a
+/// header of one byte can stand for a long one that came before, and takes more than 100 bytes in memory.
 pub(crate) const HEADERS: usize = 256;
 
 /// Idle timeout of a request body while the proxy reads it. The request fails if no chunk arrives for this long.
@@ -81,6 +87,10 @@ pub(crate) const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
 /// Concurrent readings of requests to models; further requests wait. A reading takes milliseconds, and up to 64 MiB for
 /// the longest body that is compressed or on disk.
 pub(crate) const READINGS: usize = 2;
+
+/// Concurrent requests whose tokens the provider counts; those of further ones are estimated. The text of a prompt is in
+/// memory until the provider answers.
+pub(crate) const COUNTS: usize = 8;
 
 /// How long the proxy waits for the provider to count the tokens of a prompt.
 pub(crate) const COUNT_WITHIN: Duration = Duration::from_secs(5);

@@ -1,7 +1,6 @@
-//! The egress daemon: its configuration, its confinement and the bundle's requests that it serves. No other process of
+//! The egress daemon: its confinement and the bundle's requests that it serves. No other process of
 //! the bundle adds the routes' credentials to requests.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -11,47 +10,21 @@ use bottle_channel::Stream;
 use bottle_contract::names::EGRESS_PORTS;
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
-use bottle_daemon::{Confinement, ListenerConfig, Lockout, Serve};
+use bottle_daemon::{Confinement, Lockout, Serve};
 use bottle_harden::daemon_syscalls;
 use bottle_harden::folder_access::{self, Held};
-use bottle_harden::identity::Identity;
 use bottle_harden::landlock::Files;
 use bottle_queue::Questions;
-use serde::{Deserialize, Serialize};
 
 use crate::bounds;
+pub use crate::config::{EgressConfig, NAME};
 use crate::egress::{Egress, Shared};
 use crate::listener::serve;
 use crate::report::backlog::Backlog;
 
-/// The daemon's name in health responses and events.
-pub const NAME: &str = "egress";
-
 /// Number of worker threads. One thread transfers more than any agent requests; the second one keeps short requests
 /// fast during a large body.
 const WORKERS: usize = 2;
-
-/// The configuration that the bundle passes on the command line, without secrets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EgressConfig {
-    /// The listeners to which the bottle connects.
-    pub proxy: ListenerConfig,
-    /// An existing folder for the log files.
-    pub logs: PathBuf,
-    /// Whether the access log goes to the keeper process over the channel, and not to files in `logs`.
-    #[serde(default)]
-    pub relay_log: bool,
-    /// The user and group to switch to when started as root. They need write access to the listener's folder and
-    /// `logs`.
-    #[serde(default)]
-    pub identity: Option<Identity>,
-    /// The address of the user's machine as seen from this process; `None` means loopback.
-    #[serde(default)]
-    pub machine: Option<IpAddr>,
-    /// Hits after which the bottle is locked ([`bottle_contract::lock_out::HITS`]); `None` disables the lockout.
-    pub lock_after: Option<usize>,
-}
 
 /// The role `__egress HOME SLUG CONFIG`: runs until the bundle exits.
 pub fn run() -> ExitCode {

@@ -13,10 +13,11 @@ use bottle_scan::{BadRuleFile, KnownSecret, RuleFiles, TooLarge};
 use tokio::sync::Semaphore;
 
 use crate::bounds;
+use crate::config::{EgressConfig, NAME};
 use crate::credential_store::CredentialStore;
-use crate::daemon::{EgressConfig, NAME};
 use crate::gate::{Gate, Repeats};
 use crate::inspect::Inspector;
+use crate::inspect::decoded_memory::DecodedMemory;
 use crate::inspect::spool::Spools;
 use crate::live::{Live, RoutesRejected};
 use crate::report::backlog::Backlog;
@@ -24,6 +25,7 @@ use crate::report::relay::LogRelay;
 use crate::report::{LogConfig, LogSink, ReportError, Reporter};
 use crate::request::approval::Approvals;
 use crate::request::issued_links::IssuedLinks;
+use crate::request::request_slots::RequestSlots;
 use crate::tls::leaf::{LeafError, Leaves};
 use crate::upstream::corporate_proxy::{BadProxyUrl, CorporateProxy};
 use crate::upstream::dial::Dialer;
@@ -40,7 +42,7 @@ pub(crate) struct Egress {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) inspector: Inspector,
     pub(crate) spools: Spools,
-    pub(crate) approvals: Approvals,
+    pub(crate) approvals: Arc<Approvals>,
     pub(crate) issued_links: IssuedLinks,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) gate: Arc<Gate>,
@@ -50,12 +52,14 @@ pub(crate) struct Egress {
     pub(crate) budgeted_hosts: Vec<String>,
     /// Each reading of a request to a model holds one permit.
     pub(crate) readings: Semaphore,
+    /// Each prompt that the provider counts holds one permit.
+    pub(crate) counts: Semaphore,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
     /// For each known secret, indexed by its number: whether it is a credential that the agent does not hold.
     pub(crate) lockout_secrets: Vec<bool>,
-    /// Each request in progress holds one permit.
-    pub(crate) request_slots: Arc<Semaphore>,
+    pub(crate) request_slots: RequestSlots,
+    pub(crate) decoded_memory: DecodedMemory,
 }
 
 /// The state that the daemon has before it provisions the proxy and then shares with it.
@@ -151,7 +155,6 @@ impl Egress {
         };
         let log = LogConfig { level: provision.log, sink };
         let reporter = Arc::new(Reporter::new(slug.clone(), log, backlog, &secrets)?);
-        let request_slots = Arc::new(Semaphore::new(bounds::REQUESTS));
         let leaves = Leaves::make(&slug)?;
         Ok(Arc::new(Self {
             live,
@@ -160,7 +163,7 @@ impl Egress {
             upstream,
             inspector,
             spools,
-            approvals,
+            approvals: Arc::new(approvals),
             issued_links: IssuedLinks::default(),
             outbox,
             gate,
@@ -168,10 +171,12 @@ impl Egress {
             model_rules: provision.models,
             budgeted_hosts: provision.budgeted_hosts,
             readings: Semaphore::new(bounds::READINGS),
+            counts: Semaphore::new(bounds::COUNTS),
             reporter,
             lockout,
             lockout_secrets,
-            request_slots,
+            request_slots: RequestSlots::default(),
+            decoded_memory: DecodedMemory::default(),
         }))
     }
 }

@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::inspect::decoded_memory::DecodedMemory;
 use crate::inspect::{BodyScan, Coding, Decoding};
 use crate::listener::io::ClientIo;
 use crate::request::websocket_frames::FrameReader;
@@ -67,7 +68,7 @@ pub fn decoders(bytes: &[u8]) {
     };
     let codings: Vec<Coding> = [*which, which >> 4].into_iter().filter_map(coding).collect();
     let decoded = |size: usize| {
-        let (mut decoding, mut text) = (Decoding::new(&codings), Vec::new());
+        let (mut decoding, mut text) = (Decoding::new(&codings, &DecodedMemory::default()), Vec::new());
         for chunk in coded.chunks(size) {
             let fed = decoding.feed(chunk, &mut |more| {
                 text.extend_from_slice(more);
@@ -75,7 +76,8 @@ pub fn decoders(bytes: &[u8]) {
             });
             fed.ok()?;
         }
-        decoding.is_whole().then_some(text)
+        // The proxy forwards encoded bytes whose text no decoder withholds, so the text must be complete.
+        (decoding.withheld() == 0).then_some(text)
     };
     if let (Some(cut), Some(whole)) = (decoded(usize::from(*cut) + 1), decoded(coded.len().max(1))) {
         assert_eq!(cut, whole);
@@ -94,12 +96,13 @@ pub fn messages(bytes: &[u8]) {
     });
     let Some((cut, bytes)) = bytes.split_first() else { return };
     let parts = |size: usize| {
-        let (mut reader, mut input, mut parts) = (FrameReader::new(true, true), BytesMut::new(), Vec::new());
+        let mut reader = FrameReader::new(true, true, &DecodedMemory::default());
+        let (mut input, mut parts) = (BytesMut::new(), Vec::new());
         for chunk in bytes.chunks(size) {
             input.extend_from_slice(chunk);
             loop {
                 match reader.next(&mut input) {
-                    Ok(Some(part)) => parts.push(part),
+                    Ok(Some(part)) => parts.push((part.frames, part.payload)),
                     Ok(None) => break,
                     Err(_) => return (parts, false),
                 }
@@ -111,11 +114,11 @@ pub fn messages(bytes: &[u8]) {
     if whole.1 && cut.1 {
         assert_eq!(whole, cut);
     }
-    let forwarded: usize = whole.0.iter().map(|part| part.frames.len()).sum();
+    let forwarded: usize = whole.0.iter().map(|(frames, _)| frames.len()).sum();
     assert!(forwarded <= bytes.len());
-    for part in whole.0 {
-        let mut scan = BodyScan::new(&SCANNER, &[], &HeaderMap::new());
-        let _ = scan.feed(&part.payload).and_then(|()| scan.finish());
+    for (_, payload) in whole.0 {
+        let mut scan = BodyScan::new(&SCANNER, &[], &HeaderMap::new(), &DecodedMemory::default());
+        let _ = scan.feed(&payload).and_then(|()| scan.finish());
     }
 }
 

@@ -17,12 +17,14 @@
 //! - `usage`: counts the tokens of model responses and stores the records until the keeper process collects them.
 //! - `gate`: reserves the tokens of requests to models from leases on budgets.
 //! - [`host_connector`]: opens connections for the `bottle` process on the host, under the same trust rules.
+//! - `config`: the configuration that the bundle passes to the daemon.
 //! - `bounds`: limits and deadlines of connections, requests, logs and usage records.
 //!
 //! The crate contains no policy. `bottle_contract::decide` decides on each request, and `bottle policy check` calls the
 //! same function.
 
 mod bounds;
+mod config;
 mod connected_keepers;
 mod credential_store;
 pub mod daemon;

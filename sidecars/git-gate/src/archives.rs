@@ -6,10 +6,12 @@
 
 use bottle_contract::secret_files::is_secret_file;
 use bottle_scan::archive_finder::{ArchiveFinder, Content, GZIP, Visitor, ZIP};
-use bottle_scan::{Finding, Scanner, Severity, Stream};
+use bottle_scan::{Finding, Report, Scanner, Severity, Stream};
 use flate2::{Decompress, FlushDecompress, Status};
+use sha2::{Digest, Sha256};
 
-use crate::findings::MOST_FINDINGS;
+use crate::findings::{Found, Location, MOST_FINDINGS, PushFindings};
+use crate::read_error::ReadError;
 
 /// The magic numbers of the archives that are unpacked.
 const FORMATS: &[&[u8]] = &[GZIP, ZIP];
@@ -62,7 +64,7 @@ enum Zlib<'s> {
 /// The scan result of all archives in one blob.
 #[derive(Default)]
 pub(crate) struct ArchiveReport {
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<PackedFinding>,
     /// The name of a file in an archive, if files of that name usually contain secrets.
     pub(crate) file: Option<String>,
     /// Whether the archives exceed a limit, so that they were not scanned completely.
@@ -72,6 +74,14 @@ pub(crate) struct ArchiveReport {
     unpacked: u64,
     files: usize,
     open: usize,
+}
+
+/// A finding in an unpacked file, or in the name of one.
+pub(crate) struct PackedFinding {
+    pub(crate) finding: Finding,
+    /// The hash of the file's content and of the position of the finding, which identify what was found: the content
+    /// is not kept.
+    value: [u8; 32],
 }
 
 impl<'s> Archives<'s> {
@@ -111,7 +121,7 @@ impl<'s> Zlib<'s> {
             }
             level.begin()?;
             let unpacking = Unpacking::zlib();
-            let mut file = Box::new(File { unpacking, stream: level.scanner.stream_of(level.path) });
+            let mut file = Box::new(File { unpacking, content: Unpacked::new(level.scanner, level.path) });
             level.feed(&mut file, &header)?;
             *self = Self::Open(file);
             piece = later;
@@ -137,26 +147,47 @@ fn is_zlib([method, flags]: [u8; ZLIB_HEADER]) -> bool {
 }
 
 impl ArchiveReport {
-    /// Adds findings, at most one for each rule and known secret, with all pieces of the secret. If there are too many,
-    /// a known secret replaces another finding.
-    fn add(&mut self, findings: Vec<Finding>, more: bool) {
-        self.more |= more;
-        for finding in findings.into_iter().filter(|finding| finding.severity == Severity::Block) {
-            let same = |other: &Finding| other.rule == finding.rule && other.secret == finding.secret;
+    /// Adds the findings in a file of which `hash` has all bytes. Of a known secret, one finding has the pieces of all.
+    /// If there are too many findings, a known secret replaces another one.
+    fn add(&mut self, report: Report, hash: &Sha256) {
+        self.more |= report.more;
+        for finding in report.findings.into_iter().filter(|finding| finding.severity == Severity::Block) {
+            let place = [finding.span.start, finding.span.end].map(u64::to_be_bytes);
+            let value = hash.clone().chain_update(place.as_flattened()).finalize().into();
+            let same = |other: &PackedFinding| {
+                let is_equal = finding.secret.is_some() || other.value == value;
+                is_equal && other.finding.rule == finding.rule && other.finding.secret == finding.secret
+            };
             if let Some(other) = self.findings.iter_mut().find(|other| same(other)) {
-                other.pieces.add(&finding.pieces);
+                other.finding.pieces.add(&finding.pieces);
                 continue;
             }
+            let packed = PackedFinding { finding, value };
             if self.findings.len() < MOST_FINDINGS {
-                self.findings.push(finding);
+                self.findings.push(packed);
             } else {
                 self.more = true;
-                let other = self.findings.iter_mut().find(|other| other.secret.is_none());
-                if let (Some(other), true) = (other, finding.secret.is_some()) {
-                    *other = finding;
+                let other = self.findings.iter_mut().find(|other| other.finding.secret.is_none());
+                if let (Some(other), true) = (other, packed.finding.secret.is_some()) {
+                    *other = packed;
                 }
             }
         }
+    }
+
+    /// Adds the findings at `location` to those of the push.
+    ///
+    /// # Errors
+    /// Fails with [`ReadError::Findings`] if there were too many, unless a known secret, which blocks the push anyway,
+    /// is one of them.
+    pub(crate) fn report(self, location: &Location, findings: &mut PushFindings) -> Result<(), ReadError> {
+        if self.more && self.findings.iter().all(|packed| packed.finding.secret.is_none()) {
+            return Err(ReadError::Findings(location.location.clone()));
+        }
+        for PackedFinding { finding, value } in self.findings {
+            findings.add(Found::from_scan(&finding, location.clone(), &value));
+        }
+        Ok(())
     }
 }
 
@@ -174,7 +205,24 @@ struct Level<'l, 's> {
 
 struct File<'s> {
     unpacking: Unpacking<'s>,
+    content: Unpacked<'s>,
+}
+
+/// The scan of an unpacked file.
+struct Unpacked<'s> {
     stream: Stream<&'s Scanner>,
+    hash: Sha256,
+}
+
+impl<'s> Unpacked<'s> {
+    fn new(scanner: &'s Scanner, path: Option<&str>) -> Self {
+        Self { stream: scanner.stream_of(path), hash: Sha256::new() }
+    }
+
+    fn feed(&mut self, piece: &[u8]) {
+        self.stream.feed(piece);
+        self.hash.update(piece);
+    }
 }
 
 enum Unpacking<'s> {
@@ -219,21 +267,21 @@ impl<'s> Visitor for Level<'_, 's> {
             Content::Stored => Unpacking::Stored(Vec::new()),
             Content::Zstd => return Ok(None),
         };
-        Ok(Some(File { unpacking, stream: self.scanner.stream_of(self.path) }))
+        Ok(Some(File { unpacking, content: Unpacked::new(self.scanner, self.path) }))
     }
 
     fn feed(&mut self, file: &mut File<'s>, piece: &[u8]) -> Result<bool, Bomb> {
-        let File { unpacking, stream } = file;
+        let File { unpacking, content } = file;
         match unpacking {
             Unpacking::Deflated(decoder, finder) => self.inflate(decoder, piece, |output, level| {
-                stream.feed(output);
+                content.feed(output);
                 finder.feed(output, level)
             }),
             Unpacking::Stored(buffer) => {
                 buffer.extend_from_slice(piece);
                 let end = AFTER_ENTRY.iter().filter_map(|mark| memchr::memmem::find(buffer, mark)).min();
                 let rest = buffer.split_off(end.unwrap_or(buffer.len().saturating_sub(OVERLAP)));
-                stream.feed(buffer);
+                content.feed(buffer);
                 *buffer = if end.is_some() { Vec::new() } else { rest };
                 Ok(end.is_none())
             }
@@ -243,16 +291,15 @@ impl<'s> Visitor for Level<'_, 's> {
     fn close(&mut self, file: Option<File<'s>>) -> Result<(), Bomb> {
         self.found.open -= 1;
         // A truncated file is scanned up to its last byte.
-        let Some(File { unpacking, mut stream }) = file else { return Ok(()) };
+        let Some(File { unpacking, mut content }) = file else { return Ok(()) };
         let ended = match unpacking {
             Unpacking::Deflated(_, mut finder) => finder.finish(&mut self.inner()),
             Unpacking::Stored(buffer) => {
-                stream.feed(&buffer);
+                content.feed(&buffer);
                 Ok(())
             }
         };
-        let report = stream.finish();
-        self.found.add(report.findings, report.more);
+        self.found.add(content.stream.finish(), &content.hash);
         ended
     }
 }
@@ -298,8 +345,7 @@ impl<'s> Level<'_, 's> {
         if is_secret_file(folder, base) && self.found.file.is_none() {
             self.found.file = Some(String::from_utf8_lossy(name).into_owned());
         }
-        let report = self.scanner.scan(name);
-        self.found.add(report.findings, report.more);
+        self.found.add(self.scanner.scan(name), &Sha256::new_with_prefix(name));
     }
 }
 
@@ -355,7 +401,7 @@ mod tests {
         }
         let report = archives.finish();
         assert_eq!(report.open, 0);
-        (report.findings.iter().any(|finding| finding.secret.is_some()), report.file, report.bomb)
+        (report.findings.iter().any(|packed| packed.finding.secret.is_some()), report.file, report.bomb)
     }
 
     #[test]
@@ -404,6 +450,34 @@ mod tests {
         for text in ["x", "x^2 + 1", "", "X\u{1}"] {
             assert_eq!(scan(text.as_bytes(), 1), (false, None, false), "{text:?}");
         }
+    }
+
+    #[test]
+    fn each_secret_in_an_archive_is_a_finding_of_its_own() {
+        let scanner = Scanner::outbound(Arc::new(KnownSecrets::new([]).expect("secrets")));
+        let fingerprints = |body: &[u8]| {
+            let (mut archives, mut findings) = (Archives::new(&scanner, None), PushFindings::default());
+            archives.feed(body);
+            let location = Location::new(None, "the names of files (packed)".to_owned());
+            archives.finish().report(&location, &mut findings).expect("few findings");
+            findings.found.into_iter().map(|found| found.fingerprint).collect::<Vec<_>>()
+        };
+        let token = |letter: &str| format!("key glpat-Zq7Kd93vXwpT2mB8y{letter}Se\n");
+        let (one, other) =
+            (fingerprints(&gzip(token("a").as_bytes())), fingerprints(&gzip(token("b").as_bytes())));
+        assert_eq!((one.len(), other.len()), (1, 1));
+        // An approval of the one does not cover the other.
+        assert_ne!(one, other);
+        assert_eq!(one, fingerprints(&[b"elsewhere", &gzip(token("a").as_bytes())[..]].concat()));
+        for both in [
+            gzip(format!("{}{}", token("a"), token("b")).as_bytes()),
+            [gzip(token("a").as_bytes()), gzip(token("b").as_bytes())].concat(),
+            [zip(&token("a"), b"x"), zip(&token("b"), b"x")].concat(),
+        ] {
+            assert_eq!(fingerprints(&both).len(), 2);
+        }
+        let name = "x".repeat(40) + &token("a");
+        assert_eq!(fingerprints(&[zip(&name, b"x"), zip(&name, b"x")].concat()).len(), 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use bottle_scan::{Finding, Report, Scanner, Stream};
 use sha2::{Digest, Sha256};
 
-use crate::archives::Archives;
+use crate::archives::{ArchiveReport, Archives};
 use crate::excerpt::{LONGEST_LINE, excerpt};
 
 /// The number of bytes at the start of a line that are searched for `gitleaks:allow`. The comment has no
@@ -28,19 +28,16 @@ pub(crate) struct Views<'s> {
 pub(crate) struct BlobReport {
     pub(crate) plain: Report,
     pub(crate) wide: Report,
-    pub(crate) unpacked: Report,
-    /// The name of a file in an archive, if files of that name usually contain secrets.
-    pub(crate) file: Option<String>,
-    /// Whether archives in the blob exceed a limit of the module `archives`.
-    pub(crate) bomb: bool,
+    pub(crate) unpacked: ArchiveReport,
 }
 
 impl BlobReport {
     /// Drops all findings but those that `keep` accepts.
     pub(crate) fn keep_only(&mut self, keep: impl Fn(&Finding) -> bool) {
-        for report in [&mut self.plain, &mut self.wide, &mut self.unpacked] {
+        for report in [&mut self.plain, &mut self.wide] {
             report.findings.retain(&keep);
         }
+        self.unpacked.findings.retain(|packed| keep(&packed.finding));
     }
 }
 
@@ -72,13 +69,10 @@ impl<'s> Views<'s> {
     }
 
     pub(crate) fn finish(self) -> BlobReport {
-        let archives = self.archives.finish();
         BlobReport {
             plain: self.plain.finish(),
             wide: self.wide.map_or(Report { findings: Vec::new(), more: false }, Stream::finish),
-            unpacked: Report { findings: archives.findings, more: archives.more },
-            file: archives.file,
-            bomb: archives.bomb,
+            unpacked: self.archives.finish(),
         }
     }
 }

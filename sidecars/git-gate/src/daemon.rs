@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ::http::Uri;
 use anyhow::{Context, bail, ensure};
 use bottle_contract::names::{GATE_PORTS, GIT_GATE_PORT};
 use bottle_contract::session::Role;
@@ -26,9 +25,11 @@ use bottle_scan::{KnownSecrets, Redactor, RuleFiles, Scanner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
+use crate::gate::Gate;
 use crate::git::ReservedFds;
 use crate::http;
 use crate::private_root;
+use crate::received::DiskSpace;
 use crate::repo::Repo;
 
 /// The daemon's name in health reports and events.
@@ -69,62 +70,6 @@ pub struct GateConfig {
 
 /// The default value of [`GateConfig::forward_seconds`].
 pub const FORWARD_SECONDS: u64 = 900;
-
-/// The end of a repository's URL, and the slash before the rest of a request's path.
-const SUFFIX: &str = ".git/";
-
-/// The state of the gate after the parent process has sent the repositories.
-pub(crate) struct Gate {
-    repos: BTreeMap<String, Arc<Repo>>,
-    /// The names of repositories by the URL that git in the bottle shows for them.
-    shown_urls: BTreeMap<String, String>,
-    pub(crate) scanner: Scanner,
-    /// Whether the scanner has rules of the user.
-    pub(crate) has_rules: bool,
-    pub(crate) fds: Arc<ReservedFds>,
-    pub(crate) questions: Questions,
-    pub(crate) lockout: Arc<Lockout>,
-    /// The number of known secrets that are real credentials, which the agent never receives. They are the
-    /// first of the scanner's known secrets. Only hits on them count for the lock-out.
-    pub(crate) credential_count: usize,
-    /// The time limit for the user to approve a push; `None` if the user cannot approve pushes.
-    pub(crate) approval_timeout: Option<Duration>,
-    /// The time limit for an upstream to accept a push.
-    pub(crate) forward: Duration,
-    /// The permits that limit concurrent pushes.
-    pub(crate) pushes: Arc<Semaphore>,
-    /// The permits that limit concurrent fetches.
-    pub(crate) fetches: Arc<Semaphore>,
-    /// The permit to unpack and scan a push. There is one, so that the memory of a single push is enough.
-    pub(crate) unpacking: Arc<Semaphore>,
-}
-
-impl Gate {
-    /// Returns the repository of a request, and the rest of the request's path. A request names the repository by its
-    /// name (`/NAME.git/…`), or as to a proxy by the URL that git shows (`http://HOST/PATH.git/…`).
-    pub(crate) fn repo<'a>(&self, uri: &'a Uri) -> Option<(Arc<Repo>, &'a str)> {
-        // The path is not percent-decoded, because no repository path needs encoding.
-        let path = uri.path();
-        let shown = uri.authority().and_then(|host| {
-            path.match_indices(SUFFIX).find_map(|(at, _)| {
-                let end = at + SUFFIX.len() - 1;
-                let name = self.shown_urls.get(&format!("http://{host}{}", &path[..end]))?;
-                Some((name.as_str(), &path[end + 1..]))
-            })
-        });
-        let (name, rest) = shown.or_else(|| path.strip_prefix('/')?.split_once(SUFFIX))?;
-        Some((Arc::clone(self.repos.get(name)?), rest))
-    }
-
-    /// The message for an unknown repository, which lists the known repositories.
-    pub(crate) fn unknown_repo(&self) -> String {
-        let names: Vec<&str> = self.repos.keys().map(String::as_str).collect();
-        format!(
-            "no such repository; this bottle has: {} (declared by the user under `git-gate.repos`)",
-            names.join(", ")
-        )
-    }
-}
 
 /// Runs the program as `__git-gate HOME SLUG CONFIG` until the bundle disconnects.
 pub fn run() -> ExitCode {
@@ -222,16 +167,16 @@ impl GateDaemon {
         let rules = RuleFiles::parse(rules).context("rules")?;
         bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
         let mut repos = BTreeMap::new();
-        let mut shown_urls = BTreeMap::new();
+        let mut addresses = BTreeMap::new();
         for repo in provision.repos {
             let name = repo.name.to_string();
-            shown_urls.extend(repo.shown_url.iter().map(|url| (url.clone(), name.clone())));
+            addresses.extend(repo.address.iter().map(|address| (address.clone(), name.clone())));
             let opened = Repo::open(&self.config.folder, repo, &provision.upstream_roots, &self.fds).await?;
             repos.insert(name, Arc::new(opened));
         }
         let gate = Arc::new(Gate {
             repos,
-            shown_urls,
+            addresses,
             has_rules: rules.count() > 0,
             scanner: Scanner::outbound(Arc::new(known))
                 .with_rules(Arc::new(rules))
@@ -245,6 +190,7 @@ impl GateDaemon {
             pushes: Arc::new(Semaphore::new(PUSHES)),
             fetches: Arc::new(Semaphore::new(FETCHES)),
             unpacking: Arc::new(Semaphore::new(1)),
+            disk_space: DiskSpace::default(),
         });
         let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await.context("the git gate")?;
         tokio::spawn(accept(Arc::clone(&gate), listener));

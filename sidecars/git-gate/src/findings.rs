@@ -1,5 +1,6 @@
 //! Collects the findings of a push, without duplicates and up to a limit.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bottle_scan::{Detector, Finding, Pieces};
@@ -112,17 +113,21 @@ pub(crate) struct PushFindings {
     pub(crate) found: Vec<Found>,
     /// Whether the push has more than [`MOST_FINDINGS`] findings.
     pub(crate) more: bool,
+    /// For the lock-out: the pieces of each secret, by its index, also of findings beyond [`MOST_FINDINGS`].
+    pub(crate) hits: BTreeMap<usize, Pieces>,
 }
 
 impl PushFindings {
     /// Adds a finding, unless an equal one exists. If only one of two equal findings is marked as harmless,
     /// the mark is dropped.
     pub(crate) fn add(&mut self, found: Found) {
+        if let Some(secret) = found.secret {
+            self.hits.entry(secret).or_default().add(&found.pieces);
+        }
         let same =
             |other: &&mut Found| other.fingerprint == found.fingerprint && other.commit == found.commit;
         if let Some(other) = self.found.iter_mut().find(same) {
             other.marked = other.marked.and(found.marked);
-            other.pieces.add(&found.pieces);
             return;
         }
         if self.found.len() < MOST_FINDINGS {
@@ -182,5 +187,16 @@ mod tests {
         );
         findings.add(found("c", "another"));
         assert!(findings.found.iter().all(|found| found.location != "c"));
+    }
+
+    #[test]
+    fn counts_the_pieces_of_findings_beyond_the_limit() {
+        let mut findings = PushFindings::default();
+        for number in 0..MOST_FINDINGS {
+            findings.add(Found { known: true, secret: Some(1), ..found("a", &number.to_string()) });
+        }
+        findings.add(Found { known: true, secret: Some(0), ..found("b", "guess") });
+        assert!(findings.found.iter().all(|found| found.secret == Some(1)));
+        assert_eq!(findings.hits.into_keys().collect::<Vec<_>>(), [0, 1]);
     }
 }

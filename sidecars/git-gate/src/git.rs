@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 
 /// The maximum memory in bytes of one subprocess that unpacks or reads what the bottle pushes. git holds the base, the
 /// instructions and the result of a delta, each of which has at most [`MOST_BUFFERED`](crate::push_check::MOST_BUFFERED)
-/// bytes, and about 150 bytes for each of the [`MOST_OBJECTS`](crate::new_objects::MOST_OBJECTS) objects of a push.
+/// bytes, and about 150 bytes for each of the [`MOST_OBJECTS`](crate::push_limits::MOST_OBJECTS) objects of a push.
 const MEMORY: u64 = 768 << 20;
 
 /// The maximum memory in bytes of one subprocess that reads an upstream's complete history, which may have millions of

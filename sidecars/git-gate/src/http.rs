@@ -15,7 +15,7 @@ use std::time::Duration;
 use bottle_contract::lock_out;
 use bottle_daemon::Socket;
 use bytes::{Bytes, BytesMut};
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPIRES, PRAGMA};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPIRES, LOCATION, PRAGMA};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame, Incoming};
@@ -29,8 +29,10 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use crate::agent_messages;
-use crate::daemon::Gate;
+use crate::body_error::BodyError;
+use crate::gate::Gate;
 use crate::git::{self, GitError, Running, UPSTREAM_MEMORY, finish};
+use crate::idle::{IDLE, idle_timeout};
 use crate::ls_refs::{self, ListRequest};
 use crate::mirror;
 use crate::push::{self, Hook};
@@ -39,17 +41,9 @@ use crate::received::{Received, UnpackTurn};
 use crate::refusal::Refusal;
 use crate::repo::Repo;
 use crate::report_status::{self, Reasons, ReportStatus};
-use crate::request_body::{self, Beginning, BodyError, read_beginning};
+use crate::request_body::{self, Beginning, read_beginning};
 use crate::upstream::Features;
 use crate::wants;
-
-/// The time limit between two chunks of a body, and for the wait for a permit. It is long because a client
-/// sends nothing while it builds a pack.
-pub(crate) const IDLE: Duration = Duration::from_secs(120);
-
-/// The time limit between two chunks of a body while all permits for exchanges are in use. It lets other
-/// clients continue if a client stalls.
-const IDLE_WHEN_BUSY: Duration = Duration::from_secs(15);
 
 /// The time limit for a client to send a request's head. After it, the connection is closed.
 const HEAD: Duration = Duration::from_secs(15);
@@ -129,6 +123,9 @@ impl Service {
 async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
     let uri = request.uri().clone();
     let Some((repo, rest)) = gate.repo(&uri) else {
+        if let Some(location) = gate.elsewhere(&uri) {
+            return redirect(&location);
+        }
         return text_response(StatusCode::NOT_FOUND, &gate.unknown_repo());
     };
     match (request.method(), rest) {
@@ -161,6 +158,17 @@ fn text_response(status: StatusCode, message: &str) -> HttpResponse {
     let mut response = Response::new(Either::Left(Full::new(Bytes::from(format!("{message}\n")))));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Sends git to another URL, which it follows for the first request to a repository.
+fn redirect(location: &str) -> HttpResponse {
+    let mut response =
+        text_response(StatusCode::TEMPORARY_REDIRECT, "this repository is not behind the git gate");
+    match http::HeaderValue::from_str(location) {
+        Ok(location) => drop(response.headers_mut().insert(LOCATION, location)),
+        Err(_) => *response.status_mut() = StatusCode::NOT_FOUND,
+    }
     response
 }
 
@@ -289,20 +297,6 @@ async fn refs(
     if output.success { Ok(output.stdout) } else { Err(GitError::Refs) }
 }
 
-/// Waits for the client to send or receive. `None` if the client does neither for [`IDLE`], or for
-/// [`IDLE_WHEN_BUSY`] while all `permits` are in use.
-pub(crate) async fn idle_timeout<T>(permits: &Semaphore, next: impl Future<Output = T>) -> Option<T> {
-    let mut next = std::pin::pin!(next);
-    let started = Instant::now();
-    loop {
-        match timeout(IDLE_WHEN_BUSY, &mut next).await {
-            Ok(next) => return Some(next),
-            Err(_) if permits.available_permits() == 0 || started.elapsed() >= IDLE => return None,
-            Err(_) => {}
-        }
-    }
-}
-
 async fn exchange(
     gate: Arc<Gate>,
     repo: Arc<Repo>,
@@ -410,16 +404,18 @@ async fn receive(gate: &Arc<Gate>, repo: &Arc<Repo>, client: Client) {
     let until = Instant::now() + EXCHANGE;
     let prepare = async {
         let received = Received::create(&repo.git.mirror)?;
-        let check = Some(PushCheck::new(mirror::format(&repo.git.mirror).into()));
-        request_body::forward(beginning, body, received.writer()?, gzip, check, &permits).await?;
+        let space = gate.disk_space.begin_push();
+        let mut check = PushCheck::new(mirror::format(&repo.git.mirror).into(), space);
+        let file = received.writer()?;
+        request_body::forward(beginning, body, file, gzip, Some(&mut check), &permits).await?;
         let turn = Arc::clone(&gate.unpacking).acquire_owned().await.map_err(|_| BodyError::Closed)?;
-        Ok::<_, BodyError>((received, UnpackTurn::new(turn)))
+        Ok::<_, BodyError>((received, check.into_space(), UnpackTurn::new(turn)))
     };
     let prepared = tokio::select! {
         prepared = timeout_at(until, prepare) => prepared,
         () = chunks.closed() => return,
     };
-    let (received, turn) = match prepared {
+    let (received, _space, turn) = match prepared {
         Ok(Ok(prepared)) => prepared,
         Ok(Err(why)) => return send_refusal(&chunks, &permits, Service::Push, &why.to_string()).await,
         Err(_) => return,

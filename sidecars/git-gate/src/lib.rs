@@ -10,9 +10,11 @@
 //! ```
 //! ```text
 //! daemon                the process: confinement, repositories from the parent process, health
+//! gate                  the state that all requests share
 //! private_root          the gate's private mount namespace when root starts it
 //! http                  smart HTTP endpoints; requests and responses are streamed
 //! request_body          request bodies on their way to git
+//! body_error, idle      why a body is not read, and how long the client may take
 //! push_check            the limits of a push, before git sees it
 //! received              the file in which a push is stored until it has arrived completely
 //! ls_refs               the list of refs for clients with protocol version 2
@@ -33,6 +35,9 @@
 //! new_entries           the paths that the commits of a push add
 //! new_paths             judges these paths
 //! push_scan             the scan of every new object
+//! push_reader           reads the objects of a push
+//! push_limits           limits on what a push contains
+//! read_error            why a push cannot be scanned
 //! blob_scan             the views of a blob that are scanned, and the lines of findings
 //! content_checks        files that other programs obey
 //! encoding              encodings of commits and tags
@@ -46,13 +51,16 @@
 mod agent_messages;
 mod archives;
 mod blob_scan;
+mod body_error;
 mod content_checks;
 mod daemon;
 mod encoding;
 mod excerpt;
 mod findings;
+mod gate;
 mod git;
 mod http;
+mod idle;
 mod ls_refs;
 mod mirror;
 mod new_entries;
@@ -62,8 +70,11 @@ mod private_root;
 mod push;
 mod push_check;
 mod push_head;
+mod push_limits;
 mod push_options;
+mod push_reader;
 mod push_scan;
+mod read_error;
 mod received;
 mod refs;
 mod refusal;

@@ -7,16 +7,15 @@ use std::sync::Arc;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::new_objects::Kind;
-use crate::push_scan::{LISTED_WITHIN, ReadError, Reader};
+use crate::push_limits::{LISTED_WITHIN, LONGEST_PATH, MOST_ENTRIES};
+use crate::push_reader::Reader;
+use crate::read_error::ReadError;
 use crate::refs::Update;
 use crate::tree_index::{EntryKind, Id, id_from_hex};
 
-/// The maximum number of entries that the commits of one push add. A push with more is refused. Trees that contain one
-/// another have more paths than objects.
-pub(crate) const MOST_ENTRIES: usize = 4_000_000;
-
-/// The maximum length in bytes of a path, or of the line before it. A push with a longer one is refused.
-const LONGEST: u64 = 64 << 10;
+/// The maximum length in bytes of a line that git prints: of a path and what is before it, or of the modes and ids of a
+/// merge.
+const LONGEST_LINE: u64 = 64 << 10;
 
 /// The number of commit ids that are written to git in one step.
 const IDS_AT_ONCE: usize = 1000;
@@ -41,9 +40,13 @@ impl Reader<'_> {
         mut each: impl FnMut(NewEntry) -> Result<(), ReadError>,
     ) -> Result<(), ReadError> {
         let mut count = 0;
-        let mut counted = |entry| {
+        let mut counted = |entry: NewEntry| {
             count += 1;
-            if count > MOST_ENTRIES { Err(ReadError::Entries) } else { each(entry) }
+            match entry {
+                _ if count > MOST_ENTRIES => Err(ReadError::Entries),
+                NewEntry { ref path, .. } if path.len() > LONGEST_PATH => Err(ReadError::LongPath),
+                entry => each(entry),
+            }
         };
         let commits: Vec<&str> =
             new.iter().filter(|(kind, _)| *kind == Kind::Commit).map(|(_, id)| id.as_str()).collect();
@@ -142,10 +145,11 @@ const LIST: &str = "list the files of the push";
 /// Reads up to the next zero byte. `None` at the end.
 async fn token(stdout: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<Vec<u8>>, ReadError> {
     let mut line = Vec::new();
-    stdout.take(LONGEST).read_until(0, &mut line).await?;
+    stdout.take(LONGEST_LINE).read_until(0, &mut line).await?;
     match line.pop() {
         None => Ok(None),
         Some(0) => Ok(Some(line)),
+        Some(_) if line.len() as u64 + 1 >= LONGEST_LINE => Err(ReadError::LongPath),
         Some(_) => Err(ReadError::Output(LIST)),
     }
 }

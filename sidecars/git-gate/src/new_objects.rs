@@ -6,15 +6,14 @@
 use std::collections::HashSet;
 
 use crate::git::{Git, finish};
-use crate::push_scan::{LISTED_WITHIN, ReadError, Reader};
+use crate::push_limits::{LISTED_WITHIN, MOST_OBJECTS};
+use crate::push_reader::Reader;
+use crate::read_error::ReadError;
 use crate::refs::Update;
 
 /// The name of an object folder in the mirror. It contains the mirror's packs and no loose objects, and
 /// therefore only objects that the upstream has.
 pub(crate) const KNOWN: &str = "known";
-
-/// The maximum number of objects in one push. A push with more is refused.
-pub(crate) const MOST_OBJECTS: u32 = 1_000_000;
 
 /// The type of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,6 @@
 //! Judges the entries that a push adds by their paths, and remembers under which paths the contents are scanned.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bottle_contract::secret_files::{is_secret_file, normalized};
@@ -10,8 +9,9 @@ use bottle_scan::Scanner;
 use crate::archives::split;
 use crate::findings::{Found, Location, PushFindings};
 use crate::new_entries::NewEntry;
-use crate::push_scan::{MOST_NAMED, ReadError, blocking, display_path};
-use crate::tree_index::{EntryKind, Id, MOST_SEEN};
+use crate::push_limits::{MOST_NAMED, MOST_PATH_BYTES};
+use crate::read_error::{ReadError, blocking, display_path};
+use crate::tree_index::{EntryKind, Id, Seen};
 
 /// The maximum number of paths of one push under which contents are scanned again, because they were or will be scanned
 /// under another one. A push with more is refused.
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// A file whose name indicates secrets: its folder, its name, and its object.
+/// A file whose name indicates secrets: its directory, its name, and its object.
 pub(crate) type SecretFile = (Box<[u8]>, Box<[u8]>, Id);
 
 /// The paths that a push adds.
@@ -57,13 +57,14 @@ pub(crate) struct NewPaths<'r> {
     pub(crate) secret_files: HashMap<SecretFile, Place>,
     /// The files that git reads as `.gitmodules`.
     pub(crate) gitmodules: HashSet<Id>,
+    /// The number of bytes of the kept paths.
+    kept: usize,
     /// Paths with more than one name, which are not scanned yet, one on each line.
     text: Vec<u8>,
     /// For each of these paths: the end of its line, and its commit.
     lines: Vec<(u64, Option<Arc<str>>)>,
-    /// Hashes of judged entries. The hash has a random key, so an attacker cannot produce collisions.
-    seen: HashSet<u64>,
-    hashes: RandomState,
+    /// The judged entries.
+    seen: Seen,
 }
 
 impl<'r> NewPaths<'r> {
@@ -77,30 +78,29 @@ impl<'r> NewPaths<'r> {
             again: Vec::new(),
             secret_files: HashMap::new(),
             gitmodules: HashSet::new(),
+            kept: 0,
             text: Vec::new(),
             lines: Vec::new(),
-            seen: HashSet::new(),
-            hashes: RandomState::new(),
+            seen: Seen::default(),
         }
     }
 
     /// Judges one entry.
     pub(crate) fn add(&mut self, entry: NewEntry, findings: &mut PushFindings) -> Result<(), ReadError> {
         let NewEntry { commit, kind, id, path } = entry;
-        let hash = self.hashes.hash_one((kind, &path, id));
-        if !(if self.seen.len() < MOST_SEEN { self.seen.insert(hash) } else { !self.seen.contains(&hash) }) {
+        if !self.seen.is_first((kind, &path, id)) {
             return Ok(());
         }
         let place = Place { commit, path: path.into() };
-        let (folder, name) = split(&place.path);
-        if is_secret_file(folder, name) {
-            self.secret_files.entry((folder.into(), name.into(), id)).or_insert_with(|| place.clone());
+        let (directory, name) = split(&place.path);
+        if is_secret_file(directory, name) {
+            self.secret_files.entry((directory.into(), name.into(), id)).or_insert_with(|| place.clone());
             if self.secret_files.len() > MOST_NAMED {
                 return Err(ReadError::SecretFiles);
             }
         }
         self.apply_name_rules(&place, &id, findings);
-        if !folder.is_empty() {
+        if !directory.is_empty() {
             self.text.extend_from_slice(&place.path);
             self.text.push(b'\n');
             self.lines.push((self.text.len() as u64, place.commit.clone()));
@@ -115,15 +115,20 @@ impl<'r> NewPaths<'r> {
         if is_gitmodules {
             self.gitmodules.insert(id);
         }
-        if self.new.contains(&id) && !self.first.contains_key(&id) {
-            self.first.insert(id, place);
-        } else if self.has_rules || is_gitmodules {
-            self.again.push((id, place));
-            if self.again.len() > MOST_AGAIN {
-                return Err(ReadError::Paths);
-            }
+        let is_first = self.new.contains(&id) && !self.first.contains_key(&id);
+        if !is_first && !self.has_rules && !is_gitmodules {
+            return Ok(());
         }
-        Ok(())
+        self.kept += place.path.len();
+        if self.kept > MOST_PATH_BYTES {
+            return Err(ReadError::PathBytes);
+        }
+        if is_first {
+            self.first.insert(id, place);
+            return Ok(());
+        }
+        self.again.push((id, place));
+        if self.again.len() > MOST_AGAIN { Err(ReadError::Paths) } else { Ok(()) }
     }
 
     /// Scans the paths that are not scanned yet. Names are scanned with the trees, so only what extends over a slash is
@@ -153,5 +158,42 @@ impl<'r> NewPaths<'r> {
             let words = format!("a file whose name matches your rule `{rule}`");
             findings.add(Found::from_name(rule, &words, place.location(&id, ""), id.as_bytes()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_scan::KnownSecrets;
+
+    use super::*;
+    use crate::push_limits::LONGEST_PATH;
+    use crate::tree_index::id_from_bytes;
+
+    #[test]
+    fn the_paths_that_are_kept_have_a_bound() {
+        let scanner = Scanner::outbound(Arc::new(KnownSecrets::new([]).expect("secrets")));
+        let most = 10;
+        let id = |number: usize| id_from_bytes(&number.to_be_bytes());
+        let new: HashSet<Id> = (0..=most).map(id).collect();
+        let kept = MOST_PATH_BYTES - most * LONGEST_PATH;
+        let mut paths = NewPaths { kept, ..NewPaths::new(&scanner, false, &new, 20) };
+        let mut add = |number: usize| {
+            let entry = NewEntry {
+                commit: None,
+                kind: EntryKind::File,
+                id: id(number),
+                path: vec![b'a'; LONGEST_PATH],
+            };
+            paths.add(entry, &mut PushFindings::default())
+        };
+        for number in 0..most {
+            add(number).expect("within the bound");
+        }
+        // Nothing is kept for a path that is known, or for a file that is not new.
+        for number in [0, most + 1] {
+            add(number).expect("nothing more");
+        }
+        let refused = add(most);
+        assert!(matches!(refused, Err(ReadError::PathBytes)), "{refused:?}");
     }
 }

@@ -14,10 +14,11 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::agent_messages::{self, Failure};
-use crate::daemon::Gate;
 use crate::findings::{Found, PushFindings};
+use crate::gate::Gate;
 use crate::git::Git;
 use crate::push_options::{self, OptionError};
+use crate::push_reader;
 use crate::push_scan::{self, Detectors};
 use crate::received::UnpackTurn;
 use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes, check_update};
@@ -188,7 +189,7 @@ impl Push<'_> {
         tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
         // Hits are counted even if the push is refused for another reason, because the duration of the scan may
         // reveal a hit.
-        findings.found.iter().for_each(|found| self.count_hits(found.secret, &found.pieces));
+        findings.hits.iter().for_each(|(secret, pieces)| self.count_hits(Some(*secret), pieces));
         self.check_lock().await?;
         read?;
         self.assess(findings)
@@ -265,22 +266,22 @@ impl Push<'_> {
         if self.quarantine.is_empty() {
             return self.repo.git.clone();
         }
-        push_scan::with_quarantine(&self.repo.git, &self.quarantine)
+        push_reader::with_quarantine(&self.repo.git, &self.quarantine)
     }
 
     /// Returns the findings that need the user's approval; empty if the push is allowed. An error blocks the
     /// push.
     fn assess(&self, findings: PushFindings) -> Result<Vec<Found>, Refusal> {
         let repo = self.repo;
-        let PushFindings { mut found, more } = findings;
+        let PushFindings { mut found, more, .. } = findings;
         found.retain(|found| found.known || !repo.is_approved(&found.fingerprint));
         if found.iter().any(|found| found.known) {
             found.retain(|found| found.known);
-            // A mark would reveal which lines a match touches, and repeated findings would reveal how many
-            // guesses in a file match.
+            // A mark would reveal which lines a match touches. Repeated findings, and whether there are more than the
+            // limit, would reveal how many guesses match.
             found.iter_mut().for_each(|found| found.marked = None);
             found.dedup_by(|next, kept| (&next.commit, &next.location) == (&kept.commit, &kept.location));
-            return Err(Refusal::Secrets { found, more, reason: Block::Known });
+            return Err(Refusal::Secrets { found, more: false, reason: Block::Known });
         }
         if !more && !repo.supervise && found.iter().any(|found| found.marked.is_none()) {
             found.retain(|found| found.marked.is_none());

@@ -1,10 +1,11 @@
-//! Checks a push before git sees it: the head, and the sizes in the pack.
+//! Checks a push before git sees it: its size, the head, and the sizes in the pack.
 
 use bottle_pack_check::{ObjectFormat, PackChecker, PackLimits};
 
-use crate::new_objects::MOST_OBJECTS;
+use crate::body_error::BodyError;
 use crate::push_head::Head;
-use crate::request_body::BodyError;
+use crate::push_limits::MOST_OBJECTS;
+use crate::received::PushSpace;
 
 /// The maximum size in bytes of an object that git holds in memory to unpack a delta. It exceeds the size that forges
 /// accept for a file (100 MiB).
@@ -16,6 +17,7 @@ const LIMITS: PackLimits =
 
 /// Checks the body of a push in chunks.
 pub(crate) struct PushCheck {
+    space: PushSpace,
     head: Head,
     pack: PackChecker,
     /// Whether the pack has begun. A push that only deletes refs has none.
@@ -23,21 +25,27 @@ pub(crate) struct PushCheck {
 }
 
 impl PushCheck {
-    pub(crate) fn new(format: ObjectFormat) -> Self {
-        Self { head: Head::default(), pack: PackChecker::new(LIMITS, format), begun: false }
+    pub(crate) fn new(format: ObjectFormat, space: PushSpace) -> Self {
+        Self { space, head: Head::default(), pack: PackChecker::new(LIMITS, format), begun: false }
     }
 
     /// Checks the next chunk.
     ///
     /// # Errors
-    /// Fails with [`BodyError::Head`] or [`BodyError::Pack`].
+    /// Fails with [`BodyError::Unfinished`], [`BodyError::Head`] or [`BodyError::Pack`].
     pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
+        self.space.take(chunk.len() as u64)?;
         let pack = self.head.feed(chunk)?;
         self.begun |= !pack.is_empty();
         Ok(self.pack.feed(pack)?)
     }
 
-    /// Ends the push.
+    /// The disk space of the push, which the push needs until git ends.
+    pub(crate) fn into_space(self) -> PushSpace {
+        self.space
+    }
+
+    /// Ends the body.
     ///
     /// # Errors
     /// Fails with [`BodyError::Pack`] if the pack has begun and is incomplete.

@@ -8,11 +8,10 @@
 //! Memory use is limited to a window of the current object and an index of new trees.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use bottle_scan::{Detector, Finding, Report, Scanner, Severity};
+use bottle_scan::{Detector, Finding, Scanner};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::archives::{Archives, split};
@@ -21,15 +20,14 @@ use crate::content_checks::{StrayReturns, is_lfs_pointer};
 use crate::encoding;
 use crate::excerpt::excerpt;
 use crate::findings::{Found, Location, MOST_FINDINGS, PushFindings};
-use crate::git::{Git, GitError, ReservedFds};
-use crate::new_entries::MOST_ENTRIES;
-use crate::new_objects::{Kind, MOST_OBJECTS};
+use crate::git::{Git, ReservedFds};
+use crate::new_objects::Kind;
 use crate::new_paths::{NewPaths, Place, SecretFile};
+use crate::push_limits::{LISTED_WITHIN, LONGEST_PATH};
+use crate::push_reader::Reader;
+use crate::read_error::{ReadError, blocking, display_path};
 use crate::refs::Update;
 use crate::tree_index::{EntryKind, Id, TreeIndex, entries, id_from_bytes, id_from_hex};
-
-/// The time limit for one git command that lists the objects of a push. After it, the push is refused.
-pub(crate) const LISTED_WITHIN: Duration = Duration::from_secs(300);
 
 /// The time limit for scanning all objects of a push. After it, the push is refused.
 const READ_WITHIN: Duration = Duration::from_secs(3600);
@@ -40,9 +38,6 @@ const MOST_BUFFERED: u64 = 32 << 20;
 /// The maximum number of the upstream's commits (parents of pushed commits) whose file names count as known.
 /// A file name that only other commits contain is reported again.
 const MOST_PARENTS: usize = 64;
-
-/// The maximum number of files and folders in a push whose names match a rule. A push with more is refused.
-pub(crate) const MOST_NAMED: usize = 10_000;
 
 /// The number of bytes of a blob that are read in one step.
 const PIECE: usize = 64 << 10;
@@ -55,71 +50,6 @@ const IDS_AT_ONCE: usize = 1000;
 
 /// The capacity of the pipe from `git cat-file` to the scan, in bytes.
 const PIPE: usize = 1 << 20;
-
-/// Why a push cannot be scanned. Its `Display` text is a part of a sentence for the agent.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadError {
-    #[error(transparent)]
-    Git(#[from] GitError),
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// git failed, or its output is incomplete.
-    #[error("cannot {0}")]
-    Output(&'static str),
-    #[error("cannot read {0} again")]
-    Again(String),
-    #[error("scanning the push takes too long; push less at once")]
-    Timeout,
-    #[error("the push contains more than {MOST_OBJECTS} objects; push less at once")]
-    Objects,
-    #[error("the push contains an object of unknown type")]
-    UnknownType,
-    #[error(
-        "the push contains objects that none of its refs reaches, such as {0}; push without them (`git gc` and push \
-         again)"
-    )]
-    Unreachable(String),
-    #[error("{0} is too large for a commit, tag or tree")]
-    TooLarge(String),
-    #[error("{0} is too large to scan when unpacked")]
-    Bomb(String),
-    #[error(
-        "{0} is a Git LFS pointer, which the git gate does not support; commit the file itself, or leave it out"
-    )]
-    LfsPointer(String),
-    #[error("{0} contains too much that looks like a secret; leave it out")]
-    Findings(String),
-    #[error("it has too many files that hold secrets by their name")]
-    SecretFiles,
-    #[error("too many names of its files look like secrets")]
-    FlaggedNames,
-    #[error("its commits change more than {MOST_ENTRIES} files; push less at once")]
-    Entries,
-    #[error("it has the same files under too many paths; push less at once")]
-    Paths,
-    #[error(
-        "the entry {path} of a directory has the mode {mode:?}, which git does not write; check it out, and commit it \
-         again"
-    )]
-    Mode { mode: String, path: String },
-    #[error(
-        "a path in {0} contains a carriage return, which clones of older versions of git obey; remove it"
-    )]
-    StrayReturn(String),
-    #[error(
-        "{0} says that its text is in the encoding {1:?}, which the git gate does not read; commit in UTF-8 (`git config \
-         --unset i18n.commitEncoding`)"
-    )]
-    Encoding(String, String),
-}
-
-impl ReadError {
-    /// An error for the mode of an entry.
-    pub(crate) fn mode(mode: &[u8], path: &[u8]) -> Self {
-        let mode = String::from_utf8_lossy(mode).into_owned();
-        Self::Mode { mode, path: display_path(path, "without a name") }
-    }
-}
 
 /// What decides about the contents of a push.
 #[derive(Clone, Copy)]
@@ -162,14 +92,6 @@ pub(crate) async fn read_push(
     tokio::time::timeout(READ_WITHIN, reader.scan(updates, findings)).await.map_err(|_| ReadError::Timeout)?
 }
 
-pub(crate) struct Reader<'a> {
-    pub(crate) mirror: &'a Git,
-    pub(crate) quarantine: &'a str,
-    scanner: &'a Scanner,
-    has_rules: bool,
-    pub(crate) fds: &'a ReservedFds,
-}
-
 impl Reader<'_> {
     async fn scan(&self, updates: &[Update], findings: &mut PushFindings) -> Result<(), ReadError> {
         let new = self.new_objects(updates).await?;
@@ -202,11 +124,6 @@ impl Reader<'_> {
             self.mark_ignored(updates, findings).await?;
         }
         Ok(())
-    }
-
-    /// Returns a [`Git`] that sees the objects of this push's quarantine and of the mirror.
-    pub(crate) fn with_quarantine(&self) -> Git {
-        with_quarantine(self.mirror, self.quarantine)
     }
 
     /// Scans all objects with one `git cat-file` process. The process receives ids while its output is
@@ -285,7 +202,7 @@ impl Reader<'_> {
         let commit = (object.kind == Kind::Commit).then(|| id.to_owned());
         self.scan_text(&bytes, word, commit.as_ref(), findings)?;
         let packed = Location::new(commit.clone(), format!("the {word}'s text (packed)"));
-        self.scan_packed(&bytes, &packed, id.as_bytes(), findings)?;
+        self.scan_packed(&bytes, &packed, findings)?;
         // git also accepts messages in UTF-16 and UTF-32.
         if bytes.contains(&0) {
             bytes.retain(|byte| *byte != 0);
@@ -299,7 +216,6 @@ impl Reader<'_> {
         &self,
         bytes: &[u8],
         location: &Location,
-        value: &[u8],
         findings: &mut PushFindings,
     ) -> Result<(), ReadError> {
         let mut archives = Archives::new(self.scanner, None);
@@ -308,26 +224,21 @@ impl Reader<'_> {
         if report.bomb {
             return Err(ReadError::Bomb(location.location.clone()));
         }
-        let report = Report { findings: report.findings, more: report.more };
-        for finding in blocking(report, &location.location)? {
-            let value = [value, finding.rule.as_bytes()].concat();
-            findings.add(Found::from_scan(&finding, location.clone(), &value));
-        }
-        Ok(())
+        report.report(location, findings)
     }
 
     /// Scans the commit ids of submodules: as bytes and as digits, each as one text, because a secret may be in
     /// several of them.
     fn scan_gitlinks(&self, index: &TreeIndex, findings: &mut PushFindings) -> Result<(), ReadError> {
-        let (bytes, what) = (&index.gitlinks, "the commit ids of submodules");
+        let (bytes, what) = (index.gitlinks(), "the commit ids of submodules");
         let location = Location::new(None, what.to_owned());
-        for text in [bytes.as_slice(), hex::encode(bytes).as_bytes()] {
+        for text in [bytes, hex::encode(bytes).as_bytes()] {
             for finding in blocking(self.scanner.scan(text), what)? {
                 let value = &text[finding.span.within(text.len())];
                 findings.add(Found::from_scan(&finding, location.clone(), value));
             }
         }
-        self.scan_packed(bytes, &location, b"", findings)
+        self.scan_packed(bytes, &location, findings)
     }
 
     /// Scans the text of a commit or tag.
@@ -363,15 +274,14 @@ impl Reader<'_> {
         let (mut names, mut ends, mut text) = (Vec::new(), Vec::new(), Vec::new());
         for (mode, name, child) in entries(bytes, index.width) {
             let kind = EntryKind::parse(mode).ok_or_else(|| ReadError::mode(mode, name))?;
-            if !index.is_first_seen(kind, name, child) {
+            if name.len() > LONGEST_PATH {
+                return Err(ReadError::LongPath);
+            }
+            if !index.is_first_seen(kind, name, child)? {
                 continue;
             }
-            match kind {
-                EntryKind::Gitlink => index.gitlinks.extend_from_slice(child),
-                EntryKind::Tree if scan.new.contains(&id_from_bytes(child)) => {
-                    index.parents.entry(id_from_bytes(child)).or_insert(own);
-                }
-                _ => {}
+            if kind == EntryKind::Tree && scan.new.contains(&id_from_bytes(child)) {
+                index.parents.entry(id_from_bytes(child)).or_insert(own);
             }
             text.extend_from_slice(name);
             text.push(b'\n');
@@ -381,13 +291,13 @@ impl Reader<'_> {
         for finding in blocking(self.scanner.scan(&text), "a folder")? {
             let at = ends.partition_point(|end| *end <= finding.span.start);
             let Some(name) = names.get(at) else { continue };
-            index.flagged_names.entry((*name).into()).or_insert((own, finding));
+            index.flag_name(own, name, finding);
             if index.flagged_names.len() > MOST_FINDINGS {
                 return Err(ReadError::FlaggedNames);
             }
         }
         let packed = Location::new(index.commit(&own), "the names of files (packed)".to_owned());
-        self.scan_packed(&text, &packed, b"", findings)
+        self.scan_packed(&text, &packed, findings)
     }
 
     /// Reports the names with a finding that the upstream does not have yet.
@@ -410,14 +320,16 @@ impl Reader<'_> {
                 named.remove(split(path).1);
             }
         }
-        for (name, (tree, finding)) in named {
-            // For a known secret, the length of the name is left out too. Names are scanned together, and the
-            // length would reveal where the match starts.
-            let location = match finding.secret {
-                Some(_) => "the name of a file".to_owned(),
-                None => format!("the name of a file, {} characters long", name.len()),
-            };
-            findings.add(Found::from_scan(&finding, Location::new(index.commit(&tree), location), &name));
+        for (name, (tree, flagged)) in named {
+            for finding in flagged {
+                // For a known secret, the length of the name is left out too. Names are scanned together, and the
+                // length would reveal where the match starts.
+                let location = match finding.secret {
+                    Some(_) => "the name of a file".to_owned(),
+                    None => format!("the name of a file, {} characters long", name.len()),
+                };
+                findings.add(Found::from_scan(&finding, Location::new(index.commit(&tree), location), &name));
+            }
         }
         Ok(())
     }
@@ -509,22 +421,20 @@ impl Reader<'_> {
             if is_lfs_pointer(&begin) {
                 return Err(ReadError::LfsPointer(shown));
             }
-            if let Some(file) = report.file {
+            if let Some(file) = &report.unpacked.file {
                 let words = format!("contains {file:?}, a file that holds secrets by its name");
                 findings.add(Found::from_name("secret-file", &words, location(""), id.as_bytes()));
             }
-            if report.bomb {
+            if report.unpacked.bomb {
                 return Err(ReadError::Bomb(shown));
             }
         }
         let (plain, wide) = (blocking(report.plain, &shown)?, blocking(report.wide, &shown)?);
-        let unpacked = blocking(report.unpacked, &shown)?;
         let mut values = HashSet::new();
         for (hits, wide) in [(plain, false), (wide, true)] {
             for (in_line, finding) in self.find_lines(id, &hits, wide).await?.into_iter().zip(&hits) {
                 // The view without zeros repeats the findings of the unchanged bytes.
-                if !wide || !values.contains(&in_line.value()) {
-                    values.insert(in_line.value());
+                if values.insert((finding.rule.clone(), in_line.value())) || !wide {
                     let excerpt = in_line.excerpt.clone();
                     let location = Location { line: in_line.line, excerpt, ..location("") };
                     let marked = in_line.marked.then_some("gitleaks:allow");
@@ -532,11 +442,7 @@ impl Reader<'_> {
                 }
             }
         }
-        for finding in unpacked {
-            let value = [id.as_bytes(), finding.rule.as_bytes()].concat();
-            findings.add(Found::from_scan(&finding, location(" (packed)"), &value));
-        }
-        Ok(())
+        report.unpacked.report(&location(" (packed)"), findings)
     }
 
     /// Reads a blob a second time to determine the lines of its findings, in the unchanged bytes or in the
@@ -592,34 +498,6 @@ impl Reader<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns a [`Git`] that sees the objects of a quarantine and, as its alternate, of the mirror.
-pub(crate) fn with_quarantine(mirror: &Git, quarantine: &str) -> Git {
-    let objects = mirror.mirror.join("objects");
-    mirror.with_env([
-        ("GIT_OBJECT_DIRECTORY".to_owned(), quarantine.to_owned()),
-        ("GIT_ALTERNATE_OBJECT_DIRECTORIES".to_owned(), objects.to_string_lossy().into_owned()),
-    ])
-}
-
-/// The findings in `report` that block a push. An incomplete report is an error, unless it contains a known
-/// secret, which blocks the push anyway.
-pub(crate) fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, ReadError> {
-    if report.more && report.findings.iter().all(|finding| finding.secret.is_none()) {
-        return Err(ReadError::Findings(what.to_owned()));
-    }
-    let mut findings = report.findings;
-    findings.retain(|finding| finding.severity == Severity::Block);
-    Ok(findings)
-}
-
-/// A path in a form that is safe for a terminal, or the object id if there is no path.
-pub(crate) fn display_path(path: &[u8], id: &str) -> String {
-    if path.is_empty() {
-        return format!("the object {id}");
-    }
-    bottle_contract::terminal::inert(&String::from_utf8_lossy(path).replace(['\n', '\t'], "?"))
 }
 
 /// The id of a commit's tree.

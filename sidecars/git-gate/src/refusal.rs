@@ -8,7 +8,7 @@ use crate::agent_messages;
 use crate::findings::Found;
 use crate::git::GitError;
 use crate::push_options::OptionError;
-use crate::push_scan::ReadError;
+use crate::read_error::ReadError;
 use crate::refs::{MOST_UPDATES, RefError};
 use crate::repo::RefreshError;
 

@@ -1,8 +1,7 @@
 //! Reads request bodies, and decodes gzip. Forwards them to git, or to the file in which a push is stored.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 
-use bottle_pack_check::PackError;
 use bytes::Bytes;
 use flate2::read::GzDecoder as GzReader;
 use flate2::write::GzDecoder;
@@ -11,63 +10,16 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
-use crate::agent_messages::DISK_FULL;
-use crate::http::idle_timeout;
+use crate::body_error::{BodyError, MOST_BODY};
+use crate::idle::idle_timeout;
 use crate::push_check::PushCheck;
-use crate::push_head::HeadError;
 
 /// The maximum size of a gzip body after decoding, in bytes. A larger body is refused. git compresses fetch
 /// negotiations and small pushes.
 const MOST_DECODED: u64 = 256 << 20;
 
-/// The maximum size of a body in bytes. A larger body is refused.
-const MOST_BODY: u64 = 4 << 30;
-
 /// The maximum number of parts of a body that are read as its beginning.
 const MOST_FRAMES: usize = 64;
-
-/// Why a request body is not read completely. Its `Display` text is a sentence for the agent.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BodyError {
-    #[error(transparent)]
-    Head(#[from] HeadError),
-    #[error("its pack cannot be unpacked: {}{}", .0, hint(.0))]
-    Pack(#[from] PackError),
-    #[error("its gzip encoding is damaged; try again")]
-    Gzip,
-    #[error("it is too large when decoded; send it without gzip")]
-    TooLarge,
-    #[error("it has more than {} GiB; push less at once", MOST_BODY >> 30)]
-    TooLong,
-    #[error("No space left on device: {DISK_FULL}")]
-    DiskFull,
-    #[error("the git gate cannot store it: {0}; notify the user")]
-    Store(io::Error),
-    /// The reader of the body does not read it to its end, and reports the reason itself.
-    #[error("git closed its input")]
-    Closed,
-}
-
-/// What the agent can do about a pack that is not unpacked, if it can do something.
-fn hint(error: &PackError) -> &'static str {
-    match error {
-        PackError::Objects { .. } | PackError::Total { .. } => "; push less at once",
-        PackError::Size { part, .. } if part.is_of_delta() => {
-            "; push large files without deltas (`git -c core.bigFileThreshold=64m push`)"
-        }
-        _ => "",
-    }
-}
-
-impl From<io::Error> for BodyError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull,
-            io::ErrorKind::BrokenPipe => Self::Closed,
-            _ => Self::Store(error),
-        }
-    }
-}
 
 /// The beginning of a request body, as the client sent it and decoded.
 #[derive(Default)]
@@ -112,7 +64,7 @@ pub(crate) async fn forward(
     mut body: Incoming,
     output: impl AsyncWrite + Unpin,
     gzip: bool,
-    check: Option<PushCheck>,
+    check: Option<&mut PushCheck>,
     permits: &Semaphore,
 ) -> Result<(), BodyError> {
     let mut input = Decoded { output, decoder: gzip.then(|| GzDecoder::new(Vec::new())), decoded: 0, check };
@@ -137,14 +89,14 @@ pub(crate) async fn forward(
 }
 
 /// Decodes and checks a body, and writes it.
-struct Decoded<W> {
+struct Decoded<'c, W> {
     output: W,
     decoder: Option<GzDecoder<Vec<u8>>>,
     decoded: u64,
-    check: Option<PushCheck>,
+    check: Option<&'c mut PushCheck>,
 }
 
-impl<W: AsyncWrite + Unpin> Decoded<W> {
+impl<W: AsyncWrite + Unpin> Decoded<'_, W> {
     async fn write(&mut self, data: &[u8]) -> Result<(), BodyError> {
         if self.decoder.is_none() {
             return self.write_decoded(data).await;

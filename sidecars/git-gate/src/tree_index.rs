@@ -1,9 +1,12 @@
 //! Indexes new trees, so that the commit of a name in one of them can be found.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 
 use bottle_scan::Finding;
+
+use crate::push_limits::MOST_GITLINKS;
+use crate::read_error::ReadError;
 
 /// The maximum depth of a tree below a commit's root tree whose commit is found.
 const DEEPEST: usize = 512;
@@ -46,15 +49,32 @@ pub(crate) struct TreeIndex {
     pub(crate) parents: HashMap<Id, Id>,
     /// For each root tree: its commit.
     pub(crate) roots: HashMap<Id, Id>,
-    /// The names with a finding, each with a tree that contains the name.
-    pub(crate) flagged_names: HashMap<Box<[u8]>, (Id, Finding)>,
+    /// The names with findings, each with a tree that contains the name.
+    pub(crate) flagged_names: HashMap<Box<[u8]>, (Id, Vec<Finding>)>,
     /// The commit ids of submodules, in the order of the trees. Nothing else shows what they are.
-    pub(crate) gitlinks: Vec<u8>,
+    gitlinks: Vec<u8>,
     /// The number of bytes in an object id.
     pub(crate) width: usize,
-    /// Hashes of scanned entries. The hash has a random key, so an attacker cannot produce collisions.
-    seen: HashSet<u64>,
-    hashes: RandomState,
+    /// The scanned entries other than submodules.
+    seen: Seen,
+    /// The entries of submodules, which are fewer than [`MOST_SEEN`]: none is in `gitlinks` twice.
+    seen_gitlinks: Seen,
+}
+
+/// Remembers the first [`MOST_SEEN`] entries as hashes. The hash has a random key, so an attacker cannot produce
+/// collisions.
+#[derive(Default)]
+pub(crate) struct Seen {
+    hashes: HashSet<u64>,
+    state: RandomState,
+}
+
+impl Seen {
+    /// Whether the entry is not among those that are remembered.
+    pub(crate) fn is_first(&mut self, entry: impl Hash) -> bool {
+        let hash = self.state.hash_one(entry);
+        if self.hashes.len() < MOST_SEEN { self.hashes.insert(hash) } else { !self.hashes.contains(&hash) }
+    }
 }
 
 impl TreeIndex {
@@ -63,10 +83,43 @@ impl TreeIndex {
         Self { width, ..Self::default() }
     }
 
-    /// Whether no earlier tree contained this entry. Most entries of a tree are also in its previous version.
-    pub(crate) fn is_first_seen(&mut self, kind: EntryKind, name: &[u8], child: &[u8]) -> bool {
-        let hash = self.hashes.hash_one((kind, name, child));
-        if self.seen.len() < MOST_SEEN { self.seen.insert(hash) } else { !self.seen.contains(&hash) }
+    /// Whether no earlier tree contained this entry. Most entries of a tree are also in its previous version. Collects
+    /// the commit id of a submodule.
+    ///
+    /// # Errors
+    /// Fails with [`ReadError::Gitlinks`] if the push has more than [`MOST_GITLINKS`] entries of submodules.
+    pub(crate) fn is_first_seen(
+        &mut self,
+        kind: EntryKind,
+        name: &[u8],
+        child: &[u8],
+    ) -> Result<bool, ReadError> {
+        if kind != EntryKind::Gitlink {
+            return Ok(self.seen.is_first((kind, name, child)));
+        }
+        if !self.seen_gitlinks.is_first((name, child)) {
+            return Ok(false);
+        }
+        if self.gitlinks.len() >= MOST_GITLINKS * self.width {
+            return Err(ReadError::Gitlinks);
+        }
+        self.gitlinks.extend_from_slice(child);
+        Ok(true)
+    }
+
+    /// Adds a finding in a name, at most one for each rule and known secret, with all pieces of the secret.
+    pub(crate) fn flag_name(&mut self, tree: Id, name: &[u8], finding: Finding) {
+        let (_, flagged) = self.flagged_names.entry(name.into()).or_insert_with(|| (tree, Vec::new()));
+        let same = |other: &&mut Finding| other.rule == finding.rule && other.secret == finding.secret;
+        match flagged.iter_mut().find(same) {
+            Some(other) => other.pieces.add(&finding.pieces),
+            None => flagged.push(finding),
+        }
+    }
+
+    /// The commit ids of submodules, one behind the other.
+    pub(crate) fn gitlinks(&self) -> &[u8] {
+        &self.gitlinks
     }
 
     pub(crate) fn commit(&self, tree: &Id) -> Option<String> {
@@ -124,7 +177,7 @@ mod tests {
         let mut new = |tree: &[u8]| -> Vec<String> {
             let all: Vec<_> = entries(tree, 20).collect();
             let new = all.into_iter().filter(|(mode, name, child)| {
-                index.is_first_seen(EntryKind::parse(mode).expect("a mode"), name, child)
+                index.is_first_seen(EntryKind::parse(mode).expect("a mode"), name, child).expect("few")
             });
             new.map(|(_, name, child)| {
                 format!("{} {}", String::from_utf8_lossy(name), id_from_bytes(child)[0])
@@ -138,6 +191,27 @@ mod tests {
         for cut in 1..tree.len() {
             assert!(new(&tree[..cut]).is_empty(), "{cut}");
         }
+    }
+
+    #[test]
+    fn the_ids_of_submodules_are_bounded() {
+        let mut index = TreeIndex::new(20);
+        let id = |number: usize| id_from_bytes(&number.to_be_bytes());
+        for number in 0..=MOST_SEEN {
+            index.is_first_seen(EntryKind::File, b"a", &id(number)[..20]).expect("a file");
+        }
+        // After that, files are scanned again, but the ids of submodules are not collected again.
+        for _ in 0..2 {
+            for number in 0..MOST_GITLINKS {
+                index.is_first_seen(EntryKind::Gitlink, b"a", &id(number)[..20]).expect("a submodule");
+            }
+        }
+        assert_eq!(index.gitlinks().len(), MOST_GITLINKS * 20);
+        for name in [&b"b"[..], b"c"] {
+            let refused = index.is_first_seen(EntryKind::Gitlink, name, &id(0)[..20]);
+            assert!(matches!(refused, Err(ReadError::Gitlinks)), "{refused:?}");
+        }
+        assert_eq!(index.gitlinks().len(), MOST_GITLINKS * 20);
     }
 
     #[test]

@@ -87,8 +87,8 @@ mod tests {
         let doubling = "x=0123456789abcdef; i=0; while [ $i -lt 25 ]; do x=$x$x; i=$((i+1)); done; echo all";
         let output = run(LIMITS, doubling);
         assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
-        let folder = tempfile::tempdir().expect("a directory");
-        let file = folder.path().join("f");
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("f");
         let output = run(LIMITS, &format!("head -c 10000 /dev/zero > {}", file.display()));
         assert!(!output.status.success());
         assert_eq!(std::fs::metadata(&file).expect("a file").len(), 4096);

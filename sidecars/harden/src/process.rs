@@ -61,3 +61,15 @@ pub fn allow_files(wanted: u64) -> Result<(), HardenError> {
     let raised = wanted.min(hard).max(soft);
     setrlimit(Resource::RLIMIT_NOFILE, raised, hard).map_err(step("raise the file limit"))
 }
+
+/// Limits the memory that the process may write to, in bytes: heap, stacks and private mappings, used or not. An
+/// allocation beyond it fails, which ends the process. A lower inherited limit remains. Child processes inherit the
+/// limit, each for itself.
+///
+/// # Errors
+/// Fails with [`HardenError::Step`], which no supported kernel should return.
+pub fn limit_memory(most: u64) -> Result<(), HardenError> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_DATA).map_err(step("read the memory limit"))?;
+    let most = most.min(hard);
+    setrlimit(Resource::RLIMIT_DATA, most, most).map_err(step("limit the memory"))
+}

@@ -107,3 +107,13 @@ fn refuses_programs_processes_and_raw_sockets_but_not_threads() {
         }
     });
 }
+
+#[test]
+fn limits_the_memory_of_the_process() {
+    in_child_process("limits_the_memory_of_the_process", || {
+        process::limit_memory(64 << 20).expect("limit");
+        process::limit_memory(1 << 40).expect("a higher limit changes nothing");
+        Vec::<u8>::new().try_reserve_exact(16 << 20).expect("memory within the limit");
+        Vec::<u8>::new().try_reserve_exact(128 << 20).expect_err("memory beyond the limit");
+    });
+}

@@ -87,6 +87,9 @@ enum Text {
 struct Progress {
     model: Option<String>,
     tokens: Tokens,
+    /// The sums over the iterations of the current event or body, of which the compactions are in no other count. Used
+    /// for Messages only.
+    iterations: Tokens,
     /// Whether the body is a response of the API, and not other content at the same path.
     known: bool,
     /// Whether the current event is the last one.
@@ -148,6 +151,7 @@ impl Meter {
                         data.feed(text, &mut |path, scalar| progress.event(api, path, scalar));
                     }
                     Piece::End => {
+                        progress.add_up();
                         progress.ended = progress.last || word == DONE;
                         progress.counted |= progress.stopped;
                         *data = Reader::default();
@@ -166,6 +170,7 @@ impl Meter {
         }
         let mut reader = Reader::default();
         reader.feed(event, &mut |path, scalar| progress.event(api, path, scalar));
+        progress.add_up();
         progress.ended = progress.last && reader.has_ended();
     }
 
@@ -193,7 +198,8 @@ impl Meter {
     /// An interrupted body that might have become a model response counts as one. Otherwise an agent could avoid being
     /// metered by disconnecting early.
     #[must_use]
-    pub fn finish(self, whole: bool, expected: Expected) -> Option<Reading> {
+    pub fn finish(mut self, whole: bool, expected: Expected) -> Option<Reading> {
+        self.progress.add_up();
         let Progress {
             model,
             mut tokens,
@@ -291,10 +297,17 @@ impl Progress {
             Scalar::Text(text) if path.is(&["model"]) => self.model = model(text).or(self.model.take()),
             Scalar::Word(word) => {
                 let Some(path) = path.below(&["usage"]) else { return };
-                let Some(count) = self.tokens_at(api, &path) else { return };
+                let iteration = path.below(&["iterations", ""]).filter(|_| api == Api::Messages);
+                let tokens = if iteration.is_some() { &mut self.iterations } else { &mut self.tokens };
+                let Some(count) = count_at(tokens, api, iteration.as_ref().unwrap_or(&path)) else { return };
                 if let Some(number) = number(word) {
+                    let so_far = count.unwrap_or(0);
                     // Repeated counts are cumulative, so the largest one is used.
-                    *count = Some(count.unwrap_or(0).max(number));
+                    *count = Some(if iteration.is_some() {
+                        so_far.saturating_add(number)
+                    } else {
+                        so_far.max(number)
+                    });
                     self.known = true;
                 } else if word != b"null" {
                     self.implausible = true;
@@ -304,32 +317,42 @@ impl Progress {
         }
     }
 
-    /// Returns the token count that a path below `usage` stands for.
-    fn tokens_at(&mut self, api: Api, path: &JsonPath<'_>) -> Option<&mut Option<u64>> {
-        let Tokens { input, output, cached, cache_written } = &mut self.tokens;
-        let counts: &[(&[&str], _)] = match api {
-            Api::Messages => &[
-                (&["input_tokens"], 0),
-                (&["output_tokens"], 1),
-                (&["cache_read_input_tokens"], 2),
-                (&["cache_creation_input_tokens"], 3),
-            ],
-            Api::ChatCompletions => &[
-                (&["prompt_tokens"], 0),
-                (&["completion_tokens"], 1),
-                (&["prompt_tokens_details", "cached_tokens"], 2),
-                (&["prompt_tokens_details", "cache_write_tokens"], 3),
-            ],
-            Api::Responses => &[
-                (&["input_tokens"], 0),
-                (&["output_tokens"], 1),
-                (&["input_tokens_details", "cached_tokens"], 2),
-                (&["input_tokens_details", "cache_write_tokens"], 3),
-            ],
-        };
-        let (_, count) = counts.iter().find(|(keys, _)| path.is(keys))?;
-        [input, output, cached, cache_written].into_iter().nth(*count)
+    /// Ends an event or the body, whose iterations are those of the whole response so far.
+    fn add_up(&mut self) {
+        let Tokens { input, output, cached, cache_written } = std::mem::take(&mut self.iterations);
+        let all = &mut self.tokens;
+        all.input = all.input.max(input);
+        all.output = all.output.max(output);
+        all.cached = all.cached.max(cached);
+        all.cache_written = all.cache_written.max(cache_written);
     }
+}
+
+/// Returns the token count that a path below `usage`, or below an iteration in it, stands for.
+fn count_at<'t>(tokens: &'t mut Tokens, api: Api, path: &JsonPath<'_>) -> Option<&'t mut Option<u64>> {
+    let Tokens { input, output, cached, cache_written } = tokens;
+    let counts: &[(&[&str], _)] = match api {
+        Api::Messages => &[
+            (&["input_tokens"], 0),
+            (&["output_tokens"], 1),
+            (&["cache_read_input_tokens"], 2),
+            (&["cache_creation_input_tokens"], 3),
+        ],
+        Api::ChatCompletions => &[
+            (&["prompt_tokens"], 0),
+            (&["completion_tokens"], 1),
+            (&["prompt_tokens_details", "cached_tokens"], 2),
+            (&["prompt_tokens_details", "cache_write_tokens"], 3),
+        ],
+        Api::Responses => &[
+            (&["input_tokens"], 0),
+            (&["output_tokens"], 1),
+            (&["input_tokens_details", "cached_tokens"], 2),
+            (&["input_tokens_details", "cache_write_tokens"], 3),
+        ],
+    };
+    let (_, count) = counts.iter().find(|(keys, _)| path.is(keys))?;
+    [input, output, cached, cache_written].into_iter().nth(*count)
 }
 
 /// Whether the value at this path of an event is a part of the model's text, or of the arguments of a tool call.

@@ -10,11 +10,23 @@ pub struct Limits {
     pub window: u64,
     /// The tokens of one response.
     pub output: u64,
+    /// The tokens that are billed for an image.
+    pub image: u64,
 }
 
+/// The tokens of an image for most models. The providers scale larger images down: Anthropic to 4,784 tokens, OpenAI to
+/// 10,000 patches of one token
+/// (<https://platform.claude.com/docs/en/build-with-claude/vision>,
+/// <https://developers.openai.com/api/docs/guides/images-vision>).
+const IMAGE: u64 = 10_000;
+
+/// The tokens of an image for GPT-4o mini, which is billed 2,833 tokens and 5,667 for each of up to eight tiles (the
+/// same page).
+const TILED_IMAGE: u64 = 2_833 + 8 * 5_667;
+
 /// The limits of a model whose name is not in [`MODELS`]: the window of the largest hosted models (xAI and Google
-/// document 2,000,000), and the largest output in the table.
-const UNKNOWN: Limits = Limits { window: 2_000_000, output: 128_000 };
+/// document 2,000,000), and the largest output and image in the table.
+const UNKNOWN: Limits = Limits { window: 2_000_000, output: 131_072, image: TILED_IMAGE };
 
 /// The beginnings of model names, the most special one first. A name continues with `-` and a variant or a date, or
 /// ends.
@@ -22,7 +34,7 @@ const UNKNOWN: Limits = Limits { window: 2_000_000, output: 128_000 };
 /// Sources, read in November 2026: <https://platform.claude.com/docs/en/about-claude/models/overview> for `claude`
 /// (Sonnet 4 and 4.5 have their long window only with a beta header, which counts here), and
 /// <https://developers.openai.com/api/docs/models> for the others.
-const MODELS: [(&str, Limits); 31] = [
+const MODELS: [(&str, Limits); 32] = [
     ("claude-opus-4-8", limits(1_000_000, 128_000)),
     ("claude-opus-4-7", limits(1_000_000, 128_000)),
     ("claude-opus-4-6", limits(1_000_000, 128_000)),
@@ -47,6 +59,7 @@ const MODELS: [(&str, Limits); 31] = [
     ("gpt-5-nano", limits(400_000, 128_000)),
     ("gpt-5", limits(400_000, 128_000)),
     ("gpt-4-1", limits(1_047_576, 32_768)),
+    ("gpt-4o-mini", Limits { image: TILED_IMAGE, ..limits(128_000, 16_384) }),
     ("gpt-4o", limits(128_000, 16_384)),
     ("gpt-oss", limits(131_072, 131_072)),
     ("o1", limits(200_000, 100_000)),
@@ -57,7 +70,7 @@ const MODELS: [(&str, Limits); 31] = [
 ];
 
 const fn limits(window: u64, output: u64) -> Limits {
-    Limits { window, output }
+    Limits { window, output, image: IMAGE }
 }
 
 impl Limits {
@@ -70,6 +83,12 @@ impl Limits {
         let name = name.split(':').next().unwrap_or(name);
         let found = MODELS.iter().find(|(known, _)| begins(name.as_bytes(), known.as_bytes()));
         found.map_or(UNKNOWN, |(_, limits)| *limits)
+    }
+
+    /// Whether an image is billed as more than it takes of the window, so that a prompt can cost more than the window.
+    #[must_use]
+    pub fn bill_images_apart(&self) -> bool {
+        self.image > IMAGE
     }
 }
 
@@ -94,13 +113,14 @@ mod tests {
             ("claude-something-new", 1_000_000, 128_000),
             ("gpt-5.1-codex", 400_000, 128_000),
             ("gpt-5.6-sol", 1_050_000, 128_000),
-            ("gpt-5.9", 2_000_000, 128_000),
+            ("gpt-5.9", 2_000_000, 131_072),
             ("gpt-4o-mini", 128_000, 16_384),
             ("o3", 200_000, 100_000),
-            ("o33", 2_000_000, 128_000),
-            ("", 2_000_000, 128_000),
+            ("o33", 2_000_000, 131_072),
+            ("", 2_000_000, 131_072),
         ] {
-            assert_eq!(Limits::of(Some(name)), Limits { window, output }, "{name}");
+            let limits = Limits::of(Some(name));
+            assert_eq!((limits.window, limits.output), (window, output), "{name}");
         }
         assert_eq!(Limits::of(None), UNKNOWN);
     }
@@ -115,10 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn no_model_has_more_output_than_an_unknown_one() {
+    fn no_model_has_higher_limits_than_an_unknown_one() {
         for (name, limits) in MODELS {
             assert!(limits.window <= UNKNOWN.window, "{name}");
-            assert!(limits.output <= limits.window, "{name}");
+            assert!(limits.output <= UNKNOWN.output && limits.output <= limits.window, "{name}");
+            assert!(limits.image <= UNKNOWN.image, "{name}");
         }
     }
 }

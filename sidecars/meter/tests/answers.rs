@@ -108,6 +108,30 @@ fn at_once(api: Api, answer: &str) -> Option<Reading> {
     read(api, [answer.as_bytes()], true)
 }
 
+/// A compaction and the response after it. The top-level counts are those of the response only.
+const ITERATIONS: &str = r#"{"input_tokens":23000,"output_tokens":1000,"cache_read_input_tokens":5,"iterations":[
+ {"type":"compaction","input_tokens":180000,"output_tokens":3500,"cache_read_input_tokens":70,"cache_creation":{"ephemeral_5m_input_tokens":9}},
+ {"type":"message","input_tokens":23000,"output_tokens":1000,"cache_read_input_tokens":5,"cache_creation_input_tokens":0}]}"#;
+
+#[test]
+fn a_compaction_counts_with_the_response() {
+    let expected = tokens([Some(203_000), Some(4500), Some(75), Some(0)]);
+    let usage = ITERATIONS.replace('\n', "");
+    let whole = format!(r#"{{"type":"message","usage":{usage}}}"#);
+    // The counts of a stream are cumulative.
+    let events = format!(
+        "data: {{\"type\":\"message_start\",\"message\":{{\"usage\":{usage}}}}}\n\n\
+         data: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"end_turn\"}},\"usage\":{usage}}}\n\n\
+         data: {{\"type\":\"message_stop\"}}\n\n"
+    );
+    for response in [&whole, &events] {
+        let reading = at_once(Api::Messages, response).expect("a response");
+        assert_eq!((reading.tokens, reading.estimated), (expected, false), "{response}");
+        let split = read(Api::Messages, response.as_bytes().chunks(3), true).expect("a response");
+        assert_eq!(split, reading);
+    }
+}
+
 #[test]
 fn reads_every_response_format() {
     for (api, answer, model, numbers) in ANSWERS {

@@ -4,8 +4,10 @@
 //! The subjects of a question are the hosts that it asks for or the findings that it reports. A question is
 //! delayed if one of its subjects has a cooldown. Fields that the agent can vary at no cost, such as the
 //! reason, a path or a commit, are not a part of a subject.
+//!
+//! All questions are delayed if the agent has just abandoned many, because each is a file on disk and notifies the user.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bottle_contract::proposal;
@@ -19,6 +21,12 @@ const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 /// The maximum number of stored cooldowns. If there are more, the cooldown that ends first is dropped.
 const MOST: usize = 512;
+
+/// The number of questions that an agent may abandon within [`ABANDONED_WITHIN`] before the next one is delayed.
+const ABANDONED: usize = bottle_contract::queue::MAX_PENDING;
+
+/// How long an abandoned question counts. A client that is interrupted abandons few.
+const ABANDONED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The fields of a report that are not a part of its subjects, because the agent can vary them at no cost.
 const VARIED: [&str; 8] = ["commit", "excerpt", "file", "line", "marked", "method", "path", "refs"];
@@ -49,9 +57,12 @@ pub(crate) fn keys(asked: &Proposal) -> Keys {
     }
 }
 
-/// The cooldowns of rejected subjects.
+/// The cooldowns of rejected subjects, and the times of the last [`ABANDONED`] abandoned questions.
 #[derive(Debug, Default)]
-pub(crate) struct Cooldowns(HashMap<String, Cooldown>);
+pub(crate) struct Cooldowns {
+    subjects: HashMap<String, Cooldown>,
+    abandoned: VecDeque<Instant>,
+}
 
 #[derive(Debug)]
 struct Cooldown {
@@ -62,13 +73,15 @@ struct Cooldown {
 }
 
 impl Cooldowns {
-    /// Records that a question was asked. Returns the latest end of a cooldown of its subjects, and the
-    /// largest number of questions that were asked before about one of them.
+    /// Records that a question was asked. Returns until when it is delayed, and the largest number of questions that
+    /// were asked before about one of its subjects.
     pub(crate) fn record_question(&mut self, keys: &Keys, now: Instant) -> (Option<Instant>, u32) {
-        self.0.retain(|_, cool| cool.until + LONGEST > now);
-        let (mut until, mut before) = (None, 0);
+        self.subjects.retain(|_, cool| cool.until + LONGEST > now);
+        let many = self.abandoned.len() >= ABANDONED;
+        let first = self.abandoned.front().filter(|_| many).map(|first| *first + ABANDONED_WITHIN);
+        let (mut until, mut before) = (first.filter(|until| *until > now), 0);
         for key in keys {
-            if let Some(cool) = self.0.get_mut(key) {
+            if let Some(cool) = self.subjects.get_mut(key) {
                 cool.asked = cool.asked.saturating_add(1);
                 before = before.max(cool.asked);
                 until = until.max(Some(cool.until).filter(|until| *until > now));
@@ -80,19 +93,27 @@ impl Cooldowns {
     /// Starts a cooldown for each rejected subject, or doubles the cooldown that the subject had.
     pub(crate) fn reject(&mut self, keys: Keys, now: Instant) {
         for key in keys {
-            let cool = self.0.entry(key).or_insert(Cooldown { until: now, step: FIRST / 2, asked: 0 });
+            let cool = self.subjects.entry(key).or_insert(Cooldown { until: now, step: FIRST / 2, asked: 0 });
             cool.step = (cool.step * 2).min(LONGEST);
             cool.until = now + cool.step;
         }
-        while self.0.len() > MOST {
-            let first = self.0.iter().min_by_key(|(_, cool)| cool.until).map(|(key, _)| key.clone());
-            first.map(|key| self.0.remove(&key));
+        while self.subjects.len() > MOST {
+            let first = self.subjects.iter().min_by_key(|(_, cool)| cool.until).map(|(key, _)| key.clone());
+            first.map(|key| self.subjects.remove(&key));
+        }
+    }
+
+    /// Records that the agent no longer waits for a question in the queue.
+    pub(crate) fn record_abandoned(&mut self, now: Instant) {
+        self.abandoned.push_back(now);
+        while self.abandoned.len() > ABANDONED {
+            self.abandoned.pop_front();
         }
     }
 
     /// Removes the cooldowns of subjects that were approved.
     pub(crate) fn approve(&mut self, keys: &Keys) {
-        self.0.retain(|key, _| !keys.contains(key));
+        self.subjects.retain(|key, _| !keys.contains(key));
     }
 }
 
@@ -167,13 +188,27 @@ mod tests {
         for key in 0..MOST + 9 {
             cooldowns.reject(Keys::from([key.to_string()]), now + Duration::from_secs(key as u64));
         }
-        assert_eq!(cooldowns.0.len(), MOST);
+        assert_eq!(cooldowns.subjects.len(), MOST);
         assert_eq!(
             cooldowns.record_question(&Keys::from(["0".to_owned()]), now).1,
             0,
             "the first is dropped"
         );
         assert_eq!(cooldowns.record_question(&keys, now + LONGEST * 3), (None, 0));
-        assert!(cooldowns.0.is_empty(), "all end in time");
+        assert!(cooldowns.subjects.is_empty(), "all end in time");
+    }
+    #[test]
+    fn delays_questions_after_many_were_abandoned() {
+        let (mut cooldowns, start) = (Cooldowns::default(), Instant::now());
+        let keys = Keys::from(["k".to_owned()]);
+        for second in 0..ABANDONED as u64 {
+            assert_eq!(cooldowns.record_question(&keys, start), (None, 0));
+            cooldowns.record_abandoned(start + Duration::from_secs(second));
+        }
+        assert_eq!(cooldowns.record_question(&keys, start), (Some(start + ABANDONED_WITHIN), 0));
+        assert_eq!(cooldowns.record_question(&keys, start + ABANDONED_WITHIN), (None, 0));
+        cooldowns.record_abandoned(start + ABANDONED_WITHIN);
+        let second = start + Duration::from_secs(1) + ABANDONED_WITHIN;
+        assert_eq!(cooldowns.record_question(&keys, start + ABANDONED_WITHIN), (Some(second), 0));
     }
 }

@@ -147,7 +147,7 @@ struct Inner {
     slug: Slug,
     /// The pending questions, each with the channel that reports its stages.
     waiting: Mutex<Vec<(Proposal, watch::Receiver<Stage>)>>,
-    /// The cooldowns of the subjects of rejected questions.
+    /// The delays of questions that were rejected or abandoned before.
     cooldowns: Mutex<Cooldowns>,
     submitting: Mutex<()>,
     decide: Arc<dyn Decide>,
@@ -201,7 +201,8 @@ impl Asker {
 
     /// Asks the user a question and waits for the answer. If an equal question is pending, both share its
     /// answer. If one of the question's hosts or findings was rejected before, the question is shown only
-    /// after a cooldown. The cooldown is 10 s, doubles with each rejection, and is at most half an hour.
+    /// after a cooldown. The cooldown is 10 s, doubles with each rejection, and is at most half an hour. After 16
+    /// abandoned questions in a minute, the next one is shown when that minute is over.
     ///
     /// If the futures of all equal questions are dropped, the question is abandoned. Its proposal remains in
     /// the queue and becomes stale.
@@ -261,7 +262,7 @@ impl Asker {
             return Ok(stages.clone());
         }
         if until.is_some() && waiting.len() >= MOST_WAITING {
-            return Err("too many questions are pending that were rejected before".to_owned());
+            return Err("too many questions wait that were rejected or given up before".to_owned());
         }
         let (sender, stages) = watch::channel(Stage::Submitting);
         let id = proposal.id.clone();
@@ -400,7 +401,10 @@ impl Inner {
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = self.answered.notified() => {}
-                () = &mut abandoned => return Ok(Answer::Refused(AnswerError::NotPending.to_string())),
+                () = &mut abandoned => {
+                    self.cooldowns().record_abandoned(Instant::now());
+                    return Ok(Answer::Refused(AnswerError::NotPending.to_string()));
+                }
             }
         }
     }

@@ -111,16 +111,13 @@ impl<'t> View<'t> {
 
     /// The first position of the view that corresponds to `place` or a later position of the source.
     pub(crate) fn offset(&self, place: usize) -> usize {
-        let (mut low, mut high) = (0, self.bytes.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            if self.source(middle) < place {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        let place = self.steps.iter().rev().fold(place, |place, map| {
+            let next = map.partition_point(|(_, from)| *from < place);
+            let copied = next.checked_sub(1).and_then(|index| map.get(index));
+            let made = copied.map_or(place, |(made, from)| made + (place - from));
+            map.get(next).map_or(made, |(limit, _)| made.min(*limit))
+        });
+        place.min(self.bytes.len())
     }
 
     /// Converts a range of the view to a range of the source, which includes all source bytes of the range's
@@ -506,6 +503,20 @@ mod tests {
                     last = source;
                 }
                 prop_assert_eq!(view.source(view.bytes.len()), text.len());
+            }
+        }
+
+        #[test]
+        fn an_offset_is_the_first_one_of_its_source(
+            text in r#"([a-z ]|%67|%25u0067|\\u0068|\\n|&amp;|&shy;|&#x1f525;|\u{200b}|ｇ|€|\*\*| {2}){0,30}"#,
+        ) {
+            let text = text.as_bytes();
+            let views = [Some(View::plain(text)), View::unescaped_all(text), Some(crate::words::words(text))];
+            for view in views.into_iter().flatten() {
+                for place in 0..=text.len() {
+                    let first = (0..view.bytes.len()).find(|offset| view.source(*offset) >= place);
+                    prop_assert_eq!(view.offset(place), first.unwrap_or(view.bytes.len()), "{}", place);
+                }
             }
         }
 

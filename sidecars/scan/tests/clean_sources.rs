@@ -66,7 +66,7 @@ enum Is {
 }
 
 #[test]
-#[ignore = "fetches twenty packages, 15 MB"]
+#[ignore = "fetches twenty packages, 15 MB: `.ci/run clean-sources`"]
 fn published_packages_have_listed_findings_only() {
     let room = tempfile::tempdir().unwrap();
     fetch_crates(room.path());

@@ -87,6 +87,27 @@ fn a_piece_is_the_same_in_common_spellings_and_at_every_position() {
     assert!(other.len() == 1 && other != expected);
 }
 
+/// The finding covers the extension too, so a receiver of the redacted text learns that the character continues the
+/// piece. An agent could otherwise guess one character after another behind a piece that is counted already.
+#[test]
+fn an_extension_of_a_piece_over_punctuation_counts() {
+    let scanner = scanner(&[KEY]);
+    let exact = pieces(&scanner.scan(&KEY.as_bytes()[2..18]));
+    for (text, count) in [
+        (format!("={}", &KEY[2..18]), 1),
+        (format!("x={}", &KEY[2..18]), 1),
+        (format!("{}={}", &KEY[1..2], &KEY[2..18]), 2),
+        (format!("{}={}", &KEY[2..18], &KEY[18..19]), 2),
+    ] {
+        let report = scanner.scan(text.as_bytes());
+        let found = pieces(&report);
+        assert_eq!(found.len(), count, "{text}");
+        assert!(exact.iter().all(|piece| found.contains(piece)), "{text}");
+        let covered: u64 = report.findings.iter().map(|finding| finding.span.end - finding.span.start).sum();
+        assert_eq!(covered, if count == 1 { 16 } else { text.len() as u64 }, "{text}");
+    }
+}
+
 #[test]
 fn a_compressed_text_has_all_its_pieces() {
     use std::io::Write;

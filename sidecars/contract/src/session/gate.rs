@@ -42,10 +42,10 @@ pub struct GateRepo {
     pub name: Name,
     /// The URL of the upstream repository, as written.
     pub url: String,
-    /// The URL that git in the bottle shows for the repository, `http://HOST/PATH.git`. git sends its requests for this
-    /// URL to the gate as its HTTP proxy. If absent, git shows the gate's own URL.
+    /// `HOST/PATH` of the upstream repository, without `.git`, by which requests can name the repository too: as those to
+    /// an HTTP proxy, or in the path of the gate's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown_url: Option<String>,
+    pub address: Option<String>,
     /// The credential for the upstream repository.
     pub key: GateKey,
     /// The rules for updates of refs.

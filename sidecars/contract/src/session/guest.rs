@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::{FileEvent, FileRequest};
+use super::files::{FileEvent, FilePath, FileRequest};
 use super::process::{
     EndProcess, OutputRead, ProcessInfo, ProcessName, ReadOutput, SignalProcess, StartProcess, WriteInput,
 };
+pub use super::program::{Exit, Process, Size};
 use super::service::{Service, ServiceInfo, StopService};
 use crate::secret::{self, Secret};
 
@@ -86,9 +87,14 @@ pub enum GuestRequest {
     Logs(Logs),
     /// Runs the isolation probe inside the bottle. Returns [`GuestEvent::Probed`].
     Probe(Probe),
-    /// Sends SIGTERM to the agent, and SIGKILL after `grace_ms`. Then returns `Done`, or with `work_since`
+    /// Sends SIGTERM to the agent, and SIGKILL after `grace_ms`. Then returns `Done`, or with `work`
     /// [`GuestEvent::Changed`], and pid 1 exits.
     Stop(Stop),
+    /// Ends all processes as [`GuestRequest::Stop`] does, but pid 1 stays, so that files can be copied. Returns `Done`.
+    EndProcesses {
+        /// As in [`Stop`].
+        grace_ms: u64,
+    },
     /// Pauses all processes of the bottle except pid 1, with SIGSTOP. Processes that start later run. Returns `Done`.
     Pause,
     /// Continues the processes of a paused bottle, with SIGCONT. Returns `Done`, also if the bottle is not paused.
@@ -103,7 +109,7 @@ pub enum GuestRequest {
     /// time; files that were written within the last clock tick may be newer too. Returns
     /// [`GuestEvent::Moment`] immediately.
     Now,
-    /// Asks whether the workspace contains files that are newer than a given time. Allowed before and after
+    /// Asks what changed in the workspace after a given time. Allowed before and after
     /// `Provision`. Returns [`GuestEvent::Changed`].
     Changed(Changed),
 }
@@ -146,50 +152,6 @@ pub struct ProvisionedFile {
     pub mode: u32,
     /// The content of the file.
     pub content: SecretText,
-}
-
-/// A program to run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Process {
-    /// The program and its arguments. The program is looked up in the bottle's `PATH`.
-    pub argv: Vec<String>,
-    /// Variables to add to the provisioned environment. These variables override provisioned variables of the
-    /// same name.
-    #[serde(default)]
-    pub env: BTreeMap<String, String>,
-    /// The working directory; the workspace if absent.
-    #[serde(default)]
-    pub cwd: Option<String>,
-    /// The size of the terminal in which the process runs. If absent, the process runs with pipes.
-    #[serde(default)]
-    pub terminal: Option<Size>,
-    /// Whether the client sends data on `STDIN`. If not, the standard input of the process is empty.
-    #[serde(default)]
-    pub stdin: bool,
-    /// Whether a process with pipes writes standard error into the same pipe as standard output, which keeps the order.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub merged: bool,
-    /// Whether the values of the bottle's secret variables are replaced in what an `Exec` process writes.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub redact: bool,
-    /// The user inside the bottle, by name or number. If absent, the agent's user.
-    #[serde(default)]
-    pub user: Option<String>,
-    /// For the agent only: whether to buffer all output until the first client attaches. If false, the agent
-    /// runs without waiting for a client, and the oldest output beyond [`SCROLLBACK`] is dropped.
-    #[serde(default)]
-    pub awaited: bool,
-}
-
-/// A terminal's size in character cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Size {
-    /// The number of columns.
-    pub columns: u16,
-    /// The number of rows.
-    pub rows: u16,
 }
 
 /// Options of [`GuestRequest::Attach`].
@@ -257,10 +219,10 @@ pub struct Probe {
 pub struct Stop {
     /// The time between SIGTERM and SIGKILL, in milliseconds.
     pub grace_ms: u64,
-    /// If set, the guest looks for files newer than this time after all processes have stopped, and returns
+    /// If set, the guest searches for unsaved work after all processes have stopped, and returns
     /// [`GuestEvent::Changed`].
     #[serde(default)]
-    pub work_since: Option<jiff::Timestamp>,
+    pub work: Option<Changed>,
 }
 
 /// Options of [`GuestRequest::Changed`].
@@ -273,6 +235,80 @@ pub struct Changed {
     /// workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folders: Vec<String>,
+    /// The time from which on changes of ignored files count. `None` for `since`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignored_since: Option<jiff::Timestamp>,
+    /// The directories of the workspace that were copied from a working tree whose ignore rules are known. In others, no
+    /// file is ignored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<GivenDirectory>,
+}
+
+impl Changed {
+    /// Asks for any change after this time in the whole workspace.
+    #[must_use]
+    pub fn since(since: jiff::Timestamp) -> Self {
+        Self { since, folders: Vec::new(), ignored_since: None, given: Vec::new() }
+    }
+}
+
+/// A directory that was copied into the workspace, and the ignore rules that applied to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GivenDirectory {
+    /// Its name in the workspace. Empty if it is the workspace.
+    pub name: String,
+    /// Its path below the top of the working tree.
+    pub below: FilePath,
+    /// The ignore files, of which the strongest come last.
+    pub rules: Vec<RuleFile>,
+    /// The files that git tracks although the rules ignore them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tracked: Vec<FilePath>,
+}
+
+/// An ignore file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleFile {
+    /// The directory to which its patterns relate, relative to the top of the working tree.
+    pub base: FilePath,
+    /// Its content.
+    pub text: String,
+}
+
+/// What changed in a workspace ([`GuestEvent::Changed`]).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Changes {
+    /// Whether there is work.
+    pub work: bool,
+    /// The number of changed files that the rules ignore, without build output.
+    #[serde(default)]
+    pub ignored: u64,
+    /// The first of them, relative to the workspace.
+    #[serde(default)]
+    pub named: Vec<FilePath>,
+    /// Directories that lost files if the host knows more files in them.
+    #[serde(default)]
+    pub suspects: Vec<SuspectDirectory>,
+    /// Whether the search ended before it had seen everything.
+    #[serde(default)]
+    pub unfinished: bool,
+}
+
+/// A directory whose entries changed for a known reason, or that is empty. It lost files if it had more at the start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuspectDirectory {
+    /// The index of its directory in [`Changed::given`].
+    pub given: usize,
+    /// Its path below that directory.
+    pub path: FilePath,
+    /// The number of its files that are not ignored.
+    pub files: u64,
+    /// The number of its directories with such files, at any depth.
+    pub directories: u64,
 }
 
 /// A message from the guest.
@@ -337,37 +373,13 @@ pub enum GuestEvent {
         /// The time of the file clocks.
         at: jiff::Timestamp,
     },
-    /// Whether the workspace changed ([`GuestRequest::Changed`]).
-    Changed {
-        /// Whether the workspace contains newer files.
-        work: bool,
-    },
+    /// What changed in the workspace ([`GuestRequest::Changed`]).
+    Changed(Changes),
     /// The results of the isolation probe ([`GuestRequest::Probe`]).
     Probed {
         /// The probe's attempts. Each one is a line of the result table.
         attempts: Vec<Attempt>,
     },
-}
-
-/// How a process exited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Exit {
-    /// The process exited with this code.
-    Code(u8),
-    /// The process was killed by this signal.
-    Signal(u8),
-}
-
-impl Exit {
-    /// Returns the exit code that a shell reports: 128 + n for signal n.
-    #[must_use]
-    pub fn shell_code(self) -> u8 {
-        match self {
-            Self::Code(code) => code,
-            Self::Signal(signal) => 128u8.saturating_add(signal),
-        }
-    }
 }
 
 /// Why a request failed.

@@ -16,6 +16,7 @@ pub mod guest;
 pub mod lease;
 mod packed;
 pub mod process;
+mod program;
 pub mod service;
 pub mod tools;
 

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::guest::{Exit, Process};
+use super::program::{Exit, Process};
 
 /// The maximum number of processes whose logs a guest keeps. When another one starts, the guest forgets the oldest
 /// of those that have ended.

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::guest::{Exit, Process};
 use super::process::ProcessName;
+use super::program::{Exit, Process};
 
 /// The maximum number of services of a bottle.
 pub const SERVICES_MAX: usize = 32;

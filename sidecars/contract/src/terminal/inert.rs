@@ -44,6 +44,23 @@ pub fn inert(text: &str) -> String {
     shown
 }
 
+/// Escapes in a JSON document the characters that [`inert`] escapes. The document keeps its value. The writer of the
+/// document has to escape those below U+0020, as JSON requires.
+#[must_use]
+pub fn inert_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !(c.is_control() || is_misleading(c)) {
+            shown.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            shown.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    shown
+}
+
 /// Whether the character can make different texts look the same: blanks other than the space, fillers,
 /// zero-width, bidirectional and other format characters, variation selectors, tags, soft hyphen, line
 /// separators, noncharacters and private-use characters.
@@ -72,6 +89,16 @@ mod tests {
         let text = "a\x1b[8mb\u{9b}2J\rc\n\tdé✓";
         assert_eq!(inert(text), "a\\u{1b}[8mb\\u{9b}2J\\rc\n\tdé✓");
         assert_eq!(inert("pay \u{202e}xat\u{202c}\u{200b}"), "pay \\u{202e}xat\\u{202c}\\u{200b}");
+    }
+
+    #[test]
+    fn escapes_in_json_keep_the_value() {
+        let value = serde_json::json!({"a\u{9b}2J": ["\x1b[8m\x7f\u{202e}\t", "\u{e0041} é✓"]});
+        let text = serde_json::to_string_pretty(&value).expect("text");
+        let shown = inert_json(&text);
+        assert!(shown.contains(r"a\u009b2J") && shown.contains(r"\udb40\udc41 é✓"), "{shown}");
+        assert!(shown.chars().all(|c| c == '\n' || !(c.is_control() || is_misleading(c))), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).expect("JSON"), value);
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod inert;
 mod string;
 
 pub use filter::Filter;
-pub use inert::inert;
+pub use inert::{inert, inert_json};
 
 /// Additional sequences that the user allows (`terminal.pass` in the settings). The default is none. No
 /// setting allows sequences that make the terminal respond, read the clipboard or access files.

@@ -29,25 +29,31 @@ impl Cost {
         self.prompt.saturating_add(self.output).min(MAX_TOKENS)
     }
 
-    /// The tokens of a request. `default_output` replaces the model's own limit for a request without an output limit.
-    /// `raise` calibrates the estimate for the text.
+    /// The tokens of a request to a model with these limits. `default_output` replaces the output limit of the model for
+    /// a request without one. `raise` calibrates the estimate for the text.
     pub(super) fn of(
         request: &MeteredRequest,
+        limits: Limits,
         default_output: Option<u64>,
         raise: impl FnOnce(Option<&str>, u64) -> u64,
     ) -> Self {
         let model = request.model.clone();
-        let limits = Limits::of(model.as_deref());
         let output = request.output.unwrap_or_else(|| default_output.unwrap_or(limits.output));
         let raised = raise(model.as_deref(), request.text).saturating_sub(request.text);
-        let estimate = request.prompt().saturating_add(raised);
+        let text = request.prompt().saturating_add(raised);
+        let images = request.images.saturating_mul(limits.image);
         let refers = request.reference.is_some();
-        let prompt = match refers {
+        let fit = |estimate: u64| match refers {
             true => estimate.max(limits.window.saturating_sub(output)),
             // The provider rejects a longer prompt.
             false => estimate.min(limits.window),
         };
-        let is_text = !refers && request.other.saturating_mul(8) <= request.text;
+        let prompt = match limits.bill_images_apart() {
+            true => fit(text).saturating_add(images),
+            false => fit(text.saturating_add(images)),
+        };
+        let others = request.other.saturating_add(images);
+        let is_text = !refers && others.saturating_mul(8) <= request.text;
         Self {
             model,
             text: is_text.then_some(request.text),
@@ -78,7 +84,7 @@ mod tests {
     fn cost(api: Api, text: &str) -> Cost {
         let request =
             MeteredRequest::read(api, text.as_bytes(), &RandomState::new(), false).expect("a request");
-        Cost::of(&request, None, |_, text| text)
+        Cost::of(&request, Limits::of(request.model.as_deref()), None, |_, text| text)
     }
 
     #[test]
@@ -86,7 +92,8 @@ mod tests {
         for (api, text, output) in [
             (Api::Messages, r#"{"model":"claude-opus-4-1","max_tokens":7}"#, 7),
             (Api::Messages, r#"{"model":"claude-opus-4-1"}"#, 32_000),
-            (Api::Messages, r#"{"model":"mystery"}"#, 128_000),
+            (Api::Messages, r#"{"model":"mystery"}"#, 131_072),
+            (Api::Messages, r#"{"model":"claude-opus-4-1","max_tokens":0}"#, 32_000),
             (Api::ChatCompletions, r#"{"max_completion_tokens":5,"n":3}"#, 15),
             (Api::ChatCompletions, r#"{"model":"gpt-4o","n":2}"#, 2 * 16_384),
             (Api::Responses, r#"{"max_output_tokens":5,"max_tokens":50}"#, 5),
@@ -95,7 +102,7 @@ mod tests {
         }
         let request =
             MeteredRequest::read(Api::Messages, b"{}", &RandomState::new(), false).expect("a request");
-        assert_eq!(Cost::of(&request, Some(50), |_, text| text).output, 50);
+        assert_eq!(Cost::of(&request, Limits::of(None), Some(50), |_, text| text).output, 50);
         assert_eq!(cost(Api::Messages, r#"{"max_tokens":18446744073709551615}"#).tokens(), MAX_TOKENS);
     }
 
@@ -107,6 +114,27 @@ mod tests {
         assert_eq!((referring.tokens(), referring.text), (400_000, None));
         let limited = with(r#","previous_response_id":"r","max_output_tokens":100"#);
         assert_eq!((limited.prompt, limited.tokens()), (399_900, 400_000));
+    }
+
+    #[test]
+    fn images_can_cost_more_than_the_context() {
+        let with = |model: &str, url: &str| {
+            let image = format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#);
+            let images = vec![image; 20].join(",");
+            let body = format!(
+                r#"{{"model":"{model}","max_tokens":1,"messages":[{{"role":"user","content":[{images}]}}]}}"#
+            );
+            cost(Api::ChatCompletions, &body).prompt
+        };
+        for (model, url, least, most) in [
+            ("gpt-4o", "data:image/png;base64,AAAA", 128_000, 128_000),
+            ("gpt-4o", "https://x", 200_000, 202_000),
+            ("gpt-4o-mini", "data:image/png;base64,AAAA", 20 * 48_169, 20 * 48_169 + 2000),
+            ("gpt-4o-mini", "https://x", 20 * 48_169 + 127_999, 20 * 48_169 + 127_999),
+            ("mystery", "data:image/png;base64,AAAA", 20 * 48_169, 20 * 48_169 + 2000),
+        ] {
+            assert!((least..=most).contains(&with(model, url)), "{model} {url}: {}", with(model, url));
+        }
     }
 
     #[test]

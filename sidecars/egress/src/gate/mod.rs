@@ -8,8 +8,9 @@
 //!                           └──────────────────── unused tokens ◄──────────────────────┘
 //! ```
 //! The ledger has reserved all tokens of a lease. A request takes its estimated prompt and its output limit from the
-//! lease, and the response returns what it provably did not use. A response that uses more than its reservation takes the rest
-//! from the lease too. When no lease is left and no keeper answers, requests are denied: an unknown budget is a no.
+//! lease, and the response returns what it provably did not use. A response that uses more than its reservation takes
+//! the rest from the lease too. When no lease is left and no keeper answers, requests are denied: an unknown budget is a
+//! no.
 //!
 //! - `account`: the lease of one key, and the requests that wait for it · `connection`: the messages to the keeper
 //! - `cost`: the tokens that a request can use · `calibration`: models with more tokens than the estimate
@@ -27,9 +28,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bottle_contract::decide::{Reason, Refusal};
+use bottle_contract::endpoints;
 use bottle_contract::session::lease::BudgetKey;
 use bottle_contract::usage::{Api, Usage};
-use bottle_meter::{MeteredRequest, NotARequest};
+use bottle_meter::{Limits, MeteredRequest, NotARequest};
 use tokio::sync::{oneshot, watch};
 
 use crate::bounds;
@@ -151,10 +153,14 @@ impl Gate {
         MeteredRequest::read(api, body, &self.random, compares)
     }
 
-    /// The number of tokens that a request can use. `default_output` replaces the model's limit for a request without an
-    /// output limit.
-    pub(crate) fn cost(&self, request: &MeteredRequest, default_output: Option<u64>) -> Cost {
-        Cost::of(request, default_output, |model, text| self.calibration.raise(model, text))
+    /// The number of tokens that a request to `host` can use. `default_output` replaces the model's limit for a request
+    /// without an output limit.
+    pub(crate) fn cost(&self, host: &str, request: &MeteredRequest, default_output: Option<u64>) -> Cost {
+        // Servers that are no known provider may use another model than the one in the request.
+        let model = request.model.as_deref().filter(|_| endpoints::serves_models(host));
+        Cost::of(request, Limits::of(model), default_output, |model, text| {
+            self.calibration.raise(model, text)
+        })
     }
 
     /// Whether a budget is known to limit the key.

@@ -1,7 +1,8 @@
 //! Decodes content codings as a stream, within bounds.
 //!
-//! Every decoder has a fixed maximum of memory, whatever its input. The length of the decoded text is limited: text
-//! that exceeds the permitted ratio to the input is rejected as a decompression bomb.
+//! Every decoder has a fixed maximum of memory, whatever its input, and all large decoders together have one
+//! ([`DecodedMemory`]). The length of the decoded text is limited: text that exceeds the permitted ratio to the input is
+//! rejected as a decompression bomb.
 
 use bottle_scan::archive_finder::{self, GZIP};
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
@@ -9,6 +10,7 @@ use flate2::{Crc, Decompress, FlushDecompress, Status};
 use ruzstd::decoding::FrameDecoder;
 
 use super::aws_chunked::AwsChunked;
+use super::decoded_memory::{DecodedMemory, DecodedPart};
 use super::unreadable::Unreadable;
 
 /// Size of a decoder's output buffer, in bytes.
@@ -22,6 +24,8 @@ pub(super) const MAX_RATIO: u64 = 100;
 const MAX_GZIP_HEADER: usize = 64 << 10;
 /// The largest accepted zstd window, in bytes. RFC 8878 requires every decoder to support windows of this size.
 const ZSTD_WINDOW: u64 = 8 << 20;
+/// The largest window of brotli, in bytes (RFC 7932, 9.1).
+const BROTLI_WINDOW: u64 = 16 << 20;
 /// The longest decoded text of one zstd block, in bytes (RFC 8878, 3.1.1.2.4).
 const ZSTD_BLOCK: u64 = 128 << 10;
 
@@ -61,6 +65,8 @@ pub(crate) struct Decoder {
     input_bytes: u64,
     output_bytes: u64,
     out: Vec<u8>,
+    /// The part of the text that the decoder keeps.
+    memory: DecodedPart,
 }
 
 enum Inner {
@@ -71,13 +77,25 @@ enum Inner {
     AwsChunked(Box<AwsChunked>),
 }
 
+impl Inner {
+    /// The most text that the decoder keeps, in bytes. It is 0 for decoders with less than 64 KiB.
+    fn window(&self) -> u64 {
+        match self {
+            Self::Gzip(_) | Self::Deflate { .. } | Self::AwsChunked(_) => 0,
+            Self::Brotli { .. } => BROTLI_WINDOW,
+            Self::Zstd(_) => ZSTD_WINDOW + ZSTD_BLOCK,
+        }
+    }
+}
+
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
 /// A callback that receives decoded text.
 pub(crate) type Sink<'s> = &'s mut dyn FnMut(&[u8]) -> Result<(), Unreadable>;
 
 impl Decoder {
-    pub(crate) fn new(coding: Coding) -> Self {
+    /// Creates a decoder whose window is a part of `memory`.
+    pub(crate) fn new(coding: Coding, memory: &DecodedMemory) -> Self {
         let alloc = StandardAlloc::default;
         let inner = match coding {
             Coding::Gzip => Inner::Gzip(Gzip::default()),
@@ -89,14 +107,19 @@ impl Decoder {
             Coding::Zstd => Inner::Zstd(Box::default()),
             Coding::AwsChunked => Inner::AwsChunked(Box::default()),
         };
-        Self { inner, input_bytes: 0, output_bytes: 0, out: vec![0; OUTPUT_CHUNK] }
+        Self::of(inner, memory)
+    }
+
+    fn of(inner: Inner, memory: &DecodedMemory) -> Self {
+        let (out, memory) = (vec![0; OUTPUT_CHUNK], memory.part());
+        Self { inner, input_bytes: 0, output_bytes: 0, out, memory }
     }
 
     /// Creates a decoder for a bare deflate stream, as archives contain it.
     pub(crate) fn bare_deflate() -> Self {
         let stream = Some(Box::new(Decompress::new(false)));
         let inner = Inner::Deflate { first: Vec::new(), stream, ended: false };
-        Self { inner, input_bytes: 0, output_bytes: 0, out: vec![0; OUTPUT_CHUNK] }
+        Self::of(inner, &DecodedMemory::default())
     }
 
     /// Decodes the next chunk.
@@ -106,10 +129,15 @@ impl Decoder {
     pub(crate) fn feed(&mut self, input: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
         self.input_bytes += input.len() as u64;
         let limit = ALWAYS_ALLOWED.max(self.input_bytes.saturating_mul(MAX_RATIO));
-        let output_bytes = &mut self.output_bytes;
+        let window = self.inner.window();
+        let (output_bytes, memory) = (&mut self.output_bytes, &mut self.memory);
         let mut counted = |text: &[u8]| {
             *output_bytes += text.len() as u64;
-            if *output_bytes > limit { Err(Unreadable::Bomb) } else { sink(text) }
+            if *output_bytes > limit {
+                return Err(Unreadable::Bomb);
+            }
+            memory.grow(window.min(*output_bytes))?;
+            sink(text)
         };
         match &mut self.inner {
             Inner::Gzip(gzip) => gzip.feed(input, &mut self.out, &mut counted),
@@ -209,7 +237,8 @@ fn inflate(
         if status == Status::StreamEnd {
             return Ok((used, true));
         }
-        if (used == input.len() && written < out.len()) || (read == 0 && written == 0) {
+        // At the end of its own buffer, the library returns early and keeps text of the input that it has read.
+        if read == 0 && written == 0 {
             return Ok((used, false));
         }
     }
@@ -235,8 +264,9 @@ fn brotli(state: &mut Brotli, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> R
         match result {
             BrotliResult::ResultSuccess if left == 0 => return Ok(true),
             BrotliResult::ResultSuccess | BrotliResult::ResultFailure => return Err(Unreadable::Broken),
-            BrotliResult::NeedsMoreInput => return Ok(false),
-            BrotliResult::NeedsMoreOutput => {}
+            // A full buffer means that there may be more text, although the library asks for input.
+            BrotliResult::NeedsMoreInput if written < out.len() => return Ok(false),
+            BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => {}
         }
     }
 }
@@ -420,6 +450,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::inspect::decoded_memory::MAX_DECODED;
 
     fn gzip(text: &[u8]) -> Vec<u8> {
         let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -457,7 +488,7 @@ mod tests {
     }
 
     fn decoded(coding: Coding, chunks: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, bool), Unreadable> {
-        let mut decoder = Decoder::new(coding);
+        let mut decoder = Decoder::new(coding, &DecodedMemory::default());
         let mut text = Vec::new();
         for chunk in chunks {
             decoder.feed(&chunk, &mut |part| {
@@ -472,7 +503,7 @@ mod tests {
     fn rejects_gzip_with_a_wrong_checksum_in_any_chunks() {
         let mut coded = [gzip(b"one"), gzip(b"another")].concat();
         let read = |coded: &[u8], size: usize| {
-            let mut decoder = Decoder::new(Coding::Gzip);
+            let mut decoder = Decoder::new(Coding::Gzip, &DecodedMemory::default());
             coded.chunks(size).try_for_each(|chunk| decoder.feed(chunk, &mut |_| Ok(())))
         };
         assert!(read(&coded, 1).is_ok() && read(&coded, 100).is_ok());
@@ -516,7 +547,7 @@ mod tests {
     fn detects_a_decompression_bomb_early() {
         let zeros = vec![0; 64 << 20];
         for (coding, bomb) in [(Coding::Gzip, gzip(&zeros)), (Coding::Zstd, zstd(&zeros))] {
-            let mut decoder = Decoder::new(coding);
+            let mut decoder = Decoder::new(coding, &DecodedMemory::default());
             let mut written = 0;
             let outcome = decoder.feed(&bomb, &mut |text| {
                 assert!(text.len() <= OUTPUT_CHUNK);
@@ -541,6 +572,78 @@ mod tests {
                 let index = at % good.len();
                 good[index] = with;
                 let _ = decoded(coding, good.chunks(9).map(<[u8]>::to_vec));
+            }
+        }
+    }
+
+    /// 15 MiB of the letter `a` as brotli, and its end. The decoder keeps a window of 16 MiB.
+    const LONG: [u8; 15] =
+        [0xcf, 0xff, 0xff, 0x77, 0, 0x24, 0xc2, 0xe2, 0xb1, 0x40, 0x72, 0xef, 0xdf, 0x0d, 3];
+
+    /// The proxy forwards encoded bytes as soon as it has scanned their text.
+    #[test]
+    fn brotli_outputs_the_text_of_all_input_at_once() {
+        let stored = brotli(&vec![b'a'; 60_000]);
+        for (coded, length) in [(&LONG[..], 15 << 20), (&stored, 60_000)] {
+            let beginning = &coded[..coded.len() - 1];
+            for size in [1, 1000, beginning.len()] {
+                let mut decoder = Decoder::new(Coding::Brotli, &DecodedMemory::default());
+                let mut output_bytes = 0;
+                for chunk in beginning.chunks(size) {
+                    let fed = decoder.feed(chunk, &mut |text| {
+                        output_bytes += text.len();
+                        Ok(())
+                    });
+                    fed.expect("brotli");
+                }
+                assert_eq!(output_bytes, length, "{size}");
+                decoder.feed(&coded[coded.len() - 1..], &mut |_| Err(Unreadable::Broken)).expect("no text");
+                assert!(decoder.is_whole());
+            }
+        }
+    }
+
+    #[test]
+    fn windows_of_all_decoders_share_one_limit() {
+        let memory = DecodedMemory::default();
+        let open = || {
+            let mut decoder = Decoder::new(Coding::Brotli, &memory);
+            decoder.feed(&LONG, &mut |_| Ok(())).map(|()| decoder)
+        };
+        let fitting = MAX_DECODED / (15 << 20);
+        let decoders: Result<Vec<_>, _> = (0..fitting).map(|_| open()).collect();
+        assert!(decoders.is_ok());
+        assert_eq!(open().err(), Some(Unreadable::MemoryFull));
+        drop(decoders);
+        assert!(open().is_ok(), "the memory is free");
+    }
+
+    #[test]
+    fn a_beginning_has_the_same_text_in_any_chunks() {
+        let text: Vec<u8> = (0..60_000_u32).flat_map(|n| format!("{n} ").into_bytes()).take(60_000).collect();
+        let repeated = vec![b'a'; 300_000];
+        for (coding, encoded) in [
+            (Coding::Gzip, gzip(&text)),
+            (Coding::Gzip, gzip(&repeated)),
+            (Coding::Deflate, zlib(&text)),
+            (Coding::Deflate, bare(&repeated)),
+            (Coding::Brotli, brotli(&text)),
+            (Coding::Brotli, LONG.to_vec()),
+        ] {
+            for length in (1..=8).map(|part| encoded.len() * part / 8) {
+                let text_in = |size: usize| {
+                    decoded(coding, encoded[..length].chunks(size).map(<[u8]>::to_vec)).map(|(text, _)| text)
+                };
+                let whole = text_in(length).expect("a beginning");
+                for size in [1, 7, 1000] {
+                    let part = text_in(size).expect("a beginning");
+                    assert!(
+                        part == whole,
+                        "{coding:?} {length} in {size}: {} of {}",
+                        part.len(),
+                        whole.len()
+                    );
+                }
             }
         }
     }

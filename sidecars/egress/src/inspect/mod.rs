@@ -10,6 +10,7 @@
 
 mod aws_chunked;
 mod decode;
+pub(crate) mod decoded_memory;
 pub(crate) mod head;
 mod nested;
 mod rewritten;

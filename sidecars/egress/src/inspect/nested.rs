@@ -11,6 +11,7 @@ use bottle_scan::archive_finder::{ArchiveFinder, Content, GZIP, Visitor, ZIP, ZS
 use bottle_scan::{Finding, Scanner, Severity, Stream};
 
 use super::decode::{ALWAYS_ALLOWED, Coding, Decoder, MAX_RATIO};
+use super::decoded_memory::DecodedMemory;
 use super::unreadable::Unreadable;
 
 /// Maximum nesting depth of files. A text with a deeper file is denied. An archive in an archive in an image layer
@@ -49,6 +50,7 @@ struct Budget {
     /// Bytes of the body, and bytes decoded from its files.
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
+    memory: DecodedMemory,
 }
 
 impl Budget {
@@ -77,8 +79,10 @@ struct File {
 }
 
 impl NestedFiles {
-    pub(super) fn new(scanner: &Arc<Scanner>) -> Self {
-        Self::at_depth(scanner, Arc::default(), 0)
+    /// Starts a scan. The decoders' windows are parts of `memory`.
+    pub(super) fn new(scanner: &Arc<Scanner>, memory: &DecodedMemory) -> Self {
+        let budget = Budget { memory: memory.clone(), ..Budget::default() };
+        Self::at_depth(scanner, Arc::new(budget), 0)
     }
 
     fn at_depth(scanner: &Arc<Scanner>, budget: Arc<Budget>, depth: usize) -> Self {
@@ -123,7 +127,7 @@ impl Visitor for Unpacker {
     fn open(&mut self, content: Content, _name: Option<&[u8]>) -> Result<Option<File>, Unreadable> {
         let decoder = match content {
             Content::Deflated => Decoder::bare_deflate(),
-            Content::Zstd => Decoder::new(Coding::Zstd),
+            Content::Zstd => Decoder::new(Coding::Zstd, &self.budget.memory),
             Content::Stored => return Ok(None),
         };
         if self.depth >= MAX_DEPTH {
@@ -142,7 +146,7 @@ impl Visitor for Unpacker {
         });
         match fed {
             Ok((_, ended)) => Ok(!ended),
-            Err(error @ (Unreadable::Bomb | Unreadable::Nested)) => Err(error),
+            Err(error @ (Unreadable::Bomb | Unreadable::Nested | Unreadable::MemoryFull)) => Err(error),
             // The text is not a file of this kind, or the file has ended.
             Err(Unreadable::Broken | Unreadable::Coding) => Ok(false),
         }
@@ -198,7 +202,8 @@ mod tests {
 
     fn scan(body: &[u8], size: usize) -> Result<bool, Unreadable> {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
-        let mut nested = NestedFiles::new(&Arc::new(Scanner::outbound(Arc::new(known))));
+        let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
+        let mut nested = NestedFiles::new(&scanner, &DecodedMemory::default());
         for chunk in body.chunks(size) {
             nested.feed(chunk)?;
         }

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
 use super::decode::Coding;
+use super::decoded_memory::DecodedMemory;
 use super::text::{self, BodyScan};
 use super::unreadable::Unreadable;
 
@@ -32,7 +33,7 @@ pub(crate) fn rewritten(
     let mut text = decoded(body, codings)?;
     let shape = shape_for(headers);
     for _ in 0..=MAX_ROUNDS {
-        let mut scan = BodyScan::new(scanner, &[], headers);
+        let mut scan = BodyScan::new(scanner, &[], headers, &DecodedMemory::default());
         scan.feed(&text)?;
         let seen = scan.finish()?;
         if !seen.blocks() {

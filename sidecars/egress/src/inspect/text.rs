@@ -7,6 +7,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 
 use super::decode::{Coding, Decoder, Sink};
+use super::decoded_memory::DecodedMemory;
 use super::nested::NestedFiles;
 use super::unreadable::Unreadable;
 
@@ -86,8 +87,14 @@ impl BodyFindings {
 }
 
 impl BodyScan {
-    /// Starts a scan. `codings` are outermost first; `headers` declare the charset.
-    pub(crate) fn new(scanner: &Arc<Scanner>, codings: &[Coding], headers: &HeaderMap) -> Self {
+    /// Starts a scan. `codings` are outermost first; `headers` declare the charset. The decoders' windows are parts of
+    /// `memory`.
+    pub(crate) fn new(
+        scanner: &Arc<Scanner>,
+        codings: &[Coding],
+        headers: &HeaderMap,
+        memory: &DecodedMemory,
+    ) -> Self {
         let wide = headers.get(CONTENT_TYPE).is_some_and(|kind| {
             let kind = kind.as_bytes().to_ascii_lowercase();
             [&b"utf-16"[..], b"utf-32", b"utf16", b"utf32", b"ucs-"]
@@ -95,11 +102,11 @@ impl BodyScan {
                 .any(|name| memchr::memmem::find(&kind, name).is_some())
         });
         Self {
-            decoding: Decoding::new(codings),
+            decoding: Decoding::new(codings, memory),
             text: scanner.stream_owned(),
             narrow: wide.then(|| scanner.stream_owned()),
             begun: false,
-            nested: NestedFiles::new(scanner),
+            nested: NestedFiles::new(scanner, memory),
         }
     }
 
@@ -160,9 +167,9 @@ fn through(codings: &mut [Decoder], chunk: &[u8], sink: Sink<'_>) -> Result<(), 
 pub(crate) struct Decoding(Vec<Decoder>);
 
 impl Decoding {
-    /// Creates a decoder for `codings`, outermost first.
-    pub(crate) fn new(codings: &[Coding]) -> Self {
-        Self(codings.iter().map(|coding| Decoder::new(*coding)).collect())
+    /// Creates a decoder for `codings`, outermost first, whose windows are parts of `memory`.
+    pub(crate) fn new(codings: &[Coding], memory: &DecodedMemory) -> Self {
+        Self(codings.iter().map(|coding| Decoder::new(*coding, memory)).collect())
     }
 
     /// Decodes the next chunk. If `sink` returns false, decoding stops.
@@ -198,7 +205,8 @@ impl Decoding {
 /// # Errors
 /// [`Unreadable`], also if the text is longer than `limit`.
 pub(super) fn decoded(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, Unreadable> {
-    let mut decoding = Decoding::new(codings);
+    // The text is complete before the thread decodes another body.
+    let mut decoding = Decoding::new(codings, &DecodedMemory::default());
     let mut text = Vec::new();
     through(&mut decoding.0, body, &mut |chunk| {
         text.extend_from_slice(chunk);
@@ -234,7 +242,7 @@ mod tests {
             (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
         });
         let headers = headers.collect();
-        let mut scan = BodyScan::new(&scanner(), &codings(&headers)?, &headers);
+        let mut scan = BodyScan::new(&scanner(), &codings(&headers)?, &headers, &DecodedMemory::default());
         for chunk in body.chunks(size) {
             scan.feed(chunk)?;
         }

@@ -1,5 +1,7 @@
 //! Errors of bodies that the proxy cannot scan and therefore does not forward.
 
+use super::decoded_memory::MemoryFull;
+
 /// Why the proxy cannot read a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
@@ -15,4 +17,13 @@ pub(crate) enum Unreadable {
     /// The body contains too many compressed files, or nests them too deeply.
     #[error("it contains too many compressed files, or nests them too deeply")]
     Nested,
+    /// All bodies that are being decompressed use too much memory.
+    #[error("too many bodies are being decompressed")]
+    MemoryFull,
+}
+
+impl From<MemoryFull> for Unreadable {
+    fn from(MemoryFull: MemoryFull) -> Self {
+        Self::MemoryFull
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bottle_contract::names::{DNS_PORT, EGRESS_PORTS, HTTPS_PORT};
 use bottle_daemon::{BindError, Listener, ListenerConfig};
 use bottle_resolver::Resolver;
-use http::Version;
+use http::{Method, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
@@ -92,9 +92,12 @@ fn service(
             hints.open();
             request.extensions_mut().insert(hints.clone());
         }
-        let handled = request::handle(Arc::clone(&egress), Arc::clone(&connection), request);
+        let (egress, connection) = (Arc::clone(&egress), Arc::clone(&connection));
         async move {
-            let response = handled.await;
+            let response = match *request.method() {
+                Method::CONNECT if connection.is_proxy() => tunnel::accept(egress, &connection, request),
+                _ => request::handle(egress, connection, request).await,
+            };
             if let Some(hints) = hints {
                 hints.close();
             }

@@ -14,7 +14,6 @@ use bottle_scan::Finding;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::egress::Egress;
 use crate::report::record::RequestInfo;
 
 /// The most findings that one approval covers: as many as a user reads.
@@ -82,9 +81,12 @@ pub(super) struct Asked<'w> {
 ///
 /// # Errors
 /// The denial, unless the user approves all of them. The user is not asked about more than [`MOST_FINDINGS`].
-pub(super) async fn ask(egress: &Arc<Egress>, info: &RequestInfo, asked: Asked<'_>) -> Result<(), Refusal> {
+pub(super) async fn ask(
+    approvals: &Arc<Approvals>,
+    info: &RequestInfo,
+    asked: Asked<'_>,
+) -> Result<(), Refusal> {
     let Asked { keys, words, findings, excerpt } = asked;
-    let approvals = &egress.approvals;
     let Some(wait) = approvals.wait else { return Err(Refusal::unasked(&info.host, words)) };
     if findings.len() > MOST_FINDINGS {
         let words = format!("{words}; an approval covers at most {MOST_FINDINGS}");
@@ -99,11 +101,11 @@ pub(super) async fn ask(egress: &Arc<Egress>, info: &RequestInfo, asked: Asked<'
     let why = format!("a request to {} holds {words}", info.host);
     let question = question(Tool::EgressTokenAllow, format!("{report:#}"), why, wait);
     let question = Question { excerpt, ..question };
-    let (shared, host, words) = (Arc::clone(egress), info.host.clone(), words.to_owned());
+    let (approvals, host, words) = (Arc::clone(approvals), info.host.clone(), words.to_owned());
     // A separate task, so that the question stays open when the client disconnects.
     let decided = tokio::spawn(async move {
-        let answer = shared.approvals.questions.ask(question).await;
-        outcome(&answer, &host, &words).inspect(|()| shared.approvals.approve(&keys))
+        let answer = approvals.questions.ask(question).await;
+        outcome(&answer, &host, &words).inspect(|()| approvals.approve(&keys))
     });
     decided.await.unwrap_or_else(|_| Err(Refusal::later(Reason::ApprovalTimeout, &info.host, "")))
 }

@@ -8,10 +8,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
-
-use crate::upstream::pool::PooledConnection;
 
 /// Why a body ended before it was complete.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -165,20 +163,5 @@ impl<B: HttpBody, W: Observe> Drop for Observed<B, W> {
         // A body with a known length is not polled again after its last byte, so its end is checked here.
         let whole = self.body.is_end_stream();
         self.finish(whole);
-    }
-}
-
-/// A response body that returns its connection to the pool when it ends.
-pub(crate) type PooledBody = Observed<Incoming, ReturnToPool>;
-
-/// Returns the connection to the pool if the body was read completely. If the body was not read completely, drops and
-/// so closes the connection.
-pub(crate) struct ReturnToPool(pub(crate) Option<PooledConnection>);
-
-impl Observe for ReturnToPool {
-    fn on_end(&mut self, whole: bool) {
-        if let Some(connection) = self.0.take().filter(|_| whole) {
-            connection.release();
-        }
     }
 }

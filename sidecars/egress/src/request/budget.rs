@@ -109,11 +109,12 @@ async fn charge_request(
             };
         }
     };
-    let mut cost = egress.gate.cost(&request, egress.model_rules.default_output);
+    let mut cost = egress.gate.cost(host, &request, egress.model_rules.default_output);
     admit(egress, &key, info, &request).await?;
     if egress.model_rules.exact
         && request.reference.is_none()
         && egress.gate.is_limited(&key)
+        && let Ok(_turn) = egress.counts.try_acquire()
         && let Some(body) = cleared.decoded().await
         && let Some(prompt) = exact::prompt_tokens(egress, permit, head, api, &body).await
     {
@@ -147,7 +148,7 @@ pub(super) async fn charge_message(
         }
     };
     admit(egress, &key, info, &request).await?;
-    let cost = egress.gate.cost(&request, egress.model_rules.default_output);
+    let cost = egress.gate.cost(host, &request, egress.model_rules.default_output);
     let reservation = egress.gate.reserve(key, cost.tokens()).await.map_err(denied)?;
     Ok(Charge { cost: Some(cost), reservation })
 }
@@ -164,7 +165,11 @@ pub(super) async fn deny_unknown_message(
     let host = info.host.as_str();
     let key = gate::key(provider, &egress.reporter.redact(host));
     match is_limited(egress, key).await.map_err(|denied| denied.refusal(host))? {
-        true => Err(Refusal::not_metered(host, "a message that is no `response.create`", false)),
+        true => Err(Refusal::not_metered(
+            host,
+            "a message that is no plain `response.create`, `response.cancel` or `response.processed`",
+            false,
+        )),
         false => Ok(()),
     }
 }

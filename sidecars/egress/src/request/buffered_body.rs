@@ -16,6 +16,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use super::body::{Body, BodyError, BrokenBody, PollFrame};
 use super::credentials::CredentialRewrite;
 use super::request_body::RequestBody;
+use crate::egress::Egress;
 use crate::inspect::head::{Head, OutgoingHead};
 use crate::inspect::spool::{Spool, SpoolError, SpoolReader, Spools};
 use crate::inspect::{BodyFindings, BodyScan, Coding, MAX_REWRITTEN, Unreadable, decoded, request_codings};
@@ -52,7 +53,7 @@ impl BufferedBody {
     /// Reads `body` completely. Findings in its trailers count as findings in packed files, because neither can be
     /// redacted. Without a scanner, nothing is found.
     pub(super) async fn read(
-        spools: &Spools,
+        egress: &Egress,
         scanner: Option<&Arc<Scanner>>,
         headers: &HeaderMap,
         mut body: RequestBody,
@@ -60,11 +61,12 @@ impl BufferedBody {
         if let Some(length) =
             headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
         {
-            spools.check_length(length)?;
+            egress.spools.check_length(length)?;
         }
         let codings = request_codings(headers)?;
-        let mut scan = scanner.map(|scanner| BodyScan::new(scanner, &codings, headers));
-        let mut spool = spools.spool();
+        let mut scan =
+            scanner.map(|scanner| BodyScan::new(scanner, &codings, headers, &egress.decoded_memory));
+        let mut spool = egress.spools.spool();
         let mut trailers = None;
         while let Some(frame) = body.frame().await {
             match frame.map_err(|_| BufferError::Truncated)?.into_data() {
@@ -82,6 +84,16 @@ impl BufferedBody {
             findings.packed.extend(Head::new(&outgoing).scan(Some(scanner)));
         }
         Ok((Self { spool, codings, trailers }, findings))
+    }
+
+    /// Buffers `text`, which has no coding. In memory, it could be as long as all bodies on disk together.
+    ///
+    /// # Errors
+    /// [`BufferError::Spool`] if it cannot be buffered.
+    pub(super) async fn of_text(spools: &Spools, text: &[u8]) -> Result<Self, BufferError> {
+        let mut spool = spools.spool();
+        spool.push(text).await?;
+        Ok(Self { spool, codings: Vec::new(), trailers: None })
     }
 
     pub(super) fn codings(&self) -> &[Coding] {

@@ -89,7 +89,8 @@ mod tests {
 
     use super::*;
 
-    const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
+    /// A secret without a public prefix, so that every twelve characters of it are a finding.
+    const SECRET: &str = "Zq7xKd93vXwpT2mB8ySe4Lh5Rf0Nc";
 
     fn scanner() -> Scanner {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
@@ -151,6 +152,7 @@ mod tests {
             for byte in SECRET[..cut].bytes() {
                 if encoded { write!(value, "%{byte:02x}").expect("written") } else { value.push(char::from(byte)) }
             }
+            prop_assert!(!scanner().scan(value.as_bytes()).findings.is_empty());
             let shown = shown(&format!("{before}{value}{after}{value}"), 1);
             prop_assert!(shown.len() <= MAX_EXCERPT_LINES);
             for line in &shown {

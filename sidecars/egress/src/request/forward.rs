@@ -6,16 +6,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 
-use super::body::{self, Body, BodyError, IdleTimeout, Observe, Observed};
+use super::body::{Body, BodyError, IdleTimeout, Observe, Observed};
 use super::credentials::InjectedHead;
-use super::websocket_messages::MessageRelay;
-use super::{headers, websocket_frames};
+use super::headers;
 use crate::bounds;
-use crate::egress::Egress;
-use crate::listener::bridge;
 use crate::upstream::pool::Upstream;
 use crate::upstream::{OnEarlyHints, Target, Unreachable, UpstreamError};
 
@@ -50,53 +45,8 @@ pub(super) async fn send(
     Ok(for_bottle(response))
 }
 
-/// Sends a WebSocket upgrade. The bottle receives the status 101 only after upstream sent it. The proxy then relays
-/// messages in both directions, and scans them if the route requires it, until one side closes or the bottle is locked.
-///
-/// # Errors
-/// [`UpstreamError`] with the step that failed.
-pub(super) async fn websocket(
-    egress: &Arc<Egress>,
-    outgoing: Outgoing,
-    bottle: OnUpgrade,
-    messages: Option<MessageRelay>,
-) -> Result<Response<Body>, UpstreamError> {
-    let (target, mut request) = outgoing.into_request()?;
-    headers::set_websocket_upgrade(request.headers_mut());
-    let scanned = messages.is_some();
-    // Only extensions that the scan can read.
-    let offered = scanned && websocket_frames::limit_extensions(request.headers_mut());
-    let mut response = egress.upstream.send_exclusive(&target, request).await?;
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(for_bottle(response));
-    }
-    let deflate = match websocket_frames::chosen_extensions(response.headers(), offered) {
-        Some(deflate) => deflate,
-        None if scanned => return Err(Unreachable::WebSocketExtension.at(&target.host)),
-        None => false,
-    };
-    let messages = messages.map(|messages| messages.with_deflate(deflate));
-    let upstream = hyper::upgrade::on(&mut response);
-    let lockout = Arc::clone(&egress.lockout);
-    tokio::spawn(async move {
-        let Ok((bottle, upstream)) = tokio::try_join!(bottle, upstream) else { return };
-        match messages {
-            Some(messages) => messages.relay(bottle, upstream).await,
-            // Both sides see the connection close, so the result is not needed.
-            None => tokio::select! {
-                _ = bridge(TokioIo::new(bottle), TokioIo::new(upstream)) => {}
-                _ = lockout.locked() => {}
-            },
-        }
-    });
-    let (mut parts, _) = response.into_parts();
-    headers::for_bottle(&mut parts.headers);
-    parts.extensions.clear();
-    headers::set_websocket_upgrade(&mut parts.headers);
-    Ok(Response::from_parts(parts, body::empty()))
-}
-
-fn for_bottle<B>(response: Response<B>) -> Response<Body>
+/// Returns the response as the bottle receives it.
+pub(super) fn for_bottle<B>(response: Response<B>) -> Response<Body>
 where
     B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BodyError>,
@@ -123,7 +73,7 @@ impl Observe for WithoutOwnTrailers {
 
 impl Outgoing {
     /// Returns the request without the hop-by-hop headers of the bottle's connection, and its target.
-    fn into_request(self) -> Result<(Target, Request<Body>), UpstreamError> {
+    pub(super) fn into_request(self) -> Result<(Target, Request<Body>), UpstreamError> {
         let Self { target, method, path_and_query, headers, body, hints } = self;
         let request = Request::builder().method(method).uri(path_and_query).body(body);
         let mut request = request.map_err(|error| Unreachable::Request(error).at(&target.host))?;

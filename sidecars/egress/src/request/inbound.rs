@@ -11,8 +11,9 @@
 //!
 //! If a page contains a prompt injection, the proxy forwards the page in a marked frame, because articles quote
 //! injections. The proxy denies every other response with an injection, such as the result of a tool, or cuts it if a
-//! part was already forwarded. A stream of events ends with an error. A route can choose one of both for all responses. On a provider route the proxy only
-//! logs the injection, because a client would retry an interrupted model response and pay for it twice.
+//! part was already forwarded. A stream of events ends with an error. A route can choose one of both for all responses.
+//! On a provider route the proxy only logs the injection, because a client would retry an interrupted model response and
+//! pay for it twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +92,7 @@ impl Inbound {
             events: None,
             reporter: Arc::clone(&egress.reporter),
             reported: 0,
+            memory: egress.decoded_memory.clone(),
         };
         let route = permit.route;
         let (on_match, provider) = (route.dlp.inbound_on_match, route.provider);
@@ -267,7 +269,7 @@ impl Inbound {
         if codings.is_empty() {
             return Ok(self.context.scanner.scan(text).findings);
         }
-        let mut decoding = Decoding::new(codings);
+        let mut decoding = Decoding::new(codings, &self.context.memory);
         let mut stream = self.context.scanner.stream();
         decoding.feed(text, &mut |text| {
             stream.feed(text);

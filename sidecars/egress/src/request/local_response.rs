@@ -108,6 +108,13 @@ struct Allowlist {
     routes: Vec<Value>,
 }
 
+/// The response to a request with more than [`crate::bounds::HEADERS`] headers.
+pub(super) fn too_many_headers() -> Response<Body> {
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    response
+}
+
 /// Removes the body from the response to a HEAD request. `Content-Length` keeps the length of the body.
 pub(crate) fn without_body(response: Response<Body>) -> Response<Body> {
     response.map(|_| body::empty())

@@ -1,7 +1,7 @@
 //! The request pipeline, from a received request to its response.
 //!
 //! ```text
-//! CONNECT ─► listener::tunnel        _egress.local ─► local_response
+//! _egress.local ─► local_response
 //! ReceivedRequest ─► outbound 1–6 ─► Cleared ─► credentials (strip, inject) ─► forward ─► inbound 8 ─► access log
 //!                       │                                                        │            │
 //!                       └─────────────────────────► denial ◄─────────────────────┴────────────┘
@@ -33,19 +33,23 @@ mod one_time_grant;
 mod outbound;
 mod permit;
 mod request_body;
+pub(crate) mod request_slots;
 mod streaming_scan;
 pub(crate) mod websocket_frames;
 mod websocket_messages;
+mod websocket_upgrade;
 
 use std::sync::Arc;
 
-use bottle_contract::decide::{Reason, Refusal};
+use bottle_contract::decide::Refusal;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Instrument, Span, field};
 
+use crate::bounds;
 use crate::egress::Egress;
-use crate::listener::{ConnectionContext, tunnel};
+use crate::listener::ConnectionContext;
 use crate::live::{CurrentRoutes, GrantClaim};
 use crate::report::{CapturedMessage, ForwardedRequest};
 use crate::usage::UsageTracker;
@@ -58,14 +62,16 @@ use local_response::Client;
 use outbound::{AllowedRequest, Cleared, Evaluation};
 use websocket_messages::MessageRelay;
 
-/// Responds to one request. Every error becomes a response, because the client receives no other report.
+/// Responds to one request, except a CONNECT request to the explicit proxy. Every error becomes a response, because the
+/// client receives no other report.
 pub(crate) async fn handle(
     egress: Arc<Egress>,
     connection: Arc<ConnectionContext>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    if request.method() == Method::CONNECT && connection.is_proxy() {
-        return tunnel::accept(egress, &connection, request);
+    // The server of HTTP/1.1 has this limit itself.
+    if request.headers().len() > bounds::HEADERS {
+        return local_response::too_many_headers();
     }
     let span = span(&connection, request.method());
     respond(egress, connection, request).instrument(span).await
@@ -95,12 +101,12 @@ async fn respond(
     let claim = one_time_grant::claim(&egress, &current, &request.head);
     let table = claim.as_ref().map_or(&current.table, GrantClaim::table);
     let response = match (Evaluation { egress: &egress, table }).evaluate(request).await {
-        Ok(request) => {
+        Ok((request, slot)) => {
             if let Some(claim) = &claim {
                 egress.reporter.report_spent_grant(claim.spend());
             }
             let info = Arc::clone(&request.permit.info);
-            forward(&egress, request).await.map_err(|refusal| DeniedRequest::new(info, refusal))
+            forward(&egress, request, slot).await.map_err(|refusal| DeniedRequest::new(info, refusal))
         }
         Err(denied) => Err(denied),
     };
@@ -114,6 +120,7 @@ async fn respond(
 async fn forward(
     egress: &Arc<Egress>,
     request: AllowedRequest<'_, Cleared>,
+    slot: OwnedSemaphorePermit,
 ) -> Result<Response<Body>, Refusal> {
     let (cleared, AllowedRequest { head, permit, upgrade, .. }) = request.take_scan();
     Span::current().record("host", permit.host());
@@ -123,11 +130,7 @@ async fn forward(
     let messages = if websocket { MessageRelay::for_permit(egress, &permit, head.headers()) } else { None };
     let tracker = UsageTracker::for_request(&permit.info, permit.route, head.headers());
     let (cleared, charge) = budget::charge(egress, &permit, &head, cleared).await?;
-    let slot = Arc::clone(&egress.request_slots).acquire_owned().await;
-    let Ok(slot) = slot else {
-        return Err(Refusal::later(Reason::UpstreamUnreachable, permit.host(), "the proxy is closing"));
-    };
-    // Checked again because the request may have waited long for its slot.
+    // Checked again because the request may have waited long for its tokens.
     if let Some(refusal) = egress.locked_out(permit.host()) {
         return Err(refusal);
     }
@@ -158,7 +161,7 @@ async fn forward(
     let outgoing = Outgoing { target: permit.target, method, path_and_query, headers, body, hints };
     let in_flight = tracker.map(|tracker| tracker.send(egress, charge));
     let sent = if websocket {
-        forward::websocket(egress, outgoing, upgrade, messages).await
+        websocket_upgrade::send(egress, outgoing, upgrade, messages).await
     } else {
         forward::send(&egress.upstream, outgoing).await
     };

@@ -28,6 +28,9 @@ const REQUEST: &str = "response.create";
 /// The types of messages that use no tokens.
 const FREE: [&str; 2] = ["response.cancel", "response.processed"];
 
+/// The longest id of a response that is compared, in bytes. OpenAI's have 55.
+const MAX_ID: usize = 256;
+
 /// The responses of one WebSocket.
 pub(super) struct ModelSocket {
     egress: Arc<Egress>,
@@ -35,8 +38,7 @@ pub(super) struct ModelSocket {
     api: Api,
     provider_route: bool,
     source: Option<Source>,
-    /// The responses without an end, oldest first. The model answers the requests of one WebSocket in their order.
-    in_flight: Mutex<VecDeque<InFlight>>,
+    in_flight: Mutex<Requests>,
 }
 
 /// What the proxy reads of a message of the bottle. Two equal keys are an error, because the model could read the other
@@ -45,6 +47,92 @@ pub(super) struct ModelSocket {
 struct ClientMessage<'t> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'t, str>,
+}
+
+/// A message that uses no tokens, with every field that it may have. Another field could make it something else for a
+/// lenient server.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FreeMessage<'t> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'t, str>,
+    #[serde(rename = "response_id", default)]
+    _response: Option<String>,
+    #[serde(rename = "event_id", default)]
+    _event: Option<String>,
+}
+
+impl FreeMessage<'_> {
+    fn is_free(text: &[u8]) -> bool {
+        serde_json::from_slice::<FreeMessage<'_>>(text).is_ok_and(|message| FREE.contains(&&*message.kind))
+    }
+}
+
+/// What the proxy reads of a message of the model.
+#[derive(Deserialize)]
+struct ServerMessage<'t> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'t, str>,
+    response: Option<ResponseHead>,
+}
+
+#[derive(Deserialize)]
+struct ResponseHead {
+    id: Option<String>,
+}
+
+/// The requests of one WebSocket whose responses have no end, oldest first.
+///
+/// The model begins their responses in this order, and a response has an id from its beginning. An error has none, and
+/// may be about any message of the bottle. So an error ends a request only if it cannot be about anything else.
+/// Otherwise the request stays: later events may still complete it, and without them it counts as what was reserved.
+#[derive(Default)]
+struct Requests {
+    sent: VecDeque<Sent>,
+    /// Whether the model may yet report an error about a message that was no request.
+    may_reject_another: bool,
+}
+
+/// A request that was sent.
+struct Sent {
+    response: InFlight,
+    /// The id of the response from its beginning. Empty if the model gives none.
+    id: Option<String>,
+    /// Whether the bottle has sent nothing but requests since, so that the beginning of this response shows that the
+    /// model has read all other messages.
+    is_after_others: bool,
+}
+
+impl Requests {
+    fn push(&mut self, response: InFlight) {
+        self.sent.push_back(Sent { response, id: None, is_after_others: true });
+    }
+
+    /// The bottle sends a message that is no request.
+    fn send_another(&mut self) {
+        self.may_reject_another = true;
+        self.sent.iter_mut().for_each(|sent| sent.is_after_others = false);
+    }
+
+    /// The number of the request to which a message of the model belongs, or `None` if that is unclear.
+    fn position_of(&mut self, message: &ServerMessage<'_>) -> Option<usize> {
+        let Some(response) = &message.response else {
+            return match &*message.kind {
+                "error" => (self.sent.len() == 1 && !self.may_reject_another).then_some(0),
+                _ => self.sent.iter().position(|sent| sent.id.is_some()),
+            };
+        };
+        let id = response.id.as_deref().filter(|id| id.len() <= MAX_ID).unwrap_or_default();
+        let known = self.sent.iter().position(|sent| sent.id.as_deref() == Some(id));
+        if known.is_some() || message.kind != "response.created" {
+            return known;
+        }
+        let next = self.sent.iter().position(|sent| sent.id.is_none())?;
+        let sent = &mut self.sent[next];
+        sent.id = Some(id.to_owned());
+        self.may_reject_another &= !sent.is_after_others;
+        Some(next)
+    }
 }
 
 impl ModelSocket {
@@ -73,33 +161,35 @@ impl ModelSocket {
             Refusal::later(Reason::StructureRefused, &self.info.host, why)
         })?;
         let (info, provider) = (&self.info, self.provider_route);
-        if FREE.contains(&&*message.kind) {
+        if message.kind != REQUEST {
+            if !FreeMessage::is_free(text) {
+                budget::deny_unknown_message(&self.egress, info, provider).await?;
+            }
+            self.in_flight().send_another();
             return Ok(());
         }
-        if message.kind != REQUEST {
-            return budget::deny_unknown_message(&self.egress, info, provider).await;
-        }
-        if self.in_flight().len() >= IN_FLIGHT {
+        if self.in_flight().sent.len() >= IN_FLIGHT {
             let why = "the WebSocket has too many requests without an answer";
             return Err(Refusal::later(Reason::StructureRefused, &self.info.host, why));
         }
         let charge = budget::charge_message(&self.egress, info, provider, self.api, text).await?;
         let bytes = text.len() as u64;
         let tracker = UsageTracker::for_message(self.api, info, provider, self.source, bytes);
-        self.in_flight().push_back(tracker.send(&self.egress, charge));
+        self.in_flight().push(tracker.send(&self.egress, charge));
         Ok(())
     }
 
-    /// Counts a message of the model.
+    /// Counts a message of the model. One that cannot be read proves nothing.
     pub(super) fn inbound(&self, event: &[u8]) {
-        let mut in_flight = self.in_flight();
-        let Some(first) = in_flight.front() else { return };
-        if first.message(event) == MessageProgress::Ended {
-            in_flight.pop_front();
+        let Ok(message) = serde_json::from_slice::<ServerMessage<'_>>(event) else { return };
+        let mut requests = self.in_flight();
+        let Some(position) = requests.position_of(&message) else { return };
+        if requests.sent[position].response.message(event) == MessageProgress::Ended {
+            requests.sent.remove(position);
         }
     }
 
-    fn in_flight(&self) -> MutexGuard<'_, VecDeque<InFlight>> {
+    fn in_flight(&self) -> MutexGuard<'_, Requests> {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,10 +17,11 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::field;
 
 use super::approval;
-use super::body::{self, Body};
+use super::body::Body;
 use super::buffered_body::{BufferError, BufferedBody};
 use super::credentials::CredentialRewrite;
 use super::findings::RequestFindings;
@@ -57,14 +58,13 @@ enum OutboundBody {
     /// There is no body, or the route does not scan bodies.
     Unscanned(RequestBody),
     Buffered(Box<BufferedBody>),
-    Redacted(Vec<u8>),
 }
 
 impl OutboundBody {
     fn buffered(&self) -> Option<&BufferedBody> {
         match self {
             Self::Buffered(buffered) => Some(buffered),
-            Self::Unscanned(_) | Self::Redacted(_) => None,
+            Self::Unscanned(_) => None,
         }
     }
 }
@@ -76,7 +76,7 @@ impl Cleared {
     /// [`BufferError`] if the body is too long, or cannot be read.
     pub(super) async fn buffer(self, egress: &Egress, headers: &HeaderMap) -> Result<Self, BufferError> {
         let OutboundBody::Unscanned(body) = self.0 else { return Ok(self) };
-        let (buffered, _) = BufferedBody::read(&egress.spools, None, headers, body).await?;
+        let (buffered, _) = BufferedBody::read(egress, None, headers, body).await?;
         Ok(Self(OutboundBody::Buffered(Box::new(buffered))))
     }
 
@@ -90,7 +90,6 @@ impl Cleared {
         match &self.0 {
             OutboundBody::Unscanned(_) => None,
             OutboundBody::Buffered(buffered) => buffered.decoded().await,
-            OutboundBody::Redacted(text) => Some(Cow::Borrowed(text)),
         }
     }
 
@@ -99,7 +98,6 @@ impl Cleared {
         match self.0 {
             OutboundBody::Unscanned(body) => body.into_body(rewrite),
             OutboundBody::Buffered(buffered) => buffered.into_body(rewrite),
-            OutboundBody::Redacted(text) => body::full(text),
         }
     }
 }
@@ -141,14 +139,18 @@ pub(super) struct Evaluation<'t> {
 }
 
 impl<'t> Evaluation<'t> {
-    /// Runs stages 1 to 6 for a request. Redacts it if the route requires that.
+    /// Runs stages 1 to 6 for a request. Redacts it if the route requires that. Returns it with the slot that it holds
+    /// since the scan.
     pub(super) async fn evaluate(
         &self,
         request: ReceivedRequest,
-    ) -> Result<AllowedRequest<'t, Cleared>, Denied> {
+    ) -> Result<(AllowedRequest<'t, Cleared>, OwnedSemaphorePermit), Denied> {
         let allowed = self.unless_locked(self.decide(request)).await?;
+        let slot = self.egress.request_slots.take().await.map_err(|why| {
+            allowed.denied(Refusal::later(Reason::UpstreamUnreachable, allowed.permit.host(), why))
+        })?;
         // Checked again because the scan of this request may have locked the bottle.
-        self.unless_locked(self.clear(allowed).await).await
+        Ok((self.unless_locked(self.clear(allowed).await).await?, slot))
     }
 
     async fn clear(
@@ -197,7 +199,7 @@ impl<'t> Evaluation<'t> {
             self.check_quick_actions(permit, head, None).await?;
             return Ok(request.with_scan(Scanned { body: OutboundBody::Unscanned(body), findings }));
         };
-        let read = BufferedBody::read(&self.egress.spools, Some(scanner), head.headers(), body).await;
+        let read = BufferedBody::read(self.egress, Some(scanner), head.headers(), body).await;
         let (buffered, in_body) =
             read.map_err(|error| request.denied(buffer_refusal(permit.host(), &error)))?;
         self.egress.count_hits(in_body.all(), permit.host());
@@ -347,8 +349,10 @@ impl<'t> Evaluation<'t> {
         }
         let shown: RequestInfo = findings.redacted_info(permit, head);
         let excerpt = findings.excerpt(self.egress, permit, head, &text);
+        // The user may take long to decide, and the text may be long.
+        drop(text);
         let question = approval::Asked { keys, words, findings: findings.list(head.headers()), excerpt };
-        let asked = approval::ask(self.egress, &shown, question).await;
+        let asked = approval::ask(&self.egress.approvals, &shown, question).await;
         asked.map_err(|refusal| request.redacted_denial(refusal))
     }
 
@@ -370,7 +374,11 @@ impl<'t> Evaluation<'t> {
             } else {
                 left = self.egress.inspector.policy_findings(findings.in_body.all());
             }
-            body = OutboundBody::Redacted(text.unwrap_or_default());
+            let redacted = BufferedBody::of_text(&self.egress.spools, &text.unwrap_or_default()).await;
+            let redacted = redacted.map_err(|error| {
+                DeniedRequest::new(Arc::clone(&permit.info), buffer_refusal(permit.host(), &error))
+            })?;
+            body = OutboundBody::Buffered(Box::new(redacted));
         }
         let redecided = self.permit(&head, &Findings::none())?;
         let mut remaining = RequestFindings::in_head(self.egress, &redecided, &head);

@@ -31,6 +31,7 @@ use super::body::{Body, BodyError, BrokenBody, FrameResult, PollFrame};
 use super::error_events::ErrorEvents;
 use super::inbound::is_echo;
 use super::marking::OnInjection;
+use crate::inspect::decoded_memory::DecodedMemory;
 use crate::inspect::head::{Head, OutgoingHead};
 use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
@@ -66,6 +67,8 @@ pub(super) struct ScanContext {
     pub(super) events: Option<ErrorEvents>,
     pub(super) reporter: Arc<Reporter>,
     pub(super) reported: usize,
+    /// The decoders' windows are parts of it.
+    pub(super) memory: DecodedMemory,
 }
 
 impl ScanContext {
@@ -342,6 +345,7 @@ impl StreamingScan {
     /// Starts with the part of the body that was already read: `beginning`, and the frame after it in `rest`.
     pub(super) fn new(context: ScanContext, beginning: Bytes, rest: Rest, codings: &[Coding]) -> Self {
         let Rest { body, next } = rest;
+        let memory = context.memory.clone();
         // The part that was already read is scanned like any other chunk.
         let first = (!beginning.is_empty()).then(|| Ok(Frame::data(beginning)));
         let (next, last) = if first.is_some() { (first, next) } else { (next, None) };
@@ -351,7 +355,7 @@ impl StreamingScan {
             body: last.is_none().then_some(body),
             next,
             ready: VecDeque::new(),
-            decoding: (!codings.is_empty()).then(|| Decoding::new(codings)),
+            decoding: (!codings.is_empty()).then(|| Decoding::new(codings, &memory)),
             queue: VecDeque::new(),
             timer: Box::pin(tokio::time::sleep(MAX_DELAY)),
             last,
@@ -585,6 +589,7 @@ mod tests {
             events: None,
             reporter: Arc::new(reporter),
             reported: 0,
+            memory: DecodedMemory::default(),
         };
         let chunk = Bytes::from("a line\n".repeat(10_000));
         let rest = Rest { body: body::full(chunk.clone()), next: None };

@@ -11,6 +11,7 @@ use http::header::SEC_WEBSOCKET_EXTENSIONS;
 use http::{HeaderMap, HeaderValue};
 
 use crate::bounds;
+use crate::inspect::decoded_memory::{DecodedMemory, DecodedPart, MemoryFull};
 
 const FIN: u8 = 0x80;
 const RSV1: u8 = 0x40;
@@ -38,6 +39,14 @@ pub(crate) enum Violation {
     Payload,
     /// A message exceeds [`bounds::MESSAGE_BYTES`].
     TooBig,
+    /// All incomplete messages use too much memory.
+    MemoryFull,
+}
+
+impl From<MemoryFull> for Violation {
+    fn from(MemoryFull: MemoryFull) -> Self {
+        Self::MemoryFull
+    }
 }
 
 impl Violation {
@@ -47,12 +56,14 @@ impl Violation {
             Self::Frames => 1002,
             Self::Payload => 1007,
             Self::TooBig => 1009,
+            // Registered by IANA as "try again later".
+            Self::MemoryFull => 1013,
         }
     }
 }
 
 /// A part of the conversation that can be forwarded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Part {
     /// The frames as received.
     pub(crate) frames: Bytes,
@@ -62,6 +73,7 @@ pub(crate) struct Part {
     pub(crate) payload: Vec<u8>,
     /// Whether this is a close frame, after which the side sends nothing more.
     pub(crate) is_close: bool,
+    _memory: DecodedPart,
 }
 
 /// Parses the frames of one side.
@@ -74,6 +86,7 @@ pub(crate) struct FrameReader {
     message: Option<Message>,
     /// The data frame in progress.
     frame: Option<DataFrame>,
+    memory: DecodedMemory,
 }
 
 /// A message in progress.
@@ -84,6 +97,7 @@ struct Message {
     compressed: bool,
     /// The length of the beginning that is known to be UTF-8.
     valid: usize,
+    memory: DecodedPart,
 }
 
 /// A data frame in progress.
@@ -107,9 +121,10 @@ struct Head {
 
 impl FrameReader {
     /// Creates a parser for the frames of a client (`masked`) or a server. `deflate` says whether messages may be
-    /// compressed.
-    pub(crate) fn new(masked: bool, deflate: bool) -> Self {
-        Self { masked, inflate: deflate.then(|| Decompress::new(false)), message: None, frame: None }
+    /// compressed. Messages are parts of `memory`.
+    pub(crate) fn new(masked: bool, deflate: bool, memory: &DecodedMemory) -> Self {
+        let inflate = deflate.then(|| Decompress::new(false));
+        Self { masked, inflate, message: None, frame: None, memory: memory.clone() }
     }
 
     /// Takes bytes from `input` and returns the next part. Returns `None` when it has taken all it can, and needs more
@@ -142,7 +157,13 @@ impl FrameReader {
             if is_close {
                 payload.drain(..payload.len().min(2));
             }
-            return Ok(Some(Part { frames, is_message: false, payload, is_close }));
+            return Ok(Some(Part {
+                frames,
+                is_message: false,
+                payload,
+                is_close,
+                _memory: self.memory.part(),
+            }));
         }
     }
 
@@ -192,6 +213,7 @@ impl FrameReader {
             is_text: head.opcode == TEXT,
             compressed: head.first & RSV1 != 0,
             valid: 0,
+            memory: self.memory.part(),
         });
         message.frames.unsplit(bytes);
         let length = usize::try_from(head.length).unwrap_or(usize::MAX);
@@ -227,6 +249,7 @@ impl FrameReader {
             None if message.payload.is_empty() => message.payload = payload,
             None => message.payload.extend_from_slice(&payload),
         }
+        message.memory.grow((message.frames.len() + message.payload.len()) as u64)?;
         let is_complete = frame.remaining == 0 && frame.is_last;
         message.check_text(is_complete)?;
         if frame.remaining == 0 {
@@ -235,8 +258,13 @@ impl FrameReader {
         if !is_complete {
             return Ok(None);
         }
-        let message = self.message.take().map(|message| (message.frames.freeze(), message.payload));
-        Ok(message.map(|(frames, payload)| Part { frames, is_message: true, payload, is_close: false }))
+        Ok(self.message.take().map(|Message { frames, payload, memory, .. }| Part {
+            frames: frames.freeze(),
+            is_message: true,
+            payload,
+            is_close: false,
+            _memory: memory,
+        }))
     }
 }
 
@@ -251,6 +279,7 @@ impl Message {
             let written = usize::try_from(inflate.total_out() - before.1).unwrap_or(0);
             input.advance(read);
             self.payload.extend_from_slice(&out[..written]);
+            self.memory.grow((self.frames.len() + self.payload.len()) as u64)?;
             if self.payload.len() > bounds::MESSAGE_BYTES {
                 return Err(Violation::TooBig);
             }
@@ -372,6 +401,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::inspect::decoded_memory::MAX_DECODED;
 
     /// A frame of a server.
     fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
@@ -392,7 +422,7 @@ mod tests {
     }
 
     fn read(deflate: bool, bytes: &[u8], chunk: usize) -> (Vec<Vec<u8>>, Option<Violation>) {
-        let mut reader = FrameReader::new(false, deflate);
+        let mut reader = FrameReader::new(false, deflate, &DecodedMemory::default());
         let (mut input, mut parts) = (BytesMut::new(), Vec::new());
         for chunk in bytes.chunks(chunk) {
             input.extend_from_slice(chunk);
@@ -442,6 +472,25 @@ mod tests {
         }
         assert_eq!(read(true, &frame(FIN | TEXT | RSV1, b"\xff\xff"), 9).1, Some(Payload));
         assert_eq!(read(false, &frame(FIN | BINARY, b"\xff"), 9), (vec![vec![0xff]], None));
+    }
+
+    #[test]
+    fn incomplete_messages_share_one_limit() {
+        let memory = DecodedMemory::default();
+        let mut compress = Compress::new(Compression::fast(), false);
+        let beginning = frame(BINARY | RSV1, &compressed(&mut compress, &vec![0; bounds::MESSAGE_BYTES]));
+        let incomplete = || {
+            let mut reader = FrameReader::new(false, true, &memory);
+            let read = reader.next(&mut BytesMut::from(&beginning[..])).map(|part| part.is_none());
+            (reader, read)
+        };
+        let fitting =
+            usize::try_from(MAX_DECODED).expect("small") / (bounds::MESSAGE_BYTES + beginning.len());
+        let open: Vec<_> = (0..fitting).map(|_| incomplete()).collect();
+        assert!(open.iter().all(|(_, read)| *read == Ok(true)));
+        assert_eq!(incomplete().1, Err(Violation::MemoryFull));
+        drop(open);
+        assert_eq!(incomplete().1, Ok(true), "the memory is free");
     }
 
     #[test]
@@ -516,7 +565,10 @@ mod tests {
         let close = close_frame(1008, &"ä".repeat(100), false);
         assert_eq!((close.len(), &close[..4]), (2 + 2 + 122, &[FIN | CLOSE, 124, 0x03, 0xf0][..]));
         let mut input = BytesMut::from(&close_frame(1008, "secret-found", true)[..]);
-        let part = FrameReader::new(true, false).next(&mut input).expect("valid").expect("whole");
+        let part = FrameReader::new(true, false, &DecodedMemory::default())
+            .next(&mut input)
+            .expect("valid")
+            .expect("whole");
         assert_eq!((part.payload.as_slice(), part.is_close), (&b"secret-found"[..], true));
     }
 
@@ -544,7 +596,7 @@ mod tests {
                     bytes.extend(frame(if *is_last { FIN } else { 0 } | if is_first { BINARY } else { 0 }, payload));
                     is_first = *is_last;
                 }
-                let mut reader = FrameReader::new(false, false);
+                let mut reader = FrameReader::new(false, false, &DecodedMemory::default());
                 let (mut input, mut forwarded) = (BytesMut::from(&bytes[..]), Vec::new());
                 while let Some(part) = reader.next(&mut input).expect("valid frames") {
                     forwarded.extend_from_slice(&part.frames);

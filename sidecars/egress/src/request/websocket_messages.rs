@@ -205,7 +205,8 @@ impl MessageRelay {
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
     ) {
-        let mut reader = FrameReader::new(direction == Direction::Outbound, self.deflate);
+        let mut reader =
+            FrameReader::new(direction == Direction::Outbound, self.deflate, &self.egress.decoded_memory);
         let mut ending = conversation.ending.subscribe();
         let (mut input, mut window) = (BytesMut::new(), Vec::new());
         loop {
@@ -269,7 +270,7 @@ impl MessageRelay {
             if direction == Direction::Outbound { self.outbound.as_ref() } else { self.inbound.as_ref() }?;
         let seen = window.len() as u64;
         window.extend_from_slice(text);
-        let mut scan = BodyScan::new(scanner, &[], &HeaderMap::new());
+        let mut scan = BodyScan::new(scanner, &[], &HeaderMap::new(), &self.egress.decoded_memory);
         let findings = scan.feed(window).and_then(|()| scan.finish());
         let Ok(findings) = findings else {
             return Some(self.deny(Reason::StructureRefused, "a WebSocket message cannot be read"));
@@ -287,6 +288,8 @@ impl MessageRelay {
             self.egress.count_hits(new.chain(&findings.packed), &self.info.host);
         }
         window.drain(..window.len().saturating_sub(WINDOW));
+        // Otherwise every WebSocket would keep the memory of its longest message.
+        window.shrink_to(2 * WINDOW);
         let new = findings.plain.iter().filter(|finding| finding.span.end > seen).chain(&findings.packed);
         for finding in new {
             if let Some(close) = self.denial(direction, finding) {

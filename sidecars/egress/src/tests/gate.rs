@@ -7,7 +7,7 @@ use bottle_channel::{Channel, Stream};
 use bottle_contract::decide::Reason;
 use bottle_contract::session::bundle::ModelRules;
 use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
-use bottle_contract::usage::Api;
+use bottle_contract::usage::{Api, WAITING_FILE, WaitingLine};
 use bottle_meter::MeteredRequest;
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::whole;
@@ -73,6 +73,11 @@ async fn setup_with(rules: ModelRules) -> Setup {
                 return Some(Response::new(whole(r#"{"input_tokens":7777}"#)));
             }
             sender.send(path.clone()).await.expect("the test runs");
+            if path.starts_with("/refused") {
+                let mut refused = Response::new(whole("{}"));
+                *refused.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+                return Some(refused);
+            }
             if path.starts_with("/slow") {
                 tokio::time::sleep(Duration::from_secs(30)).await;
             }
@@ -212,6 +217,48 @@ async fn a_client_that_disconnects_pays_what_was_reserved() {
     assert_eq!((counts.total(), counts.output, records[0].interrupted), (cost(), 100, true));
 }
 
+/// While a request is in progress, a file has what it could cost, for the case that the proxy is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_reserved_for_a_request_is_on_disk_before_it_is_sent() {
+    let Setup { proxy, mut served, mut keeper, _channel, _site } = setup().await;
+    let path = proxy.folder.path().join(WAITING_FILE);
+    let lines = || {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("a line")).collect::<Vec<WaitingLine>>()
+    };
+    let url = format!("https://{SITE}/slow{CHAT}");
+    let arguments = [&JSON[..], &["--max-time", "3", "--data", BODY, url.as_str()]].concat();
+    let client = proxy.curl(&arguments);
+    let look = async {
+        asked(&mut keeper).await;
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: cost() }).await;
+        served.recv().await.expect("the request reached the model");
+        lines()
+    };
+    let (_, sent) = tokio::join!(client, look);
+    let [WaitingLine::Usage(usage)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((usage.tokens.counts(Api::ChatCompletions).total(), usage.interrupted), (cost(), true));
+    // The record replaces it after the client disconnected.
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while lines().len() < 2 {
+        assert!(std::time::Instant::now() < until, "{:?}", lines());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(lines()[1].id(), usage.id);
+}
+
+/// A request that the model refuses costs nothing, even if the proxy is killed afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_request_leaves_nothing_on_disk() {
+    let Setup { proxy, mut served, mut keeper, _channel, _site } = setup().await;
+    let refused = format!("/refused{CHAT}");
+    let (response, ()) = tokio::join!(post(&proxy, &refused), limit(&mut keeper));
+    assert_eq!(response.status(), 429);
+    served.recv().await.expect("the request reached the model");
+    let path = proxy.folder.path().join(WAITING_FILE);
+    assert_eq!(std::fs::read_to_string(path).expect("the file exists"), "");
+}
+
 /// Grants 1,000,000 tokens, and answers nothing else.
 async fn limit(keeper: &mut Stream) {
     asked(keeper).await;
@@ -278,6 +325,30 @@ async fn reads_every_body_where_a_budget_holds() {
         let arguments = ["--header", &header, "--data-binary", &from_file, "--output", "/dev/null", &url];
         let response = proxy.curl(&[&JSON[..], &arguments].concat()).await;
         assert_eq!(response.header("x-bottle-reason").as_deref(), reason, "{coding}, {} bytes", body.len());
+    }
+}
+
+/// Azure and llama.cpp ignore the model name in the body.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn believes_the_model_name_at_known_providers_only() {
+    let Setup { proxy, mut keeper, _channel, _site, served: _served } = setup().await;
+    let body = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"1"}]}"#;
+    let prompt = prompt_of(Api::ChatCompletions, body);
+    let needed = async {
+        assert_eq!(asked(&mut keeper).await.needed, Some(prompt + 131_072));
+        answer(&keeper, LeaseAnswer::Unlimited { key: key() }).await;
+    };
+    let (response, ()) = tokio::join!(post_body(&proxy, CHAT, body), needed);
+    assert_eq!(response.status(), 200);
+    let gate = &proxy.egress.gate;
+    let request = gate.read(Api::ChatCompletions, body.as_bytes(), false).expect("a request");
+    for (host, output) in [
+        ("api.openai.com", 16_384),
+        ("openrouter.ai", 16_384),
+        ("x.openai.azure.com", 131_072),
+        ("api.openai.com.example", 131_072),
+    ] {
+        assert_eq!(gate.cost(host, &request, None).tokens(), prompt + output, "{host}");
     }
 }
 

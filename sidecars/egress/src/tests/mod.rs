@@ -13,6 +13,7 @@ mod framing;
 mod gate;
 mod grpc;
 mod hostile;
+mod http2;
 mod lock_out;
 mod model_sockets;
 mod network;

@@ -36,8 +36,44 @@ fn event(event: &Value) -> Vec<u8> {
     [&[0x81, 126][..], &u16::try_from(text.len()).expect("short").to_be_bytes(), text.as_bytes()].concat()
 }
 
-/// A model that responds to each request with 100 + 20 tokens, to `fail` with an error, and to `hang` with a beginning.
+/// The beginning of a response.
+fn created(id: &str) -> Value {
+    json!({"type": "response.created", "response": {"id": id, "model": "m-1"}})
+}
+
+/// The end of a response of `input` + 20 tokens.
+fn completed(id: &str, input: u64) -> Value {
+    let usage = json!({"input_tokens": input, "output_tokens": 20});
+    json!({"type": "response.completed", "response": {"id": id, "model": "m-1", "usage": usage}})
+}
+
+/// An error, which does not say what it is about.
+fn error() -> Value {
+    json!({"type": "error", "status": 400, "error": {"code": "bad", "message": "bad"}})
+}
+
+/// Responds to each request with 100 + 20 tokens, to `fail` with an error, and to `hang` with a beginning.
+fn respond(text: &str) -> Vec<Value> {
+    if !text.contains("response.create") {
+        return Vec::new();
+    }
+    if text.contains("fail") {
+        return vec![error()];
+    }
+    let delta = json!({"type": "response.output_text.delta", "delta": "twelve bytes"});
+    let mut events = vec![created("r"), delta];
+    if !text.contains("hang") {
+        events.push(completed("r", 100));
+    }
+    events
+}
+
 async fn setup(route: &str) -> Setup {
+    setup_with(route, respond).await
+}
+
+/// A model that sends these events after each message.
+async fn setup_with(route: &str, respond: fn(&str) -> Vec<Value>) -> Setup {
     let (sender, served) = mpsc::channel(16);
     let sender = Arc::new(sender);
     let (proxy, _) = proxy_to(Alpn::Http1, route, move |mut stream: SiteStream, _| {
@@ -49,27 +85,9 @@ async fn setup(route: &str) -> Setup {
             write(&mut stream, format!("{ACCEPT}\r\n").as_bytes()).await;
             while let Some((0x81, text)) = frame(&mut stream).await {
                 let text = String::from_utf8(text).expect("text");
-                let (fails, hangs) = (text.contains("fail"), text.contains("hang"));
-                let is_request = text.contains("response.create");
+                let events: Vec<u8> = respond(&text).iter().flat_map(event).collect();
                 sender.send(text).await.expect("the test runs");
-                if !is_request {
-                    continue;
-                }
-                if fails {
-                    let error =
-                        json!({"type": "error", "status": 400, "error": {"code": "bad", "message": "bad"}});
-                    write(&mut stream, &event(&error)).await;
-                    continue;
-                }
-                let begin = json!({"type": "response.created", "response": {"id": "r", "model": "m-1"}});
-                let delta = json!({"type": "response.output_text.delta", "delta": "twelve bytes"});
-                write(&mut stream, &[event(&begin), event(&delta)].concat()).await;
-                if !hangs {
-                    let usage = json!({"input_tokens": 100, "output_tokens": 20});
-                    let end =
-                        json!({"type": "response.completed", "response": {"model": "m-1", "usage": usage}});
-                    write(&mut stream, &event(&end)).await;
-                }
+                write(&mut stream, &events).await;
             }
         }
     })
@@ -135,16 +153,17 @@ async fn each_request_waits_for_its_tokens_and_each_response_is_counted() {
         answer(&keeper, LeaseAnswer::Granted { key: key(), granted }).await;
         assert_eq!(served.recv().await.as_deref(), Some(FIRST));
         assert_eq!(response(&mut client).await["type"], "response.completed");
-        // The model may remember as much as its context. 120 tokens of the lease are spent.
+        // The model may remember as much as its context, which is unknown at this host. 120 tokens of the lease are
+        // spent.
         send(&mut client, NEXT).await;
         let request = asked(&mut keeper).await;
-        assert_eq!(request.needed, Some(128_000 - (granted - 120)), "{route}");
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 1_000_000 }).await;
+        assert_eq!(request.needed, Some(2_000_000 - (granted - 120)), "{route}");
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 3_000_000 }).await;
         assert_eq!(response(&mut client).await["type"], "response.completed");
-        // This message is not a request, and an error costs nothing.
-        send(&mut client, r#"{"type":"response.processed"}"#).await;
+        // An error about a request costs nothing, and the message after it is no request.
         send(&mut client, r#"{"type":"response.create","input":"fail"}"#).await;
         assert_eq!(response(&mut client).await["type"], "error");
+        send(&mut client, r#"{"type":"response.processed","response_id":"r"}"#).await;
         // A response that is cut counts as what was reserved.
         send(&mut client, HANG).await;
         let event = timeout(WITHIN, frame(&mut client)).await.expect("in time").expect("a frame");
@@ -171,6 +190,10 @@ async fn denies_messages_that_it_cannot_count_where_a_budget_holds() {
     for text in [
         r#"{"type":"session.update","session":{}}"#,
         r#"{"type":"response.create ","input":"x"}"#,
+        r#"{"type":"response.cancel","x":1}"#,
+        r#"{"type":"response.cancel","Type":"response.create"}"#,
+        r#"{"type":"response.processed","response":{"input":"x"}}"#,
+        r#"{"type":"response.cancel","response_id":{"input":"x"}}"#,
         r#"{"type":"response.create","input":"x","background":true}"#,
         r#"{"type":"response.create","input":"x","Max_Output_Tokens":5}"#,
     ] {
@@ -181,6 +204,86 @@ async fn denies_messages_that_it_cannot_count_where_a_budget_holds() {
         answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 0 }).await;
         assert_eq!(response(&mut client).await["error"]["code"], "not-metered", "{text}");
         assert!(served.try_recv().is_err(), "{text} reached the model");
+    }
+}
+
+const BAD_CANCEL: &str = r#"{"type":"response.cancel","response_id":"none"}"#;
+const LARGE: &str = r#"{"type":"response.create","model":"gpt-4o","max_output_tokens":500,"input":"large"}"#;
+const FAIL: &str = r#"{"type":"response.create","model":"gpt-4o","max_output_tokens":60,"input":"fail"}"#;
+
+/// Responds to `hang` with a beginning. To `large`, it first sends the error about an earlier message, then the end of
+/// the response to `hang`, if there was one, and then the response.
+fn respond_late(text: &str) -> Vec<Value> {
+    if text.contains("large") {
+        return vec![error(), completed("small", 10), created("large"), completed("large", 300)];
+    }
+    match text.contains("hang") {
+        true => vec![created("small")],
+        false => Vec::new(),
+    }
+}
+
+/// The input of each record, and whether it is estimated.
+fn inputs(records: &[Usage]) -> Vec<(u64, bool)> {
+    records.iter().map(|one| (one.tokens.input.unwrap_or_default(), one.estimated)).collect()
+}
+
+/// Each error may be about the message that cannot be cancelled, so it returns no tokens of a request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_about_another_message_ends_no_request() {
+    for (messages, expected) in [
+        (&[BAD_CANCEL, LARGE][..], &[(300, false)][..]),
+        (&[HANG, BAD_CANCEL, LARGE], &[(10, false), (300, false)]),
+        // The error may be about either request.
+        (&[HANG, LARGE], &[(10, false), (300, false)]),
+    ] {
+        let Setup { proxy, mut served, mut keeper, _channel } = setup_with(AUTH, respond_late).await;
+        let mut usage = keeper_of(&proxy).await;
+        let mut client = open(&proxy).await;
+        let grant = async {
+            asked(&mut keeper).await;
+            answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 1_000_000 }).await;
+        };
+        let send_all = async {
+            for message in messages {
+                send(&mut client, message).await;
+                assert_eq!(served.recv().await.as_deref(), Some(*message));
+            }
+        };
+        tokio::join!(grant, send_all);
+        assert_eq!(inputs(&records(&mut usage, expected.len()).await), expected, "{messages:?}");
+        answer(&keeper, LeaseAnswer::Revoked).await;
+        let used: u64 = expected.iter().map(|(input, _)| input + 20).sum();
+        assert_eq!(asked(&mut keeper).await.returned, 1_000_000 - used, "{messages:?}");
+    }
+}
+
+/// A request counts as reserved if an error may be about it. After the model has begun a later response, errors are
+/// about requests again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_that_may_be_about_a_request_keeps_its_reservation() {
+    let Setup { proxy, mut keeper, _channel, served: _served } = setup(AUTH).await;
+    let mut usage = keeper_of(&proxy).await;
+    for (messages, expected) in [
+        (&[BAD_CANCEL, FAIL][..], &[(prompt_of(Api::Responses, FAIL), true)][..]),
+        (&[BAD_CANCEL, FIRST, FAIL], &[(100, false)]),
+    ] {
+        let mut client = open(&proxy).await;
+        for message in messages {
+            send(&mut client, message).await;
+            if *message == BAD_CANCEL {
+                continue;
+            }
+            if !proxy.egress.gate.is_limited(&key()) {
+                asked(&mut keeper).await;
+                answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 1_000_000 }).await;
+            }
+            response(&mut client).await;
+        }
+        drop(client);
+        assert_eq!(inputs(&records(&mut usage, expected.len()).await), expected, "{messages:?}");
+        let more = timeout(Duration::from_millis(300), next_records(&mut usage)).await;
+        assert!(more.is_err(), "{messages:?}: {more:?}");
     }
 }
 
@@ -207,6 +310,7 @@ async fn a_message_that_could_be_a_request_is_denied() {
         "[]",
         r#"{"input":"no type"}"#,
         r#"{"type":"response.cancel","type":"response.create"}"#,
+        r#"{"type":"response.cancel","type":"response.cancel"}"#,
         r#"{"type":"response.cancel"} {"type":"response.create"}"#,
     ] {
         let Setup { proxy, mut served, keeper: _keeper, _channel } = setup(AUTH).await;

@@ -82,6 +82,7 @@ fn answer(request: &Request<Incoming>) -> Response<Body> {
         }
         "/words" => ("text/plain", paced(["one ", "two ", "three "].map(Bytes::from), SLOW)),
         "/zstd-words" => return zstd_words(),
+        "/brotli-words" => return brotli_words(),
         "/events" => {
             let events = (0..5).map(|n| Bytes::from(format!("data: {{\"n\":{n},\"k\":\"{REAL}\"}}\n\n")));
             ("text/event-stream", paced(events, pace))
@@ -138,6 +139,18 @@ fn zstd_words() -> Response<Body> {
     let mut response = Response::new(paced([first, block(1, "end\n")].map(Bytes::from), SLOW));
     response.headers_mut().insert("content-type", HeaderValue::from_static("text/event-stream"));
     response.headers_mut().insert("content-encoding", HeaderValue::from_static("zstd"));
+    response
+}
+
+/// `words ` 9,000 times, and the credential, as brotli (RFC 7932) without the block that ends it.
+const BROTLI_WORDS: &str = "C4lpAOTwmk/ogLd+fK7GFX1GDiLSY3VY/qTKAKA4vJ8DCL3e/Q6DyCd8d4+qfhqtsjCktw4Z";
+
+/// Returns a brotli response with the credential, long before the last block.
+fn brotli_words() -> Response<Body> {
+    let words = STANDARD.decode(BROTLI_WORDS).expect("base64");
+    let mut response = Response::new(paced([words, vec![3]].map(Bytes::from), SLOW));
+    response.headers_mut().insert("content-type", HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert("content-encoding", HeaderValue::from_static("br"));
     response
 }
 
@@ -233,8 +246,13 @@ async fn ends_a_stream_that_completes_a_credential_after_a_pause() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releases_no_encoded_bytes_before_their_text_is_scanned() {
-    let (received, broken) = read_partial(&setup(AUTH).await, "/zstd-words").await;
-    assert!(broken && memchr::memmem::find(&received, &REAL.as_bytes()[..12]).is_none(), "{received:?}");
+    let brotli = STANDARD.decode(BROTLI_WORDS).expect("base64");
+    for (path, secret) in
+        [("/zstd-words", &REAL.as_bytes()[..12]), ("/brotli-words", &brotli[brotli.len() - 12..])]
+    {
+        let (received, broken) = read_partial(&setup(AUTH).await, path).await;
+        assert!(broken && memchr::memmem::find(&received, secret).is_none(), "{path}: {broken} {received:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

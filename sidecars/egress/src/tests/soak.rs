@@ -59,7 +59,7 @@ struct Bottle {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes and measures the memory of its process: `.ci/run`"]
+#[ignore = "takes minutes and measures the memory of its process: `.ci/run soak`, and a short day in `.ci/run`"]
 async fn a_day_of_several_bottles() {
     let requests = request_count();
     let authority = Authority::new("soak").expect("authority");

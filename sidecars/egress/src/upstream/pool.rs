@@ -28,7 +28,7 @@ use super::replay::Replay;
 use super::trust::Trust;
 use super::{Target, Unreachable, UpstreamError};
 use crate::bounds;
-use crate::request::body::{Body, PooledBody, ReturnToPool};
+use crate::request::body::{Body, Observe, Observed};
 
 /// The most attempts to send one request. Each failed attempt used a pooled connection that turned out to be closed.
 /// After these attempts, the request fails.
@@ -375,8 +375,23 @@ impl Drop for StreamLease {
     }
 }
 
+/// A response body that returns its connection to the pool when it ends.
+pub(crate) type PooledBody = Observed<Incoming, ReturnToPool>;
+
+/// Returns the connection to the pool if the body was read completely. If the body was not read completely, drops and
+/// so closes the connection.
+pub(crate) struct ReturnToPool(Option<PooledConnection>);
+
+impl Observe for ReturnToPool {
+    fn on_end(&mut self, whole: bool) {
+        if let Some(connection) = self.0.take().filter(|_| whole) {
+            connection.release();
+        }
+    }
+}
+
 /// A connection in use. Dropping it closes an HTTP/1.1 connection, and frees the stream of an HTTP/2 connection.
-pub(crate) enum PooledConnection {
+enum PooledConnection {
     /// An HTTP/1.1 connection.
     Exclusive {
         /// The pool.
@@ -393,7 +408,7 @@ pub(crate) enum PooledConnection {
 
 impl PooledConnection {
     /// Returns the connection to the pool, because its response was read completely.
-    pub(crate) fn release(self) {
+    fn release(self) {
         let Self::Exclusive { upstream, target, mut sender } = self else { return };
         if sender.is_ready() {
             upstream.put(target, sender);

@@ -1,10 +1,11 @@
 //! Queues usage records for the keeper process.
 //!
 //! A record stays in the queue until the keeper acknowledges that it is on disk. Until then it is also in a file in the
-//! log folder, so that the bottle's cleanup can find it if this process is killed. The file is truncated when the queue
-//! is empty.
+//! log directory, so that the bottle's cleanup can find it if this process is killed. Before a request is sent for which a
+//! budget has tokens reserved, the file gets a record that counts all of them, which a later line replaces. The file is
+//! truncated when the queue is empty and no such request is in progress.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bottle_channel::Stream;
 use bottle_contract::session::bundle::{BundleEvent, Written};
-use bottle_contract::usage::{Usage, WAITING_FILE};
+use bottle_contract::usage::{Usage, WAITING_FILE, WaitingLine};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -40,9 +41,13 @@ struct Pending {
     /// The records with their numbers, in increasing order.
     records: VecDeque<(u64, Usage)>,
     next: u64,
+    /// The records of requests in progress, by id.
+    reserved: HashMap<String, Usage>,
     file: Option<File>,
-    /// Size of the file of pending records, in bytes.
+    /// Size of the file, in bytes.
     written: u64,
+    /// Size of the file after it was last rewritten, in bytes.
+    rewritten: u64,
 }
 
 impl Outbox {
@@ -72,18 +77,41 @@ impl Outbox {
         u64::try_from(running.count()).unwrap_or(u64::MAX)
     }
 
+    /// A request is being sent for which tokens are reserved. `usage` counts all of them. [`Outbox::put`] or
+    /// [`Outbox::cancel`] ends this.
+    pub(super) fn reserve(&self, usage: Usage) {
+        let mut pending = self.pending();
+        pending.append(&self.path, &usage.clone().into()).unwrap_or_else(|error| warn(&error));
+        pending.reserved.insert(usage.id.clone(), usage);
+    }
+
+    /// The provider did not accept a request, so that there will be no record. Does nothing for another request than
+    /// those in [`Outbox::reserve`].
+    pub(super) fn cancel(&self, id: &str) {
+        let mut pending = self.pending();
+        if pending.reserved.remove(id).is_some() {
+            let line = WaitingLine::Cancelled { cancelled: id.to_owned() };
+            pending
+                .append(&self.path, &line)
+                .and_then(|()| pending.compact(&self.path))
+                .unwrap_or_else(|error| warn(&error));
+        }
+    }
+
     /// Queues a record. Writes it to a file, and blocks on nothing else.
     pub(super) fn put(&self, usage: Usage) {
         let mut pending = self.pending();
+        pending.reserved.remove(&usage.id);
         if pending.records.len() >= bounds::USAGE_RECORDS {
             drop(pending);
             self.backlog.push(BundleEvent::Lost { count: 1 });
             return;
         }
-        if let Err(error) = pending.append(&self.path, &usage) {
-            // The record is still in memory.
-            tracing::warn!(%error, "cannot write a usage record to its file");
-        }
+        // If this fails, the record is still in memory.
+        pending
+            .append(&self.path, &usage.clone().into())
+            .and_then(|()| pending.sync())
+            .unwrap_or_else(|error| warn(&error));
         let number = pending.next;
         pending.next += 1;
         pending.records.push_back((number, usage));
@@ -142,9 +170,7 @@ impl Outbox {
     fn acknowledge(&self, last: u64) {
         let mut pending = self.pending();
         while pending.records.pop_front_if(|(number, _)| *number <= last).is_some() {}
-        if let Err(error) = pending.compact(&self.path) {
-            tracing::warn!(%error, "cannot shorten the file of pending usage records");
-        }
+        pending.compact(&self.path).unwrap_or_else(|error| warn(&error));
         self.count.send_replace(pending.records.len());
     }
 
@@ -154,20 +180,25 @@ impl Outbox {
 }
 
 impl Pending {
-    /// Appends a line to the file. The line survives a crash of this process immediately, and a power failure after the
-    /// sync.
-    fn append(&mut self, path: &Path, usage: &Usage) -> io::Result<()> {
+    /// Appends a line to the file, which survives the end of this process.
+    fn append(&mut self, path: &Path, line: &WaitingLine) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(create(path)?),
         };
-        let line = line(usage)?;
+        let line = encoded(line)?;
         if let Err(error) = file.write_all(&line) {
             // A partial line would make the next line unreadable.
             file.set_len(self.written)?;
             return Err(error);
         }
         self.written += line.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the file to disk, so that it survives a power failure.
+    fn sync(&self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
         let synced = file.try_clone()?;
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn_blocking(move || synced.sync_data());
@@ -175,27 +206,32 @@ impl Pending {
         Ok(())
     }
 
-    /// Truncates the file when no records are pending. Rewrites it when it is large, without the records that were
-    /// delivered.
+    /// Truncates the file when no records are pending or reserved. Rewrites it when it has many old lines.
     fn compact(&mut self, path: &Path) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        if self.records.is_empty() {
+        if self.records.is_empty() && self.reserved.is_empty() {
             file.set_len(0)?;
-            self.written = 0;
-        } else if self.written > bounds::USAGE_FILE {
+            (self.written, self.rewritten) = (0, 0);
+        } else if self.written - self.rewritten > bounds::USAGE_FILE {
             let temporary = path.with_extension("new");
             let mut text = Vec::new();
-            for (_, usage) in &self.records {
-                text.extend(line(usage)?);
+            for usage in self.reserved.values().chain(self.records.iter().map(|(_, usage)| usage)) {
+                text.extend(encoded(&usage.clone().into())?);
             }
             let mut shorter = create(&temporary)?;
             shorter.write_all(&text)?;
             shorter.sync_data()?;
             std::fs::rename(&temporary, path)?;
-            (self.written, self.file) = (text.len() as u64, Some(shorter));
+            self.written = text.len() as u64;
+            (self.rewritten, self.file) = (self.written, Some(shorter));
         }
         Ok(())
     }
+}
+
+/// Logs that the file is not up to date.
+fn warn(error: &io::Error) {
+    tracing::warn!(%error, "cannot write the file of pending usage records");
 }
 
 /// Creates an empty file. The content of an older file was collected before this process started.
@@ -207,8 +243,8 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
 }
 
-fn line(usage: &Usage) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(usage)?;
+fn encoded(line: &WaitingLine) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(line)?;
     line.push(b'\n');
     Ok(line)
 }

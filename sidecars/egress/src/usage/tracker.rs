@@ -15,6 +15,7 @@ use http_body_util::BodyExt;
 use super::Outbox;
 use crate::egress::Egress;
 use crate::gate::{Charge, Gate};
+use crate::inspect::decoded_memory::DecodedMemory;
 use crate::inspect::{Decoding, codings};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
@@ -75,12 +76,15 @@ impl UsageTracker {
     /// The request is being sent from now on.
     pub(crate) fn send(self, egress: &Egress, charge: Charge) -> InFlight {
         let pending = Arc::new(PendingUsage {
+            id: format!("{:032x}", rand::random::<u128>()),
             active: Mutex::new(Some(Active { meter: Meter::new(self.api, false), charge })),
             tracker: self,
             reporter: Arc::clone(&egress.reporter),
             outbox: Arc::clone(&egress.outbox),
             gate: Arc::clone(&egress.gate),
+            memory: egress.decoded_memory.clone(),
         });
+        pending.reserve();
         egress.outbox.register(&pending);
         InFlight(Some(pending))
     }
@@ -106,7 +110,7 @@ impl InFlight {
         let (parts, body) = response.into_parts();
         pending.respond(streams(&parts.headers));
         let decoding = match codings(&parts.headers) {
-            Ok(codings) => (!codings.is_empty()).then(|| Decoding::new(&codings)),
+            Ok(codings) => (!codings.is_empty()).then(|| Decoding::new(&codings, &pending.memory)),
             Err(_) => {
                 // The proxy cannot read such a response, so it proves nothing.
                 pending.end(false);
@@ -153,12 +157,15 @@ fn streams(headers: &HeaderMap) -> bool {
 
 /// A response that has not led to a usage record yet.
 pub(super) struct PendingUsage {
+    /// The id of the record.
+    id: String,
     /// `None` after the record is created.
     active: Mutex<Option<Active>>,
     tracker: UsageTracker,
     reporter: Arc<Reporter>,
     outbox: Arc<Outbox>,
     gate: Arc<Gate>,
+    memory: DecodedMemory,
 }
 
 /// The state of a response without a record.
@@ -168,6 +175,19 @@ struct Active {
 }
 
 impl PendingUsage {
+    /// Stores what the request counts if this process is killed before the response, if tokens are reserved for it.
+    fn reserve(&self) {
+        let active = self.active();
+        let Some(Active { charge, .. }) =
+            active.as_ref().filter(|active| active.charge.reservation.is_some())
+        else {
+            return;
+        };
+        let expected = self.expected(charge);
+        let reading = Meter::new(self.tracker.api, false).finish(false, expected);
+        self.outbox.reserve(self.usage(reading.unwrap_or_else(|| unread(expected))));
+    }
+
     /// The response begins. `streams` states whether it is a stream of events.
     fn respond(&self, streams: bool) {
         if let Some(active) = self.active().as_mut() {
@@ -195,9 +215,13 @@ impl PendingUsage {
             return MessageProgress::Continues;
         }
         let (whole, refused) = (meter.has_ended(), meter.is_refused());
-        let ended = active.take().filter(|_| !refused);
+        let ended = active.take();
         drop(active);
-        self.record(ended, whole);
+        if refused {
+            self.outbox.cancel(&self.id);
+        } else {
+            self.record(ended, whole);
+        }
         MessageProgress::Ended
     }
 
@@ -214,32 +238,40 @@ impl PendingUsage {
 
     /// Ends without a record.
     fn cancel(&self) {
-        self.active().take();
+        if self.active().take().is_some() {
+            self.outbox.cancel(&self.id);
+        }
     }
 
     /// Creates the record of a response. What it does not prove counts as reserved. `whole` states whether it was
     /// complete.
     fn record(&self, active: Option<Active>, whole: bool) {
         let Some(Active { meter, charge }) = active else { return };
-        let reserved = charge.reservation.is_some();
-        let expected = match &charge.cost {
-            Some(cost) => cost.expected(reserved),
+        let expected = self.expected(&charge);
+        let unknown = || charge.reservation.is_some().then(|| unread(expected));
+        if let Some(reading) = meter.finish(whole, expected).or_else(unknown) {
+            let usage = self.usage(reading);
+            self.gate.record(charge, &usage);
+            self.outbox.put(usage);
+        }
+    }
+
+    /// What the response could count.
+    fn expected(&self, charge: &Charge) -> Expected {
+        match &charge.cost {
+            Some(cost) => cost.expected(charge.reservation.is_some()),
             None => {
                 let prompt = estimate(self.tracker.request.load(Ordering::Relaxed));
                 Expected { prompt, ..Expected::default() }
             }
-        };
-        let unknown = || reserved.then(|| unread(expected));
-        if let Some(reading) = meter.finish(whole, expected).or_else(unknown) {
-            self.put(charge, reading);
         }
     }
 
-    fn put(&self, charge: Charge, reading: Reading) {
+    fn usage(&self, reading: Reading) -> Usage {
         let UsageTracker { api, host, provider_route, source, .. } = &self.tracker;
         let redact = |text: &str| self.reporter.redact(text).into_owned();
-        let usage = Usage {
-            id: format!("{:032x}", rand::random::<u128>()),
+        Usage {
+            id: self.id.clone(),
             time: jiff::Timestamp::now(),
             provider: redact(provider_for(host)),
             host: redact(host),
@@ -250,9 +282,7 @@ impl PendingUsage {
             estimated: reading.estimated,
             provider_route: *provider_route,
             source: *source,
-        };
-        self.gate.record(charge, &usage);
-        self.outbox.put(usage);
+        }
     }
 
     fn active(&self) -> MutexGuard<'_, Option<Active>> {

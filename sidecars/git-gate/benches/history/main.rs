@@ -42,7 +42,10 @@ gate_modules!(
     new_objects = "../../src/new_objects.rs",
     new_paths = "../../src/new_paths.rs",
     git = "../../src/git.rs",
+    push_limits = "../../src/push_limits.rs",
+    push_reader = "../../src/push_reader.rs",
     push_scan = "../../src/push_scan.rs",
+    read_error = "../../src/read_error.rs",
     refs = "../../src/refs.rs",
     upstream = "../../src/upstream.rs",
 );

@@ -45,7 +45,7 @@ pub(crate) async fn submodules() -> Result<()> {
 pub(crate) async fn shown_url() -> Result<()> {
     let mut scene = Scene::new()?;
     let shown = "http://forge.example/team/a.git/tool.git";
-    scene.open(|repo| repo.shown_url = Some(shown.to_owned())).await?;
+    scene.open(|repo| repo.address = Some("forge.example/team/a.git/tool".to_owned())).await?;
     let proxy = format!("http://{}:9420", scene.address);
     fs::write(
         scene.at(".gitconfig"),
@@ -61,9 +61,8 @@ pub(crate) async fn shown_url() -> Result<()> {
         "cd clone; echo $T > f; git add .; git commit -qm x; git push origin work",
         &["f, line 1"],
     )?;
-    // The gate is a proxy for this URL only.
+    // The gate is a proxy for this URL and those beside it.
     for other in [
-        "http://forge.example/team/a.git",
         "http://forge.example/team/tool.git",
         "http://forge.example:8080/team/a.git/tool.git",
         "http://other.example/team/a.git/tool.git",
@@ -72,6 +71,23 @@ pub(crate) async fn shown_url() -> Result<()> {
         scene.refused(&format!("git -c http.proxy={proxy} ls-remote {other}"), &["no such repository"])?;
     }
     scene.shell("git ls-remote -q $GATE")?;
+    for named in [
+        "forge.example/team/a.git/tool",
+        "forge.example/team/a.git/tool.git",
+        "forge.example/team/a.git/tool/",
+    ] {
+        scene.shell(&format!("git ls-remote -q {proxy}/{named}"))?;
+        scene.shell(&format!("git -c http.proxy={proxy} ls-remote -q http://{named}"))?;
+    }
+    // Other repositories in the same directory are where they were. Nothing has this name, so git names it.
+    for beside in ["tool-docs", "tool.github.io", "tool.git-old"] {
+        for (flag, begin) in [("http.x=", format!("{proxy}/")), ("http.proxy=", "http://".to_owned())] {
+            let flag = if flag == "http.proxy=" { format!("{flag}{proxy}") } else { flag.to_owned() };
+            let url = format!("{begin}forge.example/team/a.git/{beside}");
+            let wanted = format!("https://forge.example/team/a.git/{beside}/");
+            scene.refused(&format!("GIT_CURL_VERBOSE=1 git -c {flag} ls-remote {url}"), &[&wanted])?;
+        }
+    }
     Ok(())
 }
 

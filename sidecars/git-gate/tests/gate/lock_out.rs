@@ -99,6 +99,42 @@ pub(crate) async fn packed() -> Result<()> {
     is_locked(&scene)
 }
 
+/// A file with more findings than a report has, of a secret that the agent has, hides no guesses in a later file: they
+/// count, and the answer is the same for right and wrong guesses.
+pub(crate) async fn beyond_the_limit() -> Result<()> {
+    const LIMIT: usize = 100;
+    let mut scene = Scene::new()?;
+    scene.lock_after = Some(HITS);
+    scene.open(any_topic).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    // Each spelling is a finding of its own.
+    let spellings = (1..=LIMIT).map(|dashes| SECRET.replacen('-', &"-".repeat(dashes), 1) + "\n");
+    fs::write(scene.at("spelled"), spellings.collect::<String>())?;
+    let spelled = "cp ../spelled a";
+    let push = |guess: &str| {
+        let refused = push_script(&format!("{spelled}; echo {guess} > b; git add .; git commit -qm x"));
+        let answer = scene.refused(&refused, &["never passes"])?;
+        let lines = answer.lines().filter(|line| line.starts_with("remote:"));
+        Ok::<_, anyhow::Error>(lines.map(without_commit).collect::<Vec<_>>())
+    };
+    let wrong = push("none")?;
+    for number in 0..HITS - 1 {
+        let right = push(&KEY[number..number + 16])?;
+        ensure!(right == wrong, "a right guess is answered with {right:?}, not {wrong:?}");
+    }
+    let last = format!("{spelled}; echo {} > b; git add .; git commit -qm x", &KEY[HITS..HITS + 16]);
+    scene.refused(&push_script(&last), &[&format!("remote: {SENTENCE}")])?;
+    is_locked(&scene)
+}
+
+/// The line of an answer without the id of the commit.
+fn without_commit(line: &str) -> String {
+    match line.split_once(" in commit ") {
+        Some((place, rest)) => format!("{place}{}", rest.trim_start_matches(|c: char| c.is_ascii_hexdigit())),
+        None => line.to_owned(),
+    }
+}
+
 pub(crate) async fn notified() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(any_topic).await?;

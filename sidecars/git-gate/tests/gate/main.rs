@@ -90,6 +90,7 @@ fn trials() -> Vec<Trial> {
         trial("requests_approval_once_for_a_finding", approval::decided),
         trial("an_approval_covers_only_its_findings", approval::scope),
         trial("locks_after_guesses_and_reveals_nothing_more", lock_out::locked),
+        trial("counts_guesses_beyond_the_limit_of_findings", lock_out::beyond_the_limit),
         trial("counts_all_pieces_in_a_compressed_file", lock_out::packed),
         trial("passes_right_and_wrong_guesses_alike", lock_out::guesses),
         trial("gives_one_verdict_for_any_part_of_a_secret", lock_out::verdicts),

@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -76,8 +75,6 @@ pub(crate) struct Scene {
     pub(crate) roots: String,
 }
 
-static NUMBER: AtomicU8 = AtomicU8::new(2);
-
 impl Scene {
     /// Creates a scene whose upstream has one commit.
     pub(crate) fn new() -> Result<Self> {
@@ -94,8 +91,9 @@ impl Scene {
         fs::copy(at("client.pub"), at("authorized"))?;
         let sshd = Sshd::start(folder.path(), Ipv4Addr::LOCALHOST.into(), lines)?;
         sshd::seed(folder.path(), &at("up.git"))?;
-        let address =
-            Ipv4Addr::new(127, 77, NUMBER.fetch_add(1, Ordering::Relaxed), (sshd.port() % 250) as u8 + 1);
+        // No other server of the machine has this port, and so no other scene this address.
+        let [high, low] = sshd.port().to_be_bytes();
+        let address = Ipv4Addr::new(127, 77, high, low);
         Ok(Self {
             folder,
             port: sshd.port(),
@@ -120,7 +118,7 @@ impl Scene {
         let user = sshd::user()?;
         let host = fs::read_to_string(self.at("host.pub"))?;
         let mut repo = GateRepo {
-            shown_url: None,
+            address: None,
             name: "tool".parse()?,
             url: format!("ssh://{user}@127.0.0.1:{}{}", self.port, self.at("up.git").display()),
             key: GateKey::Ssh {

@@ -96,6 +96,11 @@ pub(crate) async fn locations() -> Result<()> {
             "git checkout -qb side; echo $T > f; git add .; git commit -qm x; git checkout -q work; git commit -q --allow-empty -m y; git merge -q -s ours -m z side",
             "f, line 1",
         ),
+        (
+            "a secret of the bottle behind a token in one name",
+            "echo x > $T-$SECRET; git add .; git commit -qm x",
+            "never passes",
+        ),
         ("a secret of the bottle", "echo $SECRET > f; git add .; git commit -qm x", "never passes"),
         ("it, encoded", "echo \"x$SECRET\" | base64 > f; git add .; git commit -qm x", "never passes"),
         ("it, marked", "echo \"$SECRET gitleaks:allow\" > f; git add .; git commit -qm x", "never passes"),
@@ -274,6 +279,17 @@ pub(crate) async fn paths() -> Result<()> {
             "a secret over several directories",
             "mkdir -p correct-horse/battery; echo x > correct-horse/battery/staple; git add .",
             "the path of a file",
+        ),
+        (
+            "more submodules than are scanned",
+            "tree=$(python3 -c \"for i in range(262145): print(f'160000 commit {i + 1:040x}\\t{i:x}')\" | git mktree --missing); \
+             git reset -q --soft $(git commit-tree -p HEAD -m x $tree)",
+            "different entries of submodules",
+        ),
+        (
+            "a path that is too long",
+            "id=$(git rev-parse HEAD:one); git update-index --add --cacheinfo 100644,$id,$(python3 -c \"print('d' * 200 + ('/' + 'd' * 200) * 20)\")",
+            "a path of more than 4096 bytes",
         ),
         (
             "a mode that git does not write",

@@ -58,3 +58,14 @@ pub fn allow_files(wanted: u64) -> Result<(), HardenError> {
     let raised = wanted.min(hard).min(OPEN_MAX).max(soft);
     setrlimit(Resource::RLIMIT_NOFILE, raised, hard).map_err(step("raise the file limit"))
 }
+
+/// Limits the memory that the process may write to, in bytes, as far as macOS enforces it. A lower inherited limit
+/// remains.
+///
+/// # Errors
+/// Fails with [`HardenError::Step`] if the kernel refuses.
+pub fn limit_memory(most: u64) -> Result<(), HardenError> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_DATA).map_err(step("read the memory limit"))?;
+    let most = most.min(hard);
+    setrlimit(Resource::RLIMIT_DATA, most, most).map_err(step("limit the memory"))
+}

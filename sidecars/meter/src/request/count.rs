@@ -11,10 +11,12 @@ enum Kind {
     Upper,
     Digit,
     Space,
-    /// An ASCII character that is none of the others.
+    /// A printable ASCII character that is none of the others, a tab or a line break.
     Mark,
-    /// The first byte of a longer character, which has so many tokens.
-    Wide(u8),
+    /// Another control character, each of which is a token of its own.
+    Control,
+    /// The first byte of a longer character.
+    Wide,
     /// A later byte of a longer character.
     Inner,
 }
@@ -31,15 +33,10 @@ const fn kinds() -> [Kind; 256] {
             b'A'..=b'Z' => Kind::Upper,
             b'0'..=b'9' => Kind::Digit,
             b' ' => Kind::Space,
-            0x00..=0x7f => Kind::Mark,
+            b'\t' | b'\n' | 0x21..=0x7e => Kind::Mark,
+            0x00..=0x1f | 0x7f => Kind::Control,
             0x80..=0xbf => Kind::Inner,
-            // Two bytes: Latin, Greek, Cyrillic, Hebrew, Arabic.
-            0xc0..=0xdf => Kind::Wide(1),
-            // Punctuation, symbols, Chinese, Japanese and Korean.
-            0xe2..=0xed => Kind::Wide(2),
-            // Other scripts and the private area.
-            0xe0 | 0xe1 | 0xee | 0xef => Kind::Wide(3),
-            0xf0..=0xff => Kind::Wide(4),
+            0xc0..=0xff => Kind::Wide,
         };
         if byte == u8::MAX {
             return kinds;
@@ -68,9 +65,9 @@ pub(super) fn tokens(text: &str) -> u64 {
                 // Prose has four letters in a token, random letters have two and a half.
                 total += (2 * (at - begin)).div_ceil(5);
             }
-            Kind::Digit => total += 1,
-            // The space before a word belongs to its token.
-            Kind::Space if kind(at) != Some(Kind::Space) => {}
+            Kind::Digit | Kind::Control => total += 1,
+            // The space before a word or a mark belongs to its token.
+            Kind::Space if matches!(kind(at), Some(Kind::Lower | Kind::Upper | Kind::Mark)) => {}
             Kind::Space | Kind::Mark => {
                 // Runs of one character have tokens of their own.
                 while bytes.get(at) == Some(&bytes[begin]) {
@@ -78,11 +75,28 @@ pub(super) fn tokens(text: &str) -> u64 {
                 }
                 total += 1 + (at - begin) / 4;
             }
-            Kind::Wide(tokens) => total += usize::from(tokens),
+            Kind::Wide => total += character(bytes[begin], bytes.get(at).copied().unwrap_or_default()),
             Kind::Inner => {}
         }
     }
     total as u64
+}
+
+/// The tokens of a character of more than one byte: one for each byte, except in the blocks that the vocabularies cover.
+fn character(first: u8, second: u8) -> usize {
+    match (first, second) {
+        // The letters of Latin, Greek, Cyrillic, Hebrew and Arabic.
+        (0xc3..=0xc5 | 0xce..=0xd1 | 0xd7..=0xd9, _) => 1,
+        (0xc0..=0xdf, _) => 2,
+        // Punctuation, Kana, Chinese, and Korean syllables.
+        (0xe2, 0x80)
+        | (0xe3, 0x80..=0x83)
+        | (0xe4, 0xb8..)
+        | (0xe5..=0xe9 | 0xeb..=0xed, _)
+        | (0xea, 0xb0..) => 2,
+        (0xe0..=0xef, _) => 3,
+        _ => 4,
+    }
 }
 
 #[cfg(test)]
@@ -104,8 +118,43 @@ mod tests {
             ("\u{1f600}", 4),
             ("----------------", 5),
             ("q7Zp9KxW2vRt", 9),
+            ("a 1 2", 5),
+            ("a - b", 3),
         ] {
             assert_eq!(tokens(text), counted, "{text}");
+        }
+    }
+
+    /// The vocabularies have no token of more than one of these bytes, so each byte is a token.
+    #[test]
+    fn counts_each_byte_of_what_no_vocabulary_covers() {
+        for repeated in [
+            "\u{1}",
+            "\0",
+            "\u{7f}",
+            "\u{b}",
+            "\r",
+            "\u{710}",
+            "\u{780}",
+            "\u{7c0}",
+            "\u{531}",
+            "\u{250}",
+            "\u{80}",
+            "\u{900}",
+            "\u{3400}",
+            "\u{4db5}",
+            "\u{a000}",
+            "\u{a98f}",
+            "\u{2c00}",
+            "\u{28ff}",
+            "\u{f8ff}",
+            "\u{20000}",
+            "\u{10348}",
+        ] {
+            let text = repeated.repeat(100);
+            assert_eq!(tokens(&text), text.len() as u64, "{repeated:?}");
+            let spaced = format!(" {repeated}").repeat(100);
+            assert_eq!(tokens(&spaced), spaced.len() as u64, "a space before {repeated:?}");
         }
     }
 

@@ -18,14 +18,8 @@ use serde::de::DeserializeSeed as _;
 
 use walk::{Reader, Request};
 
-/// The most responses that one request can ask for.
+/// The most responses that one request can ask for. OpenAI rejects more.
 const MAX_COMPLETIONS: u64 = 128;
-
-/// The tokens of an image that is in the request. The providers scale larger images down: Anthropic to 4,784 tokens,
-/// OpenAI to 10,000 patches of one token
-/// (<https://platform.claude.com/docs/en/build-with-claude/vision>,
-/// <https://developers.openai.com/api/docs/guides/images-vision>).
-const IMAGE: u64 = 10_000;
 
 /// The tokens that a provider adds to each prompt: the instructions for tools have up to 530
 /// (<https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview>).
@@ -36,7 +30,7 @@ const ADDED: u64 = 600;
 pub struct MeteredRequest {
     /// The model name, in printable ASCII. `None` if there is none, or if the gateway may use another model.
     pub model: Option<String>,
-    /// The output limit of one response. `None` if the request has none.
+    /// The output limit of one response. `None` if the request has none, or 0, which some servers read as none.
     pub output: Option<u64>,
     /// The number of responses, at least 1.
     pub completions: u64,
@@ -46,8 +40,10 @@ pub struct MeteredRequest {
     pub streams: bool,
     /// The tokens of the text that the model reads, an upper estimate. The basis of a calibration.
     pub text: u64,
-    /// The tokens of images and of fields that the model should not read.
+    /// The tokens of fields that the model should not read.
     pub other: u64,
+    /// The number of images, at most: in the request, and at other places.
+    pub images: u64,
     /// Something that the model reads but that is not in the request, if there is any.
     pub reference: Option<&'static str>,
     /// A number that is equal for two requests with the same prompt, however they are written. `None` if it was not
@@ -77,7 +73,7 @@ impl MeteredRequest {
         }
     }
 
-    /// The tokens of the prompt, an upper estimate: without what the request refers to.
+    /// The tokens of the prompt, an upper estimate: without images and what the request refers to.
     #[must_use]
     pub fn prompt(&self) -> u64 {
         self.text.saturating_add(self.other).saturating_add(ADDED)

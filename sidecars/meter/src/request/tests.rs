@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::walk::{BAD_KEY, BAD_LIMIT, BAD_MODEL, BAD_NUMBER, BAD_SPELLING, BAD_STREAM};
+use super::walk::{BAD_COUNT, BAD_KEY, BAD_LIMIT, BAD_MODEL, BAD_NUMBER, BAD_SPELLING, BAD_STREAM};
 use super::*;
 
 /// Reads each body with the same keys, so that fingerprints can be compared.
@@ -32,7 +32,23 @@ fn reads_what_decides() {
     let escaped = r#"{"model":"m","input":"x","metadata":{"max_output_tokens":1},"max_output_t\u006fkens":64000,"backgr\u006fund":true}"#;
     let responses = good(Api::Responses, escaped);
     assert_eq!((responses.output, responses.background), (Some(64_000), true));
-    assert_eq!(good(Api::ChatCompletions, r#"{"n":1000000,"max_tokens":null}"#).completions, MAX_COMPLETIONS);
+    assert_eq!(good(Api::ChatCompletions, r#"{"n":128,"max_tokens":null}"#).completions, MAX_COMPLETIONS);
+    for n in [r#""2""#, "129", "1000000", "-1"] {
+        let body = format!(r#"{{"n":{n}}}"#);
+        assert_eq!(read(Api::ChatCompletions, &body).expect_err(n).to_string(), BAD_COUNT, "{n}");
+    }
+}
+
+/// Some servers read a limit of 0 as none.
+#[test]
+fn a_limit_of_zero_is_none() {
+    for body in [
+        r#"{"max_tokens":0}"#,
+        r#"{"max_tokens":0,"max_completion_tokens":5}"#,
+        r#"{"max_completion_tokens":5,"max_tokens":0}"#,
+    ] {
+        assert_eq!(good(Api::ChatCompletions, body).output, None, "{body}");
+    }
 }
 
 #[test]
@@ -96,6 +112,22 @@ fn names_what_the_request_only_refers_to() {
         (responses, item(json!({"id": "i"}))),
         (responses, item(json!({"type": null, "id": "i"}))),
         (responses, item(json!({"type": "reasoning", "id": "r", "summary": []}))),
+        (responses, item(json!({"type": "reasoning", "id": "r", "summary": [], "content": []}))),
+        (responses, item(json!({"type": "reasoning", "id": "r", "summary": [], "encrypted_content": ""}))),
+        (
+            responses,
+            item(
+                json!({"type": "reasoning", "id": "r", "content": [{"type": "reasoning_text", "text": ""}, null, []]}),
+            ),
+        ),
+        (responses, item(json!({"role": "", "id": "i"}))),
+        (responses, item(json!({"type": "additional_tools", "tools": [{"type": "web_search"}]}))),
+        (
+            responses,
+            item(
+                json!({"type": "tool_search_output", "call_id": "c", "tools": [{"type": "namespace", "tools": [{"type": "mcp", "server_url": "u"}]}]}),
+            ),
+        ),
         (responses, item(json!({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}))),
         (
             responses,
@@ -168,10 +200,13 @@ fn what_agents_send_refers_to_nothing() {
     ]);
     let request = good(Api::Messages, &json!({"messages": messages, "max_tokens": 5}).to_string());
     assert_eq!(request.reference, None);
-    assert!((IMAGE..IMAGE + 20).contains(&request.other), "the bytes of the image are no text: {request:?}");
+    assert!(request.images == 1 && request.other < 20, "the bytes of the image are no text: {request:?}");
     let input = json!([
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},
         {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "gAAA"},
+        {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "x"}]},
+        {"type": "tool_search_output", "call_id": "c", "tools": [{"type": "function", "name": "f", "parameters": {"tools": "x"}}]},
+        {"type": "mcp_list_tools", "server_label": "l", "tools": [{"name": "t", "input_schema": {"type": "object"}}]},
         {"type": "function_call", "id": "f", "call_id": "c", "name": "shell", "arguments": "{\"url\":\"https://x\"}"},
         {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** Begin Patch"},
         {"type": "function_call_output", "call_id": "c", "output": "{\"output\":\"ok\"}"},

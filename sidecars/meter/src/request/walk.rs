@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::fields::{self, Block, Field, field, is_hosted_tool, names_a_reference};
-use super::{Api, BuildHasher, Hasher, IMAGE, MAX_COMPLETIONS, MeteredRequest, RandomState, count};
+use super::{Api, BuildHasher, Hasher, MAX_COMPLETIONS, MeteredRequest, RandomState, count};
 use crate::MAX_MODEL;
 
 /// The reason of an error in a field.
@@ -13,7 +13,7 @@ pub(super) const BAD_KEY: &str = "has a key twice";
 pub(super) const BAD_SPELLING: &str = "has a field that differs from one of the API only in its spelling";
 pub(super) const BAD_MODEL: &str = "has a `model` that is no text";
 pub(super) const BAD_LIMIT: &str = "has an output limit that is no whole number";
-pub(super) const BAD_COUNT: &str = "has a number of completions that is no whole number";
+pub(super) const BAD_COUNT: &str = "has a number of completions that is no whole number up to 128";
 pub(super) const BAD_STREAM: &str = "has a `stream` that is neither `true` nor `false`";
 pub(super) const BAD_NUMBER: &str = "has a number that no provider needs";
 
@@ -34,6 +34,8 @@ pub(super) struct Reader<'k> {
     /// The hashes of the keys of all open objects.
     seen: Vec<u64>,
     has_other_models: bool,
+    /// Whether an output limit is 0, which some servers read as no limit.
+    has_no_limit: bool,
     pub(super) problem: Option<&'static str>,
 }
 
@@ -47,13 +49,16 @@ impl<'k> Reader<'k> {
             fingerprint: compares.then(|| keys.build_hasher()),
             seen: Vec::new(),
             has_other_models: false,
+            has_no_limit: false,
             problem: None,
         }
     }
 
     pub(super) fn finish(self) -> MeteredRequest {
         let model = self.request.model.filter(|_| !self.has_other_models);
-        MeteredRequest { model, fingerprint: self.fingerprint.map(|hash| hash.finish()), ..self.request }
+        let output = self.request.output.filter(|_| !self.has_no_limit);
+        let fingerprint = self.fingerprint.map(|hash| hash.finish());
+        MeteredRequest { model, output, fingerprint, ..self.request }
     }
 
     fn fail<T, E: Error>(&mut self, problem: &'static str) -> Result<T, E> {
@@ -98,19 +103,24 @@ impl<'k> Reader<'k> {
         self.request.reference.get_or_insert(to);
     }
 
+    fn add_image(&mut self) {
+        self.request.images = self.request.images.saturating_add(1);
+    }
+
     /// Notes the value of a field at the top of the request.
     fn set(&mut self, field: Field, seen: Seen) -> Result<(), &'static str> {
         let request = &mut self.request;
         match (field, seen) {
-            (Field::Models, Seen::Other) => self.has_other_models = true,
+            (Field::Models, Seen::Other | Seen::Empty) => self.has_other_models = true,
             (Field::Background, seen) => {
                 request.background = !matches!(seen, Seen::Null | Seen::Bool(false));
             }
             (Field::Output | Field::Completions | Field::Streams, Seen::Null) => {}
+            (Field::Output, Seen::Number(0)) => self.has_no_limit = true,
             (Field::Output, Seen::Number(limit)) => request.output = request.output.max(Some(limit)),
             (Field::Output, _) => return Err(BAD_LIMIT),
-            (Field::Completions, Seen::Number(number)) => {
-                request.completions = number.clamp(1, MAX_COMPLETIONS);
+            (Field::Completions, Seen::Number(number @ ..=MAX_COMPLETIONS)) => {
+                request.completions = number.max(1)
             }
             (Field::Completions, _) => return Err(BAD_COUNT),
             (Field::Streams, Seen::Bool(streams)) => request.streams = streams,
@@ -162,6 +172,8 @@ enum Place {
     SourceBytes,
     /// An image: its data, or its address.
     ImageUrl,
+    /// A stored file, which may be an image.
+    FileId,
     /// Something outside of the request, unless it is empty.
     Refers(&'static str),
     ContextManagement,
@@ -176,6 +188,8 @@ enum Seen {
     Null,
     Bool(bool),
     Number(u64),
+    /// A text, a list or a block without any text.
+    Empty,
     /// A text, a list, an object, or a number that is no count.
     Other,
     Block(Block),
@@ -255,9 +269,10 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
             Place::ImageUrl => {
                 // The length of an image says nothing about its tokens.
                 if text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) {
-                    reader.request.other = reader.request.other.saturating_add(IMAGE);
+                    reader.add_image();
                     reader.compare(text);
                 } else if !text.is_empty() {
+                    reader.add_image();
                     reader.refer("an image at another place");
                 }
                 return Ok(Seen::Other);
@@ -266,6 +281,10 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
                 reader.compare(text);
                 let tokens = if place == Place::SourceText { count::tokens(text) } else { 0 };
                 return Ok(Seen::Data(tokens));
+            }
+            Place::FileId if !text.is_empty() => {
+                reader.add_image();
+                reader.refer("a document");
             }
             Place::Refers(to) if !text.is_empty() => reader.refer(to),
             Place::ContextManagement if text.starts_with("compact") => {
@@ -282,6 +301,7 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
                 "text" | "content" => Seen::Source(SourceKind::Text, 0),
                 _ => Seen::Source(SourceKind::Unknown, 0),
             },
+            _ if text.is_empty() => Seen::Empty,
             _ => Seen::Other,
         })
     }
@@ -290,9 +310,12 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
         let Self(reader, place) = self;
         reader.mark(b'[');
         reader.add(1);
-        while list.next_element_seed(Value(reader, place))?.is_some() {}
+        let mut is_empty = true;
+        while let Some(seen) = list.next_element_seed(Value(reader, place))? {
+            is_empty &= matches!(seen, Seen::Null | Seen::Empty);
+        }
         reader.mark(b']');
-        Ok(Seen::Other)
+        Ok(if is_empty { Seen::Empty } else { Seen::Other })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Seen, A::Error> {
@@ -309,8 +332,8 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
                 "url" => Place::ImageUrl,
                 _ => Place::Data,
             })?,
-            Place::Refers(to) => {
-                reader.refer(to);
+            Place::FileId | Place::Refers(_) => {
+                reader.refer(if let Place::Refers(to) = place { to } else { "a document" });
                 each(reader, map, |_| Place::Data)?
             }
             Place::ContextManagement => each(reader, map, |_| Place::ContextManagement)?,
@@ -381,11 +404,14 @@ fn in_block(key: &str) -> (Place, Own) {
         "type" => Place::BlockType,
         "source" => Place::Source,
         "image_url" => Place::ImageUrl,
-        "file_id" | "file_url" | "file_data" | "file" => Place::Refers("a document"),
+        "file_id" => Place::FileId,
+        "file_url" | "file_data" | "file" => Place::Refers("a document"),
         "video_url" => Place::Refers("a video"),
         // The sound of an earlier response, by its id.
         "audio" => Place::Refers("stored audio"),
         "vector_store_ids" | "container_id" => Place::Refers("a store of the provider"),
+        // Tools that an item adds in the middle of a conversation.
+        "tools" => Place::Tools,
         // The arguments of tools are any JSON.
         "input" | "arguments" | "parameters" | "action" | "function" | "custom" => Place::Data,
         _ => Place::Content,
@@ -393,7 +419,7 @@ fn in_block(key: &str) -> (Place, Own) {
     let own = match key {
         "id" => Own::Id,
         "role" => Own::Role,
-        "content" | "encrypted_content" => Own::Text,
+        "content" | "encrypted_content" | "text" => Own::Text,
         _ => Own::No,
     };
     (place, own)
@@ -411,8 +437,8 @@ fn block<'de, A: MapAccess<'de>>(
         let seen = map.next_value_seed(Value(reader, place))?;
         match own {
             Own::Id => has_id = seen != Seen::Null,
-            Own::Role => has_role = seen != Seen::Null,
-            Own::Text => has_text |= seen != Seen::Null,
+            Own::Role => has_role = !matches!(seen, Seen::Null | Seen::Empty),
+            Own::Text => has_text |= !matches!(seen, Seen::Null | Seen::Empty),
             Own::No => {}
         }
         match seen {
@@ -426,15 +452,16 @@ fn block<'de, A: MapAccess<'de>>(
         // An item with nothing but its id, whose type the API assumes.
         (Block::Untyped, _) if is_item && !has_role => reader.refer("a stored item"),
         (Block::Reasoning, _) if has_id && !has_text => reader.refer("stored reasoning"),
-        (Block::Image, Some((SourceKind::Base64, _))) => {
-            reader.request.other = reader.request.other.saturating_add(IMAGE);
+        (Block::Image, Some((SourceKind::Base64, _))) => reader.add_image(),
+        (Block::Image, Some(_)) => {
+            reader.add_image();
+            reader.refer("an image at another place");
         }
-        (Block::Image, Some(_)) => reader.refer("an image at another place"),
         (_, Some((SourceKind::Text, data))) => reader.add(data),
         (_, Some(_)) => reader.refer("a document"),
         _ => {}
     }
-    Ok(Seen::Other)
+    Ok(if has_text { Seen::Other } else { Seen::Empty })
 }
 
 /// Walks through the source of an image or a document.

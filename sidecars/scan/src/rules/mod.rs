@@ -74,6 +74,8 @@ struct Rule {
     id: Arc<str>,
     /// The punctuation that may continue a token beyond the match.
     joiners: &'static str,
+    /// Whether the pattern has letters, numbers and gaps only, so that a text that matches it also matches as words.
+    only_words: bool,
     /// The pattern is compiled when the rule's key is first found in a text, because the keys of most rules
     /// are never found.
     regex: OnceLock<Option<Regex>>,
@@ -146,10 +148,13 @@ impl RuleSet {
                 return;
             }
             let rule = &self.rules[owner];
-            let found_here = rule.at(text, place, length).or_else(|| match self.kind {
-                Keys::Tokens => None,
-                Keys::Phrases => rule.at_words(read.get_or_insert_with(|| words(text)), place, length),
-            });
+            let found_here = match self.kind {
+                Keys::Tokens => rule.at(text, place, length),
+                Keys::Phrases => {
+                    let words = read.get_or_insert_with(|| words(text));
+                    rule.phrase_at(text, words, place, length)
+                }
+            };
             if let Some(found_here) = found_here {
                 ends.retain(|(rule, _)| *rule != owner);
                 ends.push((owner, found_here.span.end));
@@ -161,7 +166,13 @@ impl RuleSet {
 
 impl Rule {
     fn new(row: &'static Row) -> Self {
-        Self { row, id: row.id.into(), joiners: joiners(row.pattern), regex: OnceLock::new() }
+        Self {
+            row,
+            id: row.id.into(),
+            joiners: joiners(row.pattern),
+            only_words: has_only_words(row.pattern),
+            regex: OnceLock::new(),
+        }
     }
 
     /// Returns the match of the rule at the key at `place`, which has `length` bytes; `None` if the rule's
@@ -219,10 +230,12 @@ impl Rule {
         Some(found)
     }
 
-    /// Like [`at`](Self::at), in the words of a text. `place` is a position in the text itself.
-    fn at_words(&self, words: &View<'_>, place: usize, length: usize) -> Option<Match> {
-        if matches!(words.bytes, Cow::Borrowed(_)) {
-            return None;
+    /// Like [`at`](Self::at), in the text and in its words. `place` is a position in the text.
+    fn phrase_at(&self, text: &[u8], words: &View<'_>, place: usize, length: usize) -> Option<Match> {
+        let is_same = matches!(words.bytes, Cow::Borrowed(_));
+        let in_text = if is_same || !self.only_words { self.at(text, place, length) } else { None };
+        if is_same || in_text.is_some() {
+            return in_text;
         }
         let mut found = self.at(&words.bytes, words.offset(place), length)?;
         found.span = words.source_range(&found.span);
@@ -276,6 +289,13 @@ fn joiners(pattern: &str) -> &'static str {
     }
 }
 
+/// Whether a pattern names no character that can be a part of a gap, besides a space.
+fn has_only_words(pattern: &str) -> bool {
+    let classes = [r"\s", r"\W", r"\w", r"\b"];
+    let rest = classes.into_iter().fold(pattern.to_owned(), |rest, class| rest.replace(class, ""));
+    rest.chars().all(|it| it.is_alphanumeric() || " '(?:)|[]{},".contains(it))
+}
+
 /// Removes from a pattern the condition on the text after the token.
 fn without_end_anchor(pattern: &str) -> &str {
     let class = pattern.strip_suffix(r"|\z)").and_then(|rest| Some(&rest[..rest.rfind("(?:[^")?]));
@@ -324,6 +344,32 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    /// A rule that is looked for only in the words of a text finds what it finds in the text.
+    #[test]
+    fn phrases_of_words_are_found_as_words() {
+        let rules: Vec<_> = phrases().rules.iter().filter(|rule| rule.only_words).collect();
+        let ids: Vec<_> = rules.iter().map(|rule| &*rule.id).collect();
+        for (id, has) in [
+            ("override-en", true),
+            ("override-ru", true),
+            ("override-fr", false),
+            ("turn-plain", false),
+            ("execute-download", false),
+        ] {
+            assert_eq!(ids.contains(&id), has, "{id}");
+        }
+        for rule in rules {
+            for like in rule.row.like {
+                // The first text has a gap elsewhere, so that its words differ from it.
+                for text in [format!("one\ttwo {like}"), like.replace(' ', " \n")] {
+                    let mut found = Vec::new();
+                    phrases().find(text.as_bytes(), |found_here| found.push(found_here.id));
+                    assert!(found.contains(&rule.id), "{}: {text:?}", rule.id);
+                }
+            }
+        }
+    }
 
     /// Replaces `<36w>` by 36 generated characters, so that the repository contains no token. `#` appends the
     /// checksum.

@@ -1,0 +1,59 @@
+//! Limits the memory of all decompressed text together.
+//!
+//! A few compressed bytes can decompress to many megabytes, which a decoder or an incomplete message keeps. An agent
+//! can open many streams at once, so a limit for each of them does not limit their sum.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Total memory of decoders' windows and of WebSocket messages, in bytes. 32 decoders of zstd use as much after 8 MiB of
+/// text each. A decoder uses no more than its text, and few bodies have a megabyte.
+pub(crate) const MAX_DECODED: u64 = 256 << 20;
+
+/// The memory of all parts. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DecodedMemory(Arc<AtomicU64>);
+
+/// One part of the memory. Dropping it releases the part.
+#[derive(Debug)]
+pub(crate) struct DecodedPart {
+    all: DecodedMemory,
+    used: u64,
+}
+
+/// All parts together would use more than [`MAX_DECODED`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryFull;
+
+impl DecodedMemory {
+    /// Returns an empty part.
+    pub(crate) fn part(&self) -> DecodedPart {
+        DecodedPart { all: self.clone(), used: 0 }
+    }
+}
+
+impl DecodedPart {
+    /// Extends the part to `bytes`. A longer part stays as it is.
+    ///
+    /// # Errors
+    /// [`MemoryFull`]. The part stays as it is.
+    pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), MemoryFull> {
+        let more = bytes.saturating_sub(self.used);
+        if more == 0 {
+            return Ok(());
+        }
+        let all = &self.all.0;
+        if all.fetch_add(more, Ordering::Relaxed).saturating_add(more) > MAX_DECODED {
+            all.fetch_sub(more, Ordering::Relaxed);
+            return Err(MemoryFull);
+        }
+        self.used = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for DecodedPart {
+    fn drop(&mut self) {
+        self.all.0.fetch_sub(self.used, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,97 @@
+//! The state of the gate, which all requests share, and the repository that a request names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::Uri;
+use bottle_daemon::Lockout;
+use bottle_queue::Questions;
+use bottle_scan::Scanner;
+use tokio::sync::Semaphore;
+
+use crate::git::ReservedFds;
+use crate::received::DiskSpace;
+use crate::repo::Repo;
+
+/// The end of a repository's URL, and the slash before the rest of a request's path.
+const SUFFIX: &str = ".git/";
+
+/// The state of the gate after the parent process has sent the repositories.
+pub(crate) struct Gate {
+    pub(crate) repos: BTreeMap<String, Arc<Repo>>,
+    /// The names of repositories by the `HOST/PATH` of their upstream.
+    pub(crate) addresses: BTreeMap<String, String>,
+    pub(crate) scanner: Scanner,
+    /// Whether the scanner has rules of the user.
+    pub(crate) has_rules: bool,
+    pub(crate) fds: Arc<ReservedFds>,
+    pub(crate) questions: Questions,
+    pub(crate) lockout: Arc<Lockout>,
+    /// The number of known secrets that are real credentials, which the agent never receives. They are the
+    /// first of the scanner's known secrets. Only hits on them count for the lock-out.
+    pub(crate) credential_count: usize,
+    /// The time limit for the user to approve a push; `None` if the user cannot approve pushes.
+    pub(crate) approval_timeout: Option<Duration>,
+    /// The time limit for an upstream to accept a push.
+    pub(crate) forward: Duration,
+    /// The permits that limit concurrent pushes.
+    pub(crate) pushes: Arc<Semaphore>,
+    /// The permits that limit concurrent fetches.
+    pub(crate) fetches: Arc<Semaphore>,
+    /// The permit to unpack and scan a push. There is one, so that the memory of a single push is enough.
+    pub(crate) unpacking: Arc<Semaphore>,
+    /// The disk space for pushes that are received, unpacked, or wait for the user.
+    pub(crate) disk_space: DiskSpace,
+}
+
+impl Gate {
+    /// Returns the repository of a request, and the rest of the request's path. A request names the repository by its
+    /// name (`/NAME.git/…`), or by the host and path of the upstream: in the path, or as to a proxy
+    /// (`http://HOST/PATH.git/…`). Then `.git` can be missing.
+    pub(crate) fn repo<'a>(&self, uri: &'a Uri) -> Option<(Arc<Repo>, &'a str)> {
+        // The path is not percent-decoded, because no repository path needs encoding.
+        let path = uri.path();
+        let whole = address(uri);
+        let named = self.addresses.iter().filter_map(|(address, name)| {
+            let rest = whole.strip_prefix(address)?;
+            let rest = rest.strip_prefix(".git").unwrap_or(rest).strip_prefix('/')?;
+            Some((address.len(), name.as_str(), &path[path.len() - rest.len()..]))
+        });
+        let named = named.max_by_key(|(length, ..)| *length).map(|(_, name, rest)| (name, rest));
+        let (name, rest) = named.or_else(|| path.strip_prefix('/')?.split_once(SUFFIX))?;
+        Some((Arc::clone(self.repos.get(name)?), rest))
+    }
+
+    /// The URL of a request for a repository that is not declared, if it is beside one that is declared. git in the bottle
+    /// replaces the beginnings of URLs, and so also those of repositories whose names continue a declared one's.
+    pub(crate) fn elsewhere(&self, uri: &Uri) -> Option<String> {
+        let whole = address(uri);
+        let is_beside = |address: &String| {
+            let directory = address.rfind('/').map_or("", |end| &address[..=end]);
+            whole.starts_with(directory) && whole.len() > directory.len()
+        };
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        self.addresses.keys().any(is_beside).then(|| format!("https://{whole}{query}"))
+    }
+
+    /// The message for an unknown repository, which lists the known repositories.
+    pub(crate) fn unknown_repo(&self) -> String {
+        let names: Vec<&str> = self.repos.keys().map(String::as_str).collect();
+        format!(
+            "no such repository; this bottle has: {} (declared by the user under `git-gate.repos`)",
+            names.join(", ")
+        )
+    }
+}
+
+/// `HOST/PATH` of a request as to a proxy, or with both in its path.
+fn address(uri: &Uri) -> String {
+    match uri.authority() {
+        Some(authority) => {
+            let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+            format!("{host}{}", uri.path())
+        }
+        None => uri.path().trim_start_matches('/').to_owned(),
+    }
+}
