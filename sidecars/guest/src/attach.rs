@@ -76,7 +76,7 @@ async fn receive_input(guest: &Guest, hosted: &Hosted, mut receiver: StreamRecei
                 Ok(ClientMessage::Resize(size)) => hosted.resize(turn, size),
                 Ok(ClientMessage::Signal { signal }) => {
                     if let Some(signal) = Signal::from_named_raw(signal.into()) {
-                        hosted.signal(guest, signal);
+                        hosted.signal(&guest.children, signal);
                     }
                 }
                 Ok(ClientMessage::Detach) => return,

@@ -1,47 +1,125 @@
-//! Detects work in a folder, that is, entries that changed after a given time.
-//!
-//! The agent wrote the folder's contents. Therefore no symlink is followed, and only the change time
-//! (`ctime`), which the agent cannot set, is considered.
+//! Searches a workspace for unsaved work, as [`bottle_repository::unsaved`] defines it.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use bottle_contract::session::files::FilePath;
+use bottle_contract::session::guest::{Changed, Changes, GivenDirectory, RuleFile, SuspectDirectory};
+use bottle_repository::unsaved::{self, Search};
+use bottle_repository::{Directory, GivenRules, RuleText, Stop, Walk};
 use jiff::Timestamp;
+use rustix::fs::FileType;
 
-/// Whether `folder` contains an entry that changed after `since`. Empty folders are ignored, because a file
-/// that was created and removed is not work.
+/// How long a search takes at most. The host waits a little longer.
+pub const SEARCH_WITHIN: Duration = Duration::from_secs(20);
+
+/// The maximum number of entries of a workspace with several directories. More of them are work.
+const MAX_BESIDE: usize = 1_000;
+
+/// Searches a workspace: the request's copied directories and what is beside them. Without any, `folders` are searched.
 ///
 /// # Errors
-/// Fails if a part of the folder cannot be read.
-pub fn changed_since(folder: &Path, since: Timestamp) -> io::Result<bool> {
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(folder) = waiting.pop() {
-        let changed = is_newer(&fs::symlink_metadata(&folder)?, since);
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            // The folder is not empty, so a change of the folder itself counts as work.
-            if changed || is_newer(&entry.metadata()?, since) && !entry.file_type()?.is_dir() {
-                return Ok(true);
+/// Fails if a part of the workspace cannot be read.
+pub fn search(workspace: &Path, folders: &[PathBuf], request: &Changed) -> io::Result<Changes> {
+    let stop = Stop::after(SEARCH_WITHIN);
+    if request.given.is_empty() {
+        return search_folders(folders, request.since, &stop);
+    }
+    let top = Directory::open_without_link(workspace)?;
+    let search = Search {
+        since: request.since.as_nanosecond(),
+        ignored_since: request.ignored_since.unwrap_or(request.since).as_nanosecond(),
+    };
+    let mut changes = Changes::default();
+    for (index, given) in request.given.iter().enumerate() {
+        match top.directory(Path::new(&given.name))? {
+            Some(directory) => {
+                let found = unsaved::find(directory, &search, &rules(given), stop.clone())?;
+                add(&mut changes, index, given, found);
             }
-            if entry.file_type()?.is_dir() {
-                waiting.push(entry.path());
+            // The agent removed it.
+            None => changes.work = true,
+        }
+    }
+    if request.given.iter().all(|given| !given.name.is_empty()) {
+        changes.work = changes.work || has_changes_beside(&top, request, &stop)?;
+    }
+    Ok(changes)
+}
+
+fn search_folders(folders: &[PathBuf], since: Timestamp, stop: &Stop) -> io::Result<Changes> {
+    let mut changes = Changes::default();
+    for folder in folders {
+        if changes.work || changes.unfinished {
+            break;
+        }
+        let directory = Directory::open_without_link(folder)?;
+        match unsaved::has_changes(directory, since.as_nanosecond(), stop.clone()) {
+            Ok(work) => changes.work = work,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => changes.unfinished = true,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(changes)
+}
+
+fn add(changes: &mut Changes, index: usize, given: &GivenDirectory, found: unsaved::Unsaved) {
+    changes.work |= found.work;
+    changes.unfinished |= found.unfinished;
+    changes.ignored += found.ignored;
+    let named = found.named.into_iter().map(|path| Path::new(&given.name).join(path));
+    changes.named.extend(named.map(|path| FilePath::from(&path)));
+    changes.suspects.extend(found.suspects.into_iter().map(|found| SuspectDirectory {
+        given: index,
+        path: FilePath::from(&found.path),
+        files: found.files,
+        directories: found.directories,
+    }));
+}
+
+/// Whether there is a change beside the copied directories, where no rules apply.
+fn has_changes_beside(top: &Directory, request: &Changed, stop: &Stop) -> io::Result<bool> {
+    let is_given = |name: &OsStr| request.given.iter().any(|given| given.name.as_str() == name);
+    let (names, more) = top.names(MAX_BESIDE)?;
+    if more {
+        return Ok(true);
+    }
+    for name in names.iter().filter(|name| !is_given(name)) {
+        for entry in Walk::entry(top.try_clone()?, name).until(stop.clone()) {
+            let entry = entry?;
+            let is_file = entry.kind() != FileType::Directory;
+            if is_file && unsaved::is_newer(entry.status(), request.since.as_nanosecond()) {
+                return Ok(true);
             }
         }
     }
     Ok(false)
 }
 
-fn is_newer(metadata: &fs::Metadata, since: Timestamp) -> bool {
-    let nanoseconds = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
-    nanoseconds > since.as_nanosecond()
+fn rules(given: &GivenDirectory) -> GivenRules {
+    let text = |rule: &RuleFile| RuleText {
+        base: rule.base.as_path().to_owned(),
+        text: rule.text.clone().into_bytes(),
+    };
+    GivenRules {
+        below: given.below.as_path().to_owned(),
+        texts: given.rules.iter().map(text).collect(),
+        tracked: given.tracked.iter().map(|path| path.as_path().to_owned()).collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::file_clock;
+
+    fn looked(folder: &Path, since: Timestamp) -> io::Result<bool> {
+        search(folder, &[folder.to_owned()], &Changed::since(since)).map(|changes| changes.work)
+    }
 
     #[tokio::test]
     async fn detects_existing_entries_that_are_newer() {
@@ -49,17 +127,46 @@ mod tests {
         fs::create_dir(folder.path().join("src")).expect("made");
         fs::write(folder.path().join("src/old"), "x").expect("written");
         let ready = file_clock::between().await;
-        assert!(!changed_since(folder.path(), ready).expect("looked"));
+        assert!(!looked(folder.path(), ready).expect("looked"));
         fs::create_dir(folder.path().join("src/empty")).expect("made");
         fs::remove_dir(folder.path().join("src/empty")).expect("removed");
-        assert!(changed_since(folder.path(), ready).expect("looked"), "a folder that is not empty changed");
+        assert!(looked(folder.path(), ready).expect("looked"), "a folder that is not empty changed");
 
         let folder = tempfile::tempdir().expect("folder");
         let ready = file_clock::between().await;
         fs::write(folder.path().join("scratch"), "x").expect("written");
-        assert!(changed_since(folder.path(), ready).expect("looked"));
+        assert!(looked(folder.path(), ready).expect("looked"));
         fs::remove_file(folder.path().join("scratch")).expect("removed");
-        assert!(!changed_since(folder.path(), ready).expect("looked"), "nothing is left of it");
-        assert!(changed_since(&folder.path().join("absent"), ready).is_err());
+        assert!(!looked(folder.path(), ready).expect("looked"), "nothing is left of it");
+        assert!(looked(&folder.path().join("absent"), ready).is_err());
+    }
+
+    #[tokio::test]
+    async fn each_copied_directory_has_its_rules_and_the_rest_has_none() {
+        let top = tempfile::tempdir().expect("folder");
+        for folder in ["one", "two", "beside"] {
+            fs::create_dir(top.path().join(folder)).expect("made");
+        }
+        let ready = file_clock::between().await;
+        let path = |path: &str| FilePath::from(path);
+        let given = |name: &str, text: &str| GivenDirectory {
+            name: name.to_owned(),
+            below: path(""),
+            rules: vec![RuleFile { base: path(""), text: text.to_owned() }],
+            tracked: Vec::new(),
+        };
+        let given = vec![given("one", "*.log\ntarget\n"), given("two", "")];
+        let request = Changed { given, ..Changed::since(ready) };
+        let search = || search(top.path(), &[], &request).expect("searched");
+        fs::write(top.path().join("one/a.log"), "x").expect("written");
+        fs::create_dir(top.path().join("one/target")).expect("made");
+        let found = search();
+        assert_eq!((found.work, found.ignored, found.named), (false, 1, vec![path("one/a.log")]));
+        assert_eq!(found.suspects.len(), 1, "{:?}", found.suspects);
+        fs::write(top.path().join("beside/a.log"), "x").expect("written");
+        assert!(search().work);
+        fs::remove_file(top.path().join("beside/a.log")).expect("removed");
+        fs::remove_dir(top.path().join("two")).expect("removed");
+        assert!(search().work, "a copied directory is gone");
     }
 }

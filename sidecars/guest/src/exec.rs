@@ -9,8 +9,8 @@ use bottle_contract::session::guest::{ClientMessage, GuestEvent, Process, STDIN}
 use bytes::Bytes;
 use rustix::process::{Pid, Signal};
 
+use crate::answer::{answer, started};
 use crate::guest::Guest;
-use crate::host::answer;
 use crate::process::{Input, Output, Running, Terminal};
 use crate::redaction::{Redaction, StreamRedaction};
 
@@ -45,15 +45,6 @@ pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
         () = hang_up_after(&sender, &guest, pid) => {}
     }
     receiving.abort();
-}
-
-/// The event that reports a started process.
-pub(crate) fn started(pid: Pid) -> GuestEvent {
-    GuestEvent::Started { pid: raw_pid(pid) }
-}
-
-pub(crate) fn raw_pid(pid: Pid) -> u32 {
-    u32::try_from(pid.as_raw_pid()).unwrap_or_default()
 }
 
 /// When the client disconnects, sends SIGHUP to the process, and SIGKILL after [`HANGUP_GRACE`]. Never

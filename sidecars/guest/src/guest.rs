@@ -1,64 +1,26 @@
 //! Defines the guest's state, which all requests share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bottle_channel::Channel;
 use bottle_contract::names::WORKSPACE;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Overrun, Process};
-use rustix::process::Rlimit;
 use tokio::sync::watch;
 
 use crate::children::Children;
-use crate::config::{Confine, Programs};
-use crate::copy::CopySlots;
+use crate::copy::slots::CopySlots;
+use crate::facts::Facts;
 use crate::failure::{Outcome, bad_state};
-use crate::files::FileSlots;
+use crate::files::slots::FileSlots;
 use crate::hosted::Hosted;
 use crate::process::{Pipes, Running};
-use crate::processes::Processes;
+use crate::process_registry::Processes;
 use crate::redaction::Redaction;
-use crate::services::Services;
+use crate::services::registry::Services;
 use crate::{process, program};
-
-/// The settings from the backend that never change.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) root: PathBuf,
-    pub(crate) programs: Programs,
-    /// The limit on open files that the guest was started with. Processes of the bottle get this limit.
-    pub(crate) files: Rlimit,
-    /// A further restriction of these processes.
-    pub(crate) confine: Option<Confine>,
-}
-
-impl Facts {
-    /// Converts a path in a request to a path of the guest. A relative path begins in the workspace. The
-    /// conversion is purely textual. Code that opens files for the host must use `rooted` instead.
-    pub(crate) fn inside(&self, path: &str) -> PathBuf {
-        let mut found = self.root.clone();
-        found.push(relative_to_root(path));
-        found
-    }
-}
-
-/// Removes the leading slash of a path in a request, and resolves `..` as text, never above the root.
-pub(crate) fn relative_to_root(path: &str) -> PathBuf {
-    let absolute = Path::new(WORKSPACE).join(path);
-    let mut found = PathBuf::new();
-    for component in absolute.components() {
-        match component {
-            Component::Normal(name) => found.push(name),
-            Component::ParentDir => {
-                found.pop();
-            }
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    found
-}
 
 /// The state of the guest.
 pub(crate) struct Guest {
@@ -189,24 +151,5 @@ impl Guest {
     pub(crate) async fn finished(&self) {
         // The sender belongs to `self`, so waiting cannot fail before the value is set.
         let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resolves_paths_within_the_root() {
-        for (path, relative) in [
-            ("/etc/passwd", "etc/passwd"),
-            ("notes", "workspace/notes"),
-            ("../../../etc", "etc"),
-            ("/a/../../b/./c", "b/c"),
-            ("/", ""),
-            ("", "workspace"),
-        ] {
-            assert_eq!(relative_to_root(path), Path::new(relative), "{path}");
-        }
     }
 }

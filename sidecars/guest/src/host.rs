@@ -9,17 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Rejoinable, Request, Side, Stdio, Stream};
+use bottle_contract::names::WORKSPACE;
 use bottle_contract::session::guest::{Changed, FailureKind, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
+use crate::answer::{answer, started};
 use crate::attach::attach;
 use crate::changed_files;
 use crate::config::Transport;
 use crate::copy::{copy_in, copy_out};
-use crate::exec::{exec, started};
+use crate::exec::exec;
 use crate::failure::{Outcome, failed, other};
 use crate::file_clock;
 use crate::files;
@@ -124,7 +126,8 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::Provision(request) => {
             finish(&stream, provision(&guest, request).map(|()| GuestEvent::Done)).await;
         }
-        GuestRequest::StartAgent(process) => match guest.agent.start(&guest, process) {
+        GuestRequest::StartAgent(process) => match guest.agent.start(process, |process| guest.start(process))
+        {
             Ok((pid, mut exit)) => {
                 let _ = stream.message(&started(pid)).await;
                 // The files of the start are written.
@@ -160,12 +163,16 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::Logs(request) => logs(guest, request, stream).await,
         GuestRequest::Stop(request) => {
             stop(&guest, Duration::from_millis(request.grace_ms)).await;
-            let ended = match request.work_since {
-                Some(since) => find_changes(&guest, Changed { since, folders: Vec::new() }).await,
+            let ended = match request.work {
+                Some(request) => find_changes(&guest, request).await,
                 None => Ok(GuestEvent::Done),
             };
             finish(&stream, ended).await;
             guest.finish();
+        }
+        GuestRequest::EndProcesses { grace_ms } => {
+            stop(&guest, Duration::from_millis(grace_ms)).await;
+            answer(&stream, &GuestEvent::Done).await;
         }
         GuestRequest::Pause => {
             guest.children.pause_all(true);
@@ -211,27 +218,14 @@ async fn find_changes(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
         [] => guest.work(),
         folders => folders.iter().map(|folder| guest.facts.inside(folder)).collect(),
     };
-    let search = tokio::task::spawn_blocking(move || {
-        let mut found = folders.iter().map(|folder| changed_files::changed_since(folder, request.since));
-        found.find(|changed| !matches!(changed, Ok(false))).unwrap_or(Ok(false))
-    });
+    let workspace = guest.facts.inside(WORKSPACE);
+    let search = tokio::task::spawn_blocking(move || changed_files::search(&workspace, &folders, &request));
     match search.await.map_err(|error| other(error.to_string()))? {
-        Ok(work) => Ok(GuestEvent::Changed { work }),
+        Ok(changes) => Ok(GuestEvent::Changed(changes)),
         Err(error) => Err(failed(FailureKind::BadPath, format!("cannot read the workspace: {error}"))),
     }
 }
 
 async fn finish(stream: &Stream, outcome: Outcome<GuestEvent>) {
     answer(stream, &outcome.unwrap_or_else(GuestEvent::Failed)).await;
-}
-
-/// Sends the last event of a stream, and ends the stream.
-pub(crate) async fn answer(stream: &Stream, event: &GuestEvent) {
-    let sent = async {
-        stream.message(event).await?;
-        stream.end().await
-    };
-    if let Err(error) = sent.await {
-        tracing::debug!(%error, "answer not sent");
-    }
 }

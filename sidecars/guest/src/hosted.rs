@@ -15,9 +15,8 @@ use jiff::Timestamp;
 use rustix::process::{Pid, Signal};
 use tokio::sync::{Notify, watch};
 
-use crate::children::ExitWatch;
+use crate::children::{Children, ExitWatch};
 use crate::failure::{Outcome, bad_state};
-use crate::guest::Guest;
 use crate::output::OutputLog;
 use crate::process::{Input, Output, READ, Running, Terminal};
 
@@ -90,9 +89,13 @@ impl Hosted {
         }
     }
 
-    /// Starts the process; fails if it was started before. Its terminal gets the size of the controlling client's
-    /// terminal.
-    pub(crate) fn start(self: &Arc<Self>, guest: &Guest, mut process: Process) -> Outcome<(Pid, ExitWatch)> {
+    /// Starts the process with `start`; fails if it was started before. Its terminal gets the size of the controlling
+    /// client's terminal.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        mut process: Process,
+        start: impl FnOnce(&Process) -> Outcome<Running>,
+    ) -> Outcome<(Pid, ExitWatch)> {
         let mut stage = self.stage();
         if matches!(*stage, Stage::Started { .. }) {
             return Err(bad_state("the agent was started already"));
@@ -100,7 +103,7 @@ impl Hosted {
         if let (Some(size), Some(attached)) = (&mut process.terminal, self.control().size) {
             *size = attached;
         }
-        let Running { pid, exit, input, outputs, terminal } = guest.start(&process)?;
+        let Running { pid, exit, input, outputs, terminal } = start(&process)?;
         let in_terminal = terminal.is_some();
         let origin = Origin { argv: clipped(process.argv), started_at: Timestamp::now(), in_terminal };
         *stage = Stage::Started { pid, origin, exit: exit.clone(), input, terminal, last_size: None };
@@ -255,9 +258,9 @@ impl Hosted {
     }
 
     /// Sends a signal to the process group.
-    pub(crate) fn signal(&self, guest: &Guest, signal: Signal) {
+    pub(crate) fn signal(&self, children: &Children, signal: Signal) {
         if let Some((pid, _)) = self.process() {
-            guest.children.signal_group(pid, signal);
+            children.signal_group(pid, signal);
         }
     }
 }

@@ -23,10 +23,11 @@
 //!
 //! - `config`: settings from the backend · `life`: startup and shutdown
 //! - `children`, `spawn`, `program`, `process`, `proc_stat`, `descriptor`: processes
-//! - `output`, `hosted`, `attach`, `exec`, `logs`: the agent and its output · `processes`, `session_processes`: processes
-//!   that outlive the client that started them, and their use of the machine
+//! - `output`, `hosted`, `attach`, `exec`, `logs`: the agent and its output · `processes`, `process_registry`,
+//!   `session_processes`: processes that outlive the client that started them, and their use of the machine
 //! - `services`: programs that must be ready before the agent starts, and that are started again when they end
-//! - `host`: successive connections of the host, and one task for each request
+//! - `host`, `answer`: successive connections of the host, and one task for each request
+//! - `guest`, `facts`: the state that all requests share, and the settings in it
 //! - `rooted`, `provision`, `secret_files`, `copy`, `archive`: files · `files`: the files of the workspace, for clients ·
 //!   [`changed_files`]: changes in the workspace, based on [`file_clock`]
 //! - `watch`: limits on memory and disk that the backend cannot enforce
@@ -35,6 +36,8 @@
 //! The guest runs only on Linux. For other systems, this crate has only the modules that the host uses too:
 //! [`archive`], [`changed_files`] and [`file_clock`].
 
+#[cfg(target_os = "linux")]
+mod answer;
 pub mod archive;
 #[cfg(target_os = "linux")]
 mod attach;
@@ -49,6 +52,8 @@ mod copy;
 mod descriptor;
 #[cfg(target_os = "linux")]
 mod exec;
+#[cfg(target_os = "linux")]
+mod facts;
 #[cfg(target_os = "linux")]
 mod failure;
 pub mod file_clock;
@@ -74,6 +79,8 @@ pub mod probe;
 mod proc_stat;
 #[cfg(target_os = "linux")]
 mod process;
+#[cfg(target_os = "linux")]
+mod process_registry;
 #[cfg(target_os = "linux")]
 mod processes;
 #[cfg(target_os = "linux")]

@@ -12,8 +12,9 @@ use rustix::process::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::GuestConfig;
-use crate::copy::MAX_COPIES;
-use crate::guest::{Facts, Guest};
+use crate::copy::slots::MAX_COPIES;
+use crate::facts::Facts;
+use crate::guest::Guest;
 use crate::host::Opened;
 use crate::stop::{DEFAULT_GRACE, stop};
 use crate::{forward, host, spawn, watch};

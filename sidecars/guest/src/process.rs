@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::children::{Children, ExitWatch};
 use crate::descriptor::Descriptor;
+use crate::facts::Facts;
 use crate::failure::Outcome;
-use crate::guest::Facts;
 use crate::{program, spawn};
 
 /// The maximum number of bytes that are read from a process in one step.

@@ -3,30 +3,29 @@
 //! ```text
 //!   start ─► handle ─► list, watch, read (by position), write, signal, attach, wait, end
 //! ```
-//! The guest keeps them while keepers and clients come and go. When there are [`PROCESSES_MAX`], the
-//! next start makes it forget the oldest of those that have ended.
+//! The guest keeps them while keepers and clients come and go. When there are
+//! [`PROCESSES_MAX`](bottle_contract::session::process::PROCESSES_MAX), the next start makes it forget the oldest of
+//! those that have ended.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{ChannelError, Event, Stream, StreamSender};
-use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, Process, STDIN};
+use bottle_contract::session::guest::{Exit, GuestEvent, Process, STDIN};
 use bottle_contract::session::process::{
-    EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
-    SignalProcess, StartProcess, WriteInput,
+    EndProcess, OutputRead, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput, SignalProcess,
+    StartProcess, WriteInput,
 };
 use bytes::Bytes;
 use rustix::process::{Pid, Signal};
-use tokio::sync::watch;
 
+use crate::answer::{answer, raw_pid};
 use crate::children::ExitWatch;
-use crate::exec::raw_pid;
-use crate::failure::{Outcome, bad_state, failed, other};
+use crate::failure::{Outcome, bad_state, other};
 use crate::guest::Guest;
-use crate::host::answer;
 use crate::hosted::Hosted;
 use crate::output::Piece;
+use crate::process_registry::Started;
 use crate::session_processes::{self, Usage};
 
 /// How long a killed process may take to be reaped. After that, it is stuck in the kernel.
@@ -36,120 +35,15 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// a slow one have more than a line. The log keeps what the process writes meanwhile.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(20);
 
-/// All processes that were started, oldest first.
-#[derive(Default)]
-pub(crate) struct Processes {
-    known: Mutex<Known>,
-    /// Notifies watchers of starts.
-    started: watch::Sender<u64>,
-}
-
-#[derive(Default)]
-struct Known {
-    /// The number of the last handle.
-    last: u64,
-    all: VecDeque<Entry>,
-}
-
-#[derive(Clone)]
-struct Entry {
-    handle: ProcessName,
-    name: Option<ProcessName>,
-    hosted: Arc<Hosted>,
-}
-
-impl Entry {
-    fn is(&self, name: &ProcessName) -> bool {
-        self.handle == *name || self.name.as_ref() == Some(name)
-    }
-
-    fn runs(&self) -> bool {
-        self.hosted.process().is_some_and(|(_, exit)| exit.now().is_none())
-    }
-}
-
-impl Processes {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The process with this handle, or the last one with this name.
-    fn find(&self, name: &ProcessName) -> Outcome<Arc<Hosted>> {
-        let known = self.known();
-        if let Some(entry) = known.all.iter().rev().find(|entry| entry.is(name)) {
-            return Ok(entry.hosted.clone());
-        }
-        let shown = |entry: &Entry| match &entry.name {
-            Some(name) => format!("{} ({name})", entry.handle),
-            None => entry.handle.to_string(),
-        };
-        let all: Vec<String> = known.all.iter().map(shown).collect();
-        let have =
-            if all.is_empty() { "none was started".to_owned() } else { format!("it has {}", all.join(", ")) };
-        Err(failed(FailureKind::BadState, format!("the bottle has no process {name}: {have}")))
-    }
-
-    /// Forgets the processes with this name that ended, except those from the one with the handle `first` on.
-    pub(crate) fn forget_runs_before(&self, name: &ProcessName, first: &ProcessName) {
-        let mut known = self.known();
-        let kept = known.all.iter().position(|entry| entry.handle == *first).unwrap_or(0);
-        let mut at = 0;
-        known.all.retain(|entry| {
-            at += 1;
-            at > kept || entry.name.as_ref() != Some(name) || entry.runs()
-        });
-    }
-
-    /// Waits until no client follows the output of any process.
-    pub(crate) async fn unfollowed(&self) {
-        let all: Vec<Entry> = self.known().all.iter().cloned().collect();
-        for entry in all {
-            entry.hosted.unfollowed().await;
-        }
-    }
-
-    /// The named process, or without a name the agent.
-    pub(crate) fn hosted_or(&self, agent: &Arc<Hosted>, name: Option<&ProcessName>) -> Outcome<Arc<Hosted>> {
-        name.map_or_else(|| Ok(agent.clone()), |name| self.find(name))
-    }
-}
-
 /// Starts a process for a client.
 pub(crate) fn start_for(guest: &Guest, request: StartProcess) -> Outcome<GuestEvent> {
     let Started { handle, pid, .. } = start(guest, request.process, request.name)?;
     Ok(GuestEvent::ProcessStarted { handle, pid: raw_pid(pid) })
 }
 
-/// A process that was started.
-pub(crate) struct Started {
-    pub(crate) handle: ProcessName,
-    pub(crate) pid: Pid,
-    pub(crate) exit: ExitWatch,
-}
-
 /// Starts a process, and keeps its output.
 pub(crate) fn start(guest: &Guest, process: Process, name: Option<ProcessName>) -> Outcome<Started> {
-    let mut known = guest.processes.known();
-    if let Some(name) = &name {
-        if name.is_handle() {
-            return Err(other(format!("{name} cannot be a name, because handles look like this")));
-        }
-        if let Some(entry) = known.all.iter().find(|entry| entry.is(name) && entry.runs()) {
-            return Err(bad_state(format!("a process named {name} runs already: {}", entry.handle)));
-        }
-    }
-    if known.all.len() >= PROCESSES_MAX {
-        let ended = known.all.iter().position(|entry| !entry.runs());
-        let ended = ended.ok_or_else(|| bad_state(format!("{PROCESSES_MAX} processes run already")))?;
-        known.all.remove(ended);
-    }
-    known.last += 1;
-    let handle = ProcessName::handle(known.last);
-    let hosted: Arc<Hosted> = Arc::default();
-    let (pid, exit) = hosted.start(guest, process)?;
-    known.all.push_back(Entry { handle: handle.clone(), name, hosted });
-    guest.processes.started.send_replace(known.last);
-    Ok(Started { handle, pid, exit })
+    guest.processes.start(name, |hosted| hosted.start(process, |process| guest.start(process)))
 }
 
 /// Lists the agent and all processes that were started.
@@ -163,7 +57,7 @@ pub(crate) async fn list(guest: &Guest) -> GuestEvent {
 
 /// Sends the processes that clients started, now and whenever one starts, until the client ends the stream.
 pub(crate) async fn watch(guest: &Guest, stream: Stream) {
-    let mut starts = guest.processes.started.subscribe();
+    let mut starts = guest.processes.starts();
     let (sender, _receiver) = stream.split();
     let sending = async {
         loop {
@@ -182,7 +76,7 @@ pub(crate) async fn watch(guest: &Guest, stream: Stream) {
 }
 
 fn started_by_clients(guest: &Guest, usage: impl Fn(Pid) -> Usage) -> Vec<ProcessInfo> {
-    let all: Vec<Entry> = guest.processes.known().all.iter().cloned().collect();
+    let all = guest.processes.all();
     all.into_iter().filter_map(|e| info(Some(e.handle), e.name, &e.hosted, &usage)).collect()
 }
 
@@ -347,7 +241,7 @@ pub(crate) fn signal(guest: &Guest, request: &SignalProcess) -> Outcome<GuestEve
     let keys = [Signal::INT, Signal::QUIT, Signal::TSTP];
     match hosted.terminal() {
         Some(terminal) if keys.contains(&signal) => terminal.signal_foreground(signal),
-        _ => hosted.signal(guest, signal),
+        _ => hosted.signal(&guest.children, signal),
     }
     Ok(GuestEvent::Done)
 }

@@ -12,8 +12,8 @@ use bottle_contract::session::guest::{FailureKind, Process};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::config::Programs;
+use crate::facts::Facts;
 use crate::failure::{Outcome, failed, other};
-use crate::guest::Facts;
 
 /// The value of `PATH` if neither the provisioned environment nor the request sets it.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

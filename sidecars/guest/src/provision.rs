@@ -11,8 +11,9 @@ use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{FailureKind, Provision, ProvisionedFile};
 use rustix::fs::{Mode, OFlags, fchmod};
 
+use crate::facts::relative_to_root;
 use crate::failure::{Outcome, bad_state, failed, other};
-use crate::guest::{Guest, relative_to_root};
+use crate::guest::Guest;
 use crate::program::is_variable;
 use crate::rooted::{make_folder, open_beneath};
 use crate::secret_files;

@@ -14,7 +14,7 @@ use bottle_contract::secret::Secret;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
-use crate::guest::relative_to_root;
+use crate::facts::relative_to_root;
 use crate::rooted::{make_folder, open_beneath};
 
 /// The folder in which a new set is prepared, beside the current one.

@@ -24,9 +24,9 @@ pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     // A paused process does not act on SIGTERM.
     guest.children.pause_all(false);
     if let Some((_, mut exit)) = guest.agent.process() {
-        guest.agent.signal(guest, Signal::TERM);
+        guest.agent.signal(&guest.children, Signal::TERM);
         if tokio::time::timeout(grace, exit.ended()).await.is_err() {
-            guest.agent.signal(guest, Signal::KILL);
+            guest.agent.signal(&guest.children, Signal::KILL);
         }
     }
     services::stop_all(guest).await;

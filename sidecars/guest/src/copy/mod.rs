@@ -6,40 +6,23 @@
 //! if the client is slow.
 //!
 //! - `out`: packs a folder tree · `into`: unpacks an archive ([`crate::archive`])
-//! - `bridge`: connects a blocking thread and an async stream
+//! - `bridge`: connects a blocking thread and an async stream · `slots`: the limit on concurrent copies
 
 pub(crate) mod bridge;
 pub(crate) mod into;
 pub(crate) mod out;
+pub(crate) mod slots;
 
 use std::sync::Arc;
 
 use bottle_channel::{Event, Stream, StreamReceiver};
 use bottle_contract::session::guest::{CopyIn, CopyOut, FailureKind, GuestEvent, STDIN, STDOUT};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 
-use crate::failure::{Outcome, failed, other};
-use crate::guest::{Guest, relative_to_root};
-use crate::host::answer;
-
-/// The maximum number of concurrent copies. Each uses a thread. A further copy is refused.
-pub(crate) const MAX_COPIES: usize = 4;
-
-/// The permits that limit concurrent copies.
-pub(crate) struct CopySlots(Arc<Semaphore>);
-
-impl Default for CopySlots {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_COPIES)))
-    }
-}
-
-impl CopySlots {
-    fn take(&self) -> Outcome<OwnedSemaphorePermit> {
-        let slot = self.0.clone().try_acquire_owned();
-        slot.map_err(|_| other(format!("{MAX_COPIES} copies are running already")))
-    }
-}
+use crate::answer::answer;
+use crate::facts::relative_to_root;
+use crate::failure::failed;
+use crate::guest::Guest;
 
 /// Sends a file or folder as an archive.
 pub(crate) async fn copy_out(guest: Arc<Guest>, request: CopyOut, stream: Stream) {

@@ -18,6 +18,7 @@ mod patch;
 mod patterns;
 mod read;
 mod remove;
+pub(crate) mod slots;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -25,13 +26,10 @@ mod workspace;
 mod write;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use bottle_channel::{Stream, StreamSender};
 use bottle_contract::session::files::{FileEvent, FileRequest};
 use bottle_contract::session::guest::{GuestEvent, STDOUT};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::bounds::{Bounds, TIME};
 use self::workspace::Workspace;
@@ -39,30 +37,6 @@ use crate::copy::bridge::{Reader, Writer, inward, outward};
 use crate::copy::feed;
 use crate::failure::{Outcome, other};
 use crate::guest::Guest;
-
-/// The maximum number of requests that work at the same time. Each uses a thread.
-const REQUESTS_MAX: usize = 8;
-
-/// How long a request waits until fewer work.
-const WAIT: Duration = Duration::from_secs(30);
-
-/// The permits that limit concurrent requests.
-pub(crate) struct FileSlots(Arc<Semaphore>);
-
-impl Default for FileSlots {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(REQUESTS_MAX)))
-    }
-}
-
-impl FileSlots {
-    async fn take(&self) -> Outcome<OwnedSemaphorePermit> {
-        let slot = tokio::time::timeout(WAIT, self.0.clone().acquire_owned()).await;
-        slot.ok()
-            .and_then(Result::ok)
-            .ok_or_else(|| other(format!("{REQUESTS_MAX} requests about files work already")))
-    }
-}
 
 /// Carries out a request.
 pub(crate) async fn serve(guest: &Guest, request: FileRequest, stream: Stream) {

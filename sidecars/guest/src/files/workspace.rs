@@ -15,8 +15,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, readlink
 use rustix::io::Errno;
 
 use crate::archive::MAX_DEPTH;
+use crate::facts::relative_to_root;
 use crate::failure::{Outcome, failed};
-use crate::guest::relative_to_root;
 use crate::rooted::{open_beneath, open_in_root, open_within};
 
 /// The flags to open a file. Opening a FIFO would otherwise wait for a writer.

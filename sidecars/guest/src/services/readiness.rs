@@ -16,7 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use crate::guest::{Guest, relative_to_root};
+use crate::facts::relative_to_root;
+use crate::guest::Guest;
 use crate::process::READ;
 use crate::{rooted, session_processes};
 

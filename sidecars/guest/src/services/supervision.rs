@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::session::guest::Exit;
-use bottle_contract::session::process::ProcessName;
-use bottle_contract::session::service::{Service, ServiceInfo, ServiceState};
+use bottle_contract::session::service::{ServiceInfo, ServiceState};
 use jiff::Timestamp;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::readiness;
+use super::supervised::Supervised;
 use crate::guest::Guest;
-use crate::processes::{self, Started};
+use crate::process_registry::Started;
+use crate::processes;
 
 /// The delay before the first restart. Each further one doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
@@ -25,81 +25,6 @@ const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The time between SIGTERM and SIGKILL for a run that did not become ready.
 const FAILED_GRACE: Duration = Duration::from_secs(1);
-
-/// A service and its state.
-pub(super) struct Supervised {
-    pub(super) service: Service,
-    info: watch::Sender<ServiceInfo>,
-    /// The time between SIGTERM and SIGKILL, once the service must stop.
-    stop: watch::Sender<Option<Duration>>,
-}
-
-impl Supervised {
-    pub(super) fn new(service: Service) -> Self {
-        let info = ServiceInfo {
-            name: service.name.clone(),
-            state: ServiceState::Starting,
-            process: None,
-            ready_at: None,
-            restarts: 0,
-            exit: None,
-            why: None,
-        };
-        Self { service, info: watch::Sender::new(info), stop: watch::Sender::new(None) }
-    }
-
-    pub(super) fn name(&self) -> &ProcessName {
-        &self.service.name
-    }
-
-    pub(super) fn info(&self) -> ServiceInfo {
-        self.info.borrow().clone()
-    }
-
-    /// Asks for the end of the service.
-    pub(super) fn stop(&self, grace: Duration) {
-        self.stop.send_replace(Some(grace));
-    }
-
-    /// Waits until the service is ready for the first time, or is over.
-    pub(super) async fn settled(&self) -> ServiceInfo {
-        self.wait_for(|info| info.ready_at.is_some() || info.state.is_over()).await
-    }
-
-    /// Waits until the service is over.
-    pub(super) async fn over(&self) -> ServiceInfo {
-        self.wait_for(|info| info.state.is_over()).await
-    }
-
-    async fn wait_for(&self, reached: impl FnMut(&ServiceInfo) -> bool) -> ServiceInfo {
-        // The sender belongs to `self`, so it is not dropped before.
-        match self.info.subscribe().wait_for(reached).await {
-            Ok(info) => info.clone(),
-            Err(_) => self.info(),
-        }
-    }
-
-    fn enter(&self, state: ServiceState, change: impl FnOnce(&mut ServiceInfo)) -> ServiceInfo {
-        self.info.send_modify(|info| {
-            info.state = state;
-            change(info);
-        });
-        self.info()
-    }
-
-    /// Waits for a request to stop. Returns the time between SIGTERM and SIGKILL.
-    async fn stop_requested(&self) -> Duration {
-        let mut stop = self.stop.subscribe();
-        loop {
-            if let Some(grace) = *stop.borrow_and_update() {
-                return grace;
-            }
-            if stop.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-}
 
 /// How a run ended.
 enum RunEnd {

@@ -42,7 +42,7 @@ const INIT: [&str; 8] = [
 ];
 
 #[test]
-#[ignore = "this is the guest's own process; the other tests start it"]
+#[ignore = "started by the other tests: it is the guest's own process"]
 fn guest_process() {
     let folder = PathBuf::from(std::env::var_os(FOLDER).expect("started by a test"));
     let transport = match std::env::var_os(STDIO) {
@@ -271,7 +271,7 @@ pub(crate) async fn attach(channel: &Channel, read_only: bool) -> Stream {
 }
 
 pub(crate) fn stop(grace_ms: u64) -> GuestRequest {
-    GuestRequest::Stop(Stop { grace_ms, work_since: None })
+    GuestRequest::Stop(Stop { grace_ms, work: None })
 }
 
 /// Everything that was received on a stream.

@@ -178,7 +178,7 @@ async fn buffers_output_for_the_first_client_but_does_not_delay_the_exit() {
     let (_other, channel) = Bottle::ready().await;
     let _agent = channel.open(&awaited()).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    let stop = GuestRequest::Stop(bottle_contract::session::guest::Stop { grace_ms: 0, work_since: None });
+    let stop = GuestRequest::Stop(bottle_contract::session::guest::Stop { grace_ms: 0, work: None });
     assert_eq!(ask(&channel, &stop).await, GuestEvent::Done);
 }
 

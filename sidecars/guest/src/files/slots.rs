@@ -1,0 +1,32 @@
+//! Limits the number of requests about files that work at the same time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::failure::{Outcome, other};
+
+/// The maximum number of requests that work at the same time. Each uses a thread.
+const REQUESTS_MAX: usize = 8;
+
+/// How long a request waits until fewer work.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// The permits that limit concurrent requests.
+pub(crate) struct FileSlots(Arc<Semaphore>);
+
+impl Default for FileSlots {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(REQUESTS_MAX)))
+    }
+}
+
+impl FileSlots {
+    pub(super) async fn take(&self) -> Outcome<OwnedSemaphorePermit> {
+        let slot = tokio::time::timeout(WAIT, self.0.clone().acquire_owned()).await;
+        slot.ok()
+            .and_then(Result::ok)
+            .ok_or_else(|| other(format!("{REQUESTS_MAX} requests about files work already")))
+    }
+}

@@ -1,0 +1,91 @@
+//! Keeps the services of a bottle.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bottle_contract::session::process::ProcessName;
+use bottle_contract::session::service::{SERVICES_MAX, Service, ServiceInfo};
+use tokio::sync::broadcast;
+
+use super::supervised::Supervised;
+use crate::failure::{Outcome, bad_state};
+
+/// The number of ends that a watcher may be behind. It misses older ones.
+const ENDS: usize = 64;
+
+/// All services.
+pub(crate) struct Services {
+    known: Mutex<Known>,
+    /// The services that ended without a request.
+    pub(super) ends: broadcast::Sender<ServiceInfo>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// In the order of their start.
+    all: Vec<Arc<Supervised>>,
+    /// Whether the bottle ends, so that no service starts any more.
+    closed: bool,
+}
+
+impl Default for Services {
+    fn default() -> Self {
+        Self { known: Mutex::default(), ends: broadcast::Sender::new(ENDS) }
+    }
+}
+
+impl Services {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The states of all services.
+    pub(super) fn infos(&self) -> Vec<ServiceInfo> {
+        self.known().all.iter().map(|service| service.info()).collect()
+    }
+
+    /// Lets no service start any more. Returns the services, the last one first.
+    pub(super) fn close(&self) -> Vec<Arc<Supervised>> {
+        let mut known = self.known();
+        known.closed = true;
+        known.all.iter().rev().cloned().collect()
+    }
+
+    /// Stops all services at once, because a limit is exceeded.
+    pub(crate) fn abandon(&self) {
+        self.close().iter().for_each(|service| service.stop(Duration::ZERO));
+    }
+
+    pub(super) fn find(&self, name: &ProcessName) -> Outcome<Arc<Supervised>> {
+        let Known { all, .. } = &*self.known();
+        if let Some(found) = all.iter().find(|service| service.name() == name) {
+            return Ok(found.clone());
+        }
+        let names: Vec<&str> = all.iter().map(|service| service.name().as_str()).collect();
+        let have =
+            if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
+        Err(bad_state(format!("the bottle has no service {name}: {have}")))
+    }
+
+    /// Adds a service, in place of an ended one with its name.
+    pub(super) fn add(&self, service: Service) -> Outcome<Arc<Supervised>> {
+        let Known { all, closed } = &mut *self.known();
+        if *closed {
+            return Err(bad_state("the bottle ends"));
+        }
+        if let Some(earlier) = all.iter().position(|earlier| *earlier.name() == service.name) {
+            if all.get(earlier).is_some_and(|earlier| !earlier.info().state.is_over()) {
+                return Err(bad_state(format!("the service {} runs already", service.name)));
+            }
+            all.remove(earlier);
+        }
+        if all.len() >= SERVICES_MAX {
+            let ended = all.iter().position(|service| service.info().state.is_over());
+            let ended = ended.ok_or_else(|| bad_state(format!("{SERVICES_MAX} services run already")))?;
+            all.remove(ended);
+        }
+        let service = Arc::new(Supervised::new(service));
+        all.push(service.clone());
+        Ok(service)
+    }
+}
