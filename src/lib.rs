@@ -8,6 +8,7 @@
 //!                     immutable  undo themselves
 //! ```
 //! - `cli`: the only module that parses flags and prints
+//! - `library`: the operations that all faces call
 //! - `keeper`: the process that owns a running bottle
 //! - `host`: the host's environment, folders and settings, as one value
 //! - `backend/<name>`: the only modules that contain code for a specific container engine or sandbox
@@ -18,8 +19,8 @@
 //! - `secrets`: reads the values of the secrets that a plan lists
 //!
 //! A module imports only from modules that come earlier in this list: causes, archive, host, manifest,
-//! provider, resolve, forge, plan, secrets, backend, instance, portable, learn, ledger, launch, keeper, cli. `cargo
-//! xtask layers` prints the imports, and fails if one of them violates the order.
+//! provider, resolve, forge, plan, secrets, backend, instance, portable, learn, ledger, launch, keeper, library, cli.
+//! `cargo xtask layers` prints the imports, and fails if one of them violates the order or closes a circle of files.
 
 mod archive;
 pub mod backend;
@@ -32,6 +33,7 @@ pub mod keeper;
 pub mod launch;
 pub mod learn;
 pub mod ledger;
+mod library;
 pub mod manifest;
 pub mod plan;
 pub mod portable;

@@ -2,17 +2,20 @@
 //!
 //! The agent controls the stream, so the stream is treated as hostile. The archive is extracted into a new
 //! folder, which the caller moves to its destination when the extraction is complete. Only files, folders and
-//! links are created. The parent of an entry is always a folder that was created here, never a link. A link
+//! links are created. The parent of an entry is always a directory that was created here, never a link. It is opened by its
+//! descriptor: another agent may work in the destination (`--cwd=live`) and exchange directories for links meanwhile. A link
 //! must not point outside the copy. Only the permission bits `rwx` are set. Sparse files remain sparse, and
 //! [`DiskBudget`] prevents the disk from filling up.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use bottle_guest::archive::{Content, Member, Members, What};
+use bottle_repository::Directory;
 use bottle_scan::Redactor;
 
 use super::DiskBudget;
@@ -50,8 +53,8 @@ pub(crate) struct Unpacked {
 /// # Errors
 /// Returns an error if the archive is malformed, truncated or exceeds a limit, or if the disk cannot be
 /// written.
-pub(crate) fn unpack(root: &Path, archive: &mut dyn Read, rules: &Rules) -> io::Result<Unpacked> {
-    let mut extractor = Extractor::new(root, rules, DiskBudget::for_folder(root)?);
+pub(crate) fn unpack(root: &Directory, archive: &mut dyn Read, rules: &Rules) -> io::Result<Unpacked> {
+    let mut extractor = Extractor::new(root, rules, DiskBudget::for_folder(root.path())?);
     let mut archive = tar::Archive::new(archive);
     let mut members = Members::new(archive.entries()?);
     while let Some(mut member) = members.next()? {
@@ -61,10 +64,12 @@ pub(crate) fn unpack(root: &Path, archive: &mut dyn Read, rules: &Rules) -> io::
 }
 
 struct Extractor<'a> {
-    root: &'a Path,
+    root: &'a Directory,
     rules: &'a Rules,
     budget: DiskBudget,
     folders: HashSet<PathBuf>,
+    /// The directory of the last entry, which most entries share.
+    last: Option<(PathBuf, Directory)>,
     /// The first path component, which all entries have in common.
     top: Option<PathBuf>,
     /// The number of bytes extracted so far.
@@ -74,9 +79,9 @@ struct Extractor<'a> {
 }
 
 impl<'a> Extractor<'a> {
-    fn new(root: &'a Path, rules: &'a Rules, budget: DiskBudget) -> Self {
+    fn new(root: &'a Directory, rules: &'a Rules, budget: DiskBudget) -> Self {
         let (folders, skipped) = (HashSet::new(), Vec::new());
-        Self { root, rules, budget, folders, top: None, bytes: 0, files: 0, skipped }
+        Self { root, rules, budget, folders, last: None, top: None, bytes: 0, files: 0, skipped }
     }
 
     fn member(&mut self, member: &mut Member<'_, impl Read>) -> io::Result<()> {
@@ -95,7 +100,6 @@ impl<'a> Extractor<'a> {
 
     /// Creates one entry. Returns false if its kind or path is not allowed.
     fn create(&mut self, member: &mut Member<'_, impl Read>, relative: &Path) -> io::Result<bool> {
-        let target = self.root.join(relative);
         match &member.what {
             What::Folder => self.folder(relative),
             What::File => {
@@ -107,9 +111,10 @@ impl<'a> Extractor<'a> {
                     return Ok(false);
                 }
                 self.budget.take(size)?;
-                let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
+                let (parent, name) = self.place(relative)?;
+                let mut file = parent.new_file(name)?;
                 self.write_content(&mut file, &mut member.content)?;
-                file.set_permissions(fs::Permissions::from_mode(mode | 0o600))?;
+                file.set_permissions(Permissions::from_mode(mode | 0o600))?;
                 self.bytes += size;
                 self.files += 1;
                 Ok(true)
@@ -119,7 +124,8 @@ impl<'a> Extractor<'a> {
                     return Ok(false);
                 }
                 self.budget.take(0)?;
-                std::os::unix::fs::symlink(link, &target)?;
+                let (parent, name) = self.place(relative)?;
+                parent.new_link(name, link)?;
                 Ok(true)
             }
             What::HardLink(_) | What::Other(_) => Ok(false),
@@ -154,13 +160,29 @@ impl<'a> Extractor<'a> {
         if self.folders.contains(relative) {
             return Ok(true);
         }
-        if !self.parents(relative)? || self.root.join(relative).symlink_metadata().is_ok() {
+        if !self.parents(relative)? {
             return Ok(false);
         }
+        let (parent, name) = self.place(relative)?;
+        if parent.stat(Path::new(name))?.is_some() {
+            return Ok(false);
+        }
+        parent.new_directory(name)?;
         self.budget.take(0)?;
-        fs::create_dir(self.root.join(relative))?;
         self.folders.insert(relative.to_owned());
         Ok(true)
+    }
+
+    /// The open parent directory of an entry, which exists, and the entry's name in it.
+    fn place<'b>(&mut self, relative: &'b Path) -> io::Result<(&Directory, &'b OsStr)> {
+        let parent = relative.parent().unwrap_or(Path::new(""));
+        let name = relative.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let last = match self.last.take().filter(|(path, _)| path == parent) {
+            Some(last) => last,
+            // Fails if another process put a link in the place of a directory.
+            None => (parent.to_owned(), self.root.directory(parent)?.ok_or(io::ErrorKind::NotFound)?),
+        };
+        Ok((&self.last.insert(last).1, name))
     }
 
     /// Creates the parent folders of an entry. Returns false if one of their paths exists but is not a
@@ -217,7 +239,7 @@ mod tests {
 
     fn unpack_all(bytes: &[u8], rules: &Rules) -> (tempfile::TempDir, io::Result<Unpacked>) {
         let here = tempfile::tempdir().expect("folder");
-        let unpacked = unpack(here.path(), &mut { bytes }, rules);
+        let unpacked = unpack(&Directory::open(here.path()).expect("opened"), &mut { bytes }, rules);
         (here, unpacked)
     }
 
@@ -230,7 +252,9 @@ mod tests {
             header.set_cksum();
             let endless = header.as_bytes().chain(io::repeat(b'a'));
             let here = tempfile::tempdir().expect("folder");
-            let error = unpack(here.path(), &mut { endless }, &Rules::default()).expect_err("too long");
+            let error =
+                unpack(&Directory::open(here.path()).expect("opened"), &mut { endless }, &Rules::default())
+                    .expect_err("too long");
             assert!(error.to_string().contains("bytes"), "{kind:?}: {error}");
         }
     }
@@ -258,6 +282,6 @@ mod tests {
         let bytes = archive(&[(EntryType::Regular, "log", b"it is hunter2-hunter2.")]);
         let (here, unpacked) = unpack_all(&bytes, &Rules { max_bytes: None, mask: Some(mask) });
         assert_eq!(unpacked.expect("unpacked").files, 1);
-        assert_eq!(fs::read_to_string(here.path().join("log")).expect("read"), "it is [redacted].");
+        assert_eq!(std::fs::read_to_string(here.path().join("log")).expect("read"), "it is [redacted].");
     }
 }

@@ -4,32 +4,18 @@
 //! unshare need a single-threaded process.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
 use std::process::ExitCode;
 
 use bottle_contract::names;
 use bottle_guest::{ForwardConfig, GuestConfig, Programs, Transport};
-use serde::{Deserialize, Serialize};
 
+use super::guest_spec::{GuestSpec, transport};
 use super::linux::enter::{Entered, enter};
 use super::linux::set_id;
 use super::linux::spec::SandboxSpec;
 use super::linux::sys::close_inherited;
 use super::local::spawn_ipc::ChildEnd;
 use crate::causes;
-
-/// The specification that the backend passes to the process. The backend refers to this type and this module calls the
-/// backend's code, so each imports the other.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "guest", rename_all = "kebab-case")]
-pub(crate) enum GuestSpec {
-    /// Pid 1 of a sandbox.
-    Sandbox(Box<SandboxSpec>),
-    /// A plain process of the fake backend.
-    #[cfg(feature = "test-parts")]
-    Plain(super::fake::guest::PlainSpec),
-}
 
 /// The entry point of `bottle __guest`.
 #[must_use]
@@ -92,9 +78,4 @@ pub(super) fn run_sandbox(
         changed,
         confine,
     }))
-}
-
-pub(super) fn transport(fds: Vec<OwnedFd>) -> io::Result<Transport> {
-    let listener = fds.into_iter().next().ok_or_else(|| io::Error::other("received no socket"))?;
-    Ok(Transport::Listener(UnixListener::from(listener)))
 }

@@ -15,7 +15,8 @@
 //! copies and logs, so these work the same on every backend. Only a backend's folder contains code for its engine. For
 //! each promise in this file, one function in `tests/backends` tests it on every available backend.
 //!
-//! `linux`, `local`, `smolvm`, `fake` and `guest_entry` exist only on Linux. `native` is their edge to the other modules.
+//! `linux`, `local`, `smolvm`, `fake`, `guest_entry` and `guest_spec` exist only on Linux. `native` is their edge to the
+//! other modules.
 
 pub mod apple;
 pub(crate) mod command_line;
@@ -26,6 +27,8 @@ mod error;
 pub mod fake;
 #[cfg(target_os = "linux")]
 pub mod guest_entry;
+#[cfg(target_os = "linux")]
+mod guest_spec;
 mod identity;
 pub(crate) mod image;
 #[cfg(target_os = "linux")]
@@ -35,6 +38,7 @@ pub mod local;
 mod memory;
 pub mod native;
 pub mod portable_image;
+mod prepared;
 mod progress;
 pub mod registry;
 #[cfg_attr(
@@ -56,7 +60,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bottle_contract::names::{GIT_OBJECTS_DIR, GIT_OBJECTS_OF_SEVERAL, Slug};
-use bottle_contract::session::guest::{Overrun, SecretText};
+use bottle_contract::session::guest::{Changed, Changes, Overrun, SecretText};
 use bottle_repository::{Directory, Entry, Stop};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -64,6 +68,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub use self::error::{BackendError, BackendErrorKind};
 pub use self::identity::EngineIdentity;
 use self::portable_image::{Export, ExportedImage, Import, Imported};
+pub use self::prepared::{ContainerImages, Exposed, ImageInfo, Prepared, Preview};
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, NewSnapshot, Origin, Snapshot};
 use crate::plan::{LiveFolder, Plan, Resources};
@@ -83,7 +88,7 @@ pub trait Backend: Images + Lifecycle + Snapshots {
     /// The backend's name in settings, metadata and messages.
     fn name(&self) -> &'static str;
 
-    /// Says which optional features this backend has.
+    /// Says in what this backend differs from others.
     fn capabilities(&self) -> Capabilities;
 
     /// The engine on which this backend's resources are now. `None` on a backend without an engine, whose resources are
@@ -282,18 +287,14 @@ pub trait Lifecycle: Send + Sync {
     /// which is not an error.
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
-    /// Whether the bottle's workspace contains changes newer than `since`. If it is a directory of the user (`is_live`),
-    /// whether the bottle's repository in it does. The bottle may be running or stopped. No process may have a channel to
-    /// pid 1: the backend may open one, which replaces it.
+    /// Searches the bottle's workspace for changes. If it is a directory of the user (`is_live`), searches the bottle's
+    /// repository in it. The bottle may be running or stopped. No process may have a channel to pid 1: the backend may
+    /// open one, which replaces it.
     ///
     /// # Errors
     /// [`BackendError`] when the workspace cannot be read. The caller then assumes that there are changes.
-    async fn holds_work(
-        &self,
-        slug: &Slug,
-        since: jiff::Timestamp,
-        is_live: bool,
-    ) -> Result<bool, BackendError>;
+    async fn find_work(&self, slug: &Slug, request: &Changed, is_live: bool)
+    -> Result<Changes, BackendError>;
 
     /// Measures the disk space in bytes of the files that belong to this bottle alone, which may be running. Takes up
     /// to ten seconds. `None` on a backend that cannot measure it, and if the bottle has too many files.
@@ -488,6 +489,8 @@ pub struct HostFiles {
 pub struct RepositoryObjects {
     /// The directory on this machine. It is never opened again by its path, which the project can redirect.
     pub from: Arc<Directory>,
+    /// The directories from which the repository borrows further objects. The user has confirmed them.
+    pub borrowed: Vec<Arc<Directory>>,
     /// The name of the repository's folder in the workspace; `None` if the repository is the whole workspace.
     pub folder: Option<String>,
 }
@@ -600,21 +603,13 @@ pub struct Unused {
     pub bytes: Option<u64>,
 }
 
-/// Which optional features a backend has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// What differs between backends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Whether the backend isolates bottles. Only the fake backend does not.
     pub isolates: bool,
-    /// Whether the backend can create snapshots.
-    pub snapshot: bool,
-    /// Whether the backend can create a snapshot while the bottle runs.
-    pub live_commit: bool,
-    /// Whether the backend can pause and resume a bottle.
-    pub pause: bool,
     /// Whether the processes of a running bottle pause while a snapshot is made.
     pub commit_pauses: bool,
-    /// Whether the backend exports and imports bottles.
-    pub export: bool,
 }
 
 /// The result of [`Backend::check`].
@@ -637,85 +632,4 @@ pub struct Finding {
     pub what: String,
     /// The command or change that fixes it.
     pub fix: String,
-}
-
-/// The result of [`Images::preview`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Preview {
-    /// Host paths that the bottle will see read-only, besides the system folders.
-    pub exposed: Vec<Exposed>,
-    /// The sockets and pipes of the host in these paths, which the agent can use, as sentence fragments.
-    pub sockets: Vec<String>,
-    /// Images to build, fetch or load, each with its reason, as sentence fragments.
-    pub makes: Vec<String>,
-    /// The changes to the image's source since the last build, as lines of a unified diff.
-    pub changed: Vec<String>,
-    /// Notes for the user if the image exists: instructions that have no effect in a bottle, and data that snapshots
-    /// exclude.
-    pub notes: Vec<String>,
-    /// Resource limits that this machine enforces only approximately, a sentence each.
-    pub limits: Vec<String>,
-    /// Whether [`Lifecycle::share_objects`] probably shares objects, so that a launch copies none.
-    pub shares_objects: bool,
-}
-
-/// The result of [`Images::prepare`], which is an input of [`Lifecycle::start_guest`].
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Prepared {
-    /// Host paths that the bottle sees read-only, besides the system folders.
-    pub exposed: Vec<Exposed>,
-    /// The same as [`Preview::sockets`].
-    #[serde(default)]
-    pub sockets: Vec<String>,
-    /// The program's path inside the bottle, if the program was found on the host.
-    pub program: Option<String>,
-    /// Folders prepended to the bottle's `PATH`.
-    pub path: Vec<PathBuf>,
-    /// The agent's image, if the bottle runs from an image.
-    #[serde(default)]
-    pub inside: Option<ImageInfo>,
-    /// The sidecars' image and the volume with pid 1's program. `None` on a backend that uses no containers.
-    #[serde(default)]
-    pub contained: Option<ContainerImages>,
-    /// The same notes as [`Preview::notes`], for the prepared image.
-    #[serde(default)]
-    pub notes: Vec<String>,
-}
-
-/// The agent's image, and the agent's user account in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImageInfo {
-    /// The backend's name for the image.
-    pub image: String,
-    /// The agent's user id in the image. Never 0.
-    pub uid: u32,
-    /// The agent's group id in the image.
-    pub gid: u32,
-    /// The agent's user name.
-    pub user: String,
-    /// The agent's home directory.
-    pub home: String,
-    /// The image's environment variables.
-    pub env: BTreeMap<String, String>,
-    /// Folders whose content is in volumes, as paths in the image.
-    #[serde(default)]
-    pub volumes: Vec<String>,
-}
-
-/// The inputs of a bottle's containers besides the agent's image, by their names on the container engine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContainerImages {
-    /// The image of the sidecars.
-    pub sidecars: String,
-    /// The volume with pid 1's program.
-    pub program: String,
-}
-
-/// A host path that the bottle sees read-only at the same path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exposed {
-    /// The path, the same on the host and in the bottle.
-    pub path: PathBuf,
-    /// Why the agent needs the path (`mini's virtual environment`).
-    pub why: String,
 }

@@ -1,11 +1,12 @@
-//! Defines the command line: the subcommands and the global flags.
+//! Defines the command line: the subcommands.
 //!
 //! This file only declares flags. Each command merges its flags with settings, manifests and facts about the
 //! host.
 
-use clap::{ArgAction, ColorChoice, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use super::command_groups::MAX_WIDTH;
+use super::global::Global;
 use super::{
     apply, attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit,
     environment, exec, export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy,
@@ -22,23 +23,6 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-}
-
-/// The global flags.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Global {
-    /// Print data, warnings and errors as JSON
-    #[arg(long, global = true, display_order = 100)]
-    pub(crate) json: bool,
-    /// Print only data, warnings and errors
-    #[arg(short, long, global = true, display_order = 101)]
-    pub(crate) quiet: bool,
-    /// Print log messages and each cause of an error; repeat for debug messages
-    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 102)]
-    pub(crate) verbose: u8,
-    /// Use colours: auto (on a terminal), always, or never
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", display_order = 103)]
-    pub(crate) color: ColorChoice,
 }
 
 /// The subcommands.

@@ -8,12 +8,12 @@ use clap::Subcommand;
 
 use super::error::{CliError, Kind};
 use super::exit;
-use super::json_schema::{AuditLine, VerifiedLog};
 use super::output::{Output, one_line};
 use crate::causes;
 use crate::host::Host;
 use crate::instance::Store;
 use crate::instance::audit::{self, AuditError, Entry, Trail};
+use crate::library::report::{AuditLine, VerifiedLog};
 
 /// Show or verify the audit log, whose lines form a hash chain
 #[derive(Debug, Subcommand)]

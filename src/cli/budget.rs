@@ -1,26 +1,24 @@
 //! `bottle budget`: shows what is spent of each budget, and raises budgets.
 
 use bottle_contract::names::{Name, Slug};
-use bottle_contract::route::HostPattern;
 use clap::Subcommand;
 use indicatif::HumanCount;
 use jiff::Zoned;
 
 use super::budget_order;
+use super::candidates;
 use super::choice::{manifests, resolved};
-use super::completions;
 use super::error::{CliError, Kind};
 use super::exit;
-use super::json_schema::BudgetLine;
-use super::output::{Output, one_line};
-use super::supervise::user;
-use super::usage::{number, up_to_date};
-use crate::host::budget::{self, ALL, Declared, Limit, Policy, Scope, Window, governing};
+use super::output::{Output, number, one_line};
+use crate::host::account;
+use crate::host::budget::{self, Declared, Limit, Policy, Scope, Window, governing};
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::ledger::{Ledger, Standing};
+use crate::library::report::BudgetLine;
+use crate::library::usage::up_to_date;
 use crate::manifest::{Kind as ManifestKind, Place};
-use crate::plan::{Plan, ineffective_budget};
 
 /// Show what is spent of each budget
 ///
@@ -31,10 +29,10 @@ use crate::plan::{Plan, ineffective_budget};
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Budget {
     /// Show the budgets of this agent, and which of them govern it
-    #[arg(long, add = completions::agents())]
+    #[arg(long, add = candidates::agents())]
     agent: Option<Name>,
     /// Use this bottle manifest instead of the agent's default; repeat to merge several, in order
-    #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = completions::bottles())]
+    #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = candidates::bottles())]
     bottles: Vec<Name>,
     /// Show the file and line of each budget
     #[arg(long)]
@@ -63,7 +61,7 @@ enum What {
     /// Stop a bottle's requests to models, or the bottle, as if a budget were spent
     Stop {
         /// The bottle, as `bottle list` shows it
-        #[arg(add = completions::running())]
+        #[arg(add = candidates::running())]
         slug: Slug,
         /// What to do: `pause` it until `bottle budget continue`, `cutoff` its requests to models and let it run,
         /// `freeze` it (save a snapshot and stop), or `kill` it without saving anything
@@ -76,7 +74,7 @@ enum What {
     /// Let a bottle go on that `bottle budget stop` paused or cut off
     Continue {
         /// The bottle, as `bottle list` shows it
-        #[arg(add = completions::running())]
+        #[arg(add = candidates::running())]
         slug: Slug,
     },
 }
@@ -132,7 +130,7 @@ impl Budget {
             None => all(host, output)?,
             Some(agent) => of_agent(host, agent.clone(), self.bottles.clone())?,
         };
-        let ledger = up_to_date(host, output)?;
+        let ledger = up_to_date(host, |text| output.warn(text))?;
         let now = Zoned::now();
         let lines: Vec<BudgetLine> =
             accounts.iter().map(|account| account.line(&ledger, &now)).collect::<Result<_, _>>()?;
@@ -258,8 +256,8 @@ fn add(host: &Host, output: &Output, wanted: &Wanted, tokens: u64) -> Result<u8,
                 .hint(format!("add {}", names.join(" or "))));
         }
     };
-    let mut ledger = up_to_date(host, output)?;
-    ledger.top_up(&account.declared, account.run.as_deref(), tokens, &user())?;
+    let mut ledger = up_to_date(host, |text| output.warn(text))?;
+    ledger.top_up(&account.declared, account.run.as_deref(), tokens, &account::own_name())?;
     let line = account.line(&ledger, &Zoned::now())?;
     output.json_or(&line, || {
         let [limit, left] = [line.limit, line.left].map(HumanCount);
@@ -269,92 +267,4 @@ fn add(host: &Host, output: &Output, wanted: &Wanted, tokens: u64) -> Result<u8,
         ))
     })?;
     Ok(exit::DONE)
-}
-
-/// Refuses a launch whose governing budget is spent. An unknown budget is refused too.
-pub(super) fn require_unspent(
-    host: &Host,
-    settings: &Settings,
-    plan: &Plan,
-    output: &Output,
-) -> Result<(), CliError> {
-    let declared: Vec<Declared> = plan.budget.iter().chain(&settings.budget).cloned().collect();
-    if declared.is_empty() {
-        return Ok(());
-    }
-    let template = plan.identity.template;
-    if let Some((declared, why)) = ineffective_budget(&plan.egress.routes, template, &declared) {
-        return Err(limits_nothing(declared, &why));
-    }
-    let keys = keys(plan);
-    let mut governing: Vec<(&str, &Declared)> = keys
-        .iter()
-        .flat_map(|key| governing(&declared, key).into_iter().map(move |one| (key.as_str(), one)))
-        .collect();
-    // Nothing of a new launch is spent, and a request waits until the minute is over.
-    governing.retain(|(_, one)| !matches!(one.limit.window, Window::Run | Window::Minute));
-    if governing.is_empty() {
-        return Ok(());
-    }
-    let unknown = |error: CliError| CliError {
-        message: format!("cannot find out whether the budget is spent: {}", error.message),
-        ..error
-    };
-    let ledger = up_to_date(host, output).map_err(unknown)?;
-    let now = Zoned::now();
-    for (key, declared) in governing {
-        let standing = ledger.standing(declared, None, &now).map_err(|error| unknown(error.into()))?;
-        if standing.is_spent() {
-            return Err(spent(key, declared, standing));
-        }
-    }
-    Ok(())
-}
-
-fn limits_nothing(declared: &Declared, why: &str) -> CliError {
-    let Declared { scope, limit, origin } = declared;
-    let of = if limit.key == ALL { String::new() } else { format!(" for {}", limit.key) };
-    CliError::state(format!(
-        "cannot start the bottle: the budget of {scope}{of} limits nothing: {why} ({origin})"
-    ))
-    .about(scope)
-    .hint("remove this budget, or the route that it cannot limit")
-}
-
-fn spent(key: &str, declared: &Declared, standing: Standing) -> CliError {
-    let Declared { scope, limit, origin } = declared;
-    let window = match limit.window {
-        Window::Day => " of today",
-        Window::Month => " of this month",
-        Window::Run | Window::Minute | Window::Total => "",
-    };
-    let [spent, most] = [standing.spent, standing.limit].map(HumanCount);
-    CliError::state(format!(
-        "cannot start the bottle: the budget{window} of {scope} for {key} is spent: {spent} of {most} tokens ({origin})"
-    ))
-    .about(scope)
-    .hint(format!(
-        "`bottle budget add {scope} TOKENS --provider {} --window {}` raises it",
-        limit.key, limit.window
-    ))
-}
-
-/// The providers that a bottle can reach: its template, and the hosts of its other routes.
-fn keys(plan: &Plan) -> Vec<String> {
-    let template = plan.identity.template.map(|template| template.to_string());
-    let routes = plan.egress.routes.routes().iter();
-    let mut keys: Vec<String> = routes
-        .filter_map(|route| match (&route.host, route.provider) {
-            (_, true) => template.clone(),
-            (HostPattern::Exact(host), false) => Some(host.clone()),
-            // The budgets of hosts below a wildcard are unknown before a request.
-            (HostPattern::Wildcard(_), false) => None,
-        })
-        .collect();
-    if keys.is_empty() {
-        keys.push(ALL.to_owned());
-    }
-    keys.sort();
-    keys.dedup();
-    keys
 }

@@ -10,9 +10,9 @@ use indicatif::HumanBytes;
 use super::connect::unlistable;
 use super::error::{CliError, require_answer};
 use super::exit;
-use super::json_schema::{CleanupReport, Leftover};
 use super::output::{Output, counted, inert};
 use super::progress::{self, Progress};
+use super::runtime::block_on;
 use super::select_bottle::is_running;
 use super::terminal::{self, TerminalUser};
 use crate::backend::{Snapshot, Unused, registry};
@@ -22,6 +22,8 @@ use crate::instance::cleanup::{self, Found, Keeps, Orphan, Unrecorded};
 use crate::instance::record::DeployKey;
 use crate::instance::{State, Store};
 use crate::ledger::Ledger;
+use crate::library::report::{CleanupReport, Leftover};
+use crate::library::stop::stop;
 
 /// How long each agent may take to end when `--all` stops every bottle. After that, it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -42,7 +44,7 @@ pub(crate) struct Cleanup {
 
 impl Cleanup {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        super::block_on(self.clean(host, output))
+        block_on(self.clean(host, output))
     }
 
     async fn clean(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
@@ -103,7 +105,7 @@ async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String
     }
     let each = slugs.iter().map(async |slug| {
         let alive = matches!(Store::of(host).state(slug), Some(State::Alive(_)));
-        match super::stop::stop(host, slug, GRACE, progress).await {
+        match stop(host, slug, GRACE, |text| progress.phase(text)).await {
             Ok(_) => None,
             Err(error) => alive.then(|| format!("{slug}: {}", error.message)),
         }

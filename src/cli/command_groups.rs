@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 use bottle_contract::suggest::suggest;
+use clap::Command;
 use clap::builder::styling::{Style, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, CommandFactory};
 
-use super::args::Cli;
 use super::error::CliError;
 use super::layout::hanging;
 use super::{output, terminal};
@@ -72,9 +71,8 @@ const MEANINGS: &[(&[&str], &str)] = &[
     (&["version"], "`bottle --version` prints the version"),
 ];
 
-/// Returns the command line with its help grouped by task.
-pub(super) fn command() -> Command {
-    let command = Cli::command();
+/// Groups the help of the command line by task.
+pub(super) fn grouped(command: Command) -> Command {
     let groups = groups(&command, width());
     let heading = heading();
     let template = format!(
@@ -93,7 +91,7 @@ fn width() -> usize {
     }
 }
 
-/// The widest help, as `max_term_width` of [`Cli`] limits it.
+/// The widest help: the `max_term_width` of the command line.
 pub(super) const MAX_WIDTH: usize = 100;
 
 fn heading() -> Style {
@@ -167,7 +165,10 @@ pub(super) fn unknown_command(error: &clap::Error, arguments: &[std::ffi::OsStri
 mod tests {
     use std::collections::HashSet;
 
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cli::args::Cli;
 
     #[test]
     fn every_command_is_in_one_group() {

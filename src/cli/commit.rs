@@ -1,24 +1,19 @@
 //! `bottle commit`: saves a snapshot of a bottle without stopping it.
 
-use std::time::Instant;
-
 use bottle_contract::names::{Name, Slug};
-use indicatif::HumanBytes;
 
-use super::completions;
-use super::connect::{connect, keeper_lost, unavailable, unexpected_answer};
-use super::error::{CliError, Kind};
+use super::candidates;
+use super::error::CliError;
 use super::exit;
-use super::json_schema;
-use super::output::{Output, one_line};
-use super::progress;
+use super::output::Output;
+use super::runtime::block_on;
+use super::save_snapshot::save;
 use super::select_bottle::{Question, finish_all, is_running, print_results};
-use crate::backend::{Backend, Copied, ProgressSink, registry};
 use crate::host::Host;
-use crate::instance::record::Record;
-use crate::instance::snapshots::{self, CommitOptions, SnapshotError};
-use crate::instance::{ClaimError, State, Store, engines};
-use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
+use crate::instance::snapshots::CommitOptions;
+use crate::instance::{State, Store};
+use crate::keeper::protocol::Committed;
+use crate::library::report;
 
 /// Save a snapshot of a bottle without stopping it, for a later `bottle resume`
 ///
@@ -28,7 +23,7 @@ use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Commit {
     /// The bottles, as `bottle list` shows them; asks when omitted
-    #[arg(value_name = "SLUG", add = completions::all_bottles())]
+    #[arg(value_name = "SLUG", add = candidates::all_bottles())]
     slugs: Vec<Slug>,
     /// Name the snapshot. A named snapshot stays until `bottle snapshots rm` removes it
     #[arg(long = "as", value_name = "NAME")]
@@ -41,7 +36,7 @@ impl Commit {
         let (mut documents, mut errors) = (Vec::new(), Vec::new());
         for slug in &slugs {
             let options = CommitOptions { name: self.name.clone(), removed_by: None };
-            let committed = super::block_on(save(host, slug, options, output));
+            let committed = block_on(save(host, slug, options, output));
             match committed.map_err(|error| error.about(slug)) {
                 Ok(committed) => {
                     let document = document(committed, exports(host, slug));
@@ -65,8 +60,7 @@ impl Commit {
 fn exports(host: &Host, slug: &Slug) -> bool {
     match Store::of(host).state(slug) {
         Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
-            let exports = |backend: Box<dyn Backend>| backend.capabilities().export;
-            record.live().is_none() && registry::by_name(host, &record.backend).is_some_and(exports)
+            record.live().is_none()
         }
         _ => false,
     }
@@ -79,104 +73,7 @@ const BOTTLE_QUESTION: Question = Question {
     hint: "`bottle start` starts one",
 };
 
-/// The progress of a commit.
-const SAVING: &str = "saving a snapshot";
-
-/// Creates a snapshot of a bottle that runs or is preserved.
-///
-/// # Errors
-/// When the bottle has no files, or the snapshot cannot be created.
-pub(super) async fn save(
-    host: &Host,
-    slug: &Slug,
-    options: CommitOptions,
-    output: &Output,
-) -> Result<Committed, CliError> {
-    match Store::of(host).state(slug) {
-        Some(State::Preserved(record)) => commit_kept(host, slug, &record, options, output).await,
-        Some(State::Alive(record) | State::Dead(record)) => {
-            commit_running(host, slug, &record, options, output).await
-        }
-        _ => Err(unavailable(host, slug).await),
-    }
-}
-
-async fn commit_running(
-    host: &Host,
-    slug: &Slug,
-    record: &Record,
-    options: CommitOptions,
-    output: &Output,
-) -> Result<Committed, CliError> {
-    let channel = connect(host, slug).await?;
-    let backend = backend_of(host, record)?;
-    warn_omissions(&*backend, record, output).await;
-    let words = match backend.capabilities().commit_pauses {
-        true => "saving a snapshot; the bottle's programs pause until it is complete",
-        false => SAVING,
-    };
-    let left = "the snapshot is still being saved; `bottle snapshots` shows it once it is complete";
-    progress::with_progress(words, left, output, async |progress| {
-        let request = match options {
-            CommitOptions { name: None, .. } => KeeperRequest::Commit,
-            named => KeeperRequest::CommitAs(named),
-        };
-        let mut stream = channel.open(&request).await.map_err(keeper_lost)?;
-        let begun = Instant::now();
-        loop {
-            match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
-                KeeperEvent::Copied(copied) => progress.set_text(&progress_text(copied, begun)),
-                KeeperEvent::Committed(committed) => return Ok(committed),
-                KeeperEvent::Failed(failure) => {
-                    let exit = failure.exit;
-                    return Err(CliError::from_failure(Kind::Failed, failure).exit(exit));
-                }
-                KeeperEvent::Refused(why) => return Err(CliError::state(why)),
-                _ => return Err(unexpected_answer()),
-            }
-        }
-    })
-    .await
-}
-
-/// Commits a preserved bottle. It has no keeper, so this command claims the bottle during the commit.
-async fn commit_kept(
-    host: &Host,
-    slug: &Slug,
-    record: &Record,
-    options: CommitOptions,
-    output: &Output,
-) -> Result<Committed, CliError> {
-    if !record.kept {
-        return Err(CliError::state(format!("cannot commit {slug}: only its snapshot is left"))
-            .hint(format!("`bottle resume {slug}` starts from it")));
-    }
-    let backend = backend_of(host, record)?;
-    let claim = Store::of(host).adopt_idle(slug).map_err(claim_failed)?;
-    engines::require(&*backend, claim.folder(), record).await?;
-    warn_omissions(&*backend, record, output).await;
-    let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
-    let commit = progress::with_progress(SAVING, left, output, async |progress| {
-        let begun = Instant::now();
-        let progress_sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied, begun)));
-        snapshots::commit(&*backend, &claim, options, progress_sink).await.map_err(freeze_failed)
-    });
-    let commit = commit.await?;
-    Ok(Committed { snapshot: commit.snapshot, notes: commit.notes })
-}
-
-async fn warn_omissions(backend: &dyn Backend, record: &Record, output: &Output) {
-    if let Some(live) = record.live() {
-        let path = one_line(&live.path.display().to_string());
-        output.warn(format!("not in the snapshot: the files in {path} (`--cwd=live`)"));
-    }
-    match backend.snapshot_exclusions(&record.slug).await {
-        Ok(left) => left.iter().for_each(|left| output.warn(format!("not in the snapshot: {left}"))),
-        Err(error) => output.warn(format!("cannot list what the snapshot omits: {error}")),
-    }
-}
-
-fn document(committed: Committed, exports: bool) -> json_schema::Committed {
+fn document(committed: Committed, exports: bool) -> report::Committed {
     let Committed { snapshot, notes } = committed;
     let slug = &snapshot.slug;
     let moved_by = exports.then(|| match &snapshot.name {
@@ -187,11 +84,11 @@ fn document(committed: Committed, exports: bool) -> json_schema::Committed {
         Some(name) => format!("bottle resume {} --snapshot {name}", snapshot.slug),
         None => format!("bottle resume {}", snapshot.slug),
     };
-    json_schema::Committed { snapshot, notes, resume, moved_by }
+    report::Committed { snapshot, notes, resume, moved_by }
 }
 
-fn report(document: &json_schema::Committed, output: &Output) -> Result<(), CliError> {
-    let json_schema::Committed { snapshot, notes, resume, moved_by } = document;
+fn report(document: &report::Committed, output: &Output) -> Result<(), CliError> {
+    let report::Committed { snapshot, notes, resume, moved_by } = document;
     output.print(&snapshot.reference)?;
     for note in notes {
         output.warn(note);
@@ -201,39 +98,4 @@ fn report(document: &json_schema::Committed, output: &Output) -> Result<(), CliE
         output.note(format!("`{command}` moves the bottle to another machine or backend"));
     }
     Ok(())
-}
-
-fn progress_text(copied: Copied, begun: Instant) -> String {
-    let Copied { files, bytes } = copied;
-    let millis = begun.elapsed().as_millis().max(1);
-    let rate = u64::try_from(u128::from(bytes) * 1000 / millis).unwrap_or(u64::MAX);
-    format!("{SAVING}: {files} files read, {} copied, {}/s", HumanBytes(bytes), HumanBytes(rate))
-}
-
-/// Returns the backend that created a bottle.
-pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend>, CliError> {
-    registry::by_name(host, &record.backend).ok_or_else(|| {
-        let message =
-            format!("{} belongs to the backend {}, which is not available here", record.slug, record.backend);
-        CliError::new(Kind::Backend, message).about(&record.slug)
-    })
-}
-
-/// The error when another command has claimed the same bottle.
-pub(crate) fn claim_failed(error: ClaimError) -> CliError {
-    match error {
-        ClaimError::Taken { .. } => CliError::from_error(Kind::State, &error).hint("try again in a moment"),
-        ClaimError::File(_) => CliError::from_error(Kind::Failed, &error),
-    }
-}
-
-/// The error when a snapshot cannot be created or removed.
-pub(crate) fn freeze_failed(error: SnapshotError) -> CliError {
-    match error {
-        SnapshotError::Backend(error) => error.into(),
-        SnapshotError::State(_) => CliError::from_error(Kind::Failed, &error),
-        SnapshotError::Exists { .. } | SnapshotError::TooMany(_) => {
-            CliError::from_error(Kind::State, &error).hint_if(error.hint())
-        }
-    }
 }

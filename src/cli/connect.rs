@@ -1,78 +1,27 @@
-//! Connects to a bottle's keeper, and creates the error messages for failures.
+//! The failures of connections and requests as errors of commands, some with an exit code of their own.
 
 use std::fmt::Display;
-use std::io;
 
-use bottle_channel::{Channel, Stream};
+use bottle_channel::Channel;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Failure, FailureKind, GuestRequest};
+use bottle_contract::session::guest::{Failure, FailureKind};
 
-use super::error::{CliError, Kind};
+use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use crate::archive::ReceiveError;
-use crate::backend::Access;
 use crate::host::Host;
 use crate::host::files::FileError;
 use crate::instance::Store;
-use crate::keeper::client::{self, ClientError};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest, Notice};
+use crate::library::connect;
 
-/// The hint for a bottle without a keeper that no new keeper can adopt.
-const LEFT_TO_CLEANUP: &str = "`bottle cleanup` removes it, and preserves a workspace with work";
+pub(crate) use crate::library::connect::{
+    carry_out, connect, connect_or_open_files, open_guest, receive_failed,
+};
 
-/// Connects to the keeper of this bottle.
-pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliError> {
-    host.open_runtime()?;
-    client::connect(host, slug).await.map_err(|error| unreachable(error).about(slug))
-}
-
-/// Connects to the keeper of this bottle, to stop the bottle.
-pub(crate) async fn connect_to_stop(host: &Host, slug: &Slug) -> Result<Channel, CliError> {
-    host.open_runtime()?;
-    client::connect_to_stop(host, slug).await.map_err(|error| unreachable(error).about(slug))
-}
-
-/// Connects to the keeper of this bottle. If the bottle ended, opens its preserved files. Only file and program requests
-/// work in both cases.
-pub(crate) async fn connect_or_open_files(
-    host: &Host,
-    slug: &Slug,
-    access: Access,
-) -> Result<Channel, CliError> {
-    host.open_runtime()?;
-    let connected = client::connect_or_open_files(host, slug, access).await;
-    connected.map_err(|error| {
-        let only_snapshot = matches!(error, ClientError::NotRunning { preserved: true, .. });
-        let error = unreachable(error).about(slug);
-        if only_snapshot {
-            return error.hint(format!(
-                "`bottle resume {slug} --detach` starts it from the snapshot; then run this command again"
-            ));
-        }
-        error
-    })
-}
-
-/// Returns the error for a bottle that has no keeper, as [`connect`] reports it.
+/// See [`connect::unavailable`].
 pub(crate) async fn unavailable(host: &Host, slug: &Slug) -> CliError {
-    connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))
-}
-
-/// Sends a request to the keeper, and waits until the keeper answers with [`KeeperEvent::Done`].
-pub(crate) async fn carry_out(channel: &Channel, request: &KeeperRequest) -> Result<(), CliError> {
-    let mut stream = channel.open(request).await.map_err(keeper_lost)?;
-    match stream.receive().await.map_err(keeper_lost)? {
-        KeeperEvent::Done => Ok(()),
-        KeeperEvent::Failed(failure) => Err(CliError::failed(failure.message).hint_if(failure.hint)),
-        KeeperEvent::Refused(why) => Err(CliError::state(why)),
-        _ => Err(unexpected_answer()),
-    }
-}
-
-/// Opens a stream to the guest, through the keeper.
-pub(crate) async fn open_guest(channel: &Channel, request: GuestRequest) -> Result<Stream, CliError> {
-    channel.open(&KeeperRequest::Guest(request)).await.map_err(keeper_lost)
+    connect::unavailable(host, slug).await.into()
 }
 
 /// Notes if a snapshot pauses the bottle, because the next request for the guest then waits.
@@ -84,109 +33,34 @@ pub(crate) async fn report_delay(channel: &Channel, output: &Output) {
     }
 }
 
-/// The error when no bottle has this slug.
+/// See [`connect::no_such_bottle`].
 pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> CliError {
-    unreachable(client::no_such_bottle(store, slug)).about(slug)
+    connect::no_such_bottle(store, slug).into()
 }
 
-/// The error when the connection to the keeper breaks.
+/// See [`connect::keeper_lost`].
 pub(crate) fn keeper_lost(error: impl Display) -> CliError {
-    CliError::failed(format!("lost the connection to the bottle's keeper: {error}"))
-        .hint("`bottle list` shows its state")
+    connect::keeper_lost(error).into()
 }
 
-/// The error when the keeper or the guest violates the protocol.
+/// See [`connect::unexpected_answer`].
 pub(crate) fn unexpected_answer() -> CliError {
-    keeper_lost("it sent an unexpected answer")
+    connect::unexpected_answer().into()
 }
 
 /// The error for a request that the guest could not carry out. The error has the exit code 125, 126 or 127.
 /// `start`, `attach` and `exec`, which pass on the exit code of a program, use these codes for errors of
 /// bottle.
 pub(crate) fn guest_failure(failure: Failure) -> CliError {
-    let error = |kind, code| CliError::new(kind, failure.message.clone()).exit(code);
-    match failure.kind {
-        FailureKind::NotFound => error(Kind::Program, exit::NOT_FOUND),
-        FailureKind::NotExecutable => error(Kind::Program, exit::CANNOT_RUN),
-        FailureKind::BadPath | FailureKind::BadState | FailureKind::Other => {
-            error(Kind::Failed, exit::BOTTLE_FAILED)
-        }
-    }
+    let code = match failure.kind {
+        FailureKind::NotFound => exit::NOT_FOUND,
+        FailureKind::NotExecutable => exit::CANNOT_RUN,
+        FailureKind::BadPath | FailureKind::BadState | FailureKind::Other => exit::BOTTLE_FAILED,
+    };
+    CliError::from(connect::guest_failure(failure)).exit(code)
 }
 
-/// The error when an archive from the guest cannot be received. `unpacked` creates the error for a failure on
-/// the host.
-pub(crate) fn receive_failed(
-    error: ReceiveError,
-    slug: &Slug,
-    unpacked: impl FnOnce(io::Error) -> CliError,
-) -> CliError {
-    match error {
-        ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
-        ReceiveError::Unpacked(error) => unpacked(error),
-        ReceiveError::BrokeOff => keeper_lost(error).about(slug),
-        ReceiveError::Stopped(_) => CliError::from_error(Kind::Failed, &error),
-    }
-}
-
-/// The error when the folder with the bottles' state cannot be listed.
+/// See [`connect::unlistable`].
 pub(crate) fn unlistable(error: FileError) -> CliError {
-    let hint = error.hint();
-    CliError::from_error(Kind::State, &error).about("BOTTLE_HOME").hint(hint)
-}
-
-fn unreachable(error: ClientError) -> CliError {
-    let failed = |kind| CliError::from_error(kind, &error);
-    match &error {
-        ClientError::NoSuchBottle { near: Some(near), .. } => {
-            failed(Kind::NoSuchBottle).hint(format!("did you mean `{near}`?"))
-        }
-        ClientError::NoSuchBottle { near: None, .. } => {
-            failed(Kind::NoSuchBottle).hint("`bottle list` shows all bottles")
-        }
-        ClientError::NotRunning { slug, preserved: true, .. } => {
-            failed(Kind::State).hint(format!("`bottle resume {slug}` starts it again"))
-        }
-        ClientError::NotRunning { .. } => failed(Kind::State),
-        ClientError::NotOpened(failure) => {
-            let exit = failure.exit;
-            CliError::from_failure(Kind::Failed, (**failure).clone()).exit(exit)
-        }
-        ClientError::Locked(_) => failed(Kind::State).hint("try again when the other command is done"),
-        ClientError::Orphaned { slug } => CliError::new(
-            Kind::State,
-            format!("{slug} has lost its keeper, and the client that started it is gone"),
-        )
-        .hint(LEFT_TO_CLEANUP),
-        ClientError::NotAdopted { .. } => failed(Kind::State).hint(LEFT_TO_CLEANUP),
-        ClientError::Unusable { .. } => {
-            failed(Kind::State).hint("`bottle cleanup` shows how to repair it")
-        }
-        ClientError::Unreached { .. } => failed(Kind::State).hint(
-            "try again, since it may be starting or ending; if it was started with another XDG_RUNTIME_DIR, set that one",
-        ),
-        ClientError::Elsewhere { .. } => failed(Kind::State)
-            .hint("set the XDG_RUNTIME_DIR that the bottle was started with"),
-        _ => failed(Kind::Failed),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reports_the_socket_of_an_unreachable_keeper() {
-        let error = unreachable(ClientError::Unreached {
-            slug: "one".parse().expect("slug"),
-            path: "/run/user/1000/one.sock".into(),
-            source: std::io::ErrorKind::NotFound.into(),
-        });
-        assert_eq!((error.kind, error.exit), (Kind::State, exit::FAILED));
-        assert_eq!(
-            error.message,
-            "cannot connect to the keeper of one at /run/user/1000/one.sock: entity not found"
-        );
-        assert!(error.hint.is_some_and(|hint| hint.contains("XDG_RUNTIME_DIR")));
-    }
+    connect::unlistable(error).into()
 }

@@ -2,26 +2,25 @@
 
 use bottle_contract::names::Slug;
 
-use super::commit::backend_of;
-use super::completions;
+use super::candidates;
 use super::error::{CliError, require_answer};
 use super::exit;
-use super::json_schema::Discarded;
 use super::output::Output;
 use super::progress;
-use super::resume::preserved;
+use super::runtime::block_on;
 use super::select_bottle::{Question, finish_all, names, print_results};
 use super::terminal::{self, TerminalUser};
-use crate::backend::{BackendError, BackendErrorKind};
 use crate::host::Host;
-use crate::instance::record::Record;
-use crate::instance::{State, Store, cleanup};
+use crate::instance::{State, cleanup};
+use crate::library::discard::{discardable, incomplete, is_discardable};
+use crate::library::record::backend_of;
+use crate::library::report::Discarded;
 
 /// Delete a preserved bottle and its workspace, but keep its snapshot
 #[derive(Debug, clap::Args)]
 pub(crate) struct Discard {
     /// The bottles, as `bottle list` shows them; asks when omitted
-    #[arg(value_name = "SLUG", add = completions::preserved())]
+    #[arg(value_name = "SLUG", add = candidates::preserved())]
     slugs: Vec<Slug>,
     /// Give the bottle up without its engine, which does not exist any more
     #[arg(long)]
@@ -33,7 +32,7 @@ pub(crate) struct Discard {
 
 const BOTTLE_QUESTION: Question = Question {
     prompt: "Discard which bottle?",
-    suits: |state| matches!(state, State::Preserved(record) if record.kept),
+    suits: |state| matches!(state, State::Preserved(record) if is_discardable(record)),
     none: "no bottle is preserved",
     hint: "`bottle list` shows all bottles",
 };
@@ -43,8 +42,8 @@ impl Discard {
         let slugs = BOTTLE_QUESTION.select_all(self.slugs.clone(), host, output)?;
         // Checks every bottle before the first one is deleted.
         for slug in &slugs {
-            let record =
-                super::block_on(discardable(host, slug, self.forget)).map_err(|error| error.about(slug))?;
+            let record = block_on(async { Ok(discardable(host, slug, self.forget).await?) })
+                .map_err(|error| error.about(slug))?;
             backend_of(host, &record)?;
         }
         if !self.yes && !confirmed(&slugs, output)? {
@@ -67,8 +66,8 @@ impl Discard {
 
     /// Deletes one bottle. Returns whether its snapshot remains.
     fn discard_one(&self, slug: &Slug, host: &Host, output: &Output) -> Result<bool, CliError> {
-        let record =
-            super::block_on(discardable(host, slug, self.forget)).map_err(|error| error.about(slug))?;
+        let record = block_on(async { Ok(discardable(host, slug, self.forget).await?) })
+            .map_err(|error| error.about(slug))?;
         let backend = backend_of(host, &record)?;
         let words = format!("deleting {slug}");
         let left = format!("parts of it remain; `bottle discard {slug}` continues");
@@ -78,9 +77,9 @@ impl Discard {
             } else {
                 cleanup::discard(host, &*backend, &record).await
             };
-            discarded.map_err(|error| incomplete(host, slug, error))
+            discarded.map_err(|error| incomplete(host, slug, error).into())
         };
-        let snapshot = super::block_on(progress::with_progress(&words, &left, output, discarding))?;
+        let snapshot = block_on(progress::with_progress(&words, &left, output, discarding))?;
         let rest = if snapshot {
             format!("; `bottle resume {slug}` starts from its snapshot")
         } else {
@@ -90,62 +89,6 @@ impl Discard {
             if self.forget { "is forgotten; what its engine has was not removed" } else { "was deleted" };
         output.note(format!("{slug} {done}{rest}"));
         Ok(snapshot)
-    }
-}
-
-/// Deletes a preserved bottle without asking. Returns whether its snapshot remains.
-pub(super) async fn discard(host: &Host, slug: &Slug) -> Result<bool, CliError> {
-    let record = discardable(host, slug, false).await.map_err(|error| error.about(slug))?;
-    let backend = backend_of(host, &record)?;
-    cleanup::discard(host, &*backend, &record).await.map_err(|error| incomplete(host, slug, error))
-}
-
-/// The error if parts of a bottle remain.
-fn incomplete(host: &Host, slug: &Slug, error: anyhow::Error) -> CliError {
-    let error = match error.downcast::<BackendError>() {
-        Ok(error) if error.kind == BackendErrorKind::Unavailable => {
-            return CliError::from(error).about(slug);
-        }
-        Ok(error) => error.into(),
-        Err(error) => error,
-    };
-    CliError::failed(format!("cannot delete all of {slug}: {error:#}"))
-        .about(slug)
-        .hint(next_step(host, slug))
-}
-
-/// Returns the record of a bottle with preserved files, or an error whose hint names the next step.
-/// With `forget`, the bottle may also have ended without being preserved.
-async fn discardable(host: &Host, slug: &Slug, forget: bool) -> Result<Record, CliError> {
-    if forget && let Some(State::Dead(record) | State::Preserved(record)) = Store::of(host).state(slug) {
-        return Ok(*record);
-    }
-    if let Some(State::Alive(_)) = Store::of(host).state(slug) {
-        let hint = format!("`bottle stop {slug}` stops it");
-        return Err(CliError::state(format!("{slug} is still running")).hint(hint));
-    }
-    if let Some(State::Dead(record)) = Store::of(host).state(slug)
-        && record.has_only_logs()
-    {
-        let hint = "`bottle cleanup` removes it".to_owned();
-        return Err(CliError::state(format!("{slug} ended, and only its output is left")).hint(hint));
-    }
-    let record = preserved(host, slug).await?;
-    if record.kept {
-        return Ok(record);
-    }
-    Err(CliError::state(format!("nothing of {slug} is preserved except its snapshot"))
-        .hint(format!("`bottle snapshots rm {slug}` removes it")))
-}
-
-/// Returns the command that finishes a failed deletion. `bottle discard` finds only files that the record
-/// marks as preserved; `bottle cleanup` finds the others.
-fn next_step(host: &Host, slug: &Slug) -> String {
-    match Store::of(host).state(slug) {
-        Some(State::Preserved(record)) if record.kept => {
-            format!("`bottle discard {slug}` continues")
-        }
-        _ => "`bottle cleanup` continues".to_owned(),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::error::CliError;
 use super::exit;
-use super::json_schema::BackendHealth;
 use super::output::{Output, inert};
+use super::runtime::block_on;
 use crate::backend::registry;
 use crate::host::{Host, OwnRules, Settings};
+use crate::library::report::BackendHealth;
 
 /// Check each backend on this machine, and show how to fix problems
 ///
@@ -18,7 +19,7 @@ impl Doctor {
         Settings::load(host)?;
         report_rules(&OwnRules::load(host)?, output);
         host.open_runtime()?;
-        let report = super::block_on(async {
+        let report = block_on(async {
             let mut report = Vec::new();
             for backend in registry::choosable(host) {
                 report.push(BackendHealth { backend: backend.name(), check: backend.check().await });

@@ -3,8 +3,8 @@
 
 use bottle_contract::names::Name;
 
+use super::candidates;
 use super::choice::manifests;
-use super::completions;
 use super::editor::Draft;
 use super::error::{CliError, require_answer};
 use super::exit;
@@ -28,7 +28,7 @@ use bottle_contract::suggest::suggest;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Edit {
     /// The name of the agent or bottle manifest; asks when omitted
-    #[arg(add = completions::manifests())]
+    #[arg(add = candidates::manifests())]
     name: Option<Name>,
     /// Edit the agent manifest of this name, not the bottle manifest
     #[arg(long, conflicts_with = "bottle")]
@@ -162,7 +162,7 @@ fn template(kind: ManifestKind) -> &'static str {
 }
 
 fn unchanged(error: CliError) -> CliError {
-    CliError { message: format!("{}; {UNCHANGED}", error.message), ..error }
+    error.reworded(|message| format!("{message}; {UNCHANGED}"))
 }
 
 /// Parses the manifest without loading the manifests that it refers to.

@@ -1,7 +1,6 @@
-//! The command line's error type: message, subject, hint and exit code.
+//! The error that ends a command: a failure of the library with an exit code.
 //!
-//! Library code reports what went wrong; only this module chooses hint and exit code. No error message
-//! contains debug output or a secret's value.
+//! Only this module and [`exit`] choose exit codes.
 
 use std::error::Error;
 use std::fmt;
@@ -11,159 +10,107 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::exit;
-use crate::causes;
 use crate::keeper::protocol::LaunchFailure;
+use crate::library::failure::Failure;
+
+pub(crate) use crate::library::failure::Kind;
 
 /// The error that ends a command.
 #[derive(Debug, Serialize)]
 pub(crate) struct CliError {
-    /// The kind of failure.
-    pub(crate) kind: Kind,
-    /// What the error is about, for example a slug, a file or a flag.
-    pub(crate) subject: Option<String>,
-    /// What failed and why: a lower-case fragment without a full stop.
-    pub(crate) message: String,
-    /// The causes at the end of the message, outermost first. With `-v`, each cause is printed on its own
-    /// line.
-    #[serde(skip)]
-    pub(crate) causes: Vec<String>,
-    /// The next step for the user.
-    pub(crate) hint: Option<String>,
+    #[serde(flatten)]
+    pub(crate) failure: Failure,
     /// The exit code of the process.
     pub(crate) exit: u8,
 }
 
-/// The kind of a failure; `--json` prints the variant's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
-    /// The command line is wrong, for example because of an unknown name or flags that exclude each other; or the
-    /// command has to ask a question and there is no terminal.
-    Usage,
-    /// A manifest cannot be used.
-    Manifest,
-    /// `settings.yml` cannot be used.
-    Settings,
-    /// One of the user's rules files cannot be used.
-    Rules,
-    /// A secret is missing or cannot be read.
-    Secret,
-    /// No bottle has this slug.
-    NoSuchBottle,
-    /// The bottle exists, but the command cannot work on a bottle in this state.
-    State,
-    /// The bottle has no commits to pull. In JSON, this is a kind of [`Kind::State`].
-    #[serde(rename = "state")]
-    NothingCommitted,
-    /// The backend is missing or refused.
-    Backend,
-    /// Isolation was not proven.
-    Isolation,
-    /// The program to run in the bottle is missing or cannot be run.
-    Program,
-    /// An operation failed.
-    Failed,
-    /// The user or a signal interrupted the command.
-    Interrupted,
-    /// The reader of standard output closed it. The command ends without a message.
-    OutputClosed,
-}
-
 impl CliError {
-    /// Creates an error with the usual exit code of its kind.
+    /// See [`Failure::new`].
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
-        let exit = match kind {
-            Kind::Usage | Kind::Secret | Kind::NoSuchBottle => exit::USAGE,
-            Kind::Manifest | Kind::Settings | Kind::Rules => exit::MANIFEST,
-            Kind::Backend => exit::BACKEND,
-            Kind::Isolation => exit::ISOLATION,
-            Kind::Interrupted => exit::INTERRUPTED,
-            Kind::State | Kind::NothingCommitted | Kind::Program | Kind::Failed => exit::FAILED,
-            Kind::OutputClosed => exit::OUTPUT_CLOSED,
-        };
-        Self { kind, subject: None, message: message.into(), causes: Vec::new(), hint: None, exit }
+        Failure::new(kind, message).into()
     }
 
-    /// Creates an error from a library's error and that error's causes.
+    /// See [`Failure::from_error`].
     pub(crate) fn from_error(kind: Kind, error: &(dyn Error + 'static)) -> Self {
-        let chain = causes::chain(error);
-        Self { causes: chain[1..].to_vec(), ..Self::new(kind, chain.join(": ")) }
+        Failure::from_error(kind, error).into()
     }
 
-    /// Creates an error from a launch failure that the keeper reported.
-    pub(crate) fn from_failure(kind: Kind, failure: LaunchFailure) -> Self {
-        Self { causes: failure.causes, hint: failure.hint, ..Self::new(kind, failure.message) }
+    /// See [`Failure::from_launch`].
+    pub(crate) fn from_launch(kind: Kind, failure: LaunchFailure) -> Self {
+        Failure::from_launch(kind, failure).into()
     }
 
-    /// Appends a cause, and the causes of that cause, to the message.
-    #[must_use]
-    pub(crate) fn because(mut self, cause: &(dyn Error + 'static)) -> Self {
-        let chain = causes::chain(cause);
-        self.message = format!("{}: {}", self.message, chain.join(": "));
-        self.causes.extend(chain);
-        self
-    }
-
-    /// The message without its causes.
-    pub(crate) fn without_causes(&self) -> &str {
-        self.causes.iter().rev().fold(&self.message, |message, cause| {
-            message.strip_suffix(cause.as_str()).and_then(|head| head.strip_suffix(": ")).unwrap_or(message)
-        })
-    }
-
-    /// Creates a usage error.
+    /// See [`Failure::usage`].
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self::new(Kind::Usage, message)
+        Failure::usage(message).into()
     }
 
-    /// Creates an error about the state of a bottle or a file.
+    /// See [`Failure::state`].
     pub(crate) fn state(message: impl Into<String>) -> Self {
-        Self::new(Kind::State, message)
+        Failure::state(message).into()
     }
 
-    /// Creates an error for a failed operation on a path: `cannot VERB PATH: CAUSE`.
+    /// See [`Failure::path`].
     pub(crate) fn path(verb: &str, path: &Path, cause: impl Error + 'static) -> Self {
-        Self::cannot(format_args!("{verb} {}", path.display()), cause).about(path.display())
+        Failure::path(verb, path, cause).into()
     }
 
-    /// Creates an error for a failed operation: `cannot VERB OBJECT: CAUSE`.
+    /// See [`Failure::cannot`].
     pub(crate) fn cannot(action: impl fmt::Display, cause: impl Error + 'static) -> Self {
-        Self::failed(format!("cannot {action}")).because(&cause)
+        Failure::cannot(action, cause).into()
     }
 
-    /// Creates an error for a failed operation.
+    /// See [`Failure::failed`].
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self::new(Kind::Failed, message)
+        Failure::failed(message).into()
     }
 
-    /// Sets what the error is about.
+    /// The silent end of a command whose standard output was closed by the reader.
+    pub(crate) fn output_closed() -> Self {
+        Self::failed("standard output was closed").exit(exit::OUTPUT_CLOSED)
+    }
+
+    /// Whether the reader of standard output closed it.
+    pub(crate) fn is_output_closed(&self) -> bool {
+        self.exit == exit::OUTPUT_CLOSED
+    }
+
+    /// See [`Failure::without_causes`].
+    pub(crate) fn without_causes(&self) -> &str {
+        self.failure.without_causes()
+    }
+
+    /// See [`Failure::reworded`].
     #[must_use]
-    pub(crate) fn about(mut self, subject: impl fmt::Display) -> Self {
-        self.subject = Some(subject.to_string());
-        self
+    pub(crate) fn reworded(self, words: impl FnOnce(&str) -> String) -> Self {
+        self.map(|failure| failure.reworded(words))
     }
 
-    /// Sets what the error is about, unless this is already set.
+    /// See [`Failure::about`].
+    #[must_use]
+    pub(crate) fn about(self, subject: impl fmt::Display) -> Self {
+        self.map(|failure| failure.about(subject))
+    }
+
+    /// See [`Failure::about_if_unset`].
     #[must_use]
     pub(crate) fn about_if_unset(self, subject: impl fmt::Display) -> Self {
-        if self.subject.is_none() { self.about(subject) } else { self }
+        self.map(|failure| failure.about_if_unset(subject))
     }
 
-    /// Sets the hint.
+    /// See [`Failure::hint`].
     #[must_use]
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        self.map(|failure| failure.hint(hint))
     }
 
-    /// Sets the hint if there is one.
+    /// See [`Failure::hint_if`].
     #[must_use]
-    pub(crate) fn hint_if(mut self, hint: Option<impl Into<String>>) -> Self {
-        self.hint = hint.map(Into::into).or(self.hint);
-        self
+    pub(crate) fn hint_if(self, hint: Option<impl Into<String>>) -> Self {
+        self.map(|failure| failure.hint_if(hint))
     }
 
-    /// Sets an exit code that differs from the usual one of the error's kind.
+    /// Sets an exit code that differs from the usual one of the failure's kind.
     #[must_use]
     pub(crate) fn exit(mut self, code: u8) -> Self {
         self.exit = code;
@@ -180,6 +127,16 @@ impl CliError {
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::json!({"error": self})
     }
+
+    fn map(self, change: impl FnOnce(Failure) -> Failure) -> Self {
+        Self { failure: change(self.failure), exit: self.exit }
+    }
+}
+
+impl From<Failure> for CliError {
+    fn from(failure: Failure) -> Self {
+        Self { exit: exit::of(failure.kind), failure }
+    }
 }
 
 /// Returns the user's answer, or an error if the user cancelled. `left` is the error's message, such as
@@ -195,49 +152,37 @@ pub(crate) fn require_answer<T>(asked: io::Result<Option<T>>, left: &str) -> Res
 
 impl From<crate::host::HostError> for CliError {
     fn from(error: crate::host::HostError) -> Self {
-        Self::from_error(Kind::Failed, &error).hint(error.hint())
+        Failure::from(error).into()
     }
 }
 
 impl From<crate::host::SettingsError> for CliError {
     fn from(error: crate::host::SettingsError) -> Self {
-        Self::from_error(Kind::Settings, &error).about("settings.yml").hint_if(error.hint())
+        Failure::from(error).into()
     }
 }
 
 impl From<crate::host::OwnRulesError> for CliError {
     fn from(error: crate::host::OwnRulesError) -> Self {
-        Self::from_error(Kind::Rules, &error).about("rules").hint(error.hint())
+        Failure::from(error).into()
+    }
+}
+
+impl From<crate::ledger::LedgerError> for CliError {
+    fn from(error: crate::ledger::LedgerError) -> Self {
+        Failure::from(error).into()
     }
 }
 
 impl From<crate::backend::BackendError> for CliError {
     fn from(error: crate::backend::BackendError) -> Self {
-        use crate::backend::BackendErrorKind;
-        let failed = |kind| Self::from_error(kind, &error);
-        let failed = match error.kind {
-            BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => failed(Kind::Backend),
-            BackendErrorKind::ProgramMissing => failed(Kind::Program).exit(exit::BACKEND),
-            BackendErrorKind::Busy | BackendErrorKind::NotRunning => failed(Kind::State),
-            BackendErrorKind::Failed => failed(Kind::Failed),
-        };
-        failed.hint_if(error.hint)
+        Failure::from(error).into()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_causes_are_the_end_of_the_message() {
-        let cause = std::io::Error::other("disk: full");
-        let error = crate::host::files::FileError::write(std::path::Path::new("/x"), cause);
-        let error = CliError::failed("cannot start").because(&error);
-        assert_eq!(error.message, "cannot start: cannot write /x: disk: full");
-        assert_eq!(error.without_causes(), "cannot start");
-        assert_eq!(error.causes, ["cannot write /x", "disk: full"]);
-    }
 
     #[test]
     fn the_json_form_has_every_field() {

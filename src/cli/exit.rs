@@ -3,6 +3,9 @@
 //! `start`, `attach`, `resume` and `exec` pass on the exit code of a program in the bottle. Like container engines,
 //! they report errors of bottle itself with codes from 125.
 
+use super::error::Kind;
+use crate::keeper::protocol::LaunchFailureKind;
+
 /// The command succeeded.
 pub(crate) const DONE: u8 = 0;
 /// The command failed.
@@ -27,3 +30,27 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const INTERRUPTED: u8 = 130;
 /// The reader of standard output closed it: the code that a shell reports after SIGPIPE.
 pub(crate) const OUTPUT_CLOSED: u8 = 141;
+
+/// The exit code for a failure that the keeper reports.
+pub(crate) fn of_launch(kind: LaunchFailureKind) -> u8 {
+    match kind {
+        LaunchFailureKind::Backend => BACKEND,
+        LaunchFailureKind::Isolation => ISOLATION,
+        LaunchFailureKind::ProgramMissing => NOT_FOUND,
+        LaunchFailureKind::ProgramRefused => CANNOT_RUN,
+        LaunchFailureKind::Interrupted => INTERRUPTED,
+        LaunchFailureKind::Other => FAILED,
+    }
+}
+
+/// The usual exit code for a kind of failure.
+pub(crate) fn of(kind: Kind) -> u8 {
+    match kind {
+        Kind::Usage | Kind::Secret | Kind::NoSuchBottle => USAGE,
+        Kind::Manifest | Kind::Settings | Kind::Rules => MANIFEST,
+        Kind::Backend | Kind::EngineUnavailable | Kind::ProgramMissing => BACKEND,
+        Kind::Isolation => ISOLATION,
+        Kind::Interrupted => INTERRUPTED,
+        Kind::State | Kind::NothingCommitted | Kind::Program | Kind::Failed => FAILED,
+    }
+}

@@ -18,20 +18,17 @@ use bottle_contract::session::guest::SecretText;
 use indicatif::HumanBytes;
 use tempfile::{NamedTempFile, PersistError};
 
-use super::commit::backend_of;
-use super::completions;
+use super::candidates;
 use super::error::CliError;
 use super::exit;
 #[cfg(target_os = "linux")]
 use super::export_conversation;
 use super::fork_point::ForkPoint;
-use super::json_schema::{Exported, FoundSecret};
 use super::live;
 use super::output::{Output, counted, inert};
 use super::own_rules;
 use super::progress;
-use super::pull::record;
-use super::snapshot_selector::SnapshotSelector;
+use super::runtime::{block_on, blocking};
 use crate::backend::portable_image::{
     CANARY, ContentFinding, ContentScanner, Export as Request, LayerStore, RootKind,
 };
@@ -41,6 +38,10 @@ use crate::instance::record::Record;
 #[cfg(target_os = "linux")]
 use crate::instance::transcripts::Transcripts;
 use crate::instance::{Store, canaries, engines};
+use crate::library::connect::record;
+use crate::library::record::backend_of;
+use crate::library::report::{Exported, FoundSecret};
+use crate::library::snapshot_selector::SnapshotSelector;
 use crate::plan::ImageSource;
 use crate::portable::{FORMAT, Metadata, SigningKey, Staging, Writer};
 
@@ -61,7 +62,7 @@ const EXPORTING: &str = "exporting";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
     /// The bottle, as `bottle list` shows it, or SLUG@NAME for one of its snapshots
-    #[arg(add = completions::all_bottles())]
+    #[arg(add = candidates::all_bottles())]
     bottle: SnapshotSelector,
     /// Write the archive to this file; `-` writes to standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
@@ -80,7 +81,7 @@ pub(crate) struct Export {
 impl Export {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slug = self.bottle.slug.clone();
-        super::block_on(self.export(host, output)).map_err(|error| error.about_if_unset(&slug))
+        block_on(self.export(host, output)).map_err(|error| error.about_if_unset(&slug))
     }
 
     async fn export(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
@@ -360,12 +361,6 @@ impl Target {
         let moved = if force { archive.persist(&path) } else { persist_new(archive, &path) };
         moved.map(drop).map_err(|error| error.error)
     }
-}
-
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.into()))
 }
 
 fn is_stdout(file: &Path) -> bool {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use bottle_contract::names::AGENT_USER;
 
-use super::export::blocking;
+use super::runtime::blocking;
 use crate::backend::local::portable::add_to_home;
 use crate::backend::portable_image::ExportedImage;
 use crate::instance::transcripts::Transcripts;

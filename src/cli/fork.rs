@@ -10,39 +10,40 @@
 use std::time::Duration;
 
 use bottle_contract::names::Name;
-use bottle_contract::session::guest::{Changed, GuestEvent, GuestRequest};
+use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use rand::RngExt as _;
 
-use super::budget::require_unspent;
+use super::candidates;
 use super::choice::{manifests, resolved};
-use super::commit::backend_of;
-use super::completions;
 use super::connect::{connect, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::fork_point::ForkPoint;
-use super::git::identity;
+use super::launch::child::require_no_parent;
+use super::launch::manifest_changes::{changed, changes};
+use super::launch::prepare::prepare_failed;
+use super::launch::{
+    ConfirmedLaunch, LaunchOptions, backend, preflight, require_free_slug, require_host_keys, run,
+};
 use super::live;
 use super::output::Output;
-use super::pull::record;
-use super::resume::{changed, changes};
 use super::session::Signals;
-use super::snapshot_selector::SnapshotSelector;
-use super::start::child::require_no_parent;
-use super::start::{
-    ConfirmedLaunch, LaunchOptions, backend, launch, preflight, prepare_failed, require_free_slug,
-    require_host_keys,
-};
 use super::style::label_color_parser;
 use super::terminal;
 use crate::backend::{Backend, Origin};
 use crate::cli::own_rules;
+use crate::cli::runtime::block_on;
+use crate::host::git_user::HostGitUser;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
-use crate::instance::snapshots::work_since;
+use crate::instance::work;
 use crate::instance::{State, Store, engines};
 use crate::launch::order::{Forked, LaunchOrder, Resumed};
-use crate::plan::{self, Flags, HostGitUser, Plan, PlanError, Workspace};
+use crate::library::budget::require_unspent;
+use crate::library::connect::record;
+use crate::library::record::backend_of;
+use crate::library::snapshot_selector::SnapshotSelector;
+use crate::plan::{self, Flags, Plan, PlanError, Workspace};
 use crate::resolve::Resolved;
 
 /// The maximum value of `--count`.
@@ -59,7 +60,7 @@ const WORK_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Fork {
     /// The bottle, as `bottle list` shows it, or SLUG@NAME for one of its snapshots
-    #[arg(add = completions::all_bottles())]
+    #[arg(add = candidates::all_bottles())]
     bottle: SnapshotSelector,
     /// Make this many bottles
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_COUNT)))]
@@ -78,7 +79,7 @@ impl Fork {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         require_no_parent(host)?;
         let slug = self.bottle.slug.clone();
-        super::block_on(async {
+        block_on(async {
             let forked = self.fork(host, &mut Signals::catch()?, output).await;
             forked.map_err(|error| error.about_if_unset(&slug))
         })
@@ -98,7 +99,7 @@ impl Fork {
         backend::require(&*backend, &plans[0]).await?;
         engines::require(&*backend, &Store::of(host).folder(slug), &record).await?;
         require_host_keys(&plans[0])?;
-        require_unspent(host, &settings, &plans[0], output)?;
+        require_unspent(host, &settings, &plans[0], |text| output.warn(text))?;
         for plan in &plans {
             require_free_slug(host, plan)?;
         }
@@ -180,7 +181,11 @@ impl Fork {
             backend: record.backend.clone(),
             resumed,
             image: record.image.clone(),
-            git_user: if record.copied_cwd { identity(host, &record.cwd) } else { HostGitUser::default() },
+            git_user: if record.copied_cwd {
+                HostGitUser::of(host, &record.cwd)
+            } else {
+                HostGitUser::default()
+            },
             ..self.launch.flags(settings)
         };
         let flags = Flags { detached: true, stdin: false, ..flags };
@@ -222,18 +227,17 @@ impl Fork {
         if matches!(store.state(&record.slug), Some(State::Preserved(_))) {
             return record.kept;
         }
-        let Some(since) = work_since(backend, &store.folder(&record.slug), record).await else {
-            return record.kept;
-        };
+        let folder = store.folder(&record.slug);
+        let Some(search) = work::search(backend, &folder, record).await else { return record.kept };
         // Only the keeper may connect to pid 1 of a running bottle.
         let asked = async {
             let channel = connect(host, &record.slug).await.ok()?;
-            let mut stream =
-                open_guest(&channel, GuestRequest::Changed(Changed { since, folders: Vec::new() }))
-                    .await
-                    .ok()?;
+            let request = GuestRequest::Changed(search.clone());
+            let mut stream = open_guest(&channel, request).await.ok()?;
             match stream.receive().await {
-                Ok(GuestEvent::Changed { work }) => Some(work),
+                Ok(GuestEvent::Changed(changes)) => {
+                    Some(work::judge(&folder, &search, changes).await.is_any())
+                }
                 _ => None,
             }
         };
@@ -255,11 +259,11 @@ async fn start_all(
     let order = |plan: Plan| Ok(LaunchOrder { plan: plan.settle(&first.secrets)?, ..first.clone() });
     let orders: Vec<_> = plans.into_iter().map(order).collect::<Result<_, PlanError>>()?;
     let (started, result) = match orders.as_slice() {
-        [one] => match launch::launch(host, one, signals, output).await {
+        [one] => match run::launch(host, one, signals, output).await {
             Ok(_channel) => (vec![one.plan.identity.slug.clone()], Ok(())),
             Err(error) => (Vec::new(), Err(error)),
         },
-        several => launch::launch_all(host, several, signals, output).await,
+        several => run::launch_all(host, several, signals, output).await,
     };
     if output.json {
         output.print_json(&serde_json::json!({"forked_from": from, "slugs": started}))?;

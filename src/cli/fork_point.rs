@@ -2,17 +2,17 @@
 
 use bottle_contract::names::Name;
 
-use super::commit::save;
 use super::error::CliError;
 use super::output::Output;
-use super::snapshot_selector::SnapshotSelector;
-use super::snapshots;
+use super::save_snapshot::save;
 use crate::backend::{Backend, Snapshot};
 use crate::host::Host;
 use crate::host::process::ProcessId;
 use crate::instance::record::Record;
 use crate::instance::snapshots::{CommitOptions, Removal};
 use crate::instance::{State, Store};
+use crate::library::snapshot_selector::SnapshotSelector;
+use crate::library::snapshots;
 
 /// The files that a command copies.
 pub(super) struct ForkPoint {
@@ -42,6 +42,13 @@ impl ForkPoint {
             let options = CommitOptions { name: Some(temporary.clone()), removed_by: Some(own.to_string()) };
             let saved = save(host, slug, options, output).await?;
             return Ok(Self { snapshot: saved.snapshot, temporary: Some(temporary) });
+        }
+        if selector.name.is_none() && record.has_only_conversation() && !Store::of(host).has_snapshot(slug) {
+            return Err(CliError::state(format!("{slug} has no files: only its conversation is kept"))
+                .about(slug)
+                .hint(format!(
+                    "`bottle resume {slug}` makes its files anew and continues the conversation"
+                )));
         }
         let list = Store::of(host).snapshots(slug).map_err(|error| CliError::state(error.to_string()))?;
         let there = backend.snapshots().await?;

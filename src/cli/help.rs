@@ -42,8 +42,8 @@ pub(crate) const TOPICS: &[Topic] = topics!(
 );
 
 impl Help {
-    pub(crate) fn run(self, output: &Output) -> Result<u8, CliError> {
-        let mut command = command_groups::command();
+    /// Shows the help of a command of this command line, or a topic.
+    pub(crate) fn run(self, mut command: clap::Command, output: &Output) -> Result<u8, CliError> {
         command.build();
         match self.words.first() {
             None => output.print(&format!("{}\n{}", command.render_long_help(), topics()))?,

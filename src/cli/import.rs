@@ -19,18 +19,17 @@ use indicatif::HumanBytes;
 use jiff::Timestamp;
 use rand::RngExt as _;
 
+use super::candidates;
 use super::choice::{manifests, resolved};
-use super::completions;
 use super::error::{CliError, Kind};
 use super::exit;
-use super::json_schema::{self, SignedBy};
+use super::launch::manifest_changes::{diff, differences};
+use super::launch::prepare::prepare_failed;
+use super::launch::{backend, preferred, preflight, prepare, require_free_slug, require_host_keys};
 use super::output::{Output, inert};
 use super::progress;
-use super::resume::{diff, differences};
+use super::runtime::block_on;
 use super::session::Signals;
-use super::start::{
-    backend, preferred, preflight, prepare, prepare_failed, require_free_slug, require_host_keys,
-};
 use super::terminal;
 use crate::backend::portable_image::{Import as Request, Imported, RootKind};
 use crate::backend::{Backend, Copied, Prepared, Preview, ProgressSink};
@@ -38,6 +37,7 @@ use crate::host::{Host, Settings, disk};
 use crate::instance::committed::{self, Committed, CommittedList};
 use crate::instance::record::Record;
 use crate::instance::{Claim, Store, canaries};
+use crate::library::report::{self, SignedBy};
 use crate::manifest::provider::Image;
 use crate::plan::{self, Flags, ImageSource, Plan, Workspace};
 use crate::portable::{BadArchive, Metadata, PublicKey, Received, SigningKey, Staging, receive};
@@ -61,10 +61,10 @@ pub(crate) struct Import {
     #[arg(long)]
     label: Option<String>,
     /// Use this agent instead of the one of the archive
-    #[arg(long, add = completions::agents())]
+    #[arg(long, add = candidates::agents())]
     agent: Option<Name>,
     /// Use this bottle manifest instead of those of the archive; repeat to merge several, in order
-    #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
+    #[arg(long = "bottle", value_name = "BOTTLE", add = candidates::bottles())]
     bottles: Vec<Name>,
     /// Choose the isolation backend, as `bottle start` does
     #[arg(long)]
@@ -100,7 +100,7 @@ enum Signer {
 
 impl Import {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        super::block_on(async {
+        block_on(async {
             let mut signals = Signals::catch()?;
             self.import(host, &mut signals, output).await
         })
@@ -167,9 +167,7 @@ impl Import {
             BadArchive::Disk(error) => disk::hint(error).to_owned(),
         };
         let error = CliError::from_error(Kind::Failed, &error);
-        CliError { message: format!("cannot import {file}: {}", inert(&error.message)), ..error }
-            .about(file)
-            .hint(hint)
+        error.reworded(|message| format!("cannot import {file}: {}", inert(message))).about(file).hint(hint)
     }
 
     fn signer(&self, host: &Host, settings: &Settings, received: &Received) -> Result<Signer, CliError> {
@@ -394,7 +392,7 @@ fn report(metadata: &Metadata, proposed: &Proposed, output: &Output) -> Result<u
         Signer::Known(key, name) => ("known", Some(key), Some(name.clone())),
         Signer::Unknown(key) => ("unknown", Some(key), None),
     };
-    let imported = json_schema::Imported {
+    let imported = report::Imported {
         slug: slug.to_string(),
         label: identity.label.clone(),
         agent: identity.agent.to_string(),

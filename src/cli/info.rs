@@ -2,8 +2,8 @@
 
 use bottle_contract::names::Name;
 
+use super::candidates;
 use super::choice::{manifests, resolved};
-use super::completions;
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, Styles};
@@ -15,10 +15,10 @@ use crate::resolve::{Resolved, explain};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Info {
     /// The agent
-    #[arg(add = completions::agents())]
+    #[arg(add = candidates::agents())]
     agent: Name,
     /// Use this bottle manifest instead of the agent's default; repeat to merge several, in order
-    #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
+    #[arg(long = "bottle", value_name = "BOTTLE", add = candidates::bottles())]
     bottles: Vec<Name>,
     /// Show the full resolved manifest, with the file and line of every value
     #[arg(long)]

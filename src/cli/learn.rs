@@ -11,18 +11,20 @@ use bottle_contract::queue::{Question, Tool};
 use bottle_contract::session::bundle::Routes;
 use bottle_queue::question;
 
-use super::completions;
+use super::candidates;
 use super::connect::{carry_out, connect, no_such_bottle};
 use super::error::CliError;
 use super::exit;
-use super::json_schema::{LearnReport, LearntHost, LeftOut};
 use super::output::{Output, one_line, times};
-use super::supervise::{Addition, SaveError, show_addition};
+use super::route_addition::show_addition;
+use super::runtime::block_on;
 use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::keeper::decisions;
 use crate::keeper::protocol::KeeperRequest;
 use crate::learn::{self, Learned};
+use crate::library::report::{LearnReport, LearntHost, LeftOut};
+use crate::library::saved_routes::{Addition, SaveError};
 
 /// How long the proposal waits for an answer before it expires.
 const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -34,13 +36,13 @@ const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Learn {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::all_bottles())]
+    #[arg(add = candidates::all_bottles())]
     slug: Slug,
     /// Show the routes without proposing them
     #[arg(long)]
     dry_run: bool,
     /// Add the routes to this bottle manifest of yours instead of proposing them; a new name creates one
-    #[arg(long, value_name = "BOTTLE", conflicts_with = "dry_run", add = completions::bottles())]
+    #[arg(long, value_name = "BOTTLE", conflicts_with = "dry_run", add = candidates::bottles())]
     save: Option<Name>,
 }
 
@@ -98,10 +100,10 @@ fn proposal_of(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> 
 
 fn propose(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
     let request = KeeperRequest::Ask(Box::new(question));
-    let asked = super::block_on(async { carry_out(&connect(host, slug).await?, &request).await });
+    let asked = block_on(async { Ok(carry_out(&connect(host, slug).await?, &request).await?) });
     asked.map_err(|error| {
         let error = error.about(slug);
-        if error.hint.is_some() {
+        if error.failure.hint.is_some() {
             return error;
         }
         let queue = host.home.join("queue").join(slug.as_str());

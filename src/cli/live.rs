@@ -3,25 +3,14 @@
 use bottle_contract::names::Slug;
 
 use super::error::CliError;
-use super::json_schema;
 use super::output::{Output, counted, one_line};
 use crate::instance::live_changes::LiveChanges;
 use crate::instance::live_folder::identify_again;
 use crate::instance::record::Record;
+pub(super) use crate::library::work::require_copy;
 
 /// The maximum number of files that a report names. `bottle stop --json` names more.
 const MAX_NAMED: usize = 20;
-
-/// Refuses a command that needs a copy of the directory. `what` is the action and its object.
-///
-/// # Errors
-/// If the workspace of the bottle is a directory of the user.
-pub(crate) fn require_copy(record: &Record, what: &str, hint: impl Into<String>) -> Result<(), CliError> {
-    let Some(live) = record.live() else { return Ok(()) };
-    let path = one_line(&live.path.display().to_string());
-    let why = format!("cannot {what}: its workspace is {path} itself (`--cwd=live`)");
-    Err(CliError::state(why).about(&record.slug).hint(hint))
-}
 
 /// The path of the directory that is the bottle's workspace, if there is one, as text.
 ///
@@ -67,23 +56,5 @@ pub(crate) fn report(slug: &Slug, changes: &LiveChanges, commits: bool, output: 
             "{folder}/.git was moved or replaced while the bottle ran, and the agent may have changed the new one: \
              check its hooks and config before you use git there"
         ));
-    }
-}
-
-/// The changes as a part of a JSON document.
-pub(crate) fn described(changes: &LiveChanges) -> json_schema::Live {
-    json_schema::Live {
-        folder: changes.folder.display().to_string(),
-        files: changes
-            .files
-            .iter()
-            .map(|file| json_schema::LiveFile {
-                path: file.path.display().to_string(),
-                why: file.why.clone(),
-            })
-            .collect(),
-        more: changes.more,
-        unknown: changes.unknown.clone(),
-        repository_moved: changes.repository_moved,
     }
 }

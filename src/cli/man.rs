@@ -2,9 +2,6 @@
 
 use std::path::PathBuf;
 
-use clap::CommandFactory;
-
-use super::args::Cli;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
@@ -18,9 +15,14 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+    /// Writes the pages of this command line.
+    pub(crate) fn run(
+        self,
+        mut command: clap::Command,
+        host: &Host,
+        output: &Output,
+    ) -> Result<u8, CliError> {
         let folder = host.cwd.join(self.folder);
-        let mut command = Cli::command();
         command.build();
         std::fs::create_dir_all(&folder)
             .and_then(|()| clap_mangen::generate_to(command, &folder))

@@ -2,21 +2,30 @@
 //! prints.
 //!
 //! ```text
-//! args           commands and flags            error, exit    errors, hints and exit codes
-//! output         standard output and error     json_schema    the JSON that scripts rely on
+//! args           the commands                  error, exit    errors, hints and exit codes
+//! global         the flags of every command    candidates     the names that a shell completes
+//! output         standard output and error     runtime        the runtime of a command's asynchronous part
 //! style          colours, Unicode and width    layout         tables and wrapped lines
 //! terminal       the user's terminal           session        a terminal or pipes connected to a program in a bottle
 //! picker         full-screen selection list    text_layout    text in the cells of a full screen
+//! queue_screen   the supervise queue           client         a client connected to a running bottle
 //! editor         the user's editor             summary        the resolved configuration of an agent
-//! choice         an agent and its bottles      connect        the connection to a bottle's keeper
-//! progress       spinner and progress lines    unsaved_work   unsaved work at the end of a session
+//! choice         an agent and its bottles      connect        exit codes of failed connections and requests
+//! launch         preflight and launch          progress       spinner and progress lines
+//! kept_reason    why a bottle was kept         unsaved_work   unsaved work at the end of a session
+//! pulled_work    what a pull brought
+//! ended          how a bottle ended            bottle_status  the status of a bottle in words
 //! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
-//! fork_point     the snapshot that is copied            since          the values of `--since`
-//! command_groups commands by task, and suggestions      overview       what `bottle` prints without a command
-//! loopback       HTTP servers on the loopback interface         natural        the order of names with numbers
-//! git            git on the host and in a bottle
+//! save_snapshot  commits with their progress   fork_point     the snapshot that is copied
+//! snapshot_table the table of snapshots        probe_table    the table of a probe
+//! plain          a program's output as lines   decision       a line of the proxy's access log
+//! command        a command in a bottle         process_output the output of a process
+//! route_args     arguments of allow and deny   route_addition the changed lines of a bottle manifest
+//! since          the values of `--since`       command_groups commands by task, and suggestions
+//! loopback       HTTP on the loopback          overview       what `bottle` prints without a command
+//! confirm_repositories  whether a repository may be used
 //!
-//! and one file (or folder) for each command
+//! and one file (or directory) for each command. What two commands need is a module of its own, here or in `library`
 //! ```
 //! The code of a command runs in three steps: merge flags, settings and manifests into one value, act on it,
 //! print the result.
@@ -25,21 +34,28 @@ mod apply;
 mod args;
 mod attach;
 mod audit;
+mod bottle_status;
 mod budget;
 mod budget_order;
+mod candidates;
 mod choice;
 mod cleanup;
+mod client;
+mod command;
 mod command_groups;
 mod commit;
 mod completions;
+mod confirm_repositories;
 mod connect;
 mod cp;
 mod dashboard;
+mod decision;
 mod diff;
 mod discard;
 mod doctor;
 mod edit;
 mod editor;
+mod ended;
 mod environment;
 mod error;
 mod exec;
@@ -50,12 +66,13 @@ mod export_conversation;
 mod fork;
 mod fork_point;
 mod fs;
-mod git;
+mod global;
 mod help;
 mod import;
 mod info;
 mod init;
-mod json_schema;
+mod kept_reason;
+mod launch;
 mod layout;
 mod learn;
 mod list;
@@ -64,31 +81,39 @@ mod logs;
 mod loopback;
 mod man;
 mod mcp;
-mod natural;
 mod output;
 mod overview;
 mod own_rules;
 mod page;
 mod picker;
+mod plain;
 mod policy;
 mod probe;
 #[cfg(target_os = "linux")]
 mod probe_inside;
+mod probe_table;
 mod process;
+mod process_output;
 mod program_args;
 mod progress;
 mod prune;
 mod pull;
+mod pulled_work;
+mod queue_screen;
 mod resume;
+mod route_addition;
+mod route_args;
 mod routes;
 mod rules;
+mod runtime;
+mod save_snapshot;
 mod select_bottle;
 mod service;
 mod session;
 mod settings;
 mod shell;
 mod since;
-mod snapshot_selector;
+mod snapshot_table;
 mod snapshots;
 mod start;
 mod stop;
@@ -104,8 +129,8 @@ mod usage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 use tracing_subscriber::EnvFilter;
 
 #[cfg(target_os = "linux")]
@@ -128,11 +153,11 @@ use crate::host::Host;
 /// Runs the command line and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Some(code) = completions::complete(&arguments) {
+    if let Some(code) = completions::complete(Cli::command, &arguments) {
         return code;
     }
     terminal::restore_on_panic();
-    let parsed = command_groups::command().try_get_matches_from(&arguments);
+    let parsed = command_groups::grouped(Cli::command()).try_get_matches_from(&arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, &arguments),
@@ -201,8 +226,8 @@ fn dispatch(command: Option<Command>, output: &Output) -> Result<u8, CliError> {
         Command::Probe(probe) => probe.run(&host()?, output),
         Command::Doctor(doctor) => doctor.run(&host()?, output),
         Command::Completions(completions) => completions.run(output),
-        Command::Man(man) => man.run(&host()?, output),
-        Command::Help(help) => help.run(output),
+        Command::Man(man) => man.run(Cli::command(), &host()?, output),
+        Command::Help(help) => help.run(command_groups::grouped(Cli::command()), output),
         Command::Cleanup(cleanup) => cleanup.run(&host()?, output),
         Command::Prune(prune) => prune.run(&host()?, output),
         Command::Usage(usage) => usage.run(&host()?, output),
@@ -236,18 +261,6 @@ fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         let _ = error.print();
     }
     ExitCode::from(exit::USAGE)
-}
-
-/// Runs a command's asynchronous part on one thread, which is enough for a session.
-fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::cannot("start the runtime", error))?;
-    let result = runtime.block_on(future);
-    // Does not wait for a blocked thread, such as one that reads a key.
-    runtime.shutdown_background();
-    result
 }
 
 /// The log filter of `-vv`.

@@ -8,16 +8,19 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-pub(crate) use bottle_contract::terminal::inert;
+pub(crate) use bottle_contract::terminal::{inert, inert_json};
+use indicatif::HumanCount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::args::Global;
 use super::error::{CliError, Kind};
 use super::exit;
+use super::global::Global;
 use super::layout::Table;
 pub(crate) use super::style::Styles;
+use crate::library::notice::Notice;
+pub(crate) use crate::library::text::{counted, one_line};
 
 /// How often followed files are read again.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -72,7 +75,8 @@ impl Output {
     pub(crate) fn print_json<T: Serialize>(&self, value: &T) -> Result<(), CliError> {
         let text =
             serde_json::to_string_pretty(value).map_err(|error| CliError::cannot("write JSON", error))?;
-        write_all(&mut io::stdout().lock(), &format!("{text}\n"))
+        // JSON allows control characters from U+007F on in strings.
+        write_all(&mut io::stdout().lock(), &format!("{}\n", inert_json(&text)))
     }
 
     /// Prints data that is too long for the memory. `write` gets a buffered standard output.
@@ -129,38 +133,50 @@ impl Output {
         }
     }
 
+    /// Prints a notice of the library.
+    pub(crate) fn notice(&self, notice: Notice) {
+        match notice {
+            Notice::Note(text) => self.note(text),
+            Notice::Warning(text) => self.warn(text),
+        }
+    }
+
     /// Prints a warning, even with `--quiet`.
     pub(crate) fn warn(&self, text: impl fmt::Display) {
         if self.json {
-            return self.write_error_lines(
-                &serde_json::json!({"warning": {"message": text.to_string()}}).to_string(),
-            );
+            let document = serde_json::json!({"warning": {"message": text.to_string()}});
+            return self.write_error_lines(&inert_json(&document.to_string()));
         }
         self.labelled(&self.stderr.yellow("warning:"), 9, &one_line(&text.to_string()));
     }
 
+    /// Prints warnings.
+    pub(crate) fn warn_all(&self, warnings: impl IntoIterator<Item = String>) {
+        warnings.into_iter().for_each(|warning| self.warn(warning));
+    }
+
     /// Prints the error that ends a command.
     pub(crate) fn error(&self, error: &CliError) {
-        if error.kind == Kind::OutputClosed {
+        if error.is_output_closed() {
             return;
         }
         if self.json {
-            return self.write_error_lines(&error.json().to_string());
+            return self.write_error_lines(&inert_json(&error.json().to_string()));
         }
-        if error.kind == Kind::Interrupted {
+        if error.failure.kind == Kind::Interrupted {
             // An interruption by the user is not printed as an error.
-            self.labelled("bottle:", 8, &inert(&error.message));
+            self.labelled("bottle:", 8, &inert(&error.failure.message));
         } else {
             let (message, causes) = match self.verbose {
-                0 => (error.message.as_str(), &[][..]),
-                _ => (error.without_causes(), &error.causes[..]),
+                0 => (error.failure.message.as_str(), &[][..]),
+                _ => (error.without_causes(), &error.failure.causes[..]),
             };
             self.labelled(&self.stderr.red("error:"), 7, &inert(message));
             for cause in causes {
                 self.labelled("cause:", 7, &inert(cause));
             }
         }
-        if let Some(hint) = &error.hint {
+        if let Some(hint) = &error.failure.hint {
             self.labelled(&self.stderr.cyan("hint:"), 6, &inert(hint));
         }
     }
@@ -184,21 +200,14 @@ impl Output {
     }
 }
 
-/// Formats a number with its noun: `1 file`, `3 files`.
-pub(crate) fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
-    let plural = if count == N::from(1) { "" } else { "s" };
-    format!("{count} {noun}{plural}")
+/// A number: grouped digits on a terminal, plain digits in a pipe.
+pub(crate) fn number(number: u64) -> String {
+    if io::stdout().is_terminal() { HumanCount(number).to_string() } else { number.to_string() }
 }
 
 /// Formats a number of times: `once`, or `3 times`.
 pub(crate) fn times<N: fmt::Display + PartialEq + From<u8>>(count: N) -> String {
     if count == N::from(1) { "once".to_owned() } else { format!("{count} times") }
-}
-
-/// Escapes untrusted text to a single line, so that a file name with a line break cannot imitate a line of
-/// bottle's output.
-pub(crate) fn one_line(text: &str) -> String {
-    inert(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 fn write_all(stream: &mut impl Write, text: &str) -> Result<(), CliError> {
@@ -244,7 +253,7 @@ pub(crate) async fn reader_gone() -> CliError {
 /// The error for a failed write to standard output.
 pub(crate) fn write_failed(error: io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        CliError::new(Kind::OutputClosed, "standard output was closed")
+        CliError::output_closed()
     } else {
         CliError::cannot("write to standard output", error)
     }
@@ -253,5 +262,5 @@ pub(crate) fn write_failed(error: io::Error) -> CliError {
 /// The error for a failed write of a program's output. Its exit code is bottle's, not the program's.
 pub(crate) fn output_failed(error: io::Error) -> CliError {
     let error = write_failed(error);
-    if error.kind == Kind::OutputClosed { error } else { error.exit(exit::BOTTLE_FAILED) }
+    if error.is_output_closed() { error } else { error.exit(exit::BOTTLE_FAILED) }
 }

@@ -1,12 +1,14 @@
 //! What `bottle` prints without a command: the commands of a day, and the state of the bottles.
 
+use super::bottle_status::{label_and_agent, shows_activity, status};
 use super::error::CliError;
 use super::exit;
-use super::json_schema::ActiveBottle;
 use super::layout::hanging;
-use super::list;
 use super::output::{Output, counted};
+use super::runtime::block_on;
 use crate::host::Host;
+use crate::library::bottles::active_bottles;
+use crate::library::report::ActiveBottle;
 
 /// The commands of a day.
 const COMMANDS: [(&str, &str); 5] = [
@@ -27,7 +29,8 @@ const MORE: &str = "`bottle help` lists all commands by task, and topics such as
 
 /// Prints the overview. With `--json`, prints what `bottle list --json` prints.
 pub(super) fn show(host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
-    let bottles = host.and_then(|host| list::active_bottles(&host, list::shows_activity(output)))?;
+    let host = host?;
+    let bottles = block_on(async { Ok(active_bottles(&host, shows_activity(output)).await?) })?;
     output.json_or(&bottles, || print(&bottles, output))?;
     Ok(exit::DONE)
 }
@@ -63,9 +66,9 @@ fn state(bottles: &[ActiveBottle], output: &Output) -> Vec<String> {
     let mut lines = vec![summary];
     lines.extend(order.iter().take(MAX_BOTTLES).map(|bottle| {
         let styles = output.styles();
-        let label = list::label_and_agent(bottle.label.as_deref(), bottle.agent.as_deref());
+        let label = label_and_agent(bottle.label.as_deref(), bottle.agent.as_deref());
         let slug = styles.named(bottle.color.as_deref(), &bottle.slug);
-        format!("  {slug} {label}: {}", list::status(bottle, output))
+        format!("  {slug} {label}: {}", status(bottle, output))
     }));
     if let Some(more) = order.len().checked_sub(MAX_BOTTLES).filter(|more| *more > 0) {
         lines.push(format!("  and {more} more: `bottle list`"));

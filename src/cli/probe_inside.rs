@@ -7,10 +7,11 @@ use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::Probe as ProbeRequest;
 use clap::ColorChoice;
 
-use super::args::Global;
 use super::exit;
+use super::global::Global;
 use super::output::Output;
-use super::probe::table;
+use super::probe_table::table;
+use super::runtime::block_on;
 use crate::launch::isolation::all_blocked;
 
 /// The program of the agent `probe`: runs the attempts and prints the table.
@@ -19,8 +20,7 @@ pub fn run() -> ExitCode {
     let output = Output::new(&global);
     // Every process in the bottle has the same environment as this process.
     let given = std::env::vars_os().map(text).collect();
-    let attempts =
-        super::block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
+    let attempts = block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
     let printed = attempts.and_then(|attempts| {
         output.print(&table(&attempts, output.styles()))?;
         Ok(all_blocked(&attempts))

@@ -8,8 +8,8 @@ use bottle_contract::session::guest::Process;
 
 use super::error::CliError;
 use super::exit;
-use super::rules::{Ask, permit, permit_script};
 use crate::host::Host;
+use crate::library::permit::{Ask, permit, permit_script};
 
 /// A program with its user, folder and variables.
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ impl ProgramArgs {
     /// Returns an error if the command policy does not allow the script.
     pub(crate) async fn script(&self, host: &Host, slug: &Slug, script: &str) -> Result<String, CliError> {
         if self.checked {
-            permit_script(host, slug, script, None, self.ask()).await
+            Ok(permit_script(host, slug, script, None, self.ask()).await?)
         } else {
             Ok(script.to_owned())
         }

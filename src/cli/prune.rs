@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::error::{CliError, require_answer};
 use super::exit;
-use super::json_schema::{PruneReport, PrunedRecord};
 use super::output::{Output, counted, inert};
 use super::progress;
+use super::runtime::block_on;
 use super::select_bottle::names;
 use super::since::since;
 use super::terminal::{self, TerminalUser};
@@ -18,11 +18,12 @@ use crate::backend::{Backend, Unused, registry};
 use crate::causes;
 use crate::host::{Host, Settings};
 use crate::instance::prune::{self, Kind, OldRecord, Prunable};
+use crate::library::report::{PruneReport, PrunedRecord};
 
 /// Remove old conversations, answered proposals, audit logs and crash logs, and unused images
 ///
-/// Records of a bottle that runs or is kept stay, and so do kept files and snapshots. Old usage records are removed by
-/// `bottle cleanup`.
+/// Records of a bottle that runs or is kept stay, and so do kept files and snapshots. A bottle of which only the
+/// conversation is kept is removed with it. Old usage records are removed by `bottle cleanup`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Prune {
     /// Remove records that were last changed before this time, day or age (`30d`); by default `keep_days` of
@@ -42,7 +43,7 @@ type Image = (&'static str, Unused);
 
 impl Prune {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        super::block_on(self.prune(host, output))
+        block_on(self.prune(host, output))
     }
 
     async fn prune(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
@@ -104,9 +105,7 @@ impl Prune {
 
 /// The time before which records are old, according to the settings.
 fn keep_days_ago(host: &Host) -> Result<Timestamp, CliError> {
-    let days = i64::from(Settings::load(host)?.keep_days);
-    let ago = Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * days));
-    ago.map_err(|error| CliError::cannot("compute the age of records", error))
+    Settings::load(host)?.keep_since().map_err(|error| CliError::cannot("compute the age of records", error))
 }
 
 async fn unused(backends: &[Box<dyn Backend>], errors: &mut Vec<String>) -> Vec<Image> {
@@ -162,7 +161,7 @@ fn confirmed(found: &Prunable, images: &[Image], output: &Output) -> Result<bool
 /// One line for each kind of record with the space that it frees, and one for each image.
 fn lines(records: &[OldRecord], images: &[Image], verb: &str) -> String {
     let mut text = String::new();
-    for kind in [Kind::Conversations, Kind::Proposal, Kind::AuditLog, Kind::CrashLog] {
+    for kind in [Kind::Bottle, Kind::Conversations, Kind::Proposal, Kind::AuditLog, Kind::CrashLog] {
         let of_kind: Vec<&OldRecord> = records.iter().filter(|record| record.kind == kind).collect();
         if of_kind.is_empty() {
             continue;
@@ -194,6 +193,7 @@ fn shortened(slugs: &[Slug]) -> String {
 
 fn noun(kind: Kind, count: usize) -> String {
     match kind {
+        Kind::Bottle => counted(count, "kept conversation"),
         Kind::Conversations => counted(count, "folder") + " with conversations",
         Kind::Proposal => counted(count, "file") + " of answered proposals",
         Kind::AuditLog => counted(count, "file") + " of audit logs",
@@ -204,6 +204,7 @@ fn noun(kind: Kind, count: usize) -> String {
 fn to_report(dry_run: bool, found: &Prunable, images: &[Image], errors: Vec<String>) -> PruneReport {
     let record = |record: &OldRecord| PrunedRecord {
         kind: match record.kind {
+            Kind::Bottle => "bottle",
             Kind::Conversations => "conversations",
             Kind::Proposal => "proposal",
             Kind::AuditLog => "audit-log",

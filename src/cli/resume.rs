@@ -6,37 +6,35 @@
 //! A resumed bottle gets new values of everything that belongs to a single launch: the certificate authority,
 //! the proxy, the secrets.
 
-use std::fmt::Write as _;
-
 use bottle_contract::names::{Name, Slug};
-use similar::TextDiff;
 
-use super::budget::require_unspent;
+use super::candidates;
 use super::choice::{manifests, resolved};
-use super::commit::backend_of;
-use super::completions;
-use super::connect::unavailable;
 use super::error::CliError;
 use super::exit;
-use super::git::identity;
-use super::output::{Output, Styles};
+use super::launch::child::require_no_parent;
+use super::launch::manifest_changes::{changed, changes};
+use super::launch::prepare::prepare_failed;
+use super::launch::{
+    ConfirmedLaunch, LaunchOptions, backend, git_directory, live, preflight, require_host_keys,
+};
+use super::output::Output;
 use super::select_bottle::Question;
 use super::session::Signals;
-use super::snapshot_selector::SnapshotSelector;
-use super::start::child::require_no_parent;
-use super::start::{
-    ConfirmedLaunch, LaunchOptions, backend, git_directory, live, preflight, prepare_failed,
-    require_host_keys,
-};
 use super::style::label_color_parser;
 use super::terminal;
 use crate::backend::{Backend, Origin, Snapshot};
 use crate::cli::own_rules;
+use crate::cli::runtime::block_on;
+use crate::host::git_user::HostGitUser;
 use crate::host::{Host, Settings};
-use crate::instance::record::{Record, Status};
+use crate::instance::record::Record;
 use crate::instance::{State, Store, engines};
 use crate::launch::order::Resumed;
-use crate::plan::{self, Flags, GitDirectory, HostGitUser, LiveFolder, Plan, Workspace};
+use crate::library::budget::require_unspent;
+use crate::library::record::{backend_of, preserved};
+use crate::library::snapshot_selector::SnapshotSelector;
+use crate::plan::{self, Flags, GitDirectory, LiveFolder, Workspace};
 
 /// Start a preserved bottle again
 ///
@@ -46,14 +44,14 @@ use crate::plan::{self, Flags, GitDirectory, HostGitUser, LiveFolder, Plan, Work
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
     /// The bottle, as `bottle list` shows it; asks when omitted
-    #[arg(add = completions::preserved())]
+    #[arg(add = candidates::preserved())]
     slug: Option<Slug>,
     /// Start from the snapshot of this name, otherwise from the newest one; discards the bottle's preserved
     /// files
     #[arg(long, value_name = "NAME", num_args = 0..=1)]
     snapshot: Option<Option<Name>>,
     /// Use this bottle manifest instead of those of the last start; repeat to merge several, in order
-    #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
+    #[arg(long = "bottle", value_name = "BOTTLE", add = candidates::bottles())]
     bottles: Vec<Name>,
     /// Set the colour of the bottle's name in lists
     #[arg(long, value_parser = label_color_parser(), value_name = "COLOUR")]
@@ -80,7 +78,7 @@ impl Resume {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         require_no_parent(host)?;
         let slug = BOTTLE_QUESTION.select(self.slug.take(), host, output)?;
-        super::block_on(async {
+        block_on(async {
             let resumed = self.resume(&slug, host, &mut Signals::catch()?, output).await;
             resumed.map_err(|error| error.about_if_unset(&slug))
         })
@@ -113,7 +111,7 @@ impl Resume {
         let anew = build(&Flags { resumed: false, ..flags })?.agent.argv;
         backend::require(&*backend, &plan).await?;
         require_host_keys(&plan)?;
-        require_unspent(host, &settings, &plan, output)?;
+        require_unspent(host, &settings, &plan, |text| output.warn(text))?;
         let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let changes = changes(host, slug, &plan);
         let view = preflight::View {
@@ -186,6 +184,10 @@ impl Resume {
             }
             None => {
                 let newest = newest_first.clone().next();
+                if newest.is_none() && record.has_only_conversation() {
+                    output.note(format!("{slug} is made anew and continues its conversation"));
+                    return Ok(StartPoint { origin: Origin::New, discards: false });
+                }
                 let Some(found) = newest_first.find(exists) else {
                     let reason =
                         if newest.is_some() { "its snapshot was deleted" } else { "its files are missing" };
@@ -235,7 +237,11 @@ impl Resume {
                 Origin::New => None,
                 _ => record.image.clone(),
             },
-            git_user: if record.copied_cwd { identity(host, &record.cwd) } else { HostGitUser::default() },
+            git_user: if record.copied_cwd {
+                HostGitUser::of(host, &record.cwd)
+            } else {
+                HostGitUser::default()
+            },
             ..self.launch.flags(settings)
         }
     }
@@ -255,6 +261,7 @@ impl Resume {
         let folders = record.folders.iter().map(|folder| &folder.path);
         let one = record.folders.is_empty().then_some(&record.cwd);
         let asks = self.launch.asks(output);
+        let asks = git_directory::Asks { git_directories: asks, lenders: asks };
         git_directory::confirm(folders.chain(one), host, &self.launch.git_dirs, asks, signals).await
     }
 
@@ -291,29 +298,6 @@ impl Resume {
     }
 }
 
-/// Returns the record of a preserved bottle, or an error whose hint names the next step.
-pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliError> {
-    let state = |message: String, hint: String| Err(CliError::state(message).hint(hint));
-    match Store::of(host).state(slug) {
-        Some(State::Preserved(record)) => Ok(*record),
-        Some(State::Alive(_)) => state(format!("{slug} is running"), format!("`bottle attach {slug}` attaches to it")),
-        Some(State::Dead(record)) if record.status == Status::Ended && record.lost => state(
-            format!("{slug} ended when its files were removed by something else than bottle"),
-            "`bottle start` starts a new one".to_owned(),
-        ),
-        Some(State::Dead(record)) if record.status == Status::Ended => state(
-            format!("{slug} ended, and only its output was preserved"),
-            "`bottle start` starts a new one".to_owned(),
-        ),
-        Some(State::Dead(_)) => state(
-            format!("{slug} has lost its keeper, and may still run"),
-            "`bottle attach` reconnects if it was detached; otherwise `bottle cleanup` stops it and preserves its work"
-                .to_owned(),
-        ),
-        Some(State::Damaged(_) | State::Newer(_)) | None => Err(unavailable(host, slug).await),
-    }
-}
-
 /// The error for `--snapshot` without such a snapshot. `was_deleted` says whether there was one.
 fn no_snapshot(slug: &Slug, name: Option<&Name>, was_deleted: bool, kept: bool) -> CliError {
     let snapshot = match name {
@@ -332,43 +316,6 @@ fn no_snapshot(slug: &Slug, name: Option<&Name>, was_deleted: bool, kept: bool) 
             .hint("`bottle snapshots` shows all snapshots"),
     };
     error.about("--snapshot")
-}
-
-/// Returns a unified diff from the manifest of the bottle's last start to the plan's; none if they are equal.
-pub(super) fn changes(host: &Host, slug: &Slug, plan: &Plan) -> Option<String> {
-    let store = Store::of(host);
-    let Some(before) = store.manifest(slug) else {
-        return Some("(the manifest of its last start is unknown)\n".to_owned());
-    };
-    if before == plan.manifest {
-        return None;
-    }
-    Some(diff(&before, &plan.manifest))
-}
-
-/// Returns a unified diff between two texts.
-pub(super) fn diff(before: &str, now: &str) -> String {
-    let diff = TextDiff::from_lines(before, now);
-    diff.unified_diff().context_radius(2).missing_newline_hint(false).to_string()
-}
-
-pub(super) fn changed(changes: &str, styles: Styles) -> String {
-    differences("its manifests changed since its last start:", changes, styles)
-}
-
-/// The lines of a unified diff under a heading.
-pub(super) fn differences(heading: &str, changes: &str, styles: Styles) -> String {
-    let mut text = styles.yellow(heading);
-    for line in changes.lines() {
-        let shown = match line.as_bytes().first() {
-            Some(b'+') => styles.green(line),
-            Some(b'-') => styles.red(line),
-            Some(b'@') => styles.dim(line),
-            _ => line.to_owned(),
-        };
-        let _ = write!(text, "\n  {shown}");
-    }
-    text
 }
 
 fn show(view: &preflight::View<'_>, changes: Option<&str>, output: &Output) -> Result<u8, CliError> {

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::connect::unlistable;
 use super::error::{CliError, Kind, require_answer};
-use super::json_schema::ActiveBottle;
 use super::output::{Output, one_line};
 use super::picker::{self, Choice};
 use super::terminal;
 use crate::host::Host;
 use crate::instance::{Listed, State, Store};
+use crate::library::report::ActiveBottle;
 
 /// A command's question for a bottle, and the bottles that can be chosen.
 pub(crate) struct Question {

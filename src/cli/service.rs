@@ -9,18 +9,19 @@ use bottle_contract::session::service::{
     Restart, Service as GuestService, ServiceInfo, ServiceState, StopService,
 };
 
-use super::completions;
+use super::candidates;
 use super::connect::keeper_lost;
 use super::connect::{connect, guest_failure, open_guest, unexpected_answer};
 use super::error::CliError;
 use super::exit;
-use super::json_schema::BottleService;
 use super::output::{Output, one_line};
-use super::process::{Log, end_of};
+use super::process_output::Log;
 use super::program_args::ProgramArgs;
+use super::runtime::block_on;
 use super::session::{Signals, interrupted};
 use super::time_limit::time_limit;
 use crate::host::Host;
+use crate::library::report::{BottleService, ProcessEnd};
 use crate::manifest::services::{BadCheck, ReadinessCheck};
 
 /// The commands of `bottle service`.
@@ -50,7 +51,7 @@ impl Service {
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::running())]
+    #[arg(add = candidates::running())]
     slug: Slug,
 }
 
@@ -77,7 +78,7 @@ fn row(service: &BottleService) -> Vec<String> {
 }
 
 fn bottle_service(info: ServiceInfo) -> BottleService {
-    let end = info.exit.map(|exit| end_of(ProcessState::Exited(exit)));
+    let end = info.exit.map(|exit| ProcessEnd::from(ProcessState::Exited(exit)));
     let (code, signal) = end.map_or((None, None), |end| (end.code, end.signal));
     BottleService {
         name: info.name.to_string(),
@@ -98,7 +99,7 @@ fn bottle_service(info: ServiceInfo) -> BottleService {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::running())]
+    #[arg(add = candidates::running())]
     slug: Slug,
     /// The name of the service
     name: ProcessName,
@@ -185,7 +186,7 @@ impl Start {
         let request_of_guest = if self.command.is_empty() {
             GuestRequest::StartServiceAgain { service: self.name }
         } else {
-            GuestRequest::StartService(super::block_on(self.service(host))?)
+            GuestRequest::StartService(block_on(self.service(host))?)
         };
         let info = service(request(host, &slug, request_of_guest)?)?;
         let (name, failed) = (info.name.clone(), info.state == ServiceState::Failed);
@@ -228,7 +229,7 @@ impl Start {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::running())]
+    #[arg(add = candidates::running())]
     slug: Slug,
     /// The name of the service
     name: ProcessName,
@@ -259,7 +260,7 @@ fn service(event: GuestEvent) -> Result<ServiceInfo, CliError> {
 
 /// Sends a request with one answer. A failure of the guest is an error.
 fn request(host: &Host, slug: &Slug, request: GuestRequest) -> Result<GuestEvent, CliError> {
-    super::block_on(async {
+    block_on(async {
         let channel = connect(host, slug).await?;
         let mut signals = Signals::catch()?;
         let mut stream = open_guest(&channel, request).await?;

@@ -7,17 +7,18 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest, Process};
 use bottle_contract::session::process::{ProcessInfo, ProcessName, ProcessState, StartProcess};
 
-use super::attach::on_terminal;
-use super::completions;
+use super::candidates;
+use super::client::on_terminal;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, report_delay, unexpected_answer};
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, output_failed};
-use super::process::ask;
 use super::program_args::ProgramArgs;
+use super::runtime::block_on;
 use super::session::{self, Deadline, Outcome, Session, Signals};
 use super::terminal;
 use crate::host::{Host, Settings};
+use crate::library::processes::ask;
 
 /// The shells that are tried, with the arguments for a session on a terminal.
 const SHELLS: [&[&str]; 2] = [&["bash", "-i"], &["sh", "-i"]];
@@ -29,7 +30,7 @@ const SHELLS: [&[&str]; 2] = [&["bash", "-i"], &["sh", "-i"]];
 #[derive(Debug, clap::Args)]
 pub(crate) struct Shell {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::running())]
+    #[arg(add = candidates::running())]
     slug: Slug,
     /// The name of the shell
     #[arg(default_value = "shell")]
@@ -46,7 +47,7 @@ impl Shell {
                 .hint(format!("`bottle exec {} -- CMD` runs a command on pipes", self.slug)));
         }
         let settings = Settings::load(host)?;
-        super::block_on(async {
+        block_on(async {
             let channel = connect(host, &self.slug).await?;
             report_delay(&channel, output).await;
             let process = self.program.process(host, &self.slug, Vec::new()).await?;

@@ -5,29 +5,29 @@ use std::time::Duration;
 
 use bottle_contract::names::Slug;
 
-use super::completions;
-use super::connect::{connect_to_stop, keeper_lost, unexpected_answer};
+use super::candidates;
+use super::ended::report_end;
 use super::error::CliError;
 use super::exit;
-use super::json_schema::Stopped;
 use super::output::Output;
 use super::progress::{self, Progress};
+use super::runtime::block_on;
 use super::select_bottle::{Question, finish_all, is_running, names, print_results};
 use crate::host::Host;
-use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
-
-/// How long the teardown may take after the agent's grace period, unless a snapshot is being saved. After that, `stop`
-/// fails.
-const TEARDOWN: Duration = Duration::from_secs(30);
+use crate::keeper::protocol::Ended;
+use crate::library::failure::Failure;
+use crate::library::report::Stopped;
+use crate::library::stop::stop;
 
 /// Stop a bottle: end its agent, and keep its files if it has unsaved work
 ///
-/// Unsaved work is every change in the workspace that you have neither pulled nor committed with `bottle commit`.
+/// Unsaved work is every change in the workspace that you have neither pulled nor committed with `bottle commit`, except
+/// build output that your own ignore rules ignore. A conversation is kept too.
 /// Several bottles end at the same time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
     /// The bottles, as `bottle list` shows them; asks when omitted
-    #[arg(value_name = "SLUG", add = completions::running())]
+    #[arg(value_name = "SLUG", add = candidates::running())]
     slugs: Vec<Slug>,
     /// Kill the agent after this many seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
@@ -51,28 +51,30 @@ impl Stop {
         };
         let left = "still ending; `bottle list` shows the state";
         let stopping = async |progress: Arc<Progress>| {
-            let each = slugs.iter().map(async |slug| (slug, stop(host, slug, grace, &progress).await));
+            let each = slugs
+                .iter()
+                .map(async |slug| (slug, stop(host, slug, grace, |text| progress.phase(text)).await));
             Ok(futures_util::future::join_all(each).await)
         };
-        let results = super::block_on(progress::with_progress(&words, left, output, stopping))?;
+        let results = block_on(progress::with_progress(&words, left, output, stopping))?;
         report(results, output)
     }
 }
 
 /// Reports how each bottle ended. One that could not be stopped does not hide the others.
-fn report(results: Vec<(&Slug, Result<Ended, CliError>)>, output: &Output) -> Result<u8, CliError> {
+fn report(results: Vec<(&Slug, Result<Ended, Failure>)>, output: &Output) -> Result<u8, CliError> {
     let is_one = results.len() == 1;
     let (mut stopped, mut errors, mut code) = (Vec::new(), Vec::new(), exit::DONE);
     for (slug, result) in results {
         match result {
             Ok(ended) => {
                 if !output.json {
-                    super::attach::report_end(slug, &ended, output);
+                    report_end(slug, &ended, output);
                 }
                 code = if ended.left.is_empty() { code } else { exit::FAILED };
                 stopped.push(Stopped::of(slug, &ended));
             }
-            Err(error) => errors.push(error.about_if_unset(slug)),
+            Err(error) => errors.push(error.about_if_unset(slug).into()),
         }
     }
     if output.json {
@@ -80,34 +82,4 @@ fn report(results: Vec<(&Slug, Result<Ended, CliError>)>, output: &Output) -> Re
     }
     finish_all(errors, output)?;
     Ok(code)
-}
-
-/// Requests the stop from the keeper, and waits until the bottle has ended. If the keeper reports that the bottle ends
-/// only after a snapshot, which can take long, shows this and waits without a time limit.
-pub(crate) async fn stop(
-    host: &Host,
-    slug: &Slug,
-    grace: Duration,
-    progress: &Progress,
-) -> Result<Ended, CliError> {
-    let channel = connect_to_stop(host, slug).await?;
-    let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-    let mut stream = channel.open(&KeeperRequest::Stop { grace_ms }).await.map_err(keeper_lost)?;
-    let first = tokio::time::timeout(grace + TEARDOWN, stream.receive::<KeeperEvent>()).await;
-    let last = match first {
-        Ok(Ok(KeeperEvent::Notice(Notice::Warning(text)))) => {
-            progress.phase(&text);
-            Ok(stream.receive::<KeeperEvent>().await)
-        }
-        other => other,
-    };
-    match last {
-        Ok(Ok(KeeperEvent::Ended(ended))) => Ok(ended),
-        Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(why).about(slug)),
-        Ok(Ok(_)) => Err(unexpected_answer().about(slug)),
-        Ok(Err(error)) => Err(keeper_lost(error).about(slug)),
-        Err(_) => Err(CliError::failed("the bottle is still being torn down")
-            .about(slug)
-            .hint("`bottle list` shows its state")),
-    }
 }

@@ -12,7 +12,7 @@ use clap::ColorChoice;
 use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Style};
 
-use super::args::Global;
+use super::global::Global;
 use super::layout;
 
 /// The narrowest width that text is wrapped to, in columns.

@@ -10,20 +10,38 @@ use bottle_channel::{Channel, Stream};
 use bottle_contract::names::Slug;
 
 use super::error::CliError;
+use super::kept_reason;
 use super::output::Output;
-use super::pull;
+use super::pulled_work;
 use super::session::Signals;
 use super::terminal::{self, TerminalUser};
 use crate::host::Host;
+use crate::instance::work::Unsaved;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndChoice, KeeperEvent};
+use crate::library::work::{self, Root, Wanted};
 
 /// How long the keeper may search a large workspace for unsaved work. After that, the user is not asked, and the
 /// keeper preserves the work.
-const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The possible answers. Pressing Enter alone means `keep`.
-const CHOICES: [&str; 3] = ["keep", "pull", "discard"];
+/// An answer. Pressing Enter alone means the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Keep,
+    Pull,
+    Discard,
+}
+
+impl Answer {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Pull => "pull",
+            Self::Discard => "discard",
+        }
+    }
+}
 
 /// If there is unsaved work, asks the user and sends the choice to the keeper.
 pub(crate) async fn decide(
@@ -35,35 +53,69 @@ pub(crate) async fn decide(
     output: &Output,
 ) {
     let looked = tokio::time::timeout(SEARCH_TIMEOUT, offer.receive::<KeeperEvent>()).await;
-    if !matches!(looked, Ok(Ok(KeeperEvent::Work(true)))) {
-        return;
-    }
-    let choice = loop {
-        let question = format!("There is unsaved work in {slug}.");
-        // Asks on a separate thread, so that signals are handled while the user thinks.
-        let asking = tokio::task::spawn_blocking(move || TerminalUser::find()?.word(&question, &CHOICES));
-        let answer = tokio::select! {
-            answer = asking => answer,
-            _ = signals.end() => {
-                // Needed because the asking thread still waits for a key.
-                terminal::restore();
-                break EndChoice::Keep;
-            }
-        };
-        match answer {
-            Ok(Ok(Some(1))) => match pull_all(host, slug, channel, output).await {
-                Ok(true) => break EndChoice::Keep,
-                // Some work still exists only in the bottle, so the question is asked again.
-                Ok(false) => {}
+    let Ok(Ok(KeeperEvent::Work(mut unsaved))) = looked else { return };
+    while unsaved.is_any() {
+        let (question, answers) = question(host, slug, &unsaved);
+        match ask(question, &answers, signals).await {
+            Answer::Keep => break,
+            Answer::Discard => return send(offer, EndChoice::Discard).await,
+            Answer::Pull => match pull_all(host, slug, channel, output).await {
+                // A pull leaves out what git ignores.
+                Ok(true) => unsaved = Unsaved { work: false, unknown: None, ..unsaved },
+                // Another pull would leave out the same.
+                Ok(false) => {
+                    output.note(format!("the work that was not pulled is kept with {slug}"));
+                    break;
+                }
                 Err(error) => output.error(&error),
             },
-            Ok(Ok(Some(2))) => break EndChoice::Discard,
-            _ => break EndChoice::Keep,
         }
-    };
+    }
+    send(offer, EndChoice::Keep).await;
+}
+
+async fn send(offer: Stream, choice: EndChoice) {
     // An error is ignored: if the keeper has ended, the work is preserved.
     let _ = offer.message(&choice).await;
     let _ = offer.end().await;
+}
+
+/// The question about unsaved work, and its answers. A pull is offered if it can bring work out.
+fn question(host: &Host, slug: &Slug, unsaved: &Unsaved) -> (String, Vec<Answer>) {
+    let ignored = kept_reason::ignored(unsaved);
+    let question = match (unsaved.is_work(), ignored) {
+        (true, Some(ignored)) => {
+            format!("There is unsaved work in {slug}. A pull leaves out {ignored}.")
+        }
+        (true, None) => format!("There is unsaved work in {slug}."),
+        (false, ignored) => format!("{slug} has {}.", ignored.unwrap_or_default()),
+    };
+    let pulls = unsaved.is_work() && has_repository(host, slug);
+    let answers = [Answer::Keep, Answer::Pull, Answer::Discard];
+    (question, answers.into_iter().filter(|answer| pulls || *answer != Answer::Pull).collect())
+}
+
+/// Whether the user has a repository that can take the work.
+fn has_repository(host: &Host, slug: &Slug) -> bool {
+    let Some(State::Alive(record)) = Store::of(host).state(slug) else { return false };
+    Root::any_has_repository(host, &record)
+}
+
+/// Asks on a separate thread, so that signals are handled while the user thinks. Without an answer, the work is kept.
+async fn ask(question: String, answers: &[Answer], signals: &mut Signals) -> Answer {
+    let words: Vec<&'static str> = answers.iter().map(|answer| answer.word()).collect();
+    let asking = tokio::task::spawn_blocking(move || TerminalUser::find()?.word(&question, &words));
+    tokio::select! {
+        answer = asking => match answer {
+            Ok(Ok(Some(index))) => answers.get(index).copied().unwrap_or(Answer::Keep),
+            _ => Answer::Keep,
+        },
+        _ = signals.end() => {
+            // Needed because the asking thread still waits for a key.
+            terminal::restore();
+            Answer::Keep
+        }
+    }
 }
 
 /// Pulls, and returns whether all work in the bottle is now saved.
@@ -71,9 +123,8 @@ async fn pull_all(host: &Host, slug: &Slug, channel: &Channel, output: &Output) 
     let Some(State::Alive(record)) = Store::of(host).state(slug) else { return Ok(false) };
     // The user has the uncommitted files of a live workspace already.
     let uncommitted = record.live().is_none();
-    let pulled =
-        pull::pull(host, &record, channel, pull::Wanted { uncommitted, ..pull::Wanted::default() }).await?;
+    let pulled = work::pull(host, &record, channel, Wanted { uncommitted, ..Wanted::default() }).await?;
     let is_complete = pulled.is_complete();
-    pulled.report(output)?;
+    pulled_work::report(pulled, output)?;
     Ok(is_complete)
 }

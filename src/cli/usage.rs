@@ -1,22 +1,22 @@
 //! `bottle usage`: shows how many tokens the models used.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 
 use clap::ValueEnum;
 use indicatif::HumanCount;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::error::{CliError, Kind};
+use super::error::CliError;
 use super::exit;
-use super::json_schema::{Money, UsageGroup, UsageRecord};
-use super::output::{Output, counted, one_line, write_failed};
+use super::output::{Output, counted, inert_json, number, one_line, write_failed};
 use super::since::since;
 use crate::host::Host;
 use crate::host::rates::{Cost, Rates};
-use crate::instance::Store;
-use crate::ledger::{Group, GroupBy, Ledger, LedgerError, Response, Totals};
+use crate::ledger::{Group, GroupBy, Ledger, Response, Totals};
+use crate::library::report::{Money, UsageGroup, UsageRecord};
+use crate::library::usage::up_to_date;
 
 /// Show how many tokens the models used
 ///
@@ -78,15 +78,9 @@ impl By {
     }
 }
 
-impl From<LedgerError> for CliError {
-    fn from(error: LedgerError) -> Self {
-        Self::from_error(Kind::Failed, &error).about(error.path.display()).hint(error.hint())
-    }
-}
-
 impl Usage {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let ledger = up_to_date(host, output)?;
+        let ledger = up_to_date(host, |text| output.warn(text))?;
         let since = self.since.unwrap_or(Timestamp::MIN);
         let listed = (output.json || self.csv) && self.by.is_none();
         if listed && self.csv {
@@ -105,19 +99,6 @@ impl Usage {
         }
         Ok(exit::DONE)
     }
-}
-
-/// Opens the ledger, and ingests what the bottles used since the last time.
-pub(crate) fn up_to_date(host: &Host, output: &Output) -> Result<Ledger, CliError> {
-    let mut ledger = Ledger::open(&host.home)?;
-    let ingested = ledger.ingest(&host.home)?;
-    if ingested.skipped > 0 {
-        let lines = counted(ingested.skipped, "line");
-        output.warn(format!("skipped {lines} in `usage/` of $BOTTLE_HOME that are no usage records"));
-    }
-    // Bottles that were killed gave back no tokens.
-    ledger.end_other_leases(|| Store::of(host).live_runs())?;
-    Ok(ledger)
 }
 
 /// What each group costs by `rates.yml`.
@@ -227,17 +208,12 @@ fn shown(name: &str) -> String {
     if name.is_empty() { "unknown".to_owned() } else { one_line(name) }
 }
 
-/// A number: grouped digits on a terminal, plain digits in a pipe.
-pub(super) fn number(number: u64) -> String {
-    if io::stdout().is_terminal() { HumanCount(number).to_string() } else { number.to_string() }
-}
-
 fn json_records(ledger: &Ledger, since: Timestamp, stdout: &mut dyn Write) -> Result<(), CliError> {
     let mut separator = "[\n";
     ledger.for_each_response(since, |response| {
         let text = serde_json::to_string(&UsageRecord::from(response))
             .map_err(|error| CliError::cannot("write JSON", error))?;
-        let written = write!(stdout, "{separator}  {text}").map_err(write_failed);
+        let written = write!(stdout, "{separator}  {}", inert_json(&text)).map_err(write_failed);
         separator = ",\n";
         written
     })?;

@@ -13,6 +13,12 @@ pub(crate) struct Account {
     pub(crate) home: PathBuf,
 }
 
+/// The name of this process's user, or the user id if the account has no name.
+pub(crate) fn own_name() -> String {
+    let user = rustix::process::getuid().as_raw();
+    Account::of(user).map_or_else(|| user.to_string(), |account| account.name)
+}
+
 impl Account {
     /// The account with this user id. `None` if there is none, or if it cannot be read.
     pub(crate) fn of(uid: u32) -> Option<Self> {

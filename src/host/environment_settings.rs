@@ -8,7 +8,7 @@ use bottle_contract::names::Name;
 use bottle_contract::yaml::Spanned;
 use serde::Deserialize;
 
-use super::settings_file::Pause;
+use super::pause::Pause;
 
 /// The default of `environments.idle`.
 const IDLE: Duration = Duration::from_secs(30 * 60);

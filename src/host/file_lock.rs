@@ -1,6 +1,6 @@
 //! A lock of a file that ends with a value.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -53,14 +53,26 @@ impl Drop for FileLock {
     }
 }
 
+/// Locks a file exclusively. Returns false if another process holds its lock.
+///
+/// # Errors
+/// When the file system has no locks.
+pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_file_that_was_replaced_before_it_was_locked_is_not_the_lock() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("lock");
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("lock");
         let replaced = std::cell::Cell::new(false);
         let lock = FileLock::at(&path, |file| {
             if !replaced.replace(true) {
@@ -76,8 +88,8 @@ mod tests {
 
     #[test]
     fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("lock");
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("lock");
         let file = File::create(&path).expect("file");
         file.lock().expect("locked");
         let copy = file.try_clone().expect("a copy, as a new process has it");

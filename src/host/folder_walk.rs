@@ -71,10 +71,11 @@ impl Entry<'_> {
         Some(PathBuf::from(OsStr::from_bytes(target.to_bytes())))
     }
 
-    /// Whether the entry's folder contains a folder of this name.
+    /// Whether the entry's directory contains an entry of this name. Upper and lower case are the same, as on file
+    /// systems of macOS.
     #[must_use]
-    pub fn is_beside_folder(&self, name: &CStr) -> bool {
-        self.siblings.iter().any(|(other, kind)| other.as_c_str() == name && *kind == FileType::Directory)
+    pub fn is_beside(&self, name: &str) -> bool {
+        self.siblings.iter().any(|(other, _)| other.to_bytes().eq_ignore_ascii_case(name.as_bytes()))
     }
 }
 

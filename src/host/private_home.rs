@@ -145,12 +145,12 @@ mod tests {
 
     #[test]
     fn a_home_that_others_can_access_is_made_private_with_one_note() {
-        let top = tempfile::tempdir().expect("folder");
+        let top = tempfile::tempdir().expect("directory");
         let home = top.path().join("home");
         let host = host(&home);
         assert_eq!(host.check_home().expect("it does not exist"), None);
         for mode in [0o755, 0o775, 0o777, 0o710] {
-            fs::create_dir_all(home.join("agents")).expect("folder");
+            fs::create_dir_all(home.join("agents")).expect("directory");
             set(&home, mode);
             assert!(
                 host.check_home().expect("repaired").is_some_and(|note| note.contains("0700")),
@@ -163,9 +163,9 @@ mod tests {
 
     #[test]
     fn only_a_parent_that_every_user_can_write_is_refused() {
-        let top = tempfile::tempdir().expect("folder");
+        let top = tempfile::tempdir().expect("directory");
         let parent = top.path().join("parent");
-        fs::create_dir(&parent).expect("folder");
+        fs::create_dir(&parent).expect("directory");
         let host = host(&parent.join("home"));
         for (mode, is_refused) in
             [(0o777, true), (0o1777, false), (0o775, false), (0o755, false), (0o772, true)]
@@ -182,10 +182,10 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return assert!(!is_own(0));
         }
-        let top = tempfile::tempdir().expect("folder");
+        let top = tempfile::tempdir().expect("directory");
         let home = top.path().join("home");
         let planted = home.join("bottles/mine.md");
-        fs::create_dir_all(home.join("bottles")).expect("folder");
+        fs::create_dir_all(home.join("bottles")).expect("directory");
         fs::write(&planted, "---\n---\n").expect("file");
         std::os::unix::fs::chown(&planted, Some(12345), None).expect("owner");
         set(&home, 0o777);

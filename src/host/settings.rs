@@ -12,6 +12,7 @@ use bottle_command_policy::Approval;
 use bottle_contract::session::bundle::{Limits, ModelRules};
 use bottle_contract::terminal::Pass;
 use bottle_contract::yaml;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::Host;
@@ -163,6 +164,14 @@ impl SettingsError {
 }
 
 impl Settings {
+    /// The time before which records are older than `keep_days`.
+    ///
+    /// # Errors
+    /// When that time cannot be represented.
+    pub fn keep_since(&self) -> Result<Timestamp, jiff::Error> {
+        Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * i64::from(self.keep_days)))
+    }
+
     /// Loads the settings from this user's `$BOTTLE_HOME`.
     ///
     /// # Errors

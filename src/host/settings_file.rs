@@ -17,6 +17,7 @@ use super::budget::{self, BadBudget, Declared, Limit, Policy, Scope};
 use super::byte_size::ByteSize;
 use super::detach_keys::DetachKeys;
 use super::environment_settings::{self, EnvironmentSettings};
+use super::pause::Pause;
 use super::settings::{KEEP_DAYS, KEEP_SIZE, LOG_KEEP, PAUSE_SECONDS, Settings, Waits};
 use super::{command_settings, docker_settings};
 
@@ -174,31 +175,6 @@ struct Supervise {
     git_timeout: Option<Spanned<String>>,
     call_wait: Option<Spanned<String>>,
     notify: Option<Spanned<CommandLine>>,
-}
-
-/// A duration, or the number 0.
-pub(super) struct Pause(String);
-
-impl<'de> Deserialize<'de> for Pause {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DurationOrZero;
-        impl Visitor<'_> for DurationOrZero {
-            type Value = Pause;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration, as in `10m`, or 0")
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Pause, E> {
-                Ok(Pause(number.to_string()))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Pause, E> {
-                Ok(Pause(text.to_owned()))
-            }
-        }
-        deserializer.deserialize_any(DurationOrZero)
-    }
 }
 
 /// A program and its arguments, written as a list or as one line. A line is split into words as in a shell,

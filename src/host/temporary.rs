@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{NamedTempFile, TempDir};
 
-use super::file_lock::FileLock;
+use super::file_lock::{FileLock, try_lock};
 use super::{Host, disk, files};
 
 /// The lock of a temporary directory, which is an entry of it.
@@ -175,12 +175,7 @@ pub(crate) fn remove_leftover(path: &Path) -> io::Result<()> {
     if is_outside(path) {
         return ignore_missing(fs::remove_dir_all(path));
     }
-    let locked = FileLock::at(&path.join(LOCK), |file| match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(fs::TryLockError::WouldBlock) => Ok(false),
-        Err(fs::TryLockError::Error(error)) => Err(error),
-    });
-    match locked {
+    match FileLock::at(&path.join(LOCK), try_lock) {
         Ok(Some(_lock)) => ignore_missing(fs::remove_dir_all(path)),
         Ok(None) => Ok(()),
         Err(error) => ignore_missing(Err(error)),
@@ -246,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_private_and_goes_with_its_value() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         let host = host(home.path());
         let parent = parent(home.path());
         fs::create_dir(&parent).expect("an older bottle's");
@@ -261,8 +256,8 @@ mod tests {
 
     #[test]
     fn a_link_is_not_followed() {
-        let home = tempfile::tempdir().expect("folder");
-        let elsewhere = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
+        let elsewhere = tempfile::tempdir().expect("directory");
         fs::set_permissions(elsewhere.path(), Permissions::from_mode(0o755)).expect("mode");
         symlink(elsewhere.path(), parent(home.path())).expect("link");
         host(home.path()).temporary("diff-").expect_err("a link");
@@ -271,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_cleanup_removes_what_a_killed_process_left_and_nothing_else() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         assert!(leftovers(home.path()).expect("there is no tmp yet").is_empty());
         let host = host(home.path());
         let living = host.temporary("edit-").expect("made");
@@ -300,7 +295,7 @@ mod tests {
 
     #[test]
     fn what_is_outside_is_found_until_it_is_removed_or_has_its_name() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         let temporary = host(home.path()).temporary("export-").expect("made");
         assert_eq!(left_outside(temporary.path()), None);
         let file = temporary.file_in(home.path()).expect("file");
@@ -317,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_path_that_is_no_temporary_file_is_not_removed() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         let temporary = host(home.path()).temporary("export-").expect("made");
         let (named, link) = (home.path().join("named"), home.path().join(format!("{PREFIX}link")));
         fs::write(&named, "a user's").expect("written");

@@ -7,9 +7,8 @@
 //! ```
 //! A child belongs to one launch of its parent: a later bottle with the parent's name has no access to it.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
@@ -17,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{Record, Status};
 use super::store::{State, Store};
-use crate::host::file_lock::FileLock;
+use crate::host::file_lock::{self, FileLock};
 use crate::host::files;
 use crate::host::files::FileError;
 use crate::manifest::mcp::ChildRules;
@@ -172,13 +171,7 @@ pub fn read(folder: &Path) -> io::Result<Option<Children>> {
 /// # Errors
 /// When the lock file cannot be used.
 pub fn try_lock(folder: &Path) -> io::Result<Option<FileLock>> {
-    let path = folder.join("children.lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(FileLock::of_locked(file))),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
+    FileLock::at(&folder.join("children.lock"), file_lock::try_lock)
 }
 
 #[cfg(test)]

@@ -13,15 +13,14 @@ use std::fs;
 use std::path::PathBuf;
 
 use bottle_contract::names::Slug;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::away::AwayBottles;
 use super::committed::CommittedList;
 use super::deploy_keys::{self, Tokens};
 use super::record::{DeployKey, Record, Status};
 use super::store::{Claim, ClaimError, State, Store};
-use super::{engines, snapshots};
-use super::{transcripts, usage};
+use super::{engines, snapshots, transcripts, usage, work};
 use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
 use crate::causes;
 use crate::host::Host;
@@ -138,7 +137,8 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
                 }
                 // The resources of a command that uses the preserved files are not left behind.
                 let Ok(_claim) = store.adopt(&listed.slug) else { continue };
-                let keeps = Keeps::from_flags(record.kept || !store.has_snapshot(&record.slug), true);
+                let names_more = store.has_snapshot(&record.slug) || record.has_only_conversation();
+                let keeps = Keeps::from_flags(record.kept || !names_more, true);
                 let left = of_backend.get(record.backend.as_str()).cloned().unwrap_or_default();
                 let left: Vec<_> =
                     left.into_iter().filter(|r| keeps != Keeps::Work || r.kind != LAYERS).collect();
@@ -219,8 +219,7 @@ async fn still_there(
 
 /// The time before which usage records are removed, according to `keep_days`.
 fn usage_cutoff(host: &Host) -> anyhow::Result<Timestamp> {
-    let days = i64::from(Settings::load(host)?.keep_days);
-    Ok(Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * days))?)
+    Ok(Settings::load(host)?.keep_since()?)
 }
 
 /// Removes the items that [`find`] returned, except usage records. Continues after a failure and returns every failure. Running it twice is
@@ -339,11 +338,16 @@ async fn inspect_dead(
         }
     }
     let ended = record.status == Status::Ended;
-    let work = match snapshots::work_since(&**backend, &folder, record).await {
+    let work = match work::search(&**backend, &folder, record).await {
         // The bottle's keeper already checked for work and removed the workspace.
         _ if ended => false,
         _ if record.kept => true,
-        Some(since) => backend.holds_work(&record.slug, since, record.live().is_some()).await.unwrap_or(true),
+        // Its conversation was not copied out.
+        Some(_) if !record.transcript.is_empty() => true,
+        Some(search) => match backend.find_work(&record.slug, &search, record.live().is_some()).await {
+            Ok(changes) => work::judge(&folder, &search, changes).await.is_any(),
+            Err(_) => true,
+        },
         None => false,
     };
     let keeps = Keeps::from_flags(work, store.has_snapshot(&record.slug));

@@ -6,10 +6,11 @@
 
 use std::path::Path;
 
-use jiff::Timestamp;
+use bottle_contract::session::guest::Changed;
 
 use super::committed;
 use super::record::Record;
+use super::work::{self, Unsaved};
 use crate::backend::{Backend, BackendError, BackendErrorKind, EngineIdentity, LAYERS, Resource};
 
 /// Checks that the backend uses the engine that has the bottle's resources, so that a resource that it does not find is
@@ -80,18 +81,19 @@ impl Away {
     }
 }
 
-/// Whether the bottle's workspace contains changes newer than `since`, as [`crate::backend::Lifecycle::holds_work`].
+/// Searches the bottle's workspace for unsaved work, as [`crate::backend::Lifecycle::find_work`] does.
 ///
 /// # Errors
-/// As [`require`] and `holds_work`. The caller then assumes that there are changes.
-pub async fn holds_work(
+/// As [`require`] and `find_work`. The caller then assumes that there is work.
+pub async fn find_work(
     backend: &dyn Backend,
     folder: &Path,
     record: &Record,
-    since: Timestamp,
-) -> Result<bool, BackendError> {
+    request: &Changed,
+) -> Result<Unsaved, BackendError> {
     require(backend, folder, record).await?;
-    backend.holds_work(&record.slug, since, record.live().is_some()).await
+    let changes = backend.find_work(&record.slug, request, record.live().is_some()).await?;
+    Ok(work::judge(folder, request, changes).await)
 }
 
 /// Whether the backend finds the bottle's files.

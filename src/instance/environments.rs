@@ -10,7 +10,7 @@
 //! ```
 //! The kernel releases a lock when its process exits.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::host::Host;
-use crate::host::file_lock::FileLock;
+use crate::host::file_lock::{FileLock, try_lock};
 use crate::host::files::{create_private_folder, replace};
+
+/// The name of the folder in `$BOTTLE_HOME`.
+const FOLDER: &str = "environments";
 
 /// The longest id of a task in bytes.
 pub const TASK_MAX: usize = 200;
@@ -94,7 +97,7 @@ impl Environments {
     /// # Errors
     /// Fails if the folder cannot be created.
     pub fn of(host: &Host) -> io::Result<Self> {
-        let folder = host.home.join("environments");
+        let folder = host.home.join(FOLDER);
         create_private_folder(&folder)?;
         Ok(Self(folder))
     }
@@ -167,6 +170,12 @@ impl Environments {
         read(&self.record_path(slug))
     }
 
+    /// Whether this bottle belongs to a task of this home.
+    #[must_use]
+    pub fn has(home: &Path, slug: &Slug) -> bool {
+        read(&home.join(FOLDER).join(format!("{slug}.json"))).is_some()
+    }
+
     /// Records that a command of the task begins or ends, and the environment if it is new, as one of `parent`.
     ///
     /// # Errors
@@ -212,14 +221,6 @@ impl Environments {
 /// Returns the lock of a call that waits for it.
 fn waited(lock: io::Result<Option<FileLock>>) -> io::Result<FileLock> {
     lock?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
-}
-
-fn try_lock(file: &File) -> io::Result<bool> {
-    match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
 }
 
 fn read(path: &Path) -> Option<Environment> {

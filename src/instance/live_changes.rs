@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use bottle_repository::nested::is_git_directory;
 use jiff::Timestamp;
 use rustix::fs::{FileType, Mode};
 use serde::{Deserialize, Serialize};
@@ -131,8 +132,11 @@ fn effect(entry: &Entry<'_>, before: &Before) -> Option<(PathBuf, &'static str)>
     Some((entry.path.to_owned(), why?))
 }
 
-/// The path of the repository to which an entry belongs: a folder or file `.git`, or the folder of a bare repository,
-/// whose `HEAD` the entry is.
+/// The entries of a bare repository that decide what git does in it.
+const OF_BARE: [&str; 7] = ["HEAD", "config", "config.worktree", "commondir", "objects", "refs", "hooks"];
+
+/// The path of the repository to which an entry belongs: a directory or file `.git`, or the directory of a bare repository
+/// of which the entry is a part.
 fn repository(entry: &Entry<'_>) -> Option<PathBuf> {
     let mut path = PathBuf::new();
     for component in entry.path.components() {
@@ -141,9 +145,12 @@ fn repository(entry: &Entry<'_>) -> Option<PathBuf> {
             return Some(path);
         }
     }
-    let is_bare =
-        entry.name() == "HEAD" && entry.is_beside_folder(c"objects") && entry.is_beside_folder(c"refs");
-    if is_bare { entry.path.parent().map(Path::to_owned) } else { None }
+    let is_of_bare = OF_BARE.iter().any(|name| entry.name().eq_ignore_ascii_case(name));
+    if is_of_bare && is_git_directory(|name| entry.is_beside(name)) {
+        entry.path.parent().map(Path::to_owned)
+    } else {
+        None
+    }
 }
 
 /// Whether a symlink leads out of the directory, by its text.
@@ -282,6 +289,32 @@ mod tests {
             },
         );
         assert_eq!(found, [".vscode/tasks.json", "other/.idea/run.xml"]);
+    }
+
+    /// Git obeys what an agent changes in a bare repository of the project, and what it completes to one.
+    #[test]
+    fn names_a_bare_repository_whose_head_was_there_before() {
+        let found = changes(
+            |top| {
+                [
+                    "old/HEAD",
+                    "old/objects/x",
+                    "old/refs/x",
+                    "half/HEAD",
+                    "half/refs/x",
+                    "linked/HEAD",
+                    "no/HEAD",
+                ]
+                .iter()
+                .for_each(|path| file(&top.join(path)))
+            },
+            |top| {
+                ["old/config", "half/objects/x", "linked/commondir", "no/config", "old/refs/y"]
+                    .iter()
+                    .for_each(|path| file(&top.join(path)))
+            },
+        );
+        assert_eq!(found, ["half", "linked", "old"]);
     }
 
     #[test]

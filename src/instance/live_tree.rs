@@ -46,26 +46,26 @@ impl LiveTree {
         Ok(walked.bound.is_none().then_some(Self { entries }))
     }
 
-    /// Writes the tree into the state folder of a bottle, unless there is one of an earlier start whose end was not
+    /// Writes the tree into the state directory of a bottle, unless there is one of an earlier start whose end was not
     /// reported.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write_once(&self, folder: &Path) -> io::Result<()> {
-        let path = path(folder);
+    pub fn write_once(&self, directory: &Path) -> io::Result<()> {
+        let path = path(directory);
         if path.try_exists()? {
             return Ok(());
         }
         files::replace(&path, |file| self.entries.iter().try_for_each(|entry| file.write_all(entry)))
     }
 
-    /// Reads the tree from the state folder of a bottle, and removes it there. `None` if there is none, or if it has more
+    /// Reads the tree from the state directory of a bottle, and removes it there. `None` if there is none, or if it has more
     /// than `most` entries.
     ///
     /// # Errors
     /// When the file cannot be read or removed.
-    pub fn take(folder: &Path, most: usize) -> io::Result<Option<Self>> {
-        let path = path(folder);
+    pub fn take(directory: &Path, most: usize) -> io::Result<Option<Self>> {
+        let path = path(directory);
         let limit = most.saturating_mul(DIGEST);
         let bytes = match plain_file::read(&path, limit as u64) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -88,8 +88,8 @@ pub(super) fn is_users_repository(live: &LiveFolder, path: &Path) -> bool {
     live.repository.is_some() && path == Path::new(GIT_DIR)
 }
 
-fn path(folder: &Path) -> PathBuf {
-    folder.join("live-tree")
+fn path(directory: &Path) -> PathBuf {
+    directory.join("live-tree")
 }
 
 fn digest(entry: &Entry<'_>, stat: &Stat) -> EntryDigest {
@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn is_written_once_and_taken_once() {
-        let top = tempfile::tempdir().expect("folder");
-        let state = tempfile::tempdir().expect("folder");
-        fs::create_dir(top.path().join("a")).expect("folder");
+        let top = tempfile::tempdir().expect("directory");
+        let state = tempfile::tempdir().expect("directory");
+        fs::create_dir(top.path().join("a")).expect("directory");
         fs::write(top.path().join("a/file"), "x").expect("file");
         let live =
             LiveFolder { path: top.path().to_owned(), device: 0, inode: 0, uid: 0, gid: 0, repository: None };

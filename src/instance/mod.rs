@@ -10,6 +10,7 @@
 //!     canaries        the canaries of its launches ([`canaries`])
 //!     routes.json     the routes that the bottle's proxy uses now ([`routes`])
 //!     live-tree       the tree of the directory of `--cwd=live` when the agent started ([`live_tree`])
+//!     given/          the files with which the agent began ([`given`])
 //!     manifest.yml    the resolved manifest with which the bottle was started, for comparison
 //!     logs/           the agent's output and the logs of the keeper and the sidecars, redacted
 //!     logs/processes/ what processes that clients started wrote ([`process_logs`])
@@ -28,6 +29,7 @@ pub mod committed;
 pub mod deploy_keys;
 pub mod engines;
 pub mod environments;
+pub mod given;
 pub mod live_changes;
 pub mod live_folder;
 pub mod live_tree;
@@ -42,6 +44,8 @@ pub mod snapshots;
 pub mod store;
 pub mod tool_files;
 pub mod transcripts;
+mod unsaved;
 pub mod usage;
+pub mod work;
 
 pub use store::{Claim, ClaimError, Holder, Listed, State, Store};

@@ -2,7 +2,7 @@
 //!
 //! Records outlive their bottles: conversations, answered proposals, audit logs and crash logs. Pruning removes those that
 //! are older than a given time. It leaves everything of a bottle that has a folder in `state`, because `resume`,
-//! `audit show` and `supervise` need it.
+//! `audit show` and `supervise` need it. An old bottle of which only the conversation is kept is such a record itself.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
-use super::Store;
+use super::record::Record;
+use super::transcripts::Transcripts;
+use super::{State, Store};
 use crate::host::Host;
 
 /// The deepest folder whose size is counted. Conversations are less deep.
@@ -20,6 +22,8 @@ const MAX_DEPTH: usize = 64;
 /// The kind of an old record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// A bottle of which only the conversation is kept: its folder in `state`.
+    Bottle,
     /// The copied conversations of one launch: a folder in `transcripts/<slug>`.
     Conversations,
     /// An answered proposal, or its answer: a file in `queue/<slug>/processed`.
@@ -37,7 +41,7 @@ pub struct OldRecord {
     pub kind: Kind,
     /// The bottle that it belongs to. `None` for a crash log.
     pub slug: Option<Slug>,
-    /// Its file or folder.
+    /// Its file or folder. A bottle also has the folder of its conversation.
     pub path: PathBuf,
     /// The disk space that its removal frees, in bytes.
     pub bytes: u64,
@@ -60,6 +64,7 @@ pub struct Prunable {
 #[must_use]
 pub fn find(host: &Host, cutoff: Timestamp) -> Prunable {
     let mut search = Search { store: Store::of(host), cutoff, found: Prunable::default() };
+    search.bottles(&host.home);
     for slug in search.slugs(&host.home.join("transcripts")) {
         search.add_all(Kind::Conversations, &slug, &host.home.join("transcripts").join(slug.as_str()));
     }
@@ -71,6 +76,10 @@ pub fn find(host: &Host, cutoff: Timestamp) -> Prunable {
     for path in search.entries(&host.home.join("crashes")) {
         search.add(Kind::CrashLog, None, path);
     }
+    let Prunable { records, existing, .. } = &mut search.found;
+    existing.retain(|slug| {
+        !records.iter().any(|record| record.kind == Kind::Bottle && record.slug.as_ref() == Some(slug))
+    });
     search.found.records.sort_by(|one, other| (one.kind, &one.path).cmp(&(other.kind, &other.path)));
     search.found
 }
@@ -80,6 +89,9 @@ pub fn find(host: &Host, cutoff: Timestamp) -> Prunable {
 /// # Errors
 /// When it cannot be removed.
 pub fn remove(host: &Host, record: &OldRecord) -> io::Result<()> {
+    if let (Kind::Bottle, Some(slug)) = (record.kind, &record.slug) {
+        return remove_bottle(host, slug);
+    }
     if record.slug.as_ref().is_some_and(|slug| Store::of(host).state(slug).is_some()) {
         return Ok(());
     }
@@ -95,6 +107,22 @@ pub fn remove(host: &Host, record: &OldRecord) -> io::Result<()> {
     if let Some(folder) = record.path.parent().filter(|_| record.kind == Kind::Conversations) {
         let _ = fs::remove_dir(folder);
     }
+    Ok(())
+}
+
+/// Removes a bottle of which only the conversation is kept, and the conversation.
+fn remove_bottle(host: &Host, slug: &Slug) -> io::Result<()> {
+    let Some(State::Preserved(record)) = Store::of(host).state(slug) else { return Ok(()) };
+    if !Store::of(host).remove_conversation(slug)? {
+        return Ok(());
+    }
+    let transcripts = Transcripts::of(&host.home, &record);
+    match fs::remove_dir_all(transcripts.folder()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // The folder of the slug stays if it contains the conversations of other bottles.
+    let _ = transcripts.folder().parent().map(fs::remove_dir);
     Ok(())
 }
 
@@ -119,6 +147,30 @@ impl Search {
                 self.found.errors.push(format!("{}: {error}", folder.display()));
                 Vec::new()
             }
+        }
+    }
+
+    /// Adds the old bottles of which only the conversation is kept.
+    fn bottles(&mut self, home: &Path) {
+        let listed = match self.store.list() {
+            Ok(listed) => listed,
+            Err(error) => return self.found.errors.push(error.to_string()),
+        };
+        for listed in listed {
+            let State::Preserved(record) = listed.state else { continue };
+            let folder = self.store.folder(&listed.slug);
+            let Some((changed, bytes)) = measure(&folder) else { continue };
+            if !is_prunable(&self.store, &record) || changed >= self.cutoff {
+                continue;
+            }
+            let conversation = measure(Transcripts::of(home, &record).folder()).map_or(0, |(_, bytes)| bytes);
+            self.found.records.push(OldRecord {
+                kind: Kind::Bottle,
+                slug: Some(listed.slug),
+                path: folder,
+                bytes: bytes.saturating_add(conversation),
+                changed,
+            });
         }
     }
 
@@ -178,6 +230,11 @@ impl Search {
         self.found.records.push(OldRecord { kind, slug, path, bytes, changed });
         Some(changed)
     }
+}
+
+/// Whether only the conversation of the bottle is kept. While a deploy key is not revoked, the record is needed.
+pub(super) fn is_prunable(store: &Store, record: &Record) -> bool {
+    record.has_only_conversation() && record.deploy_keys.is_empty() && !store.has_snapshot(&record.slug)
 }
 
 /// When a folder was last changed, and the disk space of its content. `None` if it does not exist.

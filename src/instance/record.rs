@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::repositories::CopiedRepository;
+use super::unsaved::Unsaved;
 use crate::backend::{EngineIdentity, Resource, Sandbox};
 use crate::forge::{Keys, Named};
 use crate::host::budget::{Declared, Policy};
@@ -118,6 +119,10 @@ pub struct Record {
     /// Whether an earlier launch preserved the layers. The layers then count as unsaved work.
     #[serde(default)]
     pub kept: bool,
+    /// Why the files or the conversation are kept. `None` while the bottle runs, if only a snapshot is left, and in records
+    /// of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_for: Option<KeptFor>,
     /// The paths in the bottle at which the agent stores its conversations.
     #[serde(default)]
     pub transcript: Vec<String>,
@@ -191,6 +196,20 @@ impl DeployKey {
     }
 }
 
+/// Why something of an ended bottle is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeptFor {
+    /// Its files, for what would be lost with them.
+    Unsaved(Unsaved),
+    /// Its files, because its agent failed and had a conversation.
+    Failure,
+    /// Its files, because it is the bottle of a task.
+    Task,
+    /// Only the copy of its agent's conversation. No file changed.
+    Conversation,
+}
+
 /// Commands that the user approved: those that a rule finds, and that begin with these words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovedCommand {
@@ -240,7 +259,7 @@ pub enum Status {
     Ending,
     /// The bottle ended; only its logs remain.
     Ended,
-    /// The bottle ended and has unsaved work or a snapshot.
+    /// The bottle ended and has unsaved work, a conversation or a snapshot.
     Preserved,
 }
 
@@ -285,6 +304,7 @@ impl Record {
             clock_lead: None,
             pulled_at: None,
             kept: false,
+            kept_for: None,
             transcript: plan.transcript.clone(),
             deploy_keys: Vec::new(),
             learn: false,
@@ -317,6 +337,18 @@ impl Record {
     #[must_use]
     pub fn live(&self) -> Option<&LiveFolder> {
         self.sandbox.as_ref()?.live.as_ref()
+    }
+
+    /// Whether the bottle ended and only its conversation is kept, with which `resume` makes it anew.
+    #[must_use]
+    pub fn has_only_conversation(&self) -> bool {
+        self.status == Status::Preserved && !self.kept && self.kept_for == Some(KeptFor::Conversation)
+    }
+
+    /// Whether the workspace was copied from a repository of the user, which can take the agent's work.
+    #[must_use]
+    pub fn is_of_repository(&self) -> bool {
+        self.copied_cwd && !self.repositories.is_empty()
     }
 
     /// Whether the bottle ended and only its logs remain.

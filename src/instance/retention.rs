@@ -1,8 +1,9 @@
 //! Bounds the disk space of what bottles leave behind, without the user's `bottle prune`.
 //!
-//! The keeper of each bottle enforces the bounds when its bottle has ended. The logs of ended bottles and the records of
-//! bottles that do not exist any more ([`prune`]) together take at most `keep_size`; the oldest go first. Nothing of a
-//! bottle that runs, or whose files or snapshots are kept, is removed.
+//! The keeper of each bottle enforces the bounds when its bottle has ended. The logs of ended bottles, the bottles of which
+//! only the conversation is kept, and the records of bottles that do not exist any more ([`prune`]) together take at most
+//! `keep_size`; the oldest go first. Such a conversation is also removed after `keep_days`. Nothing of a bottle that runs,
+//! or whose files or snapshots are kept, is removed.
 
 use std::fs;
 use std::path::Path;
@@ -43,6 +44,18 @@ impl Candidate {
     }
 }
 
+/// Removes the bottles of which only the conversation is kept and that ended before `cutoff`. Returns the failures.
+pub fn enforce_age(host: &Host, cutoff: Timestamp) -> Vec<String> {
+    let found = prune::find(host, cutoff).records.into_iter();
+    let old = found.filter(|record| record.kind == Kind::Bottle);
+    old.filter_map(|record| prune::remove(host, &record).err().map(|error| failure(&record, &error)))
+        .collect()
+}
+
+fn failure(record: &OldRecord, error: &std::io::Error) -> String {
+    format!("cannot remove {}: {error}", record.path.display())
+}
+
 /// Removes the oldest records and logs until the rest takes at most `keep` bytes. Returns the failures.
 pub fn enforce(host: &Host, keep: u64) -> Vec<String> {
     let store = Store::of(host);
@@ -68,7 +81,7 @@ pub fn enforce(host: &Host, keep: u64) -> Vec<String> {
             }
             Old::Record(record) => {
                 if let Err(error) = prune::remove(host, record) {
-                    failures.push(format!("cannot remove {}: {error}", record.path.display()));
+                    failures.push(failure(record, &error));
                 }
             }
         }

@@ -194,11 +194,20 @@ async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), Snapshot
     }
 }
 
-/// The time after which a change in the workspace counts as unsaved work: the time of [`Record::work_since`], or, if an
-/// existing snapshot contains later changes, the time up to which it contains them.
-pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -> Option<Timestamp> {
+/// The times after which changes in a workspace count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkSince {
+    /// For work: the time of [`Record::work_since`], or, if an existing snapshot contains later changes, the time up to
+    /// which it contains them.
+    pub work: Timestamp,
+    /// The same for files that git ignores, which no pull brings to the user.
+    pub ignored: Timestamp,
+}
+
+/// The times after which changes in the workspace count as unsaved. `None` if no agent ran in it.
+pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -> Option<WorkSince> {
     let offset = clock::boot_offset();
-    let since = record.work_since(offset)?;
+    let since = WorkSince { work: record.work_since(offset)?, ignored: record.changed_since(offset)? };
     if record.set_back(offset).is_some() {
         // A change that was made after the snapshot may have an older time stamp.
         return Some(since);
@@ -210,7 +219,10 @@ pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -
     let there = backend.snapshots().await.unwrap_or_default();
     let exists = |entry: &&Committed| there.iter().any(|found| found.is_same(&entry.snapshot));
     let covered = list.snapshots.iter().filter(exists).map(|entry| entry.covers).max();
-    Some(covered.map_or(since, |covers| since.max(covers)))
+    Some(covered.map_or(since, |covers| WorkSince {
+        work: since.work.max(covers),
+        ignored: since.ignored.max(covers),
+    }))
 }
 
 /// Removes every snapshot of this bottle. Returns the failures, as sentence fragments.

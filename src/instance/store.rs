@@ -328,6 +328,19 @@ impl Store {
         self.adopt(slug).is_ok_and(|claim| claim.record().has_only_logs() && claim.remove().is_ok())
     }
 
+    /// Removes a bottle of which only the conversation is kept. Returns false if there is more, or if another process holds
+    /// its lock.
+    ///
+    /// # Errors
+    /// When its folder cannot be removed.
+    pub(super) fn remove_conversation(&self, slug: &Slug) -> io::Result<bool> {
+        let Ok(claim) = self.adopt_idle(slug) else { return Ok(false) };
+        if !super::prune::is_prunable(self, &claim.record()) {
+            return Ok(false);
+        }
+        claim.remove().map(|()| true)
+    }
+
     fn taken(&self, slug: Slug) -> ClaimError {
         let by = match self.state(&slug) {
             Some(State::Alive(_)) => Holder::Running,
@@ -421,6 +434,8 @@ impl Claim {
             record.resources = before.resources;
             record.deploy_keys = before.deploy_keys;
             record.kept = kept;
+            // A launch that fails leaves the bottle as it was.
+            record.kept_for = before.kept_for;
             if kept {
                 record.workspace_ready = before.workspace_ready;
                 record.clock_lead = before.clock_lead;
@@ -638,6 +653,7 @@ mod tests {
             clock_lead: None,
             pulled_at: None,
             kept: false,
+            kept_for: None,
             transcript: Vec::new(),
             deploy_keys: Vec::new(),
             learn: false,

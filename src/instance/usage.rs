@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::{Name, Slug};
-use bottle_contract::usage::{MAX_LINE, Usage, WAITING_FILE};
+use bottle_contract::usage::{MAX_LINE, Usage, WAITING_FILE, WaitingLine};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -226,9 +226,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 /// When the records cannot be read or written. They then stay in the bottle's folder.
 pub fn collect(home: &Path, folder: &Path, slug: &Slug, labels: Labels) -> io::Result<()> {
     let Some(file) = open_pending(&folder.join(SIDECAR_LOGS).join(WAITING_FILE))? else { return Ok(()) };
-    let mut pending: Vec<Usage> = lines(file.take(MAX_PENDING_BYTES), MAX_LINE)
-        .filter_map(|line| line.map(|line| serde_json::from_slice(&line).ok()).transpose())
-        .collect::<io::Result<_>>()?;
+    let mut pending = last_records(file)?;
     if pending.is_empty() {
         return Ok(());
     }
@@ -239,9 +237,25 @@ pub fn collect(home: &Path, folder: &Path, slug: &Slug, labels: Labels) -> io::R
             missing.remove(&id);
         }
     }
-    // Each id is collected only one time, even if the file contains it twice.
-    pending.retain(|usage| missing.remove(&usage.id));
+    pending.retain(|usage| missing.contains(&usage.id));
     target.write(&pending.iter().collect::<Vec<_>>())
+}
+
+/// The records in the proxy's file: for each id, what its last line says.
+fn last_records(file: File) -> io::Result<Vec<Usage>> {
+    let lines: Vec<WaitingLine> = lines(file.take(MAX_PENDING_BYTES), MAX_LINE)
+        .filter_map(|line| line.map(|line| serde_json::from_slice(&line).ok()).transpose())
+        .collect::<io::Result<_>>()?;
+    let mut ids = HashSet::new();
+    let last = lines.into_iter().rev().filter(|line| ids.insert(line.id().to_owned()));
+    let mut records: Vec<Usage> = last
+        .filter_map(|line| match line {
+            WaitingLine::Usage(usage) => Some(usage),
+            WaitingLine::Cancelled { .. } => None,
+        })
+        .collect();
+    records.reverse();
+    Ok(records)
 }
 
 /// Opens the proxy's file of records. Another user may own the folder, so the entry may be of any type.
@@ -455,7 +469,25 @@ mod tests {
         );
         collect().expect("collected");
         collect().expect("again");
-        assert_eq!(ids(home.path()), ["a", "b", "c"]);
+        assert_eq!(ids(home.path()), ["a", "c", "b"]);
+    }
+
+    #[test]
+    fn collects_what_was_reserved_for_requests_without_a_response() {
+        let home = tempfile::tempdir().expect("home");
+        let folder = home.path().join("state/one");
+        let line = |id, tokens| {
+            let tokens = Tokens { input: Some(tokens), ..Tokens::default() };
+            serde_json::to_string(&Usage { tokens, ..now(id) }).expect("line")
+        };
+        // `a` is still in progress, `b` has its response, and the provider did not accept `c`.
+        let lines = [line("a", 500), line("b", 600), line("c", 700), line("b", 6)];
+        write_pending(&folder, &format!("{}\n{{\"cancelled\":\"c\"}}\n", lines.join("\n")));
+        collect(home.path(), &folder, &slug(), labels("a")).expect("collected");
+        let text = std::fs::read_to_string(path(home.path(), &slug())).expect("read");
+        let stored = text.lines().map(|line| serde_json::from_str::<StoredUsage>(line).expect(line).usage);
+        let stored: Vec<_> = stored.map(|usage| (usage.id, usage.tokens.input)).collect();
+        assert_eq!(stored, [("a".to_owned(), Some(500)), ("b".to_owned(), Some(6))]);
     }
 
     #[test]

@@ -10,9 +10,9 @@ use bottle_contract::session::process::{ProcessInfo, ProcessState};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
-use super::clients::{Command, Shared};
-use super::owner::health;
+use super::health::health;
 use super::protocol::Activity;
+use super::shared::{Command, Shared};
 use crate::backend::Backend;
 use crate::causes;
 use crate::instance::Claim;

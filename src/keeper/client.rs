@@ -14,7 +14,7 @@ use bottle_repository::program::absolute_path;
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
-use super::protocol::{Activity, Inherited, KeeperEvent, KeeperRequest, LaunchFailure};
+use super::protocol::{Activity, Inherited, KeeperEvent, KeeperRequest, LaunchFailure, LaunchFailureKind};
 use crate::backend::Access;
 use crate::host::Host;
 use crate::host::process::ProcessId;
@@ -28,9 +28,6 @@ use bottle_contract::suggest::suggest;
 /// How long a command tries to connect to a keeper before the command fails. The keeper may still be launching, or
 /// another process may hold the bottle's lock for a moment.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The exit code of a failure because of the backend's engine.
-const ENGINE_UNAVAILABLE: u8 = 4;
 
 /// Pause between two attempts to connect.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -263,7 +260,9 @@ async fn connect_or_open(host: &Host, slug: &Slug, needs: Needs<'_>) -> Result<C
             }
             Some(State::Preserved(record)) => {
                 let why = if record.kept {
-                    "it ended, and its work is preserved"
+                    "it ended, and its files are preserved"
+                } else if record.has_only_conversation() {
+                    "it ended, and only its conversation is preserved"
                 } else {
                     "it ended, and it has a snapshot"
                 };
@@ -326,7 +325,7 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record, needs: Needs<'_>) -> R
         KeeperEvent::Running { .. } => Ok(Adoption::Connected(channel)),
         KeeperEvent::Refused(why) => Ok(Adoption::Locked(why)),
         // The bottle is paused, the engine that has it does not answer, or this command uses another engine.
-        KeeperEvent::Failed(failure) if failure.is_busy || failure.exit == ENGINE_UNAVAILABLE => {
+        KeeperEvent::Failed(failure) if failure.is_busy || failure.kind == LaunchFailureKind::Backend => {
             Err(ClientError::NotOpened(Box::new(failure)))
         }
         KeeperEvent::Failed(failure) => {

@@ -2,30 +2,25 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
-use bottle_contract::lock_out::LockOut;
 use bottle_contract::queue::{Answer, Question, Scope, Status};
 use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
-use bottle_queue::Asker;
-use jiff::Timestamp;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tracing::Instrument as _;
 
 use super::activity;
-use super::budget::Order;
-use super::decisions::Decisions;
-use super::family::Children;
-use super::notices::Notices;
-use super::protocol::{BudgetOrder, Ended, Inherited, KeeperEvent, KeeperRequest, ParentChange};
+use super::budget::order::Order;
+use super::protocol::{BudgetOrder, KeeperEvent, KeeperRequest, ParentChange};
+use super::shared::{Attached, Command, Shared, send_last};
 use super::watcher;
 use crate::host::budget::Policy;
 use crate::host::files;
-use crate::instance::record::{ApprovedCommand, Measured};
+use crate::instance::record::ApprovedCommand;
 use crate::instance::snapshots::{CommitOptions, Removal};
 
 /// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether
@@ -39,129 +34,6 @@ const ORDER_APPLIED_WITHIN: Duration = Duration::from_secs(10);
 pub(super) struct First {
     pub(super) channel: Channel,
     pub(super) incoming: Incoming,
-}
-
-/// State that client connections share with the owner task. Connections count themselves in it and store offers in it;
-/// all other changes are commands to that task.
-pub(super) struct Shared {
-    /// The channel to the guest. `None` while the keeper connects again.
-    pub(super) guest: watch::Sender<Option<Channel>>,
-    pub(super) notices: Arc<Notices>,
-    /// Queues questions for the user and receives the answers.
-    pub(super) asker: Asker,
-    /// Changes the routes.
-    pub(super) decisions: Decisions,
-    /// Passes on what the user does to this bottle.
-    pub(super) children: Children,
-    pub(super) commands: mpsc::Sender<Command>,
-    /// What the user ordered for requests to models.
-    pub(super) order: watch::Sender<Order>,
-    /// The order that took effect last.
-    pub(super) applied: watch::Sender<Order>,
-    pub(super) attached: watch::Sender<Attached>,
-    /// The number of open connections.
-    pub(super) connected: watch::Sender<usize>,
-    pub(super) ended: watch::Sender<Option<Ended>>,
-    /// The last measured size of the bottle.
-    pub(super) size: watch::Sender<Option<Measured>>,
-    /// When a model last answered the agent.
-    pub(super) answered: watch::Sender<Option<Timestamp>>,
-    /// What the next keeper gets if this one dies.
-    pub(super) inherited: Inherited,
-    /// Whether the bottle runs on without its first client. False again when it begins to end.
-    pub(super) detached: watch::Sender<bool>,
-    /// Whether a watcher is connected.
-    pub(super) watched: watch::Sender<bool>,
-    /// The stream of the last client that offered to decide about unsaved work.
-    pub(super) offer: Mutex<Option<Stream>>,
-}
-
-/// A command from a client connection to the owner task.
-#[derive(Debug)]
-pub(super) enum Command {
-    /// End the bottle.
-    Stop {
-        /// Milliseconds between SIGTERM and SIGKILL.
-        grace_ms: u64,
-        /// Receives a notice if the bottle ends only after the running snapshot job.
-        events: mpsc::Sender<KeeperEvent>,
-    },
-    /// Keep the bottle running without its first client.
-    Detach {
-        /// Receives a message when it is recorded. Dropped if the bottle ends already.
-        recorded: oneshot::Sender<()>,
-    },
-    /// Record that a sidecar ended. `None` means that all sidecars ended.
-    ServiceDown(Option<String>),
-    /// Record that the bottle is locked.
-    LockedOut(LockOut),
-    /// Create a snapshot of the bottle.
-    Commit {
-        /// What to create.
-        options: CommitOptions,
-        /// Receives progress and the result.
-        events: mpsc::Sender<KeeperEvent>,
-    },
-    /// Remove snapshots of the bottle.
-    RemoveSnapshot {
-        /// Which snapshots to remove.
-        which: Removal,
-        /// Receives the result.
-        events: mpsc::Sender<KeeperEvent>,
-    },
-    /// Record that the user pulled the bottle's work.
-    Pulled {
-        /// Changes up to this time were pulled.
-        at: Timestamp,
-        /// Receives the result.
-        events: mpsc::Sender<KeeperEvent>,
-    },
-    /// Record why the bottle is paused because of a budget. `None` if it continues.
-    BudgetHold {
-        /// The cause, as a fragment.
-        why: Option<String>,
-        /// Receives a message when it is recorded.
-        recorded: oneshot::Sender<()>,
-    },
-    /// Record the commands that the user approved for this run.
-    ApproveCommands {
-        /// The commands.
-        approved: Vec<ApprovedCommand>,
-        /// Receives a message when they are recorded.
-        recorded: oneshot::Sender<()>,
-    },
-    /// Record what the user ordered for requests to models, so that the next keeper finds it.
-    BudgetOrder(Option<Policy>),
-    /// Freeze or kill the bottle because of a budget.
-    Enforce {
-        /// [`Policy::Freeze`] or [`Policy::Kill`].
-        policy: Policy,
-        /// The cause, as a fragment.
-        why: String,
-    },
-    /// Measure the size of the bottle, if the last measurement is old.
-    Measure,
-    /// Find out whether a snapshot pauses the bottle.
-    FindDelay {
-        /// Receives the result.
-        events: mpsc::Sender<KeeperEvent>,
-    },
-    /// Find out whether something else paused the bottle.
-    FindPause {
-        /// Receives how the user continues the bottle. `None` if it is not paused.
-        answer: oneshot::Sender<Option<String>>,
-    },
-    /// The first client's connection closed.
-    FirstGone,
-}
-
-/// The number of clients attached to the agent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Attached {
-    /// The number of open attach streams.
-    pub(super) now: usize,
-    /// Whether a client was attached at any time.
-    pub(super) ever: bool,
 }
 
 /// Answers the requests of clients. The keeper of a running bottle does so, and the keeper that opens preserved files.
@@ -194,36 +66,84 @@ pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// Accepts clients until the listener is dropped together with the keeper.
-pub(super) async fn accept(listener: UnixListener, service: Arc<impl Service>) {
-    let own = rustix::process::getuid().as_raw();
+/// Accepts clients until `closed`, and those that wait then. When this function returns, [`Service::connected`] counts
+/// all of them.
+///
+/// # Errors
+/// When the clients that wait cannot be accepted.
+pub(super) async fn accept(
+    listener: UnixListener,
+    service: Arc<impl Service>,
+    closed: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let mut closed = std::pin::pin!(closed);
     loop {
-        let Ok((socket, _)) = listener.accept().await else {
-            // The likely cause is a lack of file descriptors. The pause prevents a busy loop.
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            continue;
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut closed => break,
         };
-        if socket.peer_cred().is_ok_and(|peer| peer.uid() == own) {
-            tokio::spawn(greet(socket, service.clone()).in_current_span());
+        match accepted {
+            Ok((socket, _)) => admit(socket, &service),
+            // The likely cause is a lack of file descriptors. The pause prevents a busy loop.
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+        }
+    }
+    // The runtime may not know yet that a client waits, so the kernel is asked.
+    let listener = listener.into_std()?;
+    loop {
+        match listener.accept() {
+            Ok((socket, _)) => {
+                socket.set_nonblocking(true)?;
+                admit(UnixStream::from_std(socket)?, &service);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
         }
     }
 }
 
-async fn greet(socket: UnixStream, service: Arc<impl Service>) {
+/// Serves a client of this user in a task of its own.
+fn admit(socket: UnixStream, service: &Arc<impl Service>) {
+    let own = rustix::process::getuid().as_raw();
+    if socket.peer_cred().is_ok_and(|peer| peer.uid() == own) {
+        tokio::spawn(greet(socket, Counted::new(service.clone())).in_current_span());
+    }
+}
+
+async fn greet(socket: UnixStream, service: Counted<impl Service>) {
     match Channel::establish(socket, Side::Accepted, Hello::of(Role::Keeper)).await {
-        Ok((channel, incoming, _)) => serve(channel, incoming, service).await,
+        Ok((channel, incoming, _)) => answer_all(channel, incoming, &service.0).await,
         Err(error) => tracing::warn!("a client did not complete the handshake: {error}"),
     }
 }
 
 /// Serves one connection until it closes.
-pub(super) async fn serve(channel: Channel, mut incoming: Incoming, service: Arc<impl Service>) {
-    service.connected().send_modify(|connected| *connected += 1);
+pub(super) async fn serve(channel: Channel, incoming: Incoming, service: Arc<impl Service>) {
+    let service = Counted::new(service);
+    answer_all(channel, incoming, &service.0).await;
+}
+
+async fn answer_all(channel: Channel, mut incoming: Incoming, service: &Arc<impl Service>) {
     while let Some(request) = incoming.next().await {
         tokio::spawn(service.clone().answer(request).in_current_span());
     }
     drop(channel);
-    service.connected().send_modify(|connected| *connected -= 1);
+}
+
+/// A connection in [`Service::connected`], from its accept to its end.
+struct Counted<S: Service>(Arc<S>);
+
+impl<S: Service> Counted<S> {
+    fn new(service: Arc<S>) -> Self {
+        service.connected().send_modify(|connected| *connected += 1);
+        Self(service)
+    }
+}
+
+impl<S: Service> Drop for Counted<S> {
+    fn drop(&mut self) {
+        self.0.connected().send_modify(|connected| *connected -= 1);
+    }
 }
 
 async fn answer(request: Request, shared: Arc<Shared>) {
@@ -291,7 +211,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             let event = match shared.decisions.change_routes(*change).await {
                 Ok((mut report, of_parent)) => {
                     if let Some(change) = of_parent {
-                        report.untold = shared.children.tell(change).await;
+                        report.not_followed = shared.children.change(change).await;
                     }
                     KeeperEvent::RoutesChanged(Box::new(report))
                 }
@@ -322,11 +242,11 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             }
         }
         Ok(KeeperRequest::Budget { order, by }) => {
-            let told = shared.children.tell(ParentChange::Budget { order, by: by.clone() });
+            let children = shared.children.change(ParentChange::Budget { order, by: by.clone() });
             let own = shared.order_budget(order, &by);
-            let event = match tokio::join!(told, own).0.as_slice() {
+            let event = match tokio::join!(children, own).0.as_slice() {
                 [] => KeeperEvent::Done,
-                untold => KeeperEvent::Refused(format!("it was carried out, but {}", untold.join("; "))),
+                failed => KeeperEvent::Refused(format!("it was carried out, but {}", failed.join("; "))),
             };
             send_last(&request.accept(), &event).await;
         }
@@ -346,12 +266,6 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         }
         Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
     }
-}
-
-/// Sends the last message of a stream. Ignores the error of a client that disconnected.
-pub(super) async fn send_last(stream: &Stream, event: &KeeperEvent) {
-    let _ = stream.message(event).await;
-    let _ = stream.end().await;
 }
 
 /// Sends a client's command to the task that owns the bottle, and forwards that task's events to the client.
@@ -384,7 +298,8 @@ async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
         | GuestRequest::StartAgent(_)
         | GuestRequest::Pause
         | GuestRequest::Continue
-        | GuestRequest::Stop(_) => {
+        | GuestRequest::Stop(_)
+        | GuestRequest::EndProcesses { .. } => {
             return request.refuse("only the keeper may send this request").await;
         }
         _ => {}
@@ -422,7 +337,6 @@ impl Shared {
         answer
     }
 
-    /// Applies an order of the user. Freezing and killing end the bottle later.
     /// Applies to this bottle what happened to the one that started it.
     async fn follow_parent(&self, change: ParentChange) -> anyhow::Result<()> {
         match change {
@@ -443,6 +357,7 @@ impl Shared {
         self.apply_budget_order(order).await;
     }
 
+    /// Applies an order of the user. Freezing and killing end the bottle later.
     async fn apply_budget_order(&self, order: BudgetOrder) {
         let why = || "the user ordered it with `bottle budget stop`".to_owned();
         let policy = match order {
@@ -530,5 +445,32 @@ async fn send_end(stream: &Stream, shared: &Shared) {
     let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
     if let Some(ended) = ended {
         send_last(stream, &KeeperEvent::Ended(ended)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Idle(watch::Sender<usize>);
+
+    impl Service for Idle {
+        fn connected(&self) -> &watch::Sender<usize> {
+            &self.0
+        }
+
+        async fn answer(self: Arc<Self>, _: Request) {}
+    }
+
+    #[tokio::test]
+    async fn clients_that_wait_when_the_socket_closes_are_counted() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("socket");
+        let listener = listen(&socket).expect("bound");
+        let connect = || std::os::unix::net::UnixStream::connect(&socket).expect("connected");
+        let _clients = [connect(), connect()];
+        let service = Arc::new(Idle(watch::Sender::default()));
+        accept(listener, service.clone(), std::future::ready(())).await.expect("accepted");
+        assert_eq!(*service.connected().borrow(), 2);
     }
 }

@@ -417,7 +417,7 @@ impl Inner {
             gains: gains(&now.table, &table),
             losses: losses(&now.table, &table),
             weakenings,
-            untold: Vec::new(),
+            not_followed: Vec::new(),
             host: host.to_string(),
         };
         let agreed = match request.weaken {

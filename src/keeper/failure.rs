@@ -1,8 +1,8 @@
-//! Reports failures to the client. Each report has an exit code, a message, the causes and a hint.
+//! Reports failures to the client. Each report has a kind, a message, the causes and a hint.
 
 use std::error::Error;
 
-use super::protocol::LaunchFailure;
+use super::protocol::{LaunchFailure, LaunchFailureKind as Kind};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::causes;
 use crate::instance::ClaimError;
@@ -10,10 +10,10 @@ use crate::instance::snapshots::SnapshotError;
 use crate::launch::LaunchError;
 
 impl LaunchFailure {
-    fn new(exit: u8, error: &(dyn Error + 'static), hint: Option<String>) -> Self {
+    fn new(kind: Kind, error: &(dyn Error + 'static), hint: Option<String>) -> Self {
         let chain = causes::chain(error);
         Self {
-            exit,
+            kind,
             message: chain.join(": "),
             causes: chain[1..].to_vec(),
             hint,
@@ -25,35 +25,34 @@ impl LaunchFailure {
 
 impl From<&ClaimError> for LaunchFailure {
     fn from(error: &ClaimError) -> Self {
-        Self::new(1, error, Some(error.hint()))
+        Self::new(Kind::Other, error, Some(error.hint()))
     }
 }
 
 impl From<&LaunchError> for LaunchFailure {
-    /// The cause of the failure determines the exit code, as the table in `docs/exit-codes.md` says; the launch phase does
-    /// not.
+    /// The cause of the failure determines the kind; the launch phase does not.
     fn from(error: &LaunchError) -> Self {
-        let exit = match error {
+        let kind = match error {
             LaunchError::Backend(error) => return Self::from(error),
-            LaunchError::ProgramMissing { .. } => 127,
-            LaunchError::ProgramRefused(_) => 126,
-            LaunchError::Interrupted => 130,
-            LaunchError::Isolation(_) => 5,
-            _ => 1,
+            LaunchError::ProgramMissing { .. } => Kind::ProgramMissing,
+            LaunchError::ProgramRefused(_) => Kind::ProgramRefused,
+            LaunchError::Interrupted => Kind::Interrupted,
+            LaunchError::Isolation(_) => Kind::Isolation,
+            _ => Kind::Other,
         };
-        Self::new(exit, error, error.hint())
+        Self::new(kind, error, error.hint())
     }
 }
 
 impl From<&BackendError> for LaunchFailure {
     fn from(error: &BackendError) -> Self {
-        let exit = match error.kind {
-            BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => 4,
-            BackendErrorKind::ProgramMissing => 127,
-            BackendErrorKind::Busy | BackendErrorKind::NotRunning | BackendErrorKind::Failed => 1,
+        let kind = match error.kind {
+            BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => Kind::Backend,
+            BackendErrorKind::ProgramMissing => Kind::ProgramMissing,
+            BackendErrorKind::Busy | BackendErrorKind::NotRunning | BackendErrorKind::Failed => Kind::Other,
         };
         let is_busy = error.kind == BackendErrorKind::Busy;
-        Self { is_busy, ..Self::new(exit, error, error.hint.clone()) }
+        Self { is_busy, ..Self::new(kind, error, error.hint.clone()) }
     }
 }
 
@@ -61,7 +60,7 @@ impl From<&SnapshotError> for LaunchFailure {
     fn from(error: &SnapshotError) -> Self {
         match error {
             SnapshotError::Backend(error) => Self::from(error),
-            _ => Self::new(1, error, error.hint()),
+            _ => Self::new(Kind::Other, error, error.hint()),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! that exist while nobody holds that lock are all of them.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
@@ -21,8 +21,8 @@ use crate::instance::children::{self, Parent};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 
-/// How long a child has to carry out what it is told.
-const TOLD_WITHIN: Duration = Duration::from_secs(20);
+/// How long a child has to carry out a change.
+const CHANGED_WITHIN: Duration = Duration::from_secs(20);
 
 /// How often the lock of a start is tried, and for how long.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -36,63 +36,94 @@ struct Inner {
     host: Host,
     /// This launch of the bottle. `None` for one of an older version, which has no children.
     parent: Option<Parent>,
-    /// The bottle's folder.
-    folder: PathBuf,
+    /// The bottle's state directory.
+    directory: PathBuf,
     notices: Arc<Notices>,
+    /// The changes that a starting child has to carry out after its start, in their order.
+    late: Mutex<Vec<ParentChange>>,
 }
 
 impl Children {
-    pub(super) fn of(host: &Host, record: &Record, folder: PathBuf, notices: Arc<Notices>) -> Self {
-        Self(Arc::new(Inner { host: host.clone(), parent: Parent::of(record), folder, notices }))
+    pub(super) fn of(host: &Host, record: &Record, directory: PathBuf, notices: Arc<Notices>) -> Self {
+        let (host, parent, late) = (host.clone(), Parent::of(record), Mutex::default());
+        Self(Arc::new(Inner { host, parent, directory, notices, late }))
     }
 
-    /// Tells each child of a change, and waits until all of them have carried it out. Returns a sentence for each one
-    /// that has not. A child that is starting is told later.
-    pub(super) async fn tell(&self, change: ParentChange) -> Vec<String> {
-        if !matches!(children::read(&self.0.folder), Ok(Some(_))) {
+    /// Sends each child a change, and waits until all of them have carried it out. Returns a sentence for each one that
+    /// has not. A child that is starting gets the change after its start.
+    pub(super) async fn change(&self, change: ParentChange) -> Vec<String> {
+        if matches!(children::read(&self.0.directory), Ok(None)) {
             return Vec::new();
         }
-        if let Ok(Some(_no_start)) = children::try_lock(&self.0.folder) {
-            return self.0.tell_existing(&change).await;
+        if let Ok(Some(_no_start)) = children::try_lock(&self.0.directory)
+            && !self.0.has_late()
+        {
+            return self.0.change_existing(&change).await;
         }
-        let untold = self.0.tell_existing(&change).await;
-        let inner = Arc::clone(&self.0);
-        tokio::spawn(async move { inner.tell_after_start(&change).await });
-        untold
+        if self.0.add_late(change.clone()) {
+            let inner = Arc::clone(&self.0);
+            tokio::spawn(async move { inner.change_after_start().await });
+        }
+        self.0.change_existing(&change).await
     }
 }
 
 impl Inner {
-    /// Waits until no start is in progress, and tells the children again: telling one twice changes nothing.
-    async fn tell_after_start(&self, change: &ParentChange) {
+    fn late(&self) -> MutexGuard<'_, Vec<ParentChange>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_late(&self) -> bool {
+        !self.late().is_empty()
+    }
+
+    /// Adds a change that has to wait. Returns whether it is the only one.
+    fn add_late(&self, change: ParentChange) -> bool {
+        let mut late = self.late();
+        late.push(change);
+        late.len() == 1
+    }
+
+    /// Waits until no start is in progress, and sends the children the late changes. A child that has carried out all of
+    /// them before stays as it is.
+    async fn change_after_start(&self) {
         let wait = async {
             loop {
-                if let Ok(Some(lock)) = children::try_lock(&self.folder) {
+                if let Ok(Some(lock)) = children::try_lock(&self.directory) {
                     return lock;
                 }
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
         };
-        let Ok(_no_start) = tokio::time::timeout(STARTS_WITHIN, wait).await else { return };
-        for untold in self.tell_existing(change).await {
-            self.notices.send(Notice::Warning(untold));
+        let no_start = tokio::time::timeout(STARTS_WITHIN, wait).await;
+        // The lock is held until all of them are sent, so that no later change overtakes them.
+        let changes = std::mem::take(&mut *self.late());
+        for change in changes {
+            let failed = match &no_start {
+                Ok(_) => self.change_existing(&change).await,
+                Err(_) => vec![format!(
+                    "a bottle that it is starting {}: the start takes too long",
+                    change.effect_of_failure()
+                )],
+            };
+            failed.into_iter().for_each(|sentence| self.notices.send(Notice::Warning(sentence)));
         }
     }
 
-    async fn tell_existing(&self, change: &ParentChange) -> Vec<String> {
+    async fn change_existing(&self, change: &ParentChange) -> Vec<String> {
         let slugs = match self.slugs() {
             Ok(slugs) => slugs,
             Err(error) => return vec![format!("cannot find the bottles that it started: {error}")],
         };
-        let told = slugs.iter().map(async |slug| {
-            let why = self.tell_one(slug, change).await.err()?;
-            let what = change.what();
+        let changed = slugs.iter().map(async |slug| {
+            let why = self.change_one(slug, change).await.err()?;
+            let what = change.effect_of_failure();
             Some(format!(
                 "{slug}, which it started, {what}: {}; `bottle stop {slug}` ends it",
                 causes::one_line(&*why)
             ))
         });
-        futures_util::future::join_all(told).await.into_iter().flatten().collect()
+        futures_util::future::join_all(changed).await.into_iter().flatten().collect()
     }
 
     /// The children that run, or would run with a new keeper.
@@ -108,8 +139,8 @@ impl Inner {
         Ok(all.filter(|record| record.parent.as_ref() == Some(&client)).map(|record| record.slug).collect())
     }
 
-    async fn tell_one(&self, slug: &Slug, change: &ParentChange) -> anyhow::Result<()> {
-        let told = async {
+    async fn change_one(&self, slug: &Slug, change: &ParentChange) -> anyhow::Result<()> {
+        let changed = async {
             let channel = client::connect(&self.host, slug).await?;
             let mut stream = channel.open(&KeeperRequest::OfParent(Box::new(change.clone()))).await?;
             match stream.receive().await? {
@@ -118,6 +149,44 @@ impl Inner {
                 _ => anyhow::bail!("its keeper sent an unexpected answer"),
             }
         };
-        tokio::time::timeout(TOLD_WITHIN, told).await?
+        tokio::time::timeout(CHANGED_WITHIN, changed).await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::budget::Policy;
+    use crate::host::process_host::tests::host;
+    use crate::keeper::protocol::BudgetOrder;
+
+    #[tokio::test]
+    async fn changes_wait_in_their_order_until_no_child_starts() {
+        let top = tempfile::tempdir().expect("directory");
+        let directory = top.path().to_owned();
+        // The file may be damaged: then there may be children.
+        std::fs::write(directory.join("children.json"), "{").expect("written");
+        let children = Children(Arc::new(Inner {
+            host: host(top.path()),
+            parent: None,
+            directory: directory.clone(),
+            notices: Arc::new(Notices::new()),
+            late: Mutex::default(),
+        }));
+        let stop = ParentChange::Budget { order: BudgetOrder::Stop(Policy::Cutoff), by: "me".to_owned() };
+        let go_on = ParentChange::Budget { order: BudgetOrder::Continue, by: "me".to_owned() };
+        assert_eq!(children.change(stop.clone()).await, [""; 0]);
+        assert!(!children.0.has_late(), "no child starts");
+        let start = children::try_lock(&directory).expect("opened").expect("free");
+        assert_eq!(children.change(go_on.clone()).await, [""; 0]);
+        drop(start);
+        assert_eq!(children.change(stop.clone()).await, [""; 0]);
+        assert_eq!(*children.0.late(), [go_on, stop], "it does not overtake the one that waits");
+        let all_sent = async {
+            while children.0.has_late() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), all_sent).await.expect("sent after the start");
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! - `client`: starts a keeper, connects to a running one, or makes a new one adopt the bottle
 //! - `protocol`: the messages on the keeper's socket
-//! - `clients`: serves client connections and their streams
+//! - `clients`: serves client connections and their streams · `shared`: the state that they share with the owner
 //! - `owner`: handles the events of a running bottle until it ends
 //! - `opened`: opens the files of a preserved bottle for commands, and closes them after the last command
 //! - `jobs`: snapshot jobs that run while the bottle runs
@@ -22,7 +22,7 @@
 //!   `usage`: records token usage · `access_log`: writes the proxy's log · `process_logs`: saves the output of processes
 //! - `tool_calls`: carries out calls with which the agent starts bottles · `parent`: ends a bottle with its parent ·
 //!   `family`: passes on to its children what the user does to the parent
-//! - `activity`: reports what the agent does, and the bottle's size
+//! - `activity`: reports what the agent does, and the bottle's size · `health`: of the sidecars
 //! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
 
 mod access_log;
@@ -33,6 +33,7 @@ mod clients;
 pub(crate) mod decisions;
 mod failure;
 mod family;
+mod health;
 mod jobs;
 mod log;
 mod notices;
@@ -43,6 +44,7 @@ mod parent;
 mod process_logs;
 pub mod protocol;
 mod questions;
+mod shared;
 mod teardown;
 mod tool_calls;
 mod transcript;
@@ -494,7 +496,7 @@ async fn refuse(first: &First, report: &Stream, failure: LaunchFailure) -> anyho
 
 /// Sends the final event of a keeper that has no bottle.
 async fn answer_only(first: &First, report: &Stream, event: KeeperEvent) -> anyhow::Result<()> {
-    clients::send_last(report, &event).await;
+    shared::send_last(report, &event).await;
     first.channel.flush().await;
     Ok(())
 }

@@ -12,6 +12,8 @@
 //! gone. The bottle stays preserved all the time, so a crash at any point leaves a preserved bottle, and the next
 //! command or `bottle cleanup` removes the processes that a killed keeper leaves.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,11 +21,12 @@ use bottle_channel::{Channel, Request, Stream};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestRequest, Stop};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tracing::Instrument as _;
 
-use super::clients::{self, First, Service, send_last};
-use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure};
+use super::clients::{self, First, Service};
+use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure, LaunchFailureKind};
+use super::shared::send_last;
 use super::{adopt, answer_only, find, log, refuse};
 use crate::backend::{Access, Backend, LAYERS, Sandbox};
 use crate::host::Host;
@@ -77,18 +80,11 @@ pub(super) async fn run(
         }
     };
     let socket = super::client::socket(host, slug);
-    let listener = clients::listen(&socket);
     let opened = Arc::new(Opened { guest, claim, access, connected: watch::Sender::default() });
-    let served = async {
-        tokio::spawn(clients::accept(listener?, opened.clone()).in_current_span());
-        serve(&report, first, &opened, &mut terminate).await;
-        anyhow::Ok(())
-    };
-    let served = served.await;
-    // A client that connects from here on finds no socket, and starts its own keeper after this one.
+    let served = serve(&report, first, &opened, &socket, &mut terminate).await;
     let _ = std::fs::remove_file(&socket);
     let stopped = async {
-        let stop = GuestRequest::Stop(Stop { grace_ms: 0, work_since: None });
+        let stop = GuestRequest::Stop(Stop { grace_ms: 0, work: None });
         let mut stream = opened.guest.open(&stop).await.ok()?;
         stream.next().await
     };
@@ -96,7 +92,7 @@ pub(super) async fn run(
     for left in close(backend, &opened.claim).await {
         tracing::warn!("not removed: {left}");
     }
-    served
+    Ok(served?)
 }
 
 /// Starts pid 1 on the files. Removes first what a killed keeper left.
@@ -138,7 +134,14 @@ async fn open(
 
 fn failure(slug: &Slug, why: &str, hint: Option<String>) -> LaunchFailure {
     let message = format!("cannot open the files of {slug}: {why}");
-    LaunchFailure { exit: 1, message, causes: Vec::new(), hint, left: Vec::new(), is_busy: false }
+    LaunchFailure {
+        kind: LaunchFailureKind::Other,
+        message,
+        causes: Vec::new(),
+        hint,
+        left: Vec::new(),
+        is_busy: false,
+    }
 }
 
 /// Serves clients until the last one is gone, the guest ends, or a signal arrives.
@@ -146,17 +149,36 @@ async fn serve(
     report: &Stream,
     first: First,
     opened: &Arc<Opened>,
+    socket: &Path,
     terminate: &mut tokio::signal::unix::Signal,
-) {
+) -> io::Result<()> {
+    let mut listener = clients::listen(socket)?;
     send_last(report, &KeeperEvent::Opened).await;
+    let mut first = Some(first);
     let clients = async {
-        clients::serve(first.channel, first.incoming, opened.clone()).await;
-        let _ = opened.connected.subscribe().wait_for(|connected| *connected == 0).await;
+        loop {
+            let (close, closed) = oneshot::channel::<()>();
+            let closed = async { drop(closed.await) };
+            let accepting = tokio::spawn(clients::accept(listener, opened.clone(), closed).in_current_span());
+            if let Some(First { channel, incoming }) = first.take() {
+                clients::serve(channel, incoming, opened.clone()).await;
+            }
+            let _ = opened.connected.subscribe().wait_for(|connected| *connected == 0).await;
+            // From here on a client finds no socket, and starts its own keeper after this one. One that has connected is
+            // served.
+            let _ = std::fs::remove_file(socket);
+            drop(close);
+            accepting.await??;
+            if *opened.connected.borrow() == 0 {
+                return Ok(());
+            }
+            listener = clients::listen(socket)?;
+        }
     };
     tokio::select! {
-        () = clients => {}
-        _ = opened.guest.closed() => {}
-        _ = terminate.recv() => {}
+        served = clients => served,
+        _ = opened.guest.closed() => Ok(()),
+        _ = terminate.recv() => Ok(()),
     }
 }
 
@@ -241,7 +263,8 @@ impl Opened {
             | GuestRequest::Probe(_)
             | GuestRequest::Pause
             | GuestRequest::Continue
-            | GuestRequest::Stop(_) => false,
+            | GuestRequest::Stop(_)
+            | GuestRequest::EndProcesses { .. } => false,
         }
     }
 }

@@ -8,7 +8,7 @@ use bottle_channel::{Channel, Stream};
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::{NEVER_LISTED, Slug};
 use bottle_contract::secret::Secret;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::service::ServiceState;
 use bottle_contract::terminal::inert;
@@ -19,16 +19,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
-use super::budget::{self, Budgets, Order};
-use super::clients::{self, Attached, Command, First, Shared};
+use super::budget::order::Order;
+use super::budget::{self, Budgets};
+use super::clients::{self, First};
 use super::decisions::Decisions;
 use super::family::Children;
+use super::health::health;
 use super::jobs::{self, Job};
 use super::notices::Notices;
 use super::notify::Notifier;
 use super::process_logs::Recorder;
 use super::protocol::{EndCause, EndChoice, Inherited, KeeperEvent, Notice, ParentChange};
 use super::questions::{self, Answering};
+use super::shared::{Attached, Command, Shared, send_last};
 use super::teardown::{self, End};
 use super::{access_log, activity, connect_both, parent, tool_calls, usage, watcher};
 use crate::backend::{Backend, RunState};
@@ -56,9 +59,6 @@ const PROMPT_REMOVAL: Duration = Duration::from_millis(200);
 
 /// The agent's default time between SIGTERM and SIGKILL, which equals that of `docker stop`.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// Time limit for the bundle to report the health of its sidecars. After it, their health is unknown.
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The number of times in a row that the keeper connects again to a bottle whose channel closes at once. After the last
 /// one, the bottle ends.
@@ -121,6 +121,7 @@ impl Owned<'_> {
             Arc::clone(&notices),
         );
         let answering = Answering {
+            home: self.host.home.clone(),
             decisions: decisions.clone(),
             notices: Arc::clone(&notices),
             notifier: Notifier::new(self.host),
@@ -145,7 +146,8 @@ impl Owned<'_> {
             watched: watch::Sender::default(),
             offer: Mutex::default(),
         });
-        tokio::spawn(clients::accept(listener, shared.clone()).in_current_span());
+        let accepting = clients::accept(listener, shared.clone(), std::future::pending());
+        tokio::spawn(accepting.in_current_span());
         let watcher = watcher::keep(self.host.clone(), slug.clone(), self.adopted, shared.clone());
         let watcher = tokio::spawn(watcher.in_current_span());
         let parent = self.claim.record().parent.and_then(|client| Parent::parse(&client)?.ok());
@@ -162,7 +164,7 @@ impl Owned<'_> {
         let mut tasks = Tasks::start(self.host, &self.claim, &bundle, &guest, &shared, recorder.clone());
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
-        clients::send_last(report, &KeeperEvent::Running { slug }).await;
+        send_last(report, &KeeperEvent::Running { slug }).await;
         // The keeper idles from here on, and needs little of the memory that the launch used.
         bottle_heap::trim();
 
@@ -486,8 +488,9 @@ impl Watch<'_> {
     async fn ask_about_work(&mut self) -> EndChoice {
         let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut offer) = offer else { return EndChoice::Keep };
-        let work = teardown::has_work(self.backend, self.claim, &self.guest).await;
-        if offer.message(&KeeperEvent::Work(work)).await.is_err() || !work {
+        let unsaved = teardown::unsaved(self.backend, self.claim, &self.guest).await;
+        let asks = unsaved.is_any();
+        if offer.message(&KeeperEvent::Work(unsaved)).await.is_err() || !asks {
             let _ = offer.end().await;
             return EndChoice::Keep;
         }
@@ -658,10 +661,13 @@ async fn serve_first(first: First, shared: Arc<Shared>) {
 /// Removes the oldest logs and records of ended bottles, if there are too many.
 async fn bound_records(host: &Host, slug: Slug) {
     let host = host.clone();
-    let keep = Settings::load(&host).unwrap_or_default().keep_size;
+    let settings = Settings::load(&host).unwrap_or_default();
     let bound = tokio::task::spawn_blocking(move || {
         retention::bound_proposals(&host.home, &slug);
-        retention::enforce(&host, keep)
+        let mut failures =
+            settings.keep_since().map(|cutoff| retention::enforce_age(&host, cutoff)).unwrap_or_default();
+        failures.extend(retention::enforce(&host, settings.keep_size));
+        failures
     });
     for failure in bound.await.unwrap_or_default() {
         tracing::warn!("{failure}");
@@ -686,8 +692,8 @@ impl LockOutWatch {
         let of_parent = LockOut { parent: Some(self.slug.clone()), ..why.clone() };
         let (children, notices) = (shared.children.clone(), Arc::clone(&shared.notices));
         tokio::spawn(async move {
-            for untold in children.tell(ParentChange::Locked(of_parent)).await {
-                notices.send(Notice::Warning(untold));
+            for failed in children.change(ParentChange::Locked(of_parent)).await {
+                notices.send(Notice::Warning(failed));
             }
         });
         if self.reported {
@@ -760,16 +766,4 @@ async fn warn_of_services(guest: Channel, shared: Arc<Shared>) {
         let why = inert(&service.why.unwrap_or_default());
         shared.notices.send(Notice::Warning(format!("the service {}: {why}; {next}", service.name)));
     }
-}
-
-/// The health of each sidecar. Empty if the bundle does not answer; the bundle's event stream reports that failure.
-pub(super) async fn health(bundle: &Channel) -> Vec<Daemon> {
-    let query = async {
-        let mut stream = bundle.open(&BundleRequest::Health).await.ok()?;
-        match stream.receive::<BundleEvent>().await.ok()? {
-            BundleEvent::Health { daemons } => Some(daemons),
-            _ => None,
-        }
-    };
-    tokio::time::timeout(HEALTH_TIMEOUT, query).await.ok().flatten().unwrap_or_default()
 }

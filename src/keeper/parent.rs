@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bottle_contract::names::Slug;
 use tokio::sync::mpsc;
 
-use super::clients::{Command, Shared};
 use super::protocol::Notice;
+use super::shared::{Command, Shared};
 use crate::host::Host;
 use crate::instance::Store;
 use crate::instance::children::{Parent, ParentState};

@@ -21,8 +21,9 @@ use crate::backend::{Access, Copied, Snapshot};
 use crate::host::budget::Policy;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::live_changes::LiveChanges;
-use crate::instance::record::{ApprovedCommand, Measured};
+use crate::instance::record::{ApprovedCommand, KeptFor, Measured};
 use crate::instance::snapshots::CommitOptions;
+use crate::instance::work::Unsaved;
 use crate::launch::order::LaunchOrder;
 
 /// The request in the first frame of a client's stream.
@@ -169,8 +170,8 @@ pub enum KeeperEvent {
     Done,
     /// What the agent does ([`KeeperRequest::Activity`]).
     Activity(Activity),
-    /// The agent exited. The value says whether there is unsaved work.
-    Work(bool),
+    /// The agent exited. The value says what would be lost with the bottle.
+    Work(Unsaved),
     /// A notice for the user that needs no answer.
     Notice(Notice),
     /// The keeper is watched. If it dies, the next keeper gets this.
@@ -233,9 +234,9 @@ pub enum ParentChange {
 }
 
 impl ParentChange {
-    /// What a bottle does that was not told, as the predicate of a sentence.
+    /// What a child does that has not carried out the change, as the predicate of a sentence.
     #[must_use]
-    pub fn what(&self) -> &'static str {
+    pub fn effect_of_failure(&self) -> &'static str {
         match self {
             Self::Routes { .. } => "may still reach what was denied",
             Self::Budget { order: BudgetOrder::Stop(_), .. } => "still sends requests to models",
@@ -312,7 +313,7 @@ pub struct RouteReport {
     pub weakenings: Vec<String>,
     /// The bottles that this one started and for which a narrower route does not hold, a sentence each.
     #[serde(default)]
-    pub untold: Vec<String>,
+    pub not_followed: Vec<String>,
 }
 
 /// The user's decision about unsaved work.
@@ -345,11 +346,31 @@ pub enum Phase {
     Undo,
 }
 
+/// What a launch, a commit or the removal of a snapshot failed because of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchFailureKind {
+    /// The backend is missing or refused.
+    Backend,
+    /// The isolation was not proven.
+    Isolation,
+    /// The image or the host lacks the program of the agent.
+    ProgramMissing,
+    /// The program of the agent cannot run.
+    ProgramRefused,
+    /// A signal interrupted the launch.
+    Interrupted,
+    /// Any other cause, also if a keeper of an older version reports none.
+    #[default]
+    Other,
+}
+
 /// Why a launch, a commit or the removal of a snapshot failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchFailure {
-    /// The exit code, from the table in `docs/exit-codes.md`.
-    pub exit: u8,
+    /// The kind of the cause.
+    #[serde(default)]
+    pub kind: LaunchFailureKind,
     /// The action that failed, its object and the causes.
     pub message: String,
     /// The causes that end the message, outermost first.
@@ -390,6 +411,19 @@ pub enum Notice {
     Warning(String),
 }
 
+/// What brings the work out of the kept files of a bottle.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Retrieval {
+    /// `diff`, `apply` and `pull`, because the files were copied from a repository.
+    Repository,
+    /// `diff` and `apply`, because the files were copied from another directory, and are recorded.
+    Directory,
+    /// `cp` only.
+    #[default]
+    Files,
+}
+
 /// How a bottle ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
@@ -403,8 +437,14 @@ pub struct Ended {
     /// Whether something else than `bottle` removed the bottle's files, with the work in them.
     #[serde(default)]
     pub lost: bool,
-    /// The host path of the preserved workspace, if there is unsaved work.
+    /// The host path of the preserved workspace, if its files are kept.
     pub kept: Option<String>,
+    /// Why the files or the conversation are kept.
+    #[serde(default)]
+    pub kept_for: Option<KeptFor>,
+    /// What brings the work out of the kept files.
+    #[serde(default)]
+    pub retrieval: Retrieval,
     /// What `bottle resume` would start from, if the bottle is preserved.
     #[serde(default)]
     pub resumable: Option<Resumable>,
@@ -432,6 +472,8 @@ pub enum Resumable {
     Kept,
     /// The snapshot of the bottle.
     Snapshot,
+    /// The conversation of the agent. The files are made anew.
+    Conversation,
 }
 
 /// Why a bottle ended.

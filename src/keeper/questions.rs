@@ -1,6 +1,7 @@
 //! Queues the bundle's questions, returns the user's answers to the bundle, and notifies the user of questions.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use bottle_contract::queue::{Id, Proposal, Response};
 use bottle_queue::{Decide, Outcome};
 use bottle_scan::Redactor;
 
-use super::clients::Shared;
 use super::decisions::Decisions;
 use super::notices::Notices;
 use super::notify::Notifier;
 use super::protocol::Notice;
+use super::shared::Shared;
+use crate::instance::retention;
 
 /// Forwards questions and answers until the bundle ends. If this task is cancelled earlier, it withdraws the pending
 /// questions; their files on disk are then stale.
@@ -30,6 +32,8 @@ const UNREDACTED: &str = "[not shown: it cannot be redacted]";
 
 /// Connects the queue of one bottle to the bottle's decisions, notices and notifications.
 pub(super) struct Answering {
+    /// The directory `$BOTTLE_HOME`.
+    pub(super) home: PathBuf,
     pub(super) decisions: Decisions,
     pub(super) notices: Arc<Notices>,
     pub(super) notifier: Notifier,
@@ -65,6 +69,9 @@ impl Decide for Answering {
         // An earlier keeper already notified the user of a proposal that is not new.
         if new {
             self.notifier.send_proposal(proposal);
+            // An agent can ask for as long as its bottle runs.
+            let (home, slug) = (self.home.clone(), proposal.bottle_slug.clone());
+            tokio::task::spawn_blocking(move || retention::bound_proposals(&home, &slug));
         }
     }
 

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use bottle_channel::Channel;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{CopyOut, GuestRequest};
+use bottle_repository::Directory;
 use bottle_scan::Redactor;
 
 use crate::archive::{self, ReceiveError, Rules};
@@ -72,7 +73,7 @@ async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Resu
     files::create_private_folder(into).map_err(ReceiveError::Unpacked)?;
     let request = GuestRequest::CopyOut(CopyOut { path: path.to_owned() });
     let stream = guest.open(&request).await.map_err(|_| ReceiveError::BrokeOff)?;
-    let into = into.to_owned();
+    let into = Directory::open(into).map_err(ReceiveError::Unpacked)?;
     let unpacked = archive::receive(stream, move |archive| archive::unpack(&into, archive, &rules)).await?;
     for name in &unpacked.skipped {
         tracing::warn!("skipped in the agent's conversations: {name:?}");

@@ -10,8 +10,8 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
 use bottle_contract::usage::Usage;
 use tokio::task::spawn_blocking;
 
-use super::clients::Shared;
 use super::protocol::Notice;
+use super::shared::Shared;
 use crate::instance::usage::{self, Labels, UsageFile};
 
 /// Pause before the next attempt to write the records.

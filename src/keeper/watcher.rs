@@ -16,8 +16,8 @@ use bottle_channel::Request;
 use bottle_contract::names::Slug;
 
 use super::client;
-use super::clients::{Shared, send_last};
 use super::protocol::{Inherited, KeeperEvent, KeeperRequest};
+use super::shared::{Shared, send_last};
 use crate::host::Host;
 
 /// The role of the process on its command line.

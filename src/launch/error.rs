@@ -92,6 +92,14 @@ pub enum LaunchError {
         /// The last lines of its output, in one line.
         output: String,
     },
+    /// The git in the bottle cannot read the copy of the repository.
+    #[error("git in the bottle cannot read the repository at {path}: {why}")]
+    UnreadableRepository {
+        /// The path in the bottle.
+        path: String,
+        /// The first line of git's error.
+        why: String,
+    },
     /// The user or a signal interrupted the launch.
     #[error("interrupted")]
     Interrupted,
@@ -127,6 +135,10 @@ impl LaunchError {
             }
             Self::Service { name, output, .. } if output.is_empty() => {
                 format!("check `services.{name}` of the bottle; the service printed nothing")
+            }
+            Self::UnreadableRepository { .. } => {
+                "its objects have SHA-256: use an image with git 2.29 or later, or start without `--cwd`"
+                    .to_owned()
             }
             Self::Service { output, .. } => format!("its last output: {output}"),
             Self::Isolation(_) => {

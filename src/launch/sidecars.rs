@@ -137,7 +137,7 @@ fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvis
         repos.push(GateRepo {
             name: repo.name.clone(),
             url: repo.url.clone(),
-            shown_url: repo.shown_url.clone(),
+            address: repo.address.clone(),
             key,
             refs: repo.refs.clone(),
             supervise: repo.supervise,

@@ -19,11 +19,15 @@ use super::connection::{answer, open, send};
 use super::context::LaunchContext;
 use super::error::{LaunchError, Peer};
 use super::git_dir::GitDir;
-use super::workspace_files::{
-    InitialFiles, Objects, archive_alternate, archive_folder, archive_git_dir, archive_objects,
+use super::git_format::require_readable;
+use super::given_record::GivenRecord;
+use super::workspace_archive::{
+    InitialFiles, SelectedFiles, archive_alternate, archive_folder, archive_git_dir, archive_objects,
 };
+use super::workspace_files::{FileSelection, Objects};
 use crate::backend::{Copied, HostFiles, Origin, ProgressSink, RepositoryObjects};
 use crate::host::clock;
+use crate::instance::{Store, given};
 use crate::plan::{CopiedFolder, Plan, PlannedFile, Workspace};
 
 /// A request for the time at which the workspace was ready; pid 1 has not answered it yet.
@@ -57,6 +61,12 @@ pub(super) async fn fill(
     guest: &Channel,
     pending: Option<PendingReadyTime>,
 ) -> Result<(), LaunchError> {
+    if let Some(forked) = &context.order.forked {
+        let from = Store::of(context.host).folder(&forked.from);
+        let folders = context.order.plan.identity.folders.iter().map(|folder| folder.name.as_str());
+        given::copy(&from, context.claim.folder(), folders)
+            .map_err(LaunchError::host("copy the record of the given files"))?;
+    }
     if let Some(content) = copied(context) {
         let plan = &context.order.plan;
         let transfer = Transfer { guest, progress: &context.progress, bytes: Arc::default() };
@@ -113,12 +123,23 @@ impl Folder<'_> {
         Ok(found.map_err(LaunchError::host("copy the git directory"))?.map(Arc::new))
     }
 
+    /// The record of the files that are copied of it.
+    fn given(&self, state: &Path, plan: &Plan) -> Option<GivenRecord> {
+        let with_untracked = match self.content {
+            Workspace::Copy => true,
+            // The content of build output would be recorded too.
+            Workspace::CopyAll => false,
+            _ => return None,
+        };
+        let record = given::record(state, self.name.unwrap_or_default());
+        GivenRecord::of(self.path, with_untracked, plan.user_ignore_file.clone(), record)
+    }
+
     /// The objects of its git repository, if they are transferred separately.
     fn objects(&self, git_dir: Option<&Arc<GitDir>>) -> Option<RepositoryObjects> {
-        // The list of alternates has a path in each line.
-        let is_line = self.name.is_none_or(|name| !name.contains('\n'));
-        let from = git_dir.filter(|_| is_line)?.shareable_objects()?;
-        Some(RepositoryObjects { from: Arc::new(from), folder: self.name.map(str::to_owned) })
+        let (from, borrowed) = git_dir?.objects().split_first()?;
+        let (from, borrowed) = (Arc::clone(from), borrowed.to_vec());
+        Some(RepositoryObjects { from, borrowed, folder: self.name.map(str::to_owned) })
     }
 }
 
@@ -129,25 +150,77 @@ async fn copy_folder(
     transfer: &Transfer<'_>,
     folder: Folder<'_>,
 ) -> Result<(), LaunchError> {
-    let (from, target, content) = (folder.path.to_owned(), folder.target(), folder.content);
-    let git_dir = folder.git_dir(&context.order.plan)?;
+    let target = folder.target();
+    let plan = &context.order.plan;
+    let git_dir = folder.git_dir(plan)?;
     let objects = folder.objects(git_dir.as_ref());
-    let walked = if objects.is_some() { Objects::Separate } else { Objects::Included };
+    let given = folder.given(context.claim.folder(), plan);
+    if folder.content == Workspace::Repository {
+        record_live(context, folder.path).await?;
+    }
+    let files = SelectedFiles {
+        folder: folder.path,
+        content: folder.content,
+        user_ignore_file: plan.user_ignore_file.as_deref(),
+        objects: if objects.is_some() { Objects::Separate } else { Objects::Included },
+        git_dir: git_dir.as_ref(),
+        given: given.as_ref(),
+    };
     // A launch that is cancelled waits for no walk.
     let stop = Stop::default();
     let _stopped = stop.on_drop();
-    if !copy_directly(context, transfer, &folder, walked, git_dir.as_ref(), &stop).await? {
-        let stop = stop.clone();
-        transfer
-            .run(&target, move |out| archive_folder(&from, content, walked, git_dir.as_ref(), &stop, out))
-            .await?;
+    if !copy_directly(context, transfer, &folder, files, &stop).await? {
+        let (from, user, stop, place) =
+            (folder.path.to_owned(), plan.user_ignore_file.clone(), stop.clone(), target.clone());
+        let (content, objects) = (files.content, files.objects);
+        let (git_dir, given) = (git_dir.clone(), given.clone());
+        let archive = move |out: &mut dyn Write| {
+            let files = SelectedFiles {
+                folder: &from,
+                content,
+                user_ignore_file: user.as_deref(),
+                objects,
+                git_dir: git_dir.as_ref(),
+                given: given.as_ref(),
+            };
+            archive_folder(files, &place, &stop, out)
+        };
+        transfer.run(&target, archive).await?;
     }
-    let Some(objects) = objects else { return Ok(()) };
-    if context.backend.share_objects(&context.launch(), &objects).await? {
-        return transfer.run(&target, move |out| archive_alternate(&objects, out)).await;
+    if let Some(given) = given {
+        let ended = tokio::task::spawn_blocking(move || given.end()).await;
+        ended.map_err(LaunchError::host("record the given files"))?;
     }
-    let stop = stop.clone();
-    transfer.run(&target, move |out| archive_objects(&objects.from, &stop, out)).await
+    if let Some(objects) = objects {
+        // The list of alternates has a path in each line.
+        let is_line = !objects.inside().contains('\n');
+        if is_line && context.backend.share_objects(&context.launch(), &objects).await? {
+            transfer.run(&target, move |out| archive_alternate(&objects, out)).await?;
+        } else {
+            let stop = stop.clone();
+            transfer.run(&target, move |out| archive_objects(&objects, &stop, out)).await?;
+        }
+    }
+    match git_dir {
+        Some(git_dir) if git_dir.needs_new_git() => require_readable(transfer.guest, &target).await,
+        _ => Ok(()),
+    }
+}
+
+/// Records the files of a directory in which the agent is about to work (`--cwd=live`): all of them, or those that git does
+/// not compare if its repository has a commit.
+async fn record_live(context: &LaunchContext<'_>, directory: &Path) -> Result<(), LaunchError> {
+    let (directory, state) = (directory.to_owned(), context.claim.folder().to_owned());
+    let user = context.order.plan.user_ignore_file.clone();
+    let record = move || {
+        let place = given::record(&state, "");
+        match GivenRecord::of_live(&directory, user.clone(), place.clone()) {
+            Some(record) => record.make(&directory, FileSelection::NotIgnored(user.as_deref())),
+            None => GivenRecord::write_not_compared(&directory, &place),
+        }
+    };
+    let recorded = tokio::task::spawn_blocking(record).await;
+    recorded.map_err(LaunchError::host("record the files of the directory"))
 }
 
 /// Copies the files of a folder on a backend that can copy them without pid 1. Returns false on another one.
@@ -155,15 +228,14 @@ async fn copy_directly(
     context: &LaunchContext<'_>,
     transfer: &Transfer<'_>,
     folder: &Folder<'_>,
-    objects: Objects,
-    git_dir: Option<&Arc<GitDir>>,
+    files: SelectedFiles<'_>,
     stop: &Stop,
 ) -> Result<bool, LaunchError> {
     // The end of the copy sets this one, and later walks go on.
     let copying = Stop::default();
+    let objects = files.objects;
     // If a file cannot be read, the archive reports the error.
-    let initial = InitialFiles::of(folder.path, folder.content, objects, git_dir, &copying);
-    let Ok(initial) = initial else { return Ok(false) };
+    let Ok(initial) = InitialFiles::of(files, &copying) else { return Ok(false) };
     let files = HostFiles {
         from: folder.path.to_owned(),
         folder: folder.name.map(str::to_owned),
@@ -175,8 +247,10 @@ async fn copy_directly(
         return Ok(false);
     }
     if let Some(git_dir) = initial.git_dir {
-        let stop = stop.clone();
-        transfer.run(&folder.target(), move |out| archive_git_dir(&git_dir, objects, &stop, out)).await?;
+        let (stop, place, worktrees) = (stop.clone(), folder.target(), initial.worktrees);
+        let archive =
+            move |out: &mut dyn Write| archive_git_dir(&git_dir, objects, &worktrees, &place, &stop, out);
+        transfer.run(&folder.target(), archive).await?;
     }
     Ok(true)
 }

@@ -10,6 +10,7 @@ use super::error::{Fault, ManifestError};
 use super::frontmatter;
 use super::git_gate::UserLayer;
 use super::keys;
+use super::name::parse_name;
 use super::one_or_many::OneOrMany;
 use super::schema::{AgentGitGateSchema, AgentSchema};
 use super::source::{Kind, Place, Source};
@@ -101,11 +102,4 @@ fn check(schema: AgentSchema) -> Result<Checked, Fault> {
     let bottles = bottles.into_iter().map(|name| parse_name("bottle", name)).collect::<Result<_, _>>()?;
     let budget = budget.map(budget::of_manifest).transpose()?.unwrap_or_default();
     Ok(Checked { bottles, skills, user: user.unwrap_or_default().checked()?, budget, cutoff })
-}
-
-/// Parses the name of a manifest, skill or repository. `key` is the key that contains the name, for error
-/// messages.
-pub(super) fn parse_name(key: &str, text: Spanned<String>) -> Result<Spanned<Name>, Fault> {
-    let at = text.at;
-    text.try_map(|text| Name::try_from(text).map_err(|bad| Fault::new(at, format!("`{key}`: {bad}"))))
 }

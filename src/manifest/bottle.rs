@@ -7,7 +7,6 @@ use bottle_contract::names::Name;
 use bottle_contract::session::process::ProcessName;
 use bottle_contract::yaml::Node;
 
-use super::agent::parse_name;
 use super::all_errors::decode_all;
 use super::egress::EgressLayer;
 use super::env_value::{BadEnvValue, EnvValue};
@@ -16,6 +15,7 @@ use super::frontmatter;
 use super::git_gate::GitGateLayer;
 use super::keys;
 use super::mcp::ChildRules;
+use super::name::parse_name;
 use super::one_or_many::{Entries, OneOrMany};
 use super::provider::ProviderLayer;
 use super::resources::ResourcesLayer;

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use bottle_contract::names::Name;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use url::Url;
 
 use super::Spanned;
-use super::agent::parse_name;
 use super::error::Fault;
 use super::git_key::KeySource;
+use super::name::parse_name;
 use super::schema::{GitGateSchema, RefsSchema, RepoSchema};
+pub use super::schema::{OnMatch, UserLayer};
 
 /// The key `git-gate` of one layer.
 #[derive(Debug, Clone, Default)]
@@ -20,16 +21,6 @@ pub struct GitGateLayer {
     /// `repos`. An absent map inherits from earlier layers. An explicit empty map removes the repositories of
     /// the manifests that this one extends.
     pub repos: Option<Spanned<BTreeMap<Name, Spanned<RepoLayer>>>>,
-}
-
-/// The key `git-gate.user` of one layer or of an agent manifest.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct UserLayer {
-    /// `user.name`. An empty value counts as absent.
-    pub name: Option<Spanned<String>>,
-    /// `user.email`. An empty value counts as absent.
-    pub email: Option<Spanned<String>>,
 }
 
 /// A repository in one layer. Missing fields are reported after all layers are merged.
@@ -110,17 +101,6 @@ fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<
         Some(globs) => globs.serialize(serializer),
         None => serializer.serialize_str("any branch except the upstream's default"),
     }
-}
-
-/// What the git gate does with a push that has a finding. A push with a known secret is always refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnMatch {
-    /// The user decides whether the push may proceed.
-    #[default]
-    Supervise,
-    /// The push is refused.
-    Block,
 }
 
 impl GitGateLayer {

@@ -6,8 +6,9 @@ use bottle_contract::names::Name;
 use serde::{Deserialize, Serialize};
 
 use super::Spanned;
-use super::agent::parse_name;
 use super::error::Fault;
+use super::name::parse_name;
+pub use super::schema::Access;
 use super::schema::McpSchema;
 
 /// The most bottles that a bottle may have at the same time.
@@ -23,17 +24,6 @@ pub struct ChildRules {
     pub bottles: u64,
     /// What it may do with its children.
     pub access: Access,
-}
-
-/// What the agent of a bottle may do with its children, in addition to starting and stopping them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Access {
-    /// List them, and read their logs, processes and files.
-    #[default]
-    Read,
-    /// Also run commands in them, send input and signals to their processes, and change their files.
-    Control,
 }
 
 impl ChildRules {

@@ -6,7 +6,8 @@
 //!   keys         YAML → the wire types of schema, strictly, with hints for unknown keys
 //!   schema       every key of both kinds
 //!   all_errors   every error of a file; `excerpt` is the line that an error is about
-//! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `git_key`, `resources` are parts
+//! agent, bottle  wire types → checked values; their parts are `provider`, `egress`, `git_gate`, `git_key`,
+//!                `resources` and `name`
 //! append     approved routes → the text of a bottle's file
 //! write_manifest  a text → the user's file; `import` reads the home folder of bot-bottle
 //! skills     a skill's name → its files
@@ -32,6 +33,7 @@ pub mod import;
 mod keys;
 pub mod locate;
 pub mod mcp;
+mod name;
 mod one_or_many;
 pub mod origin;
 pub mod provider;

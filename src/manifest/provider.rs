@@ -7,41 +7,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use bottle_contract::route::Narrowing;
-use bottle_contract::secret::Secret;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
 use super::error::Fault;
 use super::host_path;
 use super::one_or_many::Entries;
 use super::schema::ProviderSchema;
+pub use super::schema::{SettingsLayer, Template};
 use super::secret_ref::{BadSecretRef, SecretRef};
 use super::{Position, Spanned};
-
-/// The kind of agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Template {
-    /// Claude Code.
-    #[default]
-    Claude,
-    /// Codex.
-    Codex,
-    /// Pi.
-    Pi,
-    /// Any terminal program.
-    Command,
-}
-
-impl fmt::Display for Template {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Claude => "claude",
-            Self::Codex => "codex",
-            Self::Pi => "pi",
-            Self::Command => "command",
-        })
-    }
-}
 
 /// The key `agent_provider` of one layer. An absent field gets its default value and does not inherit.
 #[derive(Debug, Clone, Default)]
@@ -66,33 +40,6 @@ pub struct ProviderLayer {
     pub route: Option<Spanned<Narrowing>>,
     /// `settings`.
     pub settings: SettingsLayer,
-}
-
-/// The key `agent_provider.settings` of one layer. All fields except `startup_args` are only for pi.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SettingsLayer {
-    /// Arguments that are added after those of the template.
-    pub startup_args: Option<Spanned<Vec<String>>>,
-    /// The name of the model provider in pi's settings.
-    pub provider: Option<Spanned<String>>,
-    /// The URL of the model API.
-    pub base_url: Option<Spanned<String>>,
-    /// The wire format of the model API, for example `anthropic-messages`.
-    pub api: Option<Spanned<String>>,
-    /// The API key that pi gets in the bottle. Its type is [`Secret`], because a user may write a real key
-    /// here.
-    pub api_key: Option<Spanned<Secret>>,
-    /// The environment variable from which pi reads its API key in the bottle.
-    pub api_key_env: Option<Spanned<String>>,
-    /// The ids of the models. Pi uses the first one.
-    pub models: Option<Spanned<Vec<String>>>,
-    /// The name of the request field that limits the output tokens.
-    pub max_tokens_field: Option<Spanned<String>>,
-    /// Whether the API accepts the message role `developer`.
-    pub supports_developer_role: Option<Spanned<bool>>,
-    /// Whether the API accepts the field `reasoning_effort`.
-    pub supports_reasoning_effort: Option<Spanned<bool>>,
 }
 
 /// A prebuilt file system for the agent's container.

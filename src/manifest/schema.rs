@@ -1,19 +1,20 @@
 //! The schema of manifests: every key of agent and bottle manifests.
 //!
 //! The types of this module define only the keys and the YAML type of each value. [`super::agent`] and
-//! [`super::bottle`] convert them to checked values. A route uses the type of the proxy's configuration, so
-//! that `egress.routes` in a bottle and the proxy's routes have the same meaning.
+//! [`super::bottle`] convert them to checked values. A type that needs no conversion is public. A route uses the
+//! type of the proxy's configuration, so that `egress.routes` in a bottle and the proxy's routes have the same
+//! meaning.
+
+use std::fmt;
 
 use bottle_contract::route::{Narrowing, RouteSpec};
+use bottle_contract::secret::Secret;
 use bottle_contract::session::service::Restart;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
 use super::Spanned;
-use super::git_gate::{OnMatch, UserLayer};
-use super::mcp::Access;
 use super::one_or_many::{Entries, OneOrMany};
-use super::provider::{SettingsLayer, Template};
 use crate::host::budget::{Policy, Written};
 
 /// The frontmatter of an agent manifest.
@@ -176,4 +177,89 @@ pub(super) struct ResourcesSchema {
     pub(super) pids: Option<Spanned<u64>>,
     pub(super) disk: Option<Spanned<String>>,
     pub(super) nested: Option<Spanned<bool>>,
+}
+
+/// The key `git-gate.user` of one layer or of an agent manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserLayer {
+    /// `user.name`. An empty value counts as absent.
+    pub name: Option<Spanned<String>>,
+    /// `user.email`. An empty value counts as absent.
+    pub email: Option<Spanned<String>>,
+}
+
+/// What the git gate does with a push that has a finding. A push with a known secret is always refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnMatch {
+    /// The user decides whether the push may proceed.
+    #[default]
+    Supervise,
+    /// The push is refused.
+    Block,
+}
+
+/// What the agent of a bottle may do with its children, in addition to starting and stopping them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// List them, and read their logs, processes and files.
+    #[default]
+    Read,
+    /// Also run commands in them, send input and signals to their processes, and change their files.
+    Control,
+}
+
+/// The kind of agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Template {
+    /// Claude Code.
+    #[default]
+    Claude,
+    /// Codex.
+    Codex,
+    /// Pi.
+    Pi,
+    /// Any terminal program.
+    Command,
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Pi => "pi",
+            Self::Command => "command",
+        })
+    }
+}
+
+/// The key `agent_provider.settings` of one layer. All fields except `startup_args` are only for pi.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettingsLayer {
+    /// Arguments that are added after those of the template.
+    pub startup_args: Option<Spanned<Vec<String>>>,
+    /// The name of the model provider in pi's settings.
+    pub provider: Option<Spanned<String>>,
+    /// The URL of the model API.
+    pub base_url: Option<Spanned<String>>,
+    /// The wire format of the model API, for example `anthropic-messages`.
+    pub api: Option<Spanned<String>>,
+    /// The API key that pi gets in the bottle. Its type is [`Secret`], because a user may write a real key
+    /// here.
+    pub api_key: Option<Spanned<Secret>>,
+    /// The environment variable from which pi reads its API key in the bottle.
+    pub api_key_env: Option<Spanned<String>>,
+    /// The ids of the models. Pi uses the first one.
+    pub models: Option<Spanned<Vec<String>>>,
+    /// The name of the request field that limits the output tokens.
+    pub max_tokens_field: Option<Spanned<String>>,
+    /// Whether the API accepts the message role `developer`.
+    pub supports_developer_role: Option<Spanned<bool>>,
+    /// Whether the API accepts the field `reasoning_effort`.
+    pub supports_reasoning_effort: Option<Spanned<bool>>,
 }

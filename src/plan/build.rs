@@ -14,12 +14,13 @@ use sha2::{Digest, Sha256};
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
     AgentProcess, CodexPart, CopiedFolder, DockerfileError, Egress, GitDirectory, GitField, GitFieldSource,
-    GitIdentity, HostGitUser, Identity, ImageSource, LiveFolder, Plan, PlannedFile, PlannedService, Renewal,
-    Resources, SecretSource, Unsettled, Value, Workspace, gate, image, slug,
+    GitIdentity, Identity, ImageSource, LiveFolder, Plan, PlannedFile, PlannedService, Renewal, Resources,
+    SecretSource, Unsettled, Value, Workspace, gate, image, slug,
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
 use crate::host::budget::{Declared, Limit, Scope};
+use crate::host::git_user::HostGitUser;
 use crate::host::settings::Waits;
 use crate::manifest::egress::UpstreamProxy;
 use crate::manifest::env_value::EnvValue;
@@ -49,6 +50,8 @@ pub struct Flags {
     pub folders: Vec<CopiedFolder>,
     /// As [`Plan::git_directories`].
     pub git_directories: Vec<GitDirectory>,
+    /// As [`Plan::user_ignore_file`].
+    pub user_ignore_file: Option<PathBuf>,
     /// The name of the chosen backend.
     pub backend: String,
     /// Whether `--detach` was given.
@@ -152,7 +155,7 @@ pub fn build(
     let login = provider.login(&manifest.provider);
     let (egress, unsettled) = egress(host, manifest, flags, login.as_ref(), &mut needs)?;
     let repos = gate::repos(host, manifest, &mut needs)?;
-    let files = files(manifest, provider, &run)?;
+    let files = files(manifest, provider, &run, &flags.git_user)?;
     let image = match &flags.image {
         Some(image) => image.clone(),
         None => image::source(host, &manifest.provider, &mut needs)?,
@@ -169,6 +172,7 @@ pub fn build(
         workspace: flags.workspace,
         live: flags.live.clone(),
         git_directories: flags.git_directories.clone(),
+        user_ignore_file: flags.user_ignore_file.clone(),
         agent: AgentProcess {
             argv,
             terminal: flags.terminal,
@@ -372,10 +376,12 @@ fn files(
     manifest: &ResolvedManifest,
     provider: &dyn Provider,
     run: &Run<'_>,
+    user: &HostGitUser,
 ) -> Result<Vec<PlannedFile>, PlanError> {
     let own = provider.files(run).into_iter();
     let mut files: Vec<PlannedFile> = own.map(|file| private(file.path, file.content)).collect();
     files.extend(gitconfig(manifest));
+    files.extend(rules_of_user(user));
     for skill in &manifest.agent.skills {
         files.extend(skill_files(&skill.value, provider)?);
     }
@@ -403,6 +409,19 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
         mode: 0o644,
         content: text.into_bytes(),
     })
+}
+
+/// The user's own ignore rules and attributes, where git finds them for every repository in the bottle.
+fn rules_of_user(user: &HostGitUser) -> impl Iterator<Item = PlannedFile> {
+    let files = [(".config/git/ignore", &user.ignore_rules), (".config/git/attributes", &user.attributes)];
+    let planned = |(path, content): (&str, &Vec<u8>)| {
+        (!content.is_empty()).then(|| PlannedFile {
+            path: in_home(path),
+            mode: 0o644,
+            content: content.clone(),
+        })
+    };
+    files.into_iter().filter_map(planned)
 }
 
 /// For each field, the value of the manifest; otherwise that of the copied working directory; otherwise a default, so
@@ -507,6 +526,7 @@ pub(super) mod tests {
             repository: None,
             folders: Vec::new(),
             git_directories: Vec::new(),
+            user_ignore_file: None,
             backend: "fake".to_owned(),
             detached: false,
             task: None,
@@ -632,7 +652,26 @@ git-gate:
         let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
         let text = String::from_utf8(file.content.clone()).expect("text");
         assert!(text.starts_with("[user]\n\tname = \"A \\\"B\\\"\"\n"), "{text}");
-        assert!(text.contains("[url \"http://git-gate:9420/tool.git\"]\n\tinsteadOf = "), "{text}");
+        assert!(
+            text.contains("[url \"http://git-gate:9420/git.example.com/tool\"]\n\tinsteadOf = "),
+            "{text}"
+        );
+    }
+
+    /// Git reads the files there for every repository, with the precedence that they have for the user.
+    #[test]
+    fn the_bottle_gets_the_users_own_rules_of_git() {
+        let text = "---\nagent_provider: {template: command, command: [agent]}\n---\n";
+        let files = |user: HostGitUser| {
+            let plan = planned(text, |flags| flags.git_user = user).expect("a plan");
+            let own = plan.files.into_iter().filter(|file| file.path.contains("/.config/git/"));
+            own.map(|file| (file.path, String::from_utf8(file.content).expect("text"))).collect::<Vec<_>>()
+        };
+        assert_eq!(files(HostGitUser::default()), []);
+        let user = HostGitUser { ignore_rules: b"*.log\n".to_vec(), ..HostGitUser::default() };
+        assert_eq!(files(user), [(in_home(".config/git/ignore"), "*.log\n".to_owned())]);
+        let user = HostGitUser { attributes: b"* text\n".to_vec(), ..HostGitUser::default() };
+        assert_eq!(files(user), [(in_home(".config/git/attributes"), "* text\n".to_owned())]);
     }
 
     #[test]

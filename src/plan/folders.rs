@@ -1,8 +1,9 @@
 //! The directories that several `--cwd` copy into a workspace.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use bottle_repository::FileId;
+use bottle_repository::{Directory, FileId, Lender, Located};
 use serde::{Deserialize, Serialize};
 
 /// A directory of the user that is copied into a folder of the workspace, beside others.
@@ -17,7 +18,8 @@ pub struct CopiedFolder {
     pub all: bool,
 }
 
-/// A git directory outside of the directory that is copied, which the user confirmed.
+/// A git directory outside of the directory that is copied, or a directory with objects that its repository borrows, which
+/// the user confirmed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GitDirectory {
     /// The path, for messages.
@@ -29,6 +31,30 @@ pub struct GitDirectory {
 }
 
 impl GitDirectory {
+    /// Describes the git directory of a located repository. The path is the real one if it leads there.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn of(located: &Located) -> io::Result<Self> {
+        let FileId { device, inode } = located.git.id()?;
+        let found = Self { path: located.git.path().to_owned(), device, inode };
+        let real = found.path.canonicalize().ok().filter(|real| found.is_at(real));
+        Ok(Self { path: real.unwrap_or_else(|| found.path.clone()), ..found })
+    }
+
+    /// Describes a directory with objects that a repository borrows.
+    #[must_use]
+    pub fn of_lender(lender: &Lender) -> Self {
+        let FileId { device, inode } = lender.id;
+        Self { path: lender.objects.path().to_owned(), device, inode }
+    }
+
+    /// Whether this path leads to the directory now.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        Directory::open(path).and_then(|found| found.id()).is_ok_and(|found| found == self.id())
+    }
+
     /// The identity of the directory.
     #[must_use]
     pub fn id(&self) -> FileId {

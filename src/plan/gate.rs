@@ -27,9 +27,10 @@ pub struct PlannedRepo {
     pub name: Name,
     /// The address of the upstream, as written in the manifest.
     pub url: String,
-    /// The URL that git in the bottle shows instead of the git gate's own; none if it would not reach the git gate.
+    /// `HOST/PATH` of the upstream, by which requests to the git gate name the repository; none if they use its name,
+    /// because the path would need escapes, or an earlier repository has the same upstream.
     #[serde(default)]
-    pub shown_url: Option<String>,
+    pub address: Option<String>,
     /// The upstream credential.
     pub key: PlannedKey,
     /// The refs that a push may change.
@@ -170,12 +171,12 @@ pub(super) fn repos(
     manifest: &ResolvedManifest,
     needs: &mut Needs,
 ) -> Result<Vec<PlannedRepo>, PlanError> {
-    let mut shown = shown_urls(manifest);
+    let mut addresses = addresses(manifest);
     let planned = manifest.repos.iter().map(|(name, repo)| {
         Ok(PlannedRepo {
             name: name.clone(),
             url: repo.url.value.as_str().to_owned(),
-            shown_url: shown.remove(name),
+            address: addresses.remove(name),
             key: key(host, name, repo, needs)?,
             refs: refs(&repo.refs.value),
             supervise: repo.on_match.value == OnMatch::Supervise,
@@ -274,26 +275,20 @@ fn refs(rules: &RefRules) -> GateRefs {
     }
 }
 
-/// Returns the URL that git in the bottle shows for each repository. The URL has the host and the path of the upstream
-/// repository, so that tools find the forge by it (`gh`, `glab`). It has the scheme `http`, because git sends its
-/// requests to the git gate without TLS, as to a proxy.
-///
-/// A repository without such a URL keeps the git gate's own. That is the case if the URL would need escapes, if an
-/// earlier repository has the same URL, or if git would not use the proxy for it.
-fn shown_urls(manifest: &ResolvedManifest) -> BTreeMap<Name, String> {
-    let mut shown = BTreeMap::new();
-    if manifest.env.keys().any(|name| name.eq_ignore_ascii_case("NO_PROXY")) {
-        return shown;
-    }
+/// Returns `HOST/PATH` of the upstream of each repository whose path needs no escapes. Of several repositories with the
+/// same upstream, only the first one has it.
+fn addresses(manifest: &ResolvedManifest) -> BTreeMap<Name, String> {
+    let mut found = BTreeMap::new();
     for (name, repo) in &manifest.repos {
-        let url = shown_url(&repo.url.value).filter(|url| !shown.values().any(|other| other == url));
-        shown.extend(url.map(|url| (name.clone(), url)));
+        let address =
+            address(&repo.url.value).filter(|address| !found.values().any(|other| other == address));
+        found.extend(address.map(|address| (name.clone(), address)));
     }
-    shown
+    found
 }
 
-/// Returns the URL `http://HOST/PATH.git` of a repository.
-fn shown_url(url: &RepoUrl) -> Option<String> {
+/// Returns `HOST/PATH` of a repository, without `.git`.
+fn address(url: &RepoUrl) -> Option<String> {
     let (port, path) = match url {
         RepoUrl::Https(url) => {
             let url = Url::parse(url).ok()?;
@@ -311,54 +306,66 @@ fn shown_url(url: &RepoUrl) -> Option<String> {
     };
     let segments_are_plain =
         path.split('/').all(|segment| is_plain(segment, "-._~+") && !segment.starts_with('.'));
-    let is_direct = NO_PROXY.contains(&host.as_str()) || host.ends_with(".localhost");
-    (is_plain(&host, "-.") && segments_are_plain && !is_direct)
-        .then(|| format!("http://{host}{port}/{path}.git"))
+    (is_plain(&host, "-.") && segments_are_plain).then(|| format!("{host}{port}/{path}"))
 }
 
-/// Returns the part of the system's git configuration that makes git show another URL than the git gate's own. git
-/// prefers it to the file in the agent's home, because git reads it first. Other programs that read git's configuration
-/// do not know it, and reach the git gate under its own URL.
+/// Whether git in the bottle sends requests for this address to a proxy.
+fn uses_proxy(manifest: &ResolvedManifest, address: &str) -> bool {
+    let host = address.split([':', '/']).next().unwrap_or_default();
+    let has_own_rules = manifest.env.keys().any(|name| name.eq_ignore_ascii_case("NO_PROXY"));
+    !has_own_rules && !NO_PROXY.contains(&host) && !host.ends_with(".localhost")
+}
+
+/// Returns the part of the system's git configuration that makes git show `http://HOST/PATH` as the address of a
+/// repository, so that tools find the forge by it (`gh`, `glab`). git sends its requests for it to the git gate without
+/// TLS, as to a proxy. It prefers this to the file in the agent's home, because it reads this first. Other programs that
+/// read git's configuration do not know it, and reach the git gate under its own URL.
+///
+/// git replaces only the beginnings of URLs. So the address of another repository whose name continues that of a
+/// repository (`tool-docs`) begins with `http://HOST/` too. The git gate redirects its requests to `https://HOST/`.
 pub(super) fn shown_url_config(manifest: &ResolvedManifest) -> String {
     let proxy = super::build::quoted(&format!("http://{GIT_GATE_HOST}:{GIT_GATE_PORT}"));
     let mut text = String::new();
-    for (name, url) in shown_urls(manifest) {
-        let repo = &manifest.repos[&name];
-        let url = super::build::quoted(&url);
-        text.push_str(&format!("[http {url}]\n\tproxy = {proxy}\n[url {url}]\n"));
-        text.extend(
-            redirected(repo).map(|address| format!("\tinsteadOf = {}\n", super::build::quoted(&address))),
-        );
+    let mut proxied = std::collections::BTreeSet::new();
+    for (name, address) in
+        addresses(manifest).into_iter().filter(|(_, address)| uses_proxy(manifest, address))
+    {
+        let directory = address.rsplit_once('/').map_or(address.as_str(), |(directory, _)| directory);
+        if proxied.insert(directory.to_owned()) {
+            let url = super::build::quoted(&format!("http://{directory}/"));
+            text.push_str(&format!("[http {url}]\n\tproxy = {proxy}\n"));
+        }
+        text.push_str(&replacing(&format!("http://{address}"), spellings(&manifest.repos[&name])));
     }
     text
 }
 
-/// Returns every spelling of a repository's address that git redirects to the git gate.
-fn redirected(repo: &Repo) -> impl Iterator<Item = String> {
-    let addresses = addresses(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str()));
-    addresses.into_iter().flat_map(|address| exact(&address))
-}
-
-/// Returns the git configuration for the bottle. It redirects every form of a repository's URL to the git
-/// gate.
-///
-/// git compares only the beginnings of URLs, and uses the longest match. So each other repository whose name
-/// continues that of a repository (`tool-docs`, `tool.wiki`) gets a longer match, which maps it to itself.
+/// Returns the git configuration for the bottle. It redirects every form of a repository's URL to the git gate.
 pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
+    let addresses = addresses(manifest);
     let mut text = String::new();
+    // Of several repositories with the same upstream, the first one has its spellings.
+    let mut used = std::collections::HashSet::new();
     for (name, repo) in &manifest.repos {
-        let gate = format!("http://{GIT_GATE_HOST}:{GIT_GATE_PORT}/{name}.git");
-        let addresses = addresses(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str()));
-        text.push_str(&format!("[url {}]\n", super::build::quoted(&gate)));
-        for address in redirected(repo) {
-            text.push_str(&format!("\tinsteadOf = {}\n", super::build::quoted(&address)));
-        }
-        for other in addresses.iter().flat_map(|address| siblings(address)) {
-            let other = super::build::quoted(&other);
-            text.push_str(&format!("[url {other}] insteadOf = {other}\n"));
-        }
+        let spellings: Vec<_> =
+            spellings(repo).into_iter().filter(|spelling| used.insert(spelling.clone())).collect();
+        let gate = format!("http://{GIT_GATE_HOST}:{GIT_GATE_PORT}");
+        text.push_str(&match addresses.get(name) {
+            Some(address) => replacing(&format!("{gate}/{address}"), spellings),
+            None => {
+                let exact = spellings.iter().flat_map(|spelling| exact(spelling));
+                replacing(&format!("{gate}/{name}.git"), exact)
+            }
+        });
     }
     text
+}
+
+/// The section by which git replaces these beginnings of URLs by `url`.
+fn replacing(url: &str, beginnings: impl IntoIterator<Item = String>) -> String {
+    let line = |beginning: String| format!("\tinsteadOf = {}\n", super::build::quoted(&beginning));
+    let lines: String = beginnings.into_iter().map(line).collect();
+    format!("[url {}]\n{lines}", super::build::quoted(url))
 }
 
 /// The spellings of an address without `.git`. The longest match then replaces the whole spelling.
@@ -366,27 +373,33 @@ fn exact(address: &str) -> [String; 4] {
     ["", "/", ".git", ".git/"].map(|end| format!("{address}{end}"))
 }
 
-/// The beginnings of the addresses of other repositories that begin with this address.
-fn siblings(address: &str) -> Vec<String> {
-    let letters = ('a'..='z').chain('A'..='Z').chain('0'..='9');
-    let next = || letters.clone().chain(['-', '_', '.']);
-    let after = |begin: &str| next().map(|letter| format!("{address}{begin}{letter}")).collect::<Vec<_>>();
-    [after(""), after(".git")].concat()
+/// Returns every form in which a repository's URL may be written, without `.git` and a slash at the end.
+fn spellings(repo: &Repo) -> Vec<String> {
+    spellings_of(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str()))
 }
 
-/// Returns every form in which a repository's URL may be written, without `.git` and a slash at the end. A
-/// forge serves a repository over ssh and https under the same path.
-fn addresses(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
+/// As [`spellings`]. A forge serves a repository over ssh and https under the same path. Some forges offer https addresses
+/// with the name of the owner as user.
+fn spellings_of(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
+    let https = |host: &str, path: &str| {
+        let path = path.trim_start_matches('/');
+        let owner = path.split('/').next().unwrap_or_default();
+        [format!("https://{host}/{path}"), format!("https://{owner}@{host}/{path}")]
+    };
     let mut all = match url {
         RepoUrl::Https(url) => {
             let mut all = vec![url.clone()];
             if let Ok(parsed) = Url::parse(url)
-                && let (Some(host), None) = (parsed.host_str(), parsed.port())
+                && let Some(host) = parsed.host_str()
             {
-                all.push(format!("https://{host}:443{}", parsed.path()));
-                let path = parsed.path().trim_start_matches('/').to_owned();
-                let parts = Ssh { user: "git".to_owned(), host: host.to_owned(), port: None, path };
-                all.extend(ssh_addresses(&parts, None));
+                let port = parsed.port().map(|port| format!(":{port}")).unwrap_or_default();
+                all.extend(https(&format!("{host}{port}"), parsed.path()));
+                if parsed.port().is_none() {
+                    all.push(format!("https://{host}:443{}", parsed.path()));
+                    let path = parsed.path().trim_start_matches('/').to_owned();
+                    let parts = Ssh { user: "git".to_owned(), host: host.to_owned(), port: None, path };
+                    all.extend(ssh_addresses(&parts, None));
+                }
             }
             all
         }
@@ -394,7 +407,7 @@ fn addresses(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
             let parts = ssh(url);
             let mut all = ssh_addresses(&parts, alias);
             if parts.port.is_none_or(|port| port == 22) {
-                all.push(format!("https://{}/{}", parts.host, parts.path.trim_start_matches('/')));
+                all.extend(https(&parts.host, &parts.path));
             }
             all
         }
@@ -425,6 +438,7 @@ fn ssh_addresses(parts: &Ssh, alias: Option<&str>) -> Vec<String> {
     }
     for host in alias.iter().flat_map(|alias| [(*alias).to_owned(), login(alias)]) {
         all.push(format!("ssh://{host}{absolute}"));
+        all.push(format!("ssh://{host}{port}{absolute}"));
         all.extend([relative, &absolute].map(|path| format!("{host}:{path}")));
     }
     all
@@ -449,7 +463,7 @@ mod tests {
 
     #[test]
     fn lists_every_form_of_a_url() {
-        let scp = addresses(&RepoUrl::Ssh("git@host.example:a/b.git".into()), Some("work"));
+        let scp = spellings_of(&RepoUrl::Ssh("git@host.example:a/b.git".into()), Some("work"));
         for form in [
             "git@host.example:a/b",
             "git@host.example:/a/b",
@@ -462,137 +476,138 @@ mod tests {
         ] {
             assert!(scp.iter().any(|address| address == form), "{form}: {scp:?}");
         }
-        let port = addresses(&RepoUrl::Ssh("ssh://git@host.example:2222/a/b".into()), None);
+        let port = spellings_of(&RepoUrl::Ssh("ssh://git@host.example:2222/a/b".into()), None);
         assert_eq!(port, ["ssh://git@host.example:2222/a/b"]);
-        let https = addresses(&RepoUrl::Https("https://host.example/a/b.git/".into()), None);
-        for form in ["https://host.example/a/b", "https://host.example:443/a/b", "git@host.example:a/b"] {
+        let aliased = spellings_of(&RepoUrl::Ssh("ssh://git@host.example:7999/a/b".into()), Some("work"));
+        for form in ["ssh://work/a/b", "ssh://work:7999/a/b", "ssh://git@work:7999/a/b", "work:a/b"] {
+            assert!(aliased.iter().any(|address| address == form), "{form}: {aliased:?}");
+        }
+        let https = spellings_of(&RepoUrl::Https("https://host.example/a/b.git/".into()), None);
+        for form in [
+            "https://host.example/a/b",
+            "https://a@host.example/a/b",
+            "https://host.example:443/a/b",
+            "git@host.example:a/b",
+        ] {
             assert!(https.iter().any(|address| address == form), "{form}: {https:?}");
         }
+        let port = spellings_of(&RepoUrl::Https("https://host.example:8443/a/b".into()), None);
+        assert_eq!(port, ["https://host.example:8443/a/b", "https://a@host.example:8443/a/b"]);
     }
 
     #[test]
-    fn shows_urls_with_the_host_and_path_of_the_upstream() {
-        for (url, shown) in [
-            ("git@GitHub.com:o/r.git", Some("http://github.com/o/r.git")),
-            ("ssh://git@git.example.com:2222/group/sub/r", Some("http://git.example.com/group/sub/r.git")),
-            ("ssh://git@host.example/~me/r.git", Some("http://host.example/~me/r.git")),
+    fn addresses_are_the_host_and_path_of_the_upstream() {
+        for (url, wanted) in [
+            ("git@GitHub.com:o/r.git", Some("github.com/o/r")),
+            ("ssh://git@git.example.com:2222/group/sub/r", Some("git.example.com/group/sub/r")),
+            ("ssh://git@host.example/~me/r.git", Some("host.example/~me/r")),
+            ("ssh://git@127.0.0.1:2222/r.git", Some("127.0.0.1/r")),
             ("git@host.example:o/with space", None),
             ("git@host.example:../r", None),
-            ("ssh://git@127.0.0.1:2222/r.git", None),
-            ("ssh://git@git.localhost/r.git", None),
             ("ssh://git@[2001:db8::1]/r.git", None),
         ] {
-            assert_eq!(shown_url(&RepoUrl::Ssh(url.into())).as_deref(), shown, "{url}");
+            assert_eq!(address(&RepoUrl::Ssh(url.into())).as_deref(), wanted, "{url}");
         }
-        for (url, shown) in [
-            ("https://host.example/o/r.git/", Some("http://host.example/o/r.git")),
-            ("https://host.example:8443/o/r", Some("http://host.example:8443/o/r.git")),
+        for (url, wanted) in [
+            ("https://host.example/o/r.git/", Some("host.example/o/r")),
+            ("https://host.example:8443/o/r", Some("host.example:8443/o/r")),
             ("https://host.example/o/r%20s", None),
         ] {
-            assert_eq!(shown_url(&RepoUrl::Https(url.into())).as_deref(), shown, "{url}");
+            assert_eq!(address(&RepoUrl::Https(url.into())).as_deref(), wanted, "{url}");
         }
     }
 
-    /// git shows the forge's address of a repository, and its other addresses are still redirected.
-    #[test]
-    fn git_shows_the_host_and_path_of_a_repository() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let text = |env: &str| {
-            format!(
+    /// A plan of two repositories and a second name for one, and git with its configuration in a bottle.
+    struct Scene {
+        place: tempfile::TempDir,
+        plan: crate::plan::Plan,
+    }
+
+    impl Scene {
+        fn new(env: &str) -> Self {
+            let text = format!(
                 "---\nagent_provider: {{template: command, command: [agent]}}\n{env}git-gate:\n  repos:\n\
                  \x20   proj: {{url: 'git@host.example:team/proj.git', key: {{provider: static, path: /k}}, \
-                 host_key: ssh-ed25519 AAAA}}\n\
-                 \x20   same: {{url: 'https://host.example/team/proj', key: {{provider: token, token_ref: 'env:T'}}}}\n---\n"
-            )
-        };
-        let plan = crate::plan::build::tests::planned(&text(""), |_| ()).expect("a plan");
-        let shown: Vec<_> = plan.repos.iter().map(|repo| repo.shown_url.as_deref()).collect();
-        assert_eq!(shown, [Some("http://host.example/team/proj.git"), None], "each URL has one repository");
-        let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
-        let (system, global) = (folder.path().join("system"), folder.path().join("global"));
-        std::fs::write(&system, plan.git_system_config()).expect("written");
-        std::fs::write(&global, &file.content).expect("written");
-        let git = |arguments: &[&str]| {
-            let mut git = std::process::Command::new("git");
-            git.env("GIT_CONFIG_GLOBAL", &global)
-                .env("GIT_CONFIG_SYSTEM", &system)
-                .current_dir(folder.path());
-            String::from_utf8(git.args(arguments).output().expect("git").stdout).expect("text")
-        };
-        let shown = "http://host.example/team/proj.git\n";
-        for address in ["git@host.example:team/proj.git", "https://host.example/team/proj", shown.trim_end()]
-        {
-            assert_eq!(git(&["ls-remote", "--get-url", address]), shown);
+                 host_key: ssh-ed25519 AAAA, alias: work}}\n\
+                 \x20   same: {{url: 'https://host.example/team/proj', key: {{provider: token, token_ref: 'env:T'}}}}\n\
+                 \x20   docs: {{url: 'https://host.example/team/proj-docs', key: {{provider: token, token_ref: 'env:T'}}}}\n---\n"
+            );
+            let plan = crate::plan::build::tests::planned(&text, |_| ()).expect("a plan");
+            let place = tempfile::tempdir().expect("a directory");
+            let global = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
+            std::fs::write(place.path().join("global"), &global.content).expect("written");
+            std::fs::write(place.path().join("system"), plan.git_system_config()).expect("written");
+            Self { place, plan }
         }
-        let other = "https://host.example/team/proj-docs";
-        assert_eq!(git(&["ls-remote", "--get-url", other]).trim_end(), other);
-        assert_eq!(
-            git(&["config", "--get-urlmatch", "http.proxy", shown.trim_end()]),
-            "http://git-gate:9420\n"
-        );
-        assert_eq!(git(&["config", "--get-urlmatch", "http.proxy", other]), "");
-        let own = text("env: {no_proxy: '*'}\n");
-        let plan = crate::plan::build::tests::planned(&own, |_| ()).expect("a plan");
-        assert!(plan.repos.iter().all(|repo| repo.shown_url.is_none()) && plan.git_repos.is_empty());
+
+        /// What git prints, with the configuration of the agent's home only or also with that of the system.
+        fn git(&self, has_system: bool, arguments: &[&str]) -> String {
+            let system = if has_system { self.place.path().join("system") } else { "/dev/null".into() };
+            let mut git = std::process::Command::new("git");
+            git.env("GIT_CONFIG_GLOBAL", self.place.path().join("global")).env("GIT_CONFIG_SYSTEM", system);
+            let output = git.current_dir(self.place.path()).args(arguments).output().expect("git");
+            String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
+        }
     }
 
-    /// Asks git itself, because only git knows which of its rules applies.
+    /// The git gate serves these addresses, and redirects those of other repositories.
     #[test]
-    fn git_redirects_exactly_the_declared_repositories() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("gitconfig");
-        let text = "---\nagent_provider: {template: command, command: [agent]}\ngit-gate:\n  repos:\n\
-                    \x20   proj: {url: 'git@host.example:team/proj.git', key: {provider: static, path: /k}, \
-                    host_key: ssh-ed25519 AAAA}\n\
-                    \x20   proj-docs: {url: 'https://host.example/team/proj-docs', key: {provider: token, token_ref: 'env:T'}}\n---\n";
-        let plan = crate::plan::build::tests::planned(text, |_| ()).expect("a plan");
-        let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
-        std::fs::write(&path, &file.content).expect("written");
-        let url = |url: &str| {
-            let mut git = std::process::Command::new("git");
-            git.env("GIT_CONFIG_GLOBAL", &path).env("GIT_CONFIG_NOSYSTEM", "1").current_dir(folder.path());
-            let output = git.args(["ls-remote", "--get-url", url]).output().expect("git");
-            String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
-        };
-        for begin in [
-            "git@host.example:team/",
-            "git@host.example:/team/",
-            "ssh://git@host.example/team/",
-            "ssh://git@host.example:22/team/",
-            "https://host.example/team/",
-        ] {
-            for end in ["", "/", ".git", ".git/"] {
-                for name in ["proj", "proj-docs"] {
-                    let gate = format!("http://git-gate:9420/{name}.git");
-                    assert_eq!(url(&format!("{begin}{name}{end}")), gate, "{begin}{name}{end}");
-                }
-            }
-            for other in [
-                "proj-other",
-                "proj2",
-                "projX",
-                "proj_x",
-                "proj.wiki.git",
-                "proj.github.io",
-                "proj.git-old",
-                "pro",
-                "proj.gitignore",
-                "proj-docs2",
-                "proj-doc",
-                "other/proj",
-                "proj.gi",
-                "proj.",
+    fn git_replaces_the_beginning_of_each_spelling() {
+        let scene = Scene::new("");
+        let addresses: Vec<_> = scene.plan.repos.iter().map(|repo| repo.address.as_deref()).collect();
+        // Sorted by name: docs, proj, same.
+        assert_eq!(addresses, [Some("host.example/team/proj-docs"), Some("host.example/team/proj"), None]);
+        for (has_system, base) in [(true, "http://"), (false, "http://git-gate:9420/")] {
+            for begin in [
+                "git@host.example:team/",
+                "git@host.example:/team/",
+                "ssh://git@host.example/team/",
+                "ssh://git@host.example:22/team/",
+                "work:team/",
+                "https://host.example/team/",
+                "https://team@host.example/team/",
             ] {
-                let other = format!("{begin}{other}");
-                assert_eq!(url(&other), other);
+                for end in ["proj", "proj/", "proj.git", "proj.git/", "proj-other", "proj.github.io", "proj2"]
+                {
+                    let url = scene.git(has_system, &["ls-remote", "--get-url", &format!("{begin}{end}")]);
+                    assert_eq!(url, format!("{base}host.example/team/{end}"), "{begin}{end}");
+                }
             }
         }
         for other in [
-            "http://host.example/team/proj",
+            "https://host.example/team/pro",
+            "https://host.example/other/proj",
             "https://host.example.org/team/proj",
             "alice@host.example:team/proj",
         ] {
-            assert_eq!(url(other), other);
+            assert_eq!(scene.git(true, &["ls-remote", "--get-url", other]), other);
         }
+        let proxy = |url: &str| scene.git(true, &["config", "--get-urlmatch", "http.proxy", url]);
+        for (url, wanted) in [
+            ("http://host.example/team/proj", "http://git-gate:9420"),
+            ("http://host.example/team/proj-other.git", "http://git-gate:9420"),
+            ("http://host.example/other/proj", ""),
+            ("https://host.example/team/proj", ""),
+        ] {
+            assert_eq!(proxy(url), wanted, "{url}");
+        }
+    }
+
+    /// Git reads all of it at each start.
+    #[test]
+    fn the_configuration_is_short() {
+        let scene = Scene::new("");
+        let read = |name: &str| std::fs::read(scene.place.path().join(name)).expect("read").len();
+        let (global, system) = (read("global"), read("system"));
+        assert!(global + system <= 4096, "{global} + {system}");
+    }
+
+    /// Without a proxy, git shows the git gate's own address.
+    #[test]
+    fn rules_of_the_manifest_for_proxies_count() {
+        let scene = Scene::new("env: {no_proxy: '*'}\n");
+        assert!(scene.plan.git_repos.is_empty());
+        let url = scene.git(true, &["ls-remote", "--get-url", "git@host.example:team/proj"]);
+        assert_eq!(url, "http://git-gate:9420/host.example/team/proj");
     }
 }

@@ -63,6 +63,9 @@ pub struct Plan {
     /// The git directories outside of the copied directories that the user confirmed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub git_directories: Vec<GitDirectory>,
+    /// The user's own git ignore file, whose rules apply to copied directories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_ignore_file: Option<PathBuf>,
     /// The agent's process.
     pub agent: AgentProcess,
     /// The bottle's environment variables, in addition to those that every bottle has.
@@ -341,15 +344,6 @@ impl GitIdentity {
         }
         variables
     }
-}
-
-/// The user's `user.name` and `user.email` for a folder, as git reports them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct HostGitUser {
-    /// `user.name`.
-    pub name: Option<String>,
-    /// `user.email`.
-    pub email: Option<String>,
 }
 
 /// A secret that the launch needs.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::reader::shortened;
+use super::bad_archive::shortened;
 use crate::backend::image::saved::Digest;
 
 /// The digests of an archive's entries, by name.

@@ -4,7 +4,8 @@ use bottle_contract::names::{Name, Slug};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::reader::{BadArchive, METADATA};
+use super::bad_archive::BadArchive;
+use super::entry_names::METADATA;
 use crate::backend::portable_image::RootKind;
 
 /// The version of the format that this program writes. It refuses newer ones.

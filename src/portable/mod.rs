@@ -17,7 +17,9 @@
 //! cleanup finds. If an archive is damaged, the reader says at which byte and in which entry; `source` counts the
 //! bytes.
 
+mod bad_archive;
 mod digests;
+mod entry_names;
 mod metadata;
 mod reader;
 mod signature;
@@ -25,8 +27,9 @@ mod source;
 mod staging;
 mod writer;
 
+pub use self::bad_archive::BadArchive;
 pub use self::metadata::{FORMAT, Metadata};
-pub use self::reader::{BadArchive, Received, receive};
+pub use self::reader::{Received, receive};
 pub use self::signature::{BadKey, PublicKey, Signature, SigningKey};
 pub(crate) use self::staging::Staging;
 pub use self::writer::Writer;

@@ -14,7 +14,9 @@ use std::rc::Rc;
 use bottle_guest::archive::{BadMember, Member, Members, What};
 use sha2::{Digest as _, Sha256};
 
+use super::bad_archive::{BadArchive, shortened};
 use super::digests::Digests;
+use super::entry_names::{DIGESTS, INDEX, LAYOUT, MANIFEST, METADATA, SIGNATURE};
 use super::metadata::Metadata;
 use super::signature::Signature;
 use super::source::{Position, Source};
@@ -22,18 +24,6 @@ use crate::archive::DiskBudget;
 use crate::backend::image::saved::Digest;
 use crate::backend::{Copied, ProgressSink};
 
-/// The name of the entry with the [`Metadata`].
-pub(super) const METADATA: &str = "bottle/bottle.json";
-/// The name of the entry with the resolved manifest.
-pub(super) const MANIFEST: &str = "bottle/manifest.yml";
-/// The name of the entry with the digests.
-pub(super) const DIGESTS: &str = "bottle/digests";
-/// The name of the entry with the signature.
-pub(super) const SIGNATURE: &str = "bottle/signature";
-/// The name of the file that marks an OCI layout.
-pub(super) const LAYOUT: &str = "oci-layout";
-/// The name of the index of an OCI layout.
-pub(super) const INDEX: &str = "index.json";
 /// The folder of the blobs of an OCI layout.
 const BLOBS: &str = "blobs/sha256/";
 
@@ -60,26 +50,6 @@ const HEADER: u64 = 512;
 
 /// The buffer size for copies in bytes.
 const BUFFER: usize = 1 << 20;
-
-/// Why an archive cannot be imported.
-#[derive(Debug, thiserror::Error)]
-pub enum BadArchive {
-    /// A newer version of the program wrote it. The number is the version of the format.
-    #[error("it was written by a newer bottle (format {0})")]
-    Newer(u64),
-    /// This program did not write it, or something else compressed it in this format.
-    #[error("{}", .0.map_or("it is not an archive that `bottle export` wrote".to_owned(), |format| format!("it is compressed with {format}")))]
-    Foreign(Option<&'static str>),
-    /// It is damaged or hostile.
-    #[error("{0}")]
-    Refused(String),
-    /// It cannot be read.
-    #[error("it cannot be read")]
-    Unreadable(#[source] io::Error),
-    /// The staging folder cannot be written.
-    #[error("it cannot be stored")]
-    Disk(#[source] io::Error),
-}
 
 /// An archive whose digests were verified. Its OCI layout is in the staging folder.
 #[derive(Debug)]
@@ -282,11 +252,4 @@ impl Reader<'_> {
     fn place(&self, place: &str) -> String {
         self.last.as_ref().map(|name| format!(", {place} its entry {name}")).unwrap_or_default()
     }
-}
-
-/// The end of a long name.
-pub(super) fn shortened(name: &str) -> String {
-    const SHOWN: usize = 100;
-    let skipped = name.chars().count().saturating_sub(SHOWN);
-    name.chars().skip(skipped).collect()
 }

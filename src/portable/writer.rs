@@ -18,7 +18,7 @@ use tar::Header;
 
 use super::digests::Digests;
 use super::signature::SigningKey;
-use super::{Metadata, reader};
+use super::{Metadata, entry_names};
 use crate::backend::image::saved::Digest;
 use crate::backend::portable_image::{Blobs, ExportedImage, LAYOUT};
 
@@ -54,8 +54,8 @@ impl Writer {
         file.set_len(BLOCK + reserved)?;
         let (file, failure) = (Arc::new(file), Arc::default());
         let mut writer = Self { file, failure, digests: Digests::default(), reserved };
-        writer.add(reader::MANIFEST, manifest.as_bytes())?;
-        writer.add(reader::LAYOUT, LAYOUT.as_bytes())?;
+        writer.add(entry_names::MANIFEST, manifest.as_bytes())?;
+        writer.add(entry_names::LAYOUT, LAYOUT.as_bytes())?;
         Ok(writer)
     }
 
@@ -84,13 +84,13 @@ impl Writer {
         for digest in &blobs {
             self.digests.add(&digest.blob(), *digest);
         }
-        self.add(reader::INDEX, index.as_bytes())?;
+        self.add(entry_names::INDEX, index.as_bytes())?;
         self.add_metadata(metadata)?;
         let digests = self.digests.text();
-        append(&self.file, reader::DIGESTS, digests.as_bytes())?;
+        append(&self.file, entry_names::DIGESTS, digests.as_bytes())?;
         if let Some(key) = key {
             let signature = serde_json::to_vec(&key.sign(digests.as_bytes()))?;
-            append(&self.file, reader::SIGNATURE, &signature)?;
+            append(&self.file, entry_names::SIGNATURE, &signature)?;
         }
         let size = length(&self.file)? + END * BLOCK;
         self.file.set_len(size)?;
@@ -107,8 +107,8 @@ impl Writer {
         let missing = usize::try_from(self.reserved).ok().and_then(|size| size.checked_sub(text.len()));
         let missing = missing.ok_or_else(|| io::Error::other("the path of the agent's home is too long"))?;
         text.resize(text.len() + missing, b' ');
-        self.digests.add(reader::METADATA, Digest::from_bytes(&text));
-        self.file.write_all_at(header(reader::METADATA, self.reserved)?.as_bytes(), 0)?;
+        self.digests.add(entry_names::METADATA, Digest::from_bytes(&text));
+        self.file.write_all_at(header(entry_names::METADATA, self.reserved)?.as_bytes(), 0)?;
         self.file.write_all_at(&text, BLOCK)
     }
 }

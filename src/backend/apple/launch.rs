@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, ChannelError, Side};
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Changed, GuestEvent, GuestRequest};
+use bottle_contract::session::guest::{Changed, Changes, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_contract::terminal::inert;
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
 use super::AppleBackend;
@@ -340,15 +339,15 @@ impl AppleBackend {
         visited.and_then(|visited| stopped.map(|()| visited))
     }
 
-    /// Implements [`crate::backend::Lifecycle::holds_work`]. False if the bottle has no container.
-    pub(super) async fn has_changes(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
-        let Some(container) = self.find(Part::Agent, slug).await? else { return Ok(false) };
+    /// Implements [`crate::backend::Lifecycle::find_work`]. There are none if the bottle has no container.
+    pub(super) async fn find_changes(&self, slug: &Slug, request: &Changed) -> Result<Changes, BackendError> {
+        let Some(container) = self.find(Part::Agent, slug).await? else { return Ok(Changes::default()) };
         let failed = |error: NoAnswer| {
             BackendError::failed(format!("cannot look for changes in the workspace of {slug}")).because(error)
         };
         self.visit(slug, &container, async |_| {
             let stream = self.connect(Part::Agent, slug).await?;
-            let asked = tokio::time::timeout(CHANGES_WITHIN, ask_for_changes(stream, since)).await;
+            let asked = tokio::time::timeout(CHANGES_WITHIN, ask_for_changes(stream, request)).await;
             asked.map_err(|_| failed(NoAnswer::Late))?.map_err(failed)
         })
         .await
@@ -366,13 +365,13 @@ enum NoAnswer {
     Channel(#[from] ChannelError),
 }
 
-async fn ask_for_changes(stream: ByteStream, since: Timestamp) -> Result<bool, NoAnswer> {
+async fn ask_for_changes(stream: ByteStream, request: &Changed) -> Result<Changes, NoAnswer> {
     let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await?;
-    let mut stream = channel.open(&GuestRequest::Changed(Changed { since, folders: Vec::new() })).await?;
+    let mut stream = channel.open(&GuestRequest::Changed(request.clone())).await?;
     let answer = stream.receive::<GuestEvent>().await?;
     channel.close();
     match answer {
-        GuestEvent::Changed { work } => Ok(work),
+        GuestEvent::Changed(changes) => Ok(changes),
         GuestEvent::Failed(failure) => Err(NoAnswer::Other(inert(&failure.message).to_string())),
         _ => Err(NoAnswer::Other("an unexpected event".to_owned())),
     }

@@ -45,8 +45,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::SecretText;
-use jiff::Timestamp;
+use bottle_contract::session::guest::{Changed, Changes, SecretText};
 
 use self::check::Facts;
 use self::cli::Cli;
@@ -100,14 +99,7 @@ impl Backend for AppleBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            isolates: true,
-            snapshot: true,
-            live_commit: true,
-            pause: false,
-            commit_pauses: true,
-            export: true,
-        }
+        Capabilities { isolates: true, commit_pauses: true }
     }
 
     async fn check(&self) -> Check {
@@ -230,8 +222,8 @@ impl Lifecycle for AppleBackend {
         self.list().await
     }
 
-    async fn holds_work(&self, slug: &Slug, since: Timestamp, _: bool) -> Result<bool, BackendError> {
-        self.has_changes(slug, since).await
+    async fn find_work(&self, slug: &Slug, request: &Changed, _: bool) -> Result<Changes, BackendError> {
+        self.find_changes(slug, request).await
     }
 
     fn kept_workspace(&self, _: &Slug) -> Option<PathBuf> {

@@ -10,10 +10,9 @@ use bollard::errors::Error as Bollard;
 use bollard::query_parameters::{KillContainerOptions, WaitContainerOptions};
 use bottle_channel::{Channel, ChannelError, Side, rejoin};
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Changed, GuestEvent, GuestRequest};
+use bottle_contract::session::guest::{Changed, Changes, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use futures_util::StreamExt;
-use jiff::Timestamp;
 
 use super::attach::{Attached, attach};
 use super::container::{find_agent, start};
@@ -45,33 +44,33 @@ enum NoAnswer {
     TimedOut,
 }
 
-/// Implements [`crate::backend::Lifecycle::holds_work`]. Returns false if the container does not exist.
+/// Implements [`crate::backend::Lifecycle::find_work`]. There are no changes if the container does not exist.
 ///
 /// # Errors
 /// [`BackendError`] when pid 1 does not start or does not answer.
-pub(super) async fn holds_work(
+pub(super) async fn find_work(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
-    since: Timestamp,
-) -> Result<bool, BackendError> {
+    request: &Changed,
+) -> Result<Changes, BackendError> {
     let failed = |error: EngineError| error.during(&format!("look for changes in the workspace of {slug}"));
     let Some(container) = find_agent(engine, names, slug).await.map_err(failed)? else {
-        return Ok(false);
+        return Ok(Changes::default());
     };
     let mounted = live::mounted(engine, &container.id).await.map_err(failed)?;
     mounted.require_covered(slug, &format!("look for changes in the workspace of {slug}"))?;
     if mounted.has_nothing_to_lose() {
-        return Ok(false);
+        return Ok(Changes::default());
     }
-    let request = Changed { since, folders: mounted.work_folders() };
+    let request = Changed { folders: mounted.work_folders(), ..request.clone() };
     let guest_failed = |why: NoAnswer| {
         BackendError::failed(format!("cannot look for changes in the workspace of {slug}")).because(why)
     };
     let result = async {
         if container.running {
             tokio::select! {
-                Ok(work) = ask_running(engine, &container.id, &request) => return Ok(work),
+                Ok(changes) = ask_running(engine, &container.id, &request) => return Ok(changes),
                 // The container stopped, so pid 1 cannot answer.
                 () = stopped(engine, &container.id) => {}
             }
@@ -89,10 +88,10 @@ pub(super) async fn holds_work(
 }
 
 /// Queries the running pid 1. Retries after a failure.
-async fn ask_running(engine: &Engine, id: &str, request: &Changed) -> Result<bool, NoAnswer> {
+async fn ask_running(engine: &Engine, id: &str, request: &Changed) -> Result<Changes, NoAnswer> {
     for _ in 0..RETRIES {
         match ask(attach(engine, id, None).await?, request).await {
-            Ok(work) => return Ok(work),
+            Ok(changes) => return Ok(changes),
             Err(error) => tracing::debug!("pid 1 did not answer the query for changes: {error}"),
         }
     }
@@ -108,12 +107,12 @@ async fn stopped(engine: &Engine, id: &str) {
     }
 }
 
-async fn ask(attached: Attached, request: &Changed) -> Result<bool, NoAnswer> {
+async fn ask(attached: Attached, request: &Changed) -> Result<Changes, NoAnswer> {
     let stream = rejoin(attached).await?;
     let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await?;
     let mut stream = channel.open(&GuestRequest::Changed(request.clone())).await?;
     match stream.receive::<GuestEvent>().await? {
-        GuestEvent::Changed { work } => Ok(work),
+        GuestEvent::Changed(changes) => Ok(changes),
         GuestEvent::Failed(failure) => Err(NoAnswer::Failed(failure.message)),
         _ => Err(NoAnswer::Unexpected),
     }

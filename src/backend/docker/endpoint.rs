@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::engine::EngineError;
+use super::engine_error::EngineError;
 use crate::host::Host;
 
 /// The socket of an engine that runs as root.

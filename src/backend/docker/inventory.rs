@@ -15,6 +15,7 @@ use super::container::find_agent;
 use super::engine::{Engine, EngineError};
 use super::kept::{self, IMAGE};
 use super::names::{Names, Part};
+use super::network::NETWORK;
 use super::{pending_usage, shared_objects};
 use crate::backend::{BackendError, LAYERS, Resource};
 use crate::causes;
@@ -26,8 +27,6 @@ pub(super) const GUEST: &str = "guest-process";
 pub(super) const BUNDLE: &str = "bundle-process";
 /// The [`Resource::kind`] of a container that reads preserved files, whether it runs or not.
 pub(super) const READER: &str = "reader-process";
-/// The [`Resource::kind`] of a network.
-pub(super) const NETWORK: &str = "network";
 /// The [`Resource::kind`] of a volume.
 pub(super) const VOLUME: &str = "volume";
 

@@ -7,8 +7,8 @@
 //!           ║ standard streams                                          ║ standard streams
 //!           ╚═════════════════════════ the keeper ══════════════════════╝
 //! ```
-//! - `endpoint`: finds the engine's socket · `engine`, `ping`: the connection and its errors · `identity`: which engine
-//!   it is
+//! - `endpoint`: finds the engine's socket · `engine`, `engine_error`, `ping`: the connection and its errors ·
+//!   `identity`: which engine it is
 //! - `names`: names and labels of a bottle's objects
 //! - `subnets`, `routes`, `network`: addresses and networks
 //! - `limits`: the resource limits that the engine enforces · `podman`: commits on Podman
@@ -22,7 +22,7 @@
 //!   phases
 //! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers and opens their files · `flatten`: limits
 //!   the layers of images
-//! - `portable`: exports and imports snapshots · `home_import`: imports files without a system
+//! - `portable`, `imported_snapshot`: exports and imports snapshots · `home_import`: imports files without a system
 //! - `run_state`: whether the containers run
 //! - `changed_work`: detects changes in a bottle's workspace
 //! - `inventory`: lists and removes resources · `pending_usage`: saves usage records before · `listing`: lists an
@@ -47,12 +47,14 @@ mod container_live;
 pub mod container_roles;
 mod endpoint;
 mod engine;
+mod engine_error;
 mod flatten;
 mod hardened;
 mod home_import;
 mod host_folders;
 mod identity;
 pub mod images;
+mod imported_snapshot;
 mod inventory;
 mod kept;
 mod launch;
@@ -82,8 +84,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bottle_contract::names::{EGRESS_PORT, Slug};
-use bottle_contract::session::guest::SecretText;
-use jiff::Timestamp;
+use bottle_contract::session::guest::{Changed, Changes, SecretText};
 use tokio::sync::OnceCell;
 
 use self::engine::{Engine, EngineError};
@@ -224,14 +225,7 @@ impl Backend for DockerBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            isolates: true,
-            snapshot: true,
-            live_commit: true,
-            pause: false,
-            commit_pauses: true,
-            export: true,
-        }
+        Capabilities { isolates: true, commit_pauses: true }
     }
 
     async fn identity(&self) -> Result<Option<EngineIdentity>, BackendError> {
@@ -391,9 +385,9 @@ impl Lifecycle for DockerBackend {
         snapshot_pause::end(engine, &self.names, slug, &folder).await
     }
 
-    async fn holds_work(&self, slug: &Slug, since: Timestamp, _: bool) -> Result<bool, BackendError> {
+    async fn find_work(&self, slug: &Slug, request: &Changed, _: bool) -> Result<Changes, BackendError> {
         let engine = self.engine("look for changes in the workspace").await?;
-        changed_work::holds_work(engine, &self.names, slug, since).await
+        changed_work::find_work(engine, &self.names, slug, request).await
     }
 
     async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {

@@ -15,10 +15,12 @@ use bottle_contract::names::Slug;
 use ipnet::Ipv4Net;
 
 use super::engine::{Engine, EngineError};
-use super::inventory::NETWORK;
 use super::names::{self, Names, Part};
 use super::{routes, subnets};
 use crate::backend::{BackendError, Ledger, MAX_OTHER_LISTENERS, Resource};
+
+/// The [`Resource::kind`] of a network.
+pub(super) const NETWORK: &str = "network";
 
 /// The maximum number of attempts to find a free subnet while other launches take subnets. After the last one, the
 /// launch fails.

@@ -5,6 +5,8 @@
 //!   Dockerfile.
 //! - A container that has ended has the state `stopped` until Podman has released its mounts. Docker has no such state,
 //!   and the client library cannot parse it.
+//! - A list fails if a container, also one of another program, is removed meanwhile (containers/podman#11810). It is
+//!   then requested again.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,10 +23,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use url::form_urlencoded::Serializer;
 
-use super::engine::EngineError;
+use super::engine_error::EngineError;
 
 /// The maximum number of bytes read from an answer. A list of a thousand containers fits in it; a longer one fails.
 const ANSWER_MAX: u64 = 8 << 20;
+
+/// The maximum number of requests for a list. Each failure requires the removal of a container at that moment.
+const LIST_TRIES: u32 = 16;
 
 /// Time limit of a commit, which copies every changed file of the container.
 pub(super) const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
@@ -128,7 +133,14 @@ pub(super) async fn list(
     let filters = serde_json::to_string(filters).unwrap_or_default();
     let query =
         Serializer::new(String::new()).append_pair("all", "true").append_pair("filters", &filters).finish();
-    let mut answer: Vec<Value> = read(&ask(socket, &get(&format!("/v1.41/containers/json?{query}"))).await?)?;
+    let request = get(&format!("/v1.41/containers/json?{query}"));
+    let mut tries = 1..LIST_TRIES;
+    let mut answer: Vec<Value> = loop {
+        match read(&ask(socket, &request).await?) {
+            Err(error) if error.is_missing() && tries.next().is_some() => {}
+            listed => break listed?,
+        }
+    };
     answer.iter_mut().filter_map(|container| container.get_mut("State")).for_each(rename_stopped);
     serde_json::from_value(Value::Array(answer)).map_err(|_| not_understood())
 }
@@ -260,6 +272,41 @@ mod tests {
         assert!(missing.expect_err("missing").is_missing());
         assert!(answer("200 OK", "").is_err() && read::<Value>("SSH-2.0").is_err());
         assert_eq!((image_id("36a6"), image_id("sha256:36a6")), ("sha256:36a6".into(), "sha256:36a6".into()));
+    }
+
+    /// Listens as a Podman that fails to list this many times, because a container was removed.
+    fn failing(times: u32) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a directory");
+        let socket = folder.path().join("podman.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).expect("a socket");
+        tokio::spawn(async move {
+            for number in 0.. {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let answer = match number < times {
+                    true => {
+                        "500 Internal Server Error\r\n\r\n{\"cause\":\"no such container\",\"message\":\"container \
+                         3fd0 does not exist in database: no such container\",\"response\":500}"
+                    }
+                    false => "200 OK\r\n\r\n[{\"Id\":\"36a6\",\"State\":\"stopped\"}]",
+                };
+                let _ = stream.write_all(format!("HTTP/1.0 {answer}").as_bytes()).await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            }
+        });
+        (folder, socket)
+    }
+
+    #[tokio::test]
+    async fn lists_again_if_a_container_was_removed_meanwhile() {
+        let (_folder, socket) = failing(3);
+        let listed = list(&socket, &HashMap::new()).await.expect("a list");
+        assert_eq!(
+            listed.iter().filter_map(|container| container.id.as_deref()).collect::<Vec<_>>(),
+            ["36a6"]
+        );
+        let (_folder, socket) = failing(u32::MAX);
+        assert!(list(&socket, &HashMap::new()).await.expect_err("never a list").is_missing());
     }
 
     #[test]

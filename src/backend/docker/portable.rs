@@ -15,16 +15,14 @@ use futures_util::StreamExt;
 use jiff::Timestamp;
 use tokio::io::AsyncWriteExt;
 
-use super::commit::{
-    SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_NAME, SNAPSHOT_PARENT, SNAPSHOT_REPOSITORY, SNAPSHOT_SLUG,
-    inspect,
-};
-use super::engine::{Engine, EngineError, REMOVED_HINT};
+use super::commit::{SNAPSHOT_REPOSITORY, inspect};
+use super::engine::{Engine, EngineError};
 use super::home_import::add_home;
 use super::images::LEFT_OUT_LABEL;
+use super::imported_snapshot::{find, snapshot_labels};
 use super::names::Names;
 use super::podman::COMMITTED_WITHIN;
-use super::snapshot_images::{image_of, snapshot_of_image};
+use super::snapshot_images::image_of;
 use crate::archive;
 use crate::backend::image::account::{ACCOUNT_LABEL, Account};
 use crate::backend::image::saved::check::{self, Checked};
@@ -33,7 +31,7 @@ use crate::backend::image::saved::{BadImage, Container, Saved, architecture};
 use crate::backend::portable_image::{
     Export, ExportedImage, ImageConfig, Import, Imported, Layer, LayerStore, RootKind,
 };
-use crate::backend::{BackendError, Copied, ProgressSink, Snapshot, run_blocking};
+use crate::backend::{BackendError, Copied, ProgressSink, run_blocking};
 use crate::host::files;
 use crate::plan::ImageSource;
 
@@ -220,34 +218,6 @@ fn write_saved(
         progress.report(Copied { files: 0, bytes });
     }
     archive.finish()
-}
-
-/// The labels of a new snapshot without a name.
-pub(super) fn snapshot_labels(names: &Names, slug: &Slug, made_at: Timestamp) -> Vec<(&'static str, String)> {
-    vec![
-        (SNAPSHOT_HOME, names.home().to_owned()),
-        (SNAPSHOT_SLUG, slug.to_string()),
-        (SNAPSHOT_MADE_AT, made_at.to_string()),
-        (SNAPSHOT_NAME, String::new()),
-        (SNAPSHOT_PARENT, String::new()),
-    ]
-}
-
-/// The snapshot whose image has this name.
-///
-/// # Errors
-/// [`BackendError`] when there is none, or the engine fails.
-pub(super) async fn find(
-    engine: &Engine,
-    names: &Names,
-    reference: &str,
-    slug: &Slug,
-) -> Result<Snapshot, BackendError> {
-    let failed = |error: EngineError| error.during(&format!("import {slug}"));
-    let found = snapshot_of_image(engine, names, reference).await.map_err(failed)?;
-    found.ok_or_else(|| {
-        BackendError::failed(format!("the imported snapshot of {slug} was removed")).with_hint(REMOVED_HINT)
-    })
 }
 
 fn refused(slug: &Slug, error: BadImage) -> BackendError {

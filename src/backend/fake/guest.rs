@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use bottle_guest::{GuestConfig, Limits, Programs};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::guest_entry::transport;
+use crate::backend::guest_spec::transport;
 use crate::backend::local::spawn_ipc::{ChildEnd, Report};
 
 /// A guest without isolation.

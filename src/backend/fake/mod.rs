@@ -14,12 +14,11 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bottle_contract::names::{AGENT_USER, Slug};
-use bottle_contract::session::guest::SecretText;
-use jiff::Timestamp;
+use bottle_contract::session::guest::{Changed, Changes, SecretText};
 
 use self::failing::{Failing, Step};
 use self::guest::PlainSpec;
-use super::guest_entry::GuestSpec;
+use super::guest_spec::GuestSpec;
 use super::local::Scope;
 use super::local::labels::Role;
 use super::local::layers::Kind;
@@ -107,12 +106,8 @@ impl Backend for FakeBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             isolates: false,
-            snapshot: true,
-            live_commit: true,
-            pause: false,
             // A bottle whose commit waits counts as paused.
             commit_pauses: self.failing.waits_at(Step::Freeze),
-            export: true,
         }
     }
 
@@ -211,8 +206,13 @@ impl Lifecycle for FakeBackend {
         Ok(all)
     }
 
-    async fn holds_work(&self, slug: &Slug, since: Timestamp, is_live: bool) -> Result<bool, BackendError> {
-        self.scope.holds_work(slug, since, is_live).await
+    async fn find_work(
+        &self,
+        slug: &Slug,
+        request: &Changed,
+        is_live: bool,
+    ) -> Result<Changes, BackendError> {
+        self.scope.find_work(slug, request, is_live).await
     }
 
     async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {

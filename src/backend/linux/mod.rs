@@ -52,15 +52,14 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bottle_contract::names::{self, Slug};
-use bottle_contract::session::guest::{Overrun, SecretText};
+use bottle_contract::session::guest::{Changed, Changes, Overrun, SecretText};
 use bottle_guest::{Limit, Limits};
-use jiff::Timestamp;
 
 use self::check_cache::CheckCache;
 use self::identity::Who;
 use self::image::{Image, Images};
 use self::spec::{AgentIds, ImageSpec, OwnFolders, SandboxSpec};
-use super::guest_entry::GuestSpec;
+use super::guest_spec::GuestSpec;
 use super::local::Scope;
 use super::local::cgroups::{self, Controller, Groups};
 use super::local::inventory::text;
@@ -293,14 +292,7 @@ impl Backend for LinuxBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            isolates: true,
-            snapshot: true,
-            live_commit: true,
-            pause: false,
-            commit_pauses: false,
-            export: true,
-        }
+        Capabilities { isolates: true, commit_pauses: false }
     }
 
     async fn check(&self) -> Check {
@@ -486,8 +478,13 @@ impl Lifecycle for LinuxBackend {
         self.scope.enumerate().await
     }
 
-    async fn holds_work(&self, slug: &Slug, since: Timestamp, is_live: bool) -> Result<bool, BackendError> {
-        self.scope.holds_work(slug, since, is_live).await
+    async fn find_work(
+        &self,
+        slug: &Slug,
+        request: &Changed,
+        is_live: bool,
+    ) -> Result<Changes, BackendError> {
+        self.scope.find_work(slug, request, is_live).await
     }
 
     async fn overrun(&self, slug: &Slug) -> Option<Overrun> {

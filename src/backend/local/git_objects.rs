@@ -1,9 +1,9 @@
 //! Shares the objects of a git repository with a bottle and with its snapshots.
 //!
-//! A bottle's folder [`OBJECTS`] contains the objects of the copied repository as they were at the start. The sandbox
-//! mounts it read-only, at a place outside the agent's files, and the bottle's repository names it as an alternate. If
-//! several repositories were copied, each has a folder of its own there. Each file is a reflink if the file system
-//! supports it, otherwise a hard link, otherwise a copy:
+//! A bottle's directory [`OBJECTS`](super::layers::OBJECTS) contains the objects of the copied repository as they were
+//! at the start. The sandbox mounts it read-only, at a place outside the agent's files, and the bottle's repository names
+//! it as an alternate. If several repositories were copied, each has a directory of its own there. Each file is a reflink
+//! if the file system supports it, otherwise a hard link, otherwise a copy:
 //!
 //! - No process in the bottle can write to a file, because the mount is read-only.
 //! - No code here changes a file's content, mode, owner or times, because a hard link would pass the change on to the
@@ -19,8 +19,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use bottle_contract::names::GIT_OBJECTS_OF_SEVERAL;
+use bottle_repository::Directory;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, ioctl_ficlone, linkat, mkdirat, openat, statat, unlinkat,
 };
@@ -30,9 +32,6 @@ use super::copy::about;
 use super::layer_tar::names_in;
 use super::layers;
 use crate::backend::RepositoryObjects;
-
-/// The folder name of the shared objects among a bottle's layers.
-pub(crate) const OBJECTS: &str = "git-objects";
 
 /// How often the packs are read again because git replaced one meanwhile. After that, sharing fails.
 const TRIES: usize = 10;
@@ -55,12 +54,13 @@ const MAX_FILES: usize = 5_000_000;
 /// # Errors
 /// When a file cannot be shared, or git replaces packs again and again. The error names the path.
 pub(crate) fn share_repository(objects: &RepositoryObjects, bottle: &Path, reader: Reader) -> io::Result<()> {
-    let from = &*objects.from;
-    let Some(folder) = &objects.folder else { return share(from, bottle, reader).map(drop) };
+    let from: Vec<&Directory> =
+        std::iter::once(&objects.from).chain(&objects.borrowed).map(Arc::as_ref).collect();
+    let Some(folder) = &objects.folder else { return share(&from, bottle, reader).map(drop) };
     let several = bottle.join(GIT_OBJECTS_OF_SEVERAL);
     make_folder(bottle)?;
     make_folder(&several)?;
-    share(from, &several.join(folder), reader).map(drop)
+    share(&from, &several.join(folder), reader).map(drop)
 }
 
 /// Shares all objects of a bottle or a snapshot, which are in the folder `from`, with a new one, which has them in the
@@ -69,7 +69,7 @@ pub(crate) fn share_repository(objects: &RepositoryObjects, bottle: &Path, reade
 /// # Errors
 /// As [`share_repository`].
 pub(crate) fn share_all(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
-    let mut bytes = share(&open(from)?, to, reader)?;
+    let mut bytes = share(&[open(from)?], to, reader)?;
     let [from, to] = [from, to].map(|folder| folder.join(GIT_OBJECTS_OF_SEVERAL));
     if !is_folder(&from) {
         return Ok(bytes);
@@ -78,7 +78,7 @@ pub(crate) fn share_all(from: &Path, to: &Path, reader: Reader) -> io::Result<u6
     for entry in fs::read_dir(&from)? {
         let repository = entry?;
         if is_folder(&repository.path()) {
-            bytes += share(&open(&repository.path())?, &to.join(repository.file_name()), reader)?;
+            bytes += share(&[open(&repository.path())?], &to.join(repository.file_name()), reader)?;
         }
     }
     Ok(bytes)
@@ -89,9 +89,10 @@ fn is_folder(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
-/// Shares the objects in the directory `from` with the folder `to`, which is created if it is missing. Returns the total
-/// size of the files in bytes. If this fails, `to` is removed.
-fn share(from: &impl AsFd, to: &Path, reader: Reader) -> io::Result<u64> {
+/// Shares the objects in the directories `from`, those of a repository first and then those that it borrows, with the
+/// folder `to`, which is created if it is missing. Returns the total size of the files in bytes. If this fails, `to` is
+/// removed.
+fn share(from: &[impl AsFd], to: &Path, reader: Reader) -> io::Result<u64> {
     let shared = share_folders(from, to, reader);
     if shared.is_err() {
         let _ = layers::remove_tree(to);
@@ -99,25 +100,13 @@ fn share(from: &impl AsFd, to: &Path, reader: Reader) -> io::Result<u64> {
     shared
 }
 
-fn share_folders(from: &impl AsFd, to: &Path, reader: Reader) -> io::Result<u64> {
+fn share_folders(from: &[impl AsFd], to: &Path, reader: Reader) -> io::Result<u64> {
     make_folder(to)?;
-    let (from, to) = (from.as_fd().try_clone_to_owned()?, open(to)?);
+    let to = open(to)?;
     let mut sharing = Sharing { reader, clones: true, links: true, files_left: MAX_FILES, bytes: 0 };
-    // An object that git moves into a pack meanwhile has its pack before it loses its loose file, so the packs are
-    // shared last. Every commit of a graph existed when the graph was written, so the graphs are shared first.
-    if let Some((from, to)) = sharing.inner(&from, &to, c"info")? {
-        sharing.files(&from, &to, &|name| name == b"commit-graph")?;
-        if let Some((from, to)) = sharing.inner(&from, &to, c"commit-graphs")? {
-            sharing.files(&from, &to, &is_graph)?;
-        }
-    }
-    for name in names_in(&from)?.iter().filter(|name| is_hex(name.to_bytes(), &[2])) {
-        if let Some((from, to)) = sharing.inner(&from, &to, name)? {
-            sharing.files(&from, &to, &|name| is_hex(name, &[38, 62]))?;
-        }
-    }
-    if let Some((from, to)) = sharing.inner(&from, &to, c"pack")? {
-        sharing.packs(&from, &to)?;
+    for directory in from {
+        let directory = directory.as_fd().try_clone_to_owned()?;
+        sharing.repository(&directory, &to, from.len() > 1)?;
     }
     Ok(sharing.bytes)
 }
@@ -149,6 +138,28 @@ struct Sharing {
 }
 
 impl Sharing {
+    /// Shares the objects of one directory. With `several`, others follow into the same one: graphs and indexes of packs
+    /// are for the objects of one, so they are left out.
+    fn repository(&mut self, from: &OwnedFd, to: &OwnedFd, several: bool) -> io::Result<()> {
+        // An object that git moves into a pack meanwhile has its pack before it loses its loose file, so the packs are
+        // shared last. Every commit of a graph existed when the graph was written, so the graphs are shared first.
+        if !several && let Some((from, to)) = self.inner(from, to, c"info")? {
+            self.files(&from, &to, &|name| name == b"commit-graph")?;
+            if let Some((from, to)) = self.inner(&from, &to, c"commit-graphs")? {
+                self.files(&from, &to, &is_graph)?;
+            }
+        }
+        for name in names_in(from)?.iter().filter(|name| is_hex(name.to_bytes(), &[2])) {
+            if let Some((from, to)) = self.inner(from, to, name)? {
+                self.files(&from, &to, &|name| is_hex(name, &[38, 62]))?;
+            }
+        }
+        if let Some((from, to)) = self.inner(from, to, c"pack")? {
+            self.packs(&from, &to, several)?;
+        }
+        Ok(())
+    }
+
     /// Opens the folder `name` in `from`, and creates it in `to`. `None` if it does not exist or is no folder.
     fn inner(&self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
         let from = match openat(from, name, FOLDER, Mode::empty()) {
@@ -169,10 +180,11 @@ impl Sharing {
     }
 
     /// Shares the packs until a round shared every pack that existed when it began and when it ended.
-    fn packs(&mut self, from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
+    fn packs(&mut self, from: &OwnedFd, to: &OwnedFd, several: bool) -> io::Result<()> {
+        let wanted = |name: &[u8]| is_pack(name) && !(several && name.starts_with(b"multi-pack-index"));
         for _ in 0..TRIES {
             let before = names_in(from)?;
-            let complete = self.files(from, to, &is_pack)?;
+            let complete = self.files(from, to, &wanted)?;
             if complete && names_in(from)? == before {
                 return Ok(());
             }
@@ -312,9 +324,6 @@ fn named(name: &CStr, error: io::Error) -> io::Error {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-    use std::sync::Arc;
-
-    use bottle_repository::Directory;
 
     use super::*;
 
@@ -357,7 +366,7 @@ mod tests {
         let secret = from.join(format!("ab/{}", "1".repeat(38)));
         fs::write(&secret, "private").expect("file");
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o400)).expect("mode");
-        let bytes = share(&open(&from).expect("opened"), &to, Reader::Starter).expect("shared");
+        let bytes = share(&[open(&from).expect("opened")], &to, Reader::Starter).expect("shared");
         assert_eq!(bytes, 7 * (wanted.len() as u64 + 1));
         for path in &wanted {
             assert_eq!(fs::read_to_string(to.join(path)).expect("shared"), "content", "{path}");
@@ -382,13 +391,45 @@ mod tests {
         for path in [pack.as_str(), "pack/multi-pack-index"] {
             fs::write(from.join(path), "old").expect("file");
         }
-        share(&open(&from).expect("opened"), &to, Reader::Starter).expect("shared");
+        share(&[open(&from).expect("opened")], &to, Reader::Starter).expect("shared");
         fs::remove_file(from.join(&pack)).expect("removed");
         fs::write(from.join("new"), "new").expect("file");
         fs::rename(from.join("new"), from.join("pack/multi-pack-index")).expect("replaced");
-        share(&open(&from).expect("opened"), &to, Reader::Starter).expect("shared again");
+        share(&[open(&from).expect("opened")], &to, Reader::Starter).expect("shared again");
         assert_eq!(fs::read_to_string(to.join(&pack)).expect("there"), "old");
         assert_eq!(fs::read_to_string(to.join("pack/multi-pack-index")).expect("there"), "new");
+    }
+
+    /// One directory has the objects of all. What is only for those of one is left out.
+    #[test]
+    fn borrowed_objects_are_shared_with_those_of_the_repository() {
+        let root = tempfile::tempdir().expect("folder");
+        let path = |path: &str| root.path().join(path);
+        let other = HASH.replace('0', "f");
+        for (name, hash) in [("own", HASH), ("lender", &other)] {
+            for file in [
+                format!("pack/pack-{hash}.pack"),
+                format!("ab/{}", &hash[2..]),
+                "pack/multi-pack-index".to_owned(),
+                "info/commit-graph".to_owned(),
+                "info/alternates".to_owned(),
+            ] {
+                let file = path(name).join(file);
+                fs::create_dir_all(file.parent().expect("parent")).expect("folder");
+                fs::write(file, name).expect("file");
+            }
+        }
+        let borrowed = vec![opened(&path("lender"))];
+        let objects = RepositoryObjects { from: opened(&path("own")), borrowed, folder: None };
+        share_repository(&objects, &path("bottle"), Reader::Starter).expect("shared");
+        for (name, hash) in [("own", HASH), ("lender", &other)] {
+            for file in [format!("pack/pack-{hash}.pack"), format!("ab/{}", &hash[2..])] {
+                assert_eq!(fs::read_to_string(path("bottle").join(&file)).expect("shared"), name, "{file}");
+            }
+        }
+        for file in ["pack/multi-pack-index", "info"] {
+            assert!(!path("bottle").join(file).exists(), "{file}");
+        }
     }
 
     #[test]
@@ -399,7 +440,11 @@ mod tests {
             let pack = path(name).join(format!("pack/pack-{HASH}.pack"));
             fs::create_dir_all(pack.parent().expect("parent")).expect("folder");
             fs::write(pack, text).expect("file");
-            let objects = RepositoryObjects { from: opened(&path(name)), folder: Some(name.to_owned()) };
+            let objects = RepositoryObjects {
+                from: opened(&path(name)),
+                borrowed: Vec::new(),
+                folder: Some(name.to_owned()),
+            };
             share_repository(&objects, &path("bottle"), Reader::Anyone).expect("shared");
             assert_eq!(objects.inside(), format!("/git-objects/repositories/{name}"));
         }

@@ -26,8 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use super::copy::stamps::{self, Stamps};
 use super::copy::{Copier, Outcome};
-use super::git_objects::{OBJECTS, Reader};
-use super::layers::Kind;
+use super::git_objects::Reader;
+use super::layers::{Kind, OBJECTS};
 use super::{Scope, git_objects, layers};
 use crate::archive;
 use crate::backend::runtime_folder;

@@ -11,11 +11,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names;
-use jiff::Timestamp;
+use bottle_contract::session::guest::{Changed, Changes};
+use bottle_guest::changed_files;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::git_objects::OBJECTS;
 use super::nofollow;
 use crate::host::files;
 use crate::plan::LiveFolder;
@@ -25,6 +25,9 @@ pub(crate) const HOME: &str = "home";
 
 /// The folder name of the agent's working directory.
 pub(crate) const WORKSPACE: &str = "workspace";
+
+/// The directory name of the shared objects among a bottle's layers.
+pub(crate) const OBJECTS: &str = "git-objects";
 
 /// The name of an overlay's upper folder, which contains the bottle's changes to its image.
 pub(crate) const UPPER: &str = "upper";
@@ -183,29 +186,30 @@ impl Layers {
         give(&folder, owner)
     }
 
-    /// Whether the workspace contains changes after `since`. False for a missing workspace. If a directory of the user
-    /// is mounted in its place (`is_live`), only the folders of the repository that have work count.
+    /// Searches the workspace for changes. There are none in a missing workspace. If a directory of the user is mounted in
+    /// its place (`is_live`), only the folders of the repository that have work are searched.
     ///
     /// # Errors
     /// When a part of the workspace cannot be read.
-    pub(crate) fn changed_since(&self, since: Timestamp, is_live: bool) -> io::Result<bool> {
-        let folders = match is_live {
-            true => LiveFolder::work_folders(),
-            false => vec![names::WORKSPACE.to_owned()],
-        };
-        for folder in folders {
-            let below = Path::new(&folder).strip_prefix(names::WORKSPACE).unwrap_or(Path::new(""));
-            let folder = self.workspace().join(below);
-            if folder.try_exists()? && bottle_guest::changed_files::changed_since(&folder, since)? {
-                return Ok(true);
-            }
+    pub(crate) fn find_changes(&self, request: &Changed, is_live: bool) -> io::Result<Changes> {
+        let workspace = self.workspace();
+        if !workspace.try_exists()? {
+            return Ok(Changes::default());
         }
-        Ok(false)
+        let mut folders = vec![workspace.clone()];
+        if is_live {
+            let below = |folder: &String| {
+                workspace.join(Path::new(folder).strip_prefix(names::WORKSPACE).unwrap_or(Path::new("")))
+            };
+            folders = LiveFolder::work_folders().iter().map(below).collect();
+            folders.retain(|folder| folder.exists());
+        }
+        changed_files::search(&workspace, &folders, request)
     }
 }
 
 /// Gives a folder to `owner`, if it is another user's. A change of the owner, even to the same one, changes the time from
-/// which [`Layers::changed_since`] concludes that a kept workspace was changed.
+/// which [`Layers::find_changes`] concludes that a kept workspace was changed.
 fn give(folder: &Path, owner: Option<u32>) -> io::Result<()> {
     let Some(owner) = owner else { return Ok(()) };
     let found = fs::symlink_metadata(folder)?;
@@ -336,6 +340,8 @@ impl Folder {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use jiff::Timestamp;
+
     use super::*;
 
     fn layers() -> (tempfile::TempDir, Layers) {
@@ -349,14 +355,16 @@ mod tests {
     fn only_commits_and_staged_files_of_a_live_bottle_are_work() {
         let (_folder, layers) = layers();
         layers.make_repository(None).expect("made");
-        let (always, git) = (Timestamp::MIN, layers.workspace().join(".git"));
-        assert!(!layers.changed_since(always, true).expect("looked"), "an empty repository");
+        let git = layers.workspace().join(".git");
+        let always = Changed::since(Timestamp::MIN);
+        let looked = |is_live| layers.find_changes(&always, is_live).expect("looked").work;
+        assert!(!looked(true), "an empty repository");
         fs::write(git.join("index"), "x").expect("written");
-        assert!(!layers.changed_since(always, true).expect("looked"), "the index alone");
-        assert!(layers.changed_since(always, false).expect("looked"));
+        assert!(!looked(true), "the index alone");
+        assert!(looked(false));
         fs::create_dir_all(git.join("objects/ab")).expect("made");
         fs::write(git.join("objects/ab/cd"), "x").expect("written");
-        assert!(layers.changed_since(always, true).expect("looked"), "an object");
+        assert!(looked(true), "an object");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Changed, Changes};
 use bottle_repository::Stop;
-use jiff::Timestamp;
 
 use super::copy::copy_host_files;
 use super::inventory::{self, text};
@@ -163,17 +163,16 @@ impl Scope {
         }
     }
 
-    /// Implements [`crate::backend::Lifecycle::holds_work`].
-    pub(crate) async fn holds_work(
+    /// Implements [`crate::backend::Lifecycle::find_work`].
+    pub(crate) async fn find_work(
         &self,
         slug: &Slug,
-        since: Timestamp,
+        request: &Changed,
         is_live: bool,
-    ) -> Result<bool, BackendError> {
-        let layers = self.layers(slug);
-        let slug = slug.clone();
+    ) -> Result<Changes, BackendError> {
+        let (layers, slug, request) = (self.layers(slug), slug.clone(), request.clone());
         self.run_blocking(move |_| {
-            layers.changed_since(since, is_live).map_err(|error| {
+            layers.find_changes(&request, is_live).map_err(|error| {
                 BackendError::failed(format!("cannot read the workspace of {slug}")).because(error)
             })
         })

@@ -21,11 +21,11 @@ use rustix::fs::{Mode, OFlags};
 
 use super::Scope;
 use super::copy::Copier;
-use super::git_objects::{self, OBJECTS, Reader};
+use super::git_objects::{self, Reader};
 use super::image_tree::Tree;
 use super::layer_snapshots::{add, explain, open_folder, stored};
 use super::layer_tar::{LayerTar, Ownership};
-use super::layers::{COPY, HOME, Kind, UPPER, WORKSPACE, remove_tree};
+use super::layers::{COPY, HOME, Kind, OBJECTS, UPPER, WORKSPACE, remove_tree};
 use crate::backend::image::account::{ACCOUNT_LABEL, Account};
 use crate::backend::image::saved::layer::{self, Budget};
 use crate::backend::image::saved::{BadImage, Container, Saved, architecture};

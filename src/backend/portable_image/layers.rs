@@ -9,7 +9,7 @@ use super::blobs::Blobs;
 use super::compress::Compressor;
 use super::scan::{ContentFinding, ContentScanner};
 use crate::backend::image::saved::Digest;
-use crate::backend::{Copied, ProgressSink};
+use crate::backend::progress::{Copied, ProgressSink};
 
 /// The number of bytes between two reports of the progress. A report takes longer than most writes, because an entry of a
 /// layer consists of several small ones.

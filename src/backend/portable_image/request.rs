@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::layers::LayerStore;
 use super::oci::{ImageConfig, write_image};
 use crate::backend::image::saved::Digest;
-use crate::backend::{Prepared, ProgressSink, Snapshot};
+use crate::backend::prepared::Prepared;
+use crate::backend::progress::ProgressSink;
+use crate::backend::snapshot::Snapshot;
 use crate::plan::ImageSource;
 
 /// What the files of an archive are.

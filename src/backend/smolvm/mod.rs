@@ -37,9 +37,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::SecretText;
+use bottle_contract::session::guest::{Changed, Changes, SecretText};
 use bottle_guest::{Limit, Limits};
-use jiff::Timestamp;
 use tokio::net::UnixListener;
 
 use self::args::{NewMachine, Socket, Volume};
@@ -296,14 +295,7 @@ impl Backend for SmolvmBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            isolates: true,
-            snapshot: true,
-            live_commit: true,
-            pause: false,
-            commit_pauses: false,
-            export: true,
-        }
+        Capabilities { isolates: true, commit_pauses: false }
     }
 
     async fn check(&self) -> Check {
@@ -449,8 +441,13 @@ impl Lifecycle for SmolvmBackend {
         Ok(all)
     }
 
-    async fn holds_work(&self, slug: &Slug, since: Timestamp, is_live: bool) -> Result<bool, BackendError> {
-        self.scope.holds_work(slug, since, is_live).await
+    async fn find_work(
+        &self,
+        slug: &Slug,
+        request: &Changed,
+        is_live: bool,
+    ) -> Result<Changes, BackendError> {
+        self.scope.find_work(slug, request, is_live).await
     }
 
     async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {

@@ -26,9 +26,11 @@ use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
 use super::progress::{self, Progress};
+use super::runtime::block_on;
 use crate::archive::{self, SendError};
 use crate::backend::Access;
 use crate::host::{Host, disk};
+use crate::library::failure::Failure;
 
 /// How long an interrupted copy may take to remove the files that it unpacked. After that, the command ends and
 /// a temporary folder may remain.
@@ -52,10 +54,10 @@ impl Cp {
             (Endpoint::Local(from), Endpoint::InBottle(slug, to)) => {
                 let left = "files copied so far stay in the bottle";
                 let copying = async |progress| copy_in(host, &from, &slug, &to, progress).await;
-                super::block_on(progress::with_progress("copying in", left, output, copying))
+                block_on(progress::with_progress("copying in", left, output, copying))
             }
             (Endpoint::InBottle(slug, from), Endpoint::Local(to)) => {
-                super::block_on(copy_out_or_undo(host, &slug, &from, &to, output))
+                block_on(copy_out_or_undo(host, &slug, &from, &to, output))
             }
             (Endpoint::InBottle(..), Endpoint::InBottle(..)) => {
                 Err(CliError::usage("both paths are in a bottle").hint("copy out first, then in"))
@@ -179,7 +181,7 @@ async fn copy_out(
         let (words, of) = ("copying out", None);
         target.unpack(&mut Counted { stream: archive, words, bytes: 0, of, progress: &progress }, &temporary)
     };
-    let unpacked = |error| CliError::path("copy to", to, error);
+    let unpacked = |error| Failure::path("copy to", to, error);
     let received = archive::receive(stream, unpack).await;
     for name in received.map_err(|error| receive_failed(error, slug, unpacked))? {
         output.warn(format!("{name} was skipped: it is not a file, folder, or link within the copy"));

@@ -1,8 +1,11 @@
 //! The local destination of a copy. The copy is moved to its destination when it is complete.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use bottle_repository::Directory;
+use rustix::fs::FileType;
 
 use crate::archive::{self, Rules};
 use crate::host::temporary::Temporary;
@@ -38,36 +41,46 @@ impl Target {
     /// Unpacks the archive into a directory on the disk of the destination, which `temporary` names for a cleanup, then
     /// moves the result to its destination. Returns the entries that were not unpacked.
     pub(super) fn unpack(self, archive: &mut dyn Read, temporary: &Temporary) -> io::Result<Vec<String>> {
+        // An agent may work in the destination, so nothing is opened by its path after this.
+        let folder = Directory::open(&self.folder)?;
         let beside = temporary.directory_in(&self.folder)?;
-        let unpacked = archive::unpack(beside.path(), archive, &Rules::default())?;
+        let name = beside.path().file_name().unwrap_or_default();
+        let beside = folder.directory(Path::new(name))?.ok_or(io::ErrorKind::NotFound)?;
+        let unpacked = archive::unpack(&beside, archive, &Rules::default())?;
         let top = unpacked.top.ok_or_else(|| io::Error::other("the copy is empty"))?;
-        replace(&beside.path().join(top), &self.folder.join(&self.name))?;
+        replace((&beside, top.as_os_str()), (&folder, self.name.as_os_str()))?;
         Ok(unpacked.skipped)
     }
 }
 
-/// Moves `new` to `place`. Does not replace a file with a folder, or a folder with a file. The entries of two
-/// folders are merged, as `cp -r` does.
-fn replace(new: &Path, place: &Path) -> io::Result<()> {
-    let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
-    match (is_folder(new), is_folder(place)) {
+/// The name of an entry in an open directory.
+type Place<'a> = (&'a Directory, &'a OsStr);
+
+/// Moves `new` to `place`. Does not replace a file with a directory, or a directory with a file. The entries of two
+/// directories are merged, as `cp -r` does.
+fn replace(new: Place<'_>, place: Place<'_>) -> io::Result<()> {
+    let kind = |(directory, name): Place<'_>| -> io::Result<Option<FileType>> {
+        Ok(directory.stat(Path::new(name))?.map(|found| FileType::from_raw_mode(found.st_mode)))
+    };
+    let is_folder = |kind: Option<FileType>| kind == Some(FileType::Directory);
+    let shown = || place.0.path().join(place.1).display().to_string();
+    let replaced = kind(place)?;
+    match (is_folder(kind(new)?), is_folder(replaced)) {
         (true, true) => {
-            for entry in fs::read_dir(new)? {
-                let entry = entry?;
-                replace(&entry.path(), &place.join(entry.file_name()))?;
-            }
-            Ok(())
+            let [new, place] = [new, place].map(|(directory, name)| directory.directory(Path::new(name)));
+            let (new, place) = (new?.ok_or(io::ErrorKind::NotFound)?, place?.ok_or(io::ErrorKind::NotFound)?);
+            let (names, _) = new.names(usize::MAX)?;
+            names.iter().try_for_each(|name| replace((&new, name), (&place, name)))
         }
-        (false, true) => Err(io::Error::other(format!("{} is a folder", place.display()))),
-        (true, false) if place.symlink_metadata().is_ok() => {
-            Err(io::Error::other(format!("{} is not a folder", place.display())))
-        }
-        (true | false, false) => fs::rename(new, place),
+        (false, true) => Err(io::Error::other(format!("{} is a folder", shown()))),
+        (true, false) if replaced.is_some() => Err(io::Error::other(format!("{} is not a folder", shown()))),
+        (true | false, false) => new.0.rename(new.1, place.0, place.1),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use tar::EntryType;
@@ -197,6 +210,71 @@ mod tests {
         unpack(here.path(), "note", &[Piece::File("note", 0o644, "theirs")]).expect("copy");
         assert_eq!(fs::read_to_string(here.path().join("precious")).expect("file"), "mine");
         assert_eq!(fs::read_to_string(here.path().join("note")).expect("file"), "theirs");
+    }
+
+    /// Exchanges the directory of the copy for a link when a part of the archive was read.
+    struct Exchanging<'a> {
+        archive: &'a [u8],
+        here: &'a Path,
+        outside: &'a Path,
+        left: usize,
+    }
+
+    impl Read for Exchanging<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let length = buffer.len().min(512);
+            let read = self.archive.read(&mut buffer[..length])?;
+            let beside = fs::read_dir(self.here)?.next().transpose()?.map(|entry| entry.path());
+            self.left = self.left.saturating_sub(1);
+            if let Some(beside) = beside.filter(|beside| self.left == 0 && beside.join("top/deep").is_dir()) {
+                self.left = usize::MAX;
+                fs::rename(beside.join("top/deep"), beside.join("moved"))?;
+                std::os::unix::fs::symlink(self.outside, beside.join("top/deep"))?;
+            }
+            Ok(read)
+        }
+    }
+
+    /// An agent that works in the destination exchanges a directory of the copy for a link while it is written.
+    #[test]
+    fn no_file_is_written_through_a_link_that_appears_meanwhile() {
+        let top = tempfile::tempdir().expect("a directory");
+        let (here, outside) = (top.path().join("here"), top.path().join("outside"));
+        fs::create_dir(&here).expect("made");
+        fs::create_dir(&outside).expect("made");
+        // Every other file is in another directory, so that each directory is opened again.
+        let path = |at: i32| if at % 2 == 0 { format!("top/deep/{at}") } else { format!("top/{at}") };
+        let names: Vec<String> = (0..40).map(path).collect();
+        let mut pieces = vec![Piece::Folder("top"), Piece::Folder("top/deep")];
+        for name in &names {
+            pieces.push(Piece::File(name, 0o644, "evil"));
+        }
+        let bytes = archive(&pieces);
+        for left in [8, 20, 40] {
+            let home = tempfile::tempdir().expect("home");
+            let temporary =
+                crate::host::process_host::tests::host(home.path()).temporary("cp-").expect("made");
+            let mut archive = Exchanging { archive: &bytes, here: &here, outside: &outside, left };
+            let _ = Target::choose(&here, "top").expect("a target").unpack(&mut archive, &temporary);
+            assert!(archive.left > 1000, "nothing was exchanged");
+            assert_eq!(fs::read_dir(&outside).expect("listed").count(), 0, "{left}");
+        }
+    }
+
+    /// A directory of the destination that becomes a link after the look at it is not entered.
+    #[test]
+    fn nothing_is_moved_through_a_link() {
+        let top = tempfile::tempdir().expect("a directory");
+        for path in ["new/d/x", "outside/x", "here/y"] {
+            let path = top.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            fs::write(path, "mine").expect("written");
+        }
+        std::os::unix::fs::symlink("../outside", top.path().join("here/d")).expect("link");
+        let open = |name: &str| Directory::open(&top.path().join(name)).expect("opened");
+        let (new, here) = (open("new"), open("here"));
+        let refused = replace((&new, "d".as_ref()), (&here, "d".as_ref())).expect_err("a link");
+        assert!(refused.to_string().ends_with("d is not a folder"), "{refused}");
     }
 
     #[test]

@@ -6,13 +6,15 @@ use bottle_contract::names::Slug;
 
 use super::words;
 use crate::cli::error::CliError;
-use crate::cli::progress::Progress;
-use crate::cli::supervise::user;
-use crate::cli::{block_on, budget_order, discard, stop};
+use crate::cli::runtime::block_on;
 use crate::host::Host;
+use crate::host::account;
 use crate::host::budget::{Declared, Policy};
 use crate::keeper::protocol::{BudgetOrder, Ended, Resumable};
 use crate::ledger::Ledger;
+use crate::library::budget;
+use crate::library::discard::discard;
+use crate::library::stop::stop;
 
 /// How long an agent has to end before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
@@ -96,15 +98,15 @@ impl Action {
     pub(super) fn carry_out(&self, host: &Host) -> Result<String, CliError> {
         match self {
             Self::Stop { slug } => {
-                let ended = block_on(stop::stop(host, slug, GRACE, &Progress::Nothing))?;
+                let ended = block_on(async { Ok(stop(host, slug, GRACE, |_| {}).await?) })?;
                 Ok(end_words(slug, &ended))
             }
             Self::Order { slug, order: order @ BudgetOrder::Stop(Policy::Freeze | Policy::Kill) } => {
-                let ended = block_on(budget_order::end(host, slug, *order))?;
+                let ended = block_on(async { Ok(budget::end(host, slug, *order).await?) })?;
                 Ok(end_words(slug, &ended))
             }
             Self::Order { slug, order } => {
-                block_on(budget_order::send(host, slug, *order))?;
+                block_on(async { Ok(budget::send(host, slug, *order).await?) })?;
                 Ok(match order {
                     BudgetOrder::Stop(Policy::Pause) => format!("{slug} is paused"),
                     BudgetOrder::Stop(_) => format!("{slug} runs on, and its requests to models are denied"),
@@ -112,13 +114,13 @@ impl Action {
                 })
             }
             Self::Discard { slug } => {
-                let snapshot = block_on(discard::discard(host, slug))?;
+                let snapshot = block_on(async { Ok(discard(host, slug).await?) })?;
                 let rest = if snapshot { "; its snapshot remains" } else { "" };
                 Ok(format!("{slug} was deleted{rest}"))
             }
             Self::Raise { declared, run, tokens, limit } => {
                 let mut ledger = Ledger::open(&host.home)?;
-                ledger.top_up(declared, run.as_deref(), *tokens, &user())?;
+                ledger.top_up(declared, run.as_deref(), *tokens, &account::own_name())?;
                 let limit = words::grouped(limit.saturating_add(*tokens));
                 Ok(format!("{}: the limit is now {limit} tokens", words::budget(declared)))
             }
@@ -157,7 +159,8 @@ fn order_effect(order: BudgetOrder) -> &'static str {
 /// How a bottle ended.
 fn end_words(slug: &Slug, ended: &Ended) -> String {
     let kept = match ended.resumable {
-        Some(Resumable::Kept) => format!("; its unsaved work is kept: `bottle resume {slug}`"),
+        Some(Resumable::Kept) => format!("; its files are kept: `bottle resume {slug}`"),
+        Some(Resumable::Conversation) => format!("; `bottle resume {slug}` continues its conversation"),
         Some(Resumable::Snapshot) => format!("; `bottle resume {slug}` starts from its snapshot"),
         None => String::new(),
     };

@@ -15,16 +15,16 @@ use super::model::{
     governing_budgets, rate_of, sort_meters,
 };
 use crate::backend::SIDECAR_LOGS;
+use crate::cli::decision::Shown;
 use crate::cli::error::CliError;
-use crate::cli::json_schema::ActiveBottle;
-use crate::cli::logs::Shown;
-use crate::cli::supervise::count_pending;
 use crate::host::budget::{Declared, Window};
 use crate::host::rates::Rates;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
 use crate::instance::{Listed, State, Store, proxy_log};
 use crate::ledger::{GroupBy, Ledger, Minute, Standing};
+use crate::library::proposals::pending::count_pending;
+use crate::library::report::ActiveBottle;
 use crate::manifest::provider::Template;
 
 /// How often a dashboard is updated.
@@ -101,7 +101,7 @@ impl Gatherer {
             .map_err(|error| problems.push(format!("cannot list the bottles: {error}")))
             .unwrap_or_default();
         if let Err(error) = self.ledger() {
-            problems.push(error.message);
+            problems.push(error.failure.message);
         }
         let used = self.read(&mut problems, |ledger| Used::read(ledger, now.timestamp())).unwrap_or_default();
         let bottles = self.bottles(listed, &settings, &used, &now, &mut problems);
@@ -126,7 +126,7 @@ impl Gatherer {
         read: impl FnOnce(&Ledger) -> Result<T, crate::ledger::LedgerError>,
     ) -> Option<T> {
         let ledger = self.ledger.as_ref()?;
-        read(ledger).map_err(|error| problems.push(CliError::from(error).message)).ok()
+        read(ledger).map_err(|error| problems.push(CliError::from(error).failure.message)).ok()
     }
 
     fn bottles(
@@ -262,6 +262,7 @@ fn of_listed(listed: &Listed, used: &Used, now: Timestamp) -> Bottle {
         "running" | "unkept" => BottleState::Running,
         "starting" | "ending" => BottleState::Changing,
         "preserved" if kept => BottleState::Kept,
+        "preserved" if active.kept_for == Some("conversation") => BottleState::Conversation,
         "preserved" => BottleState::Snapshot,
         _ => BottleState::Broken,
     };
@@ -298,9 +299,9 @@ pub(super) fn start_thread(mut gatherer: Gatherer) -> (SyncSender<Wanted>, Recei
             let start = Instant::now();
             let failed = gatherer.ingest().err();
             let mut found = gatherer.gather(&wanted);
-            let seen = |error: &CliError| found.snapshot.problems.contains(&error.message);
+            let seen = |error: &CliError| found.snapshot.problems.contains(&error.failure.message);
             if let Some(error) = failed.filter(|error| !seen(error)) {
-                found.snapshot.problems.push(error.message);
+                found.snapshot.problems.push(error.failure.message);
             }
             if send.send(found).is_err() {
                 return;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
-use crate::cli::logs::Shown;
+use crate::cli::decision::Shown;
 use crate::host::budget::{ALL, Declared, Scope, Window, governing};
 use crate::host::rates::{Cost, Rates};
 use crate::ledger::{GroupBy, Minute, ModelGroup, SourceUsage, Standing, Totals};
@@ -77,6 +77,8 @@ pub(super) enum BottleState {
     Kept,
     /// It ended, and has a snapshot but no files.
     Snapshot,
+    /// It ended, and only its conversation is kept.
+    Conversation,
     /// It needs `bottle cleanup`, or its record cannot be read.
     Broken,
 }

@@ -6,7 +6,7 @@ use super::gather::Gathered;
 use super::model::{
     Bottle, BottleState, Detail, Meter, Period, RECENT_MINUTES, Snapshot, UsageTable, sort_meters,
 };
-use crate::cli::logs::Shown;
+use crate::cli::decision::Shown;
 use crate::host::budget::{Declared, Limit, Scope, Window};
 use crate::host::rates::Cost;
 use crate::ledger::{GroupBy, Minute, ModelGroup, SourceUsage, Standing, Totals};

@@ -3,30 +3,30 @@
 mod between;
 
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 
 use crate::backend::Access;
-use crate::cli::completions;
-use crate::cli::connect::connect_or_open_files;
+use crate::cli::candidates;
+use crate::cli::confirm_repositories::confirm_repositories;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::git::{Beside, Compared, Content, Form, LeftOut, Root, Text, Work};
-use crate::cli::json_schema;
-use crate::cli::output::{Output, Styles, counted, inert, one_line, write_failed};
+use crate::cli::output::{Output, Styles, inert, write_failed};
 use crate::cli::progress;
-use crate::cli::pull::record;
+use crate::cli::runtime::block_on;
 use crate::host::Host;
+use crate::library::connect::{connect_or_open_files, record};
+use crate::library::work::{Compared, ComparedRoot, Comparison, Content, Form, Root, Text, compare};
 
 /// Show all changes in a bottle's workspace: committed, uncommitted and new files
 ///
 /// Also works after the bottle ended, if its files are preserved.
 ///
 /// Compares with the last commit that the bottle shares with the repository that was copied into it. If there is none,
-/// compares with this repository's `HEAD`. Without such a repository, compares with the bottle's last commit. Your own git
-/// makes the diff, and ignores git attributes and configuration from the bottle.
+/// compares with this repository's `HEAD`. A directory without a repository is compared with its files at the start. If
+/// nothing was copied, compares with the bottle's last commit. Your own git makes the diff, and ignores git attributes and
+/// configuration from the bottle.
 ///
 /// If standard output is not a terminal, prints a patch that `git apply` takes, with binary files, in the root of
 /// the repository. The patch contains the bytes of the files, so a terminal should not show it unescaped.
@@ -38,10 +38,10 @@ use crate::host::Host;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Diff {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::with_files())]
+    #[arg(add = candidates::with_files())]
     slug: Slug,
     /// Compare with the workspace of this bottle instead of a commit
-    #[arg(value_name = "OTHER", add = completions::with_files())]
+    #[arg(value_name = "OTHER", add = candidates::with_files())]
     other: Option<Slug>,
     /// Show only the changes in this folder of the workspace
     #[arg(long, value_name = "FOLDER")]
@@ -59,7 +59,7 @@ pub(crate) struct Diff {
 
 impl Diff {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        crate::cli::block_on(async {
+        block_on(async {
             match &self.other {
                 Some(other) => {
                     let bottles = [&self.slug, other];
@@ -87,169 +87,52 @@ impl Diff {
         let form = self.form(output);
         let folder = self.folder.as_deref();
         let mut roots = Root::of(host, &record, folder)?;
-        Root::confirm_repositories(&mut roots, self.repository.as_deref(), None, output)?;
+        confirm_repositories(&mut roots, self.repository.as_deref(), None, output)?;
         let comparing = async |_| {
-            let mut all = Vec::new();
-            for root in each_root(roots) {
-                all.push(compare(host, root, &channel, form, output).await);
-            }
-            let count = all.len();
-            let compared = compared(all, |_| true, output)?;
-            let is_all = compared.len() == count;
-            let beside =
-                if folder.is_none() { Beside::find(&channel, &record).await? } else { Beside::default() };
-            Ok((compared, is_all, beside))
+            let (bottle, roots) = ((&record, &channel), (roots, folder.is_none()));
+            Ok(compare(host, bottle, roots, form, &|notice| output.notice(notice)).await?)
         };
-        let (compared, is_all, beside) =
-            progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
-        compared.iter().for_each(|one| note_base(one, output));
+        let compared = progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
+        let notices = compared.roots.iter().filter_map(|root| root.work.base_notice());
+        notices.for_each(|notice| output.notice(notice));
+        let beside = compared.beside.warning(&self.slug, "compared");
         let cut = if output.json {
-            self.print_json(compared, output)?
+            for ComparedRoot { work, compared, .. } in &compared.roots {
+                output.warn_all(compared.left_out.warnings(&work.root.name, "compared"));
+            }
+            output.print_json(&compared.document(&self.slug))?;
+            false
         } else {
-            let nothing =
-                if is_all { "the workspace has no changes" } else { "the other folders have no changes" };
-            self.print(compared, nothing, form, output)?
+            self.print(compared, form, output)?
         };
-        beside.warn(&self.slug, "compared", output);
+        output.warn_all(beside);
         if cut {
             output.warn("the diff is truncated; `bottle pull` fetches all commits");
         }
         Ok(exit::DONE)
     }
 
-    fn print_json(&self, compared: Vec<ComparedRoot<'_>>, output: &Output) -> Result<bool, CliError> {
-        let mut document = json_schema::Difference {
-            slug: self.slug.to_string(),
-            folders: Vec::new(),
-            other: None,
-            base: None,
-            diff: String::new(),
-            committed: String::new(),
-            cut: false,
-        };
-        for ComparedRoot { shown_in, work, compared: Compared { diff, committed, left_out } } in compared {
-            warn_left_out(&work.root.name, &left_out, "compared", output);
-            let (text, cut) = text_of(diff);
-            document.diff += &text;
-            document.committed += &String::from_utf8_lossy(&committed.bytes);
-            document.cut |= cut || committed.cut;
-            let base = work.base.commit.map(|base| base.as_str().to_owned());
-            match shown_in {
-                Some(name) => document.folders.push(json_schema::ComparedFolder { name, base }),
-                None => document.base = base,
-            }
-        }
-        output.print_json(&document)?;
-        Ok(false)
-    }
-
-    /// Prints the comparisons, or `nothing` if they have no changes. Returns whether something was truncated.
-    fn print(
-        &self,
-        all: Vec<ComparedRoot<'_>>,
-        nothing: &str,
-        form: Form,
-        output: &Output,
-    ) -> Result<bool, CliError> {
-        let (mut has_changes, mut cut, mut rest) = (false, false, Vec::new());
-        for ComparedRoot { work, compared: Compared { diff, committed, left_out }, .. } in all {
+    /// Prints the comparison. Returns whether something was truncated.
+    fn print(&self, compared: Comparison<'_>, form: Form, output: &Output) -> Result<bool, CliError> {
+        let (mut has_changes, mut cut) = (false, false);
+        let mut rest = Vec::new();
+        for ComparedRoot { work, compared: Compared { diff, committed, left_out }, .. } in compared.roots {
             let printed = print(diff, output)?;
             has_changes |= printed.has_changes;
             cut |= printed.cut || committed.cut;
-            rest.push((work, committed, left_out));
+            rest.push((work.root, committed, left_out));
         }
         if !has_changes {
-            output.note(nothing);
+            output.note(match compared.is_all {
+                true => "the workspace has no changes",
+                false => "the other folders have no changes",
+            });
         }
-        for (work, committed, left_out) in rest {
-            warn_committed(&work.root, &committed.bytes, form, output)?;
-            warn_left_out(&work.root.name, &left_out, "compared", output);
+        for (root, committed, left_out) in rest {
+            warn_committed(&root, &committed.bytes, form, output)?;
+            output.warn_all(left_out.warnings(&root.name, "compared"));
         }
         Ok(cut)
-    }
-}
-
-/// The comparison of a workspace, or of a folder of it.
-struct ComparedRoot<'a> {
-    /// The folder with which the paths begin. `None` if they are those in the user's repository.
-    shown_in: Option<String>,
-    work: Work<'a>,
-    compared: Compared,
-}
-
-/// The parts of a workspace, each with the folder with which the paths begin.
-fn each_root(roots: Vec<Root>) -> impl Iterator<Item = (Root, Option<String>)> {
-    let several = roots.len() > 1;
-    roots.into_iter().map(move |root| {
-        let folder = several.then(|| root.name.clone());
-        (root, folder)
-    })
-}
-
-async fn compare<'a>(
-    host: &'a Host,
-    (root, shown_in): (Root, Option<String>),
-    channel: &Channel,
-    form: Form,
-    output: &Output,
-) -> Result<ComparedRoot<'a>, (Root, CliError)> {
-    let comparing = async {
-        let work = Work::open(host, root.clone(), channel, output).await?;
-        let Work { own, tip, scratch, base, .. } = &work;
-        let form = (form, shown_in.as_deref());
-        let compared = scratch.compare((channel, &work.root), own.as_ref(), base, tip.as_ref(), form).await?;
-        Ok((work, compared))
-    };
-    match comparing.await {
-        Ok((work, compared)) => Ok(ComparedRoot { shown_in, work, compared }),
-        Err(error) => Err((root, error)),
-    }
-}
-
-/// The comparisons that succeeded. Warns about a folder whose error is to be `skipped`, if another one could be
-/// compared.
-///
-/// # Errors
-/// Returns the first other error.
-pub(in crate::cli) fn compared<T>(
-    all: Vec<Result<T, (Root, CliError)>>,
-    skipped: impl Fn(&CliError) -> bool,
-    output: &Output,
-) -> Result<Vec<T>, CliError> {
-    let (has_some, several) = (all.iter().any(Result::is_ok), all.len() > 1);
-    let (mut done, mut failed) = (Vec::new(), Vec::new());
-    for result in all {
-        match result {
-            Ok(compared) => done.push(compared),
-            Err((root, error)) if !has_some || !skipped(&error) => {
-                let leave_out = || several.then(|| "name another folder to leave this one out".to_owned());
-                let label = if several { root.label() } else { String::new() };
-                let hint = error.hint.clone().or_else(leave_out);
-                return Err(CliError { message: format!("{label}{}", error.message), hint, ..error });
-            }
-            Err(error) => failed.push(error),
-        }
-    }
-    for (root, error) in failed {
-        output.warn(format!(
-            "{} was not compared: {}; `bottle cp {} FOLDER` copies it out",
-            one_line(&root.name),
-            inert(&error.message),
-            root.source()
-        ));
-    }
-    Ok(done)
-}
-
-/// Says which commit the comparison began with, if it is not the user's last one.
-fn note_base(compared: &ComparedRoot<'_>, output: &Output) {
-    let Work { root, base, head, .. } = &compared.work;
-    if base.is_own
-        && base.commit != *head
-        && let Some(commit) = &base.commit
-    {
-        let (label, commit) = (root.label(), commit.short());
-        output.note(format!("{label}compared with {commit}, the last commit shared with your repository"));
     }
 }
 
@@ -305,37 +188,6 @@ fn print(diff: Content, output: &Output) -> Result<Printed, CliError> {
             output.print(&colorize(&String::from_utf8_lossy(&bytes), output.styles()))?;
             Ok(Printed { has_changes: true, cut })
         }
-    }
-}
-
-/// The text for JSON, and whether it was truncated.
-fn text_of(diff: Content) -> (String, bool) {
-    match diff {
-        Content::Text(Text { bytes, cut }) => (String::from_utf8_lossy(&bytes).into_owned(), cut),
-        // JSON has a bounded form.
-        Content::File(_) => (String::new(), true),
-    }
-}
-
-/// Warns about files that were not compared or pulled, because an agent can cause files to be left out. `folder` is the
-/// folder of the workspace that contains them, if it has several.
-pub(in crate::cli) fn warn_left_out(folder: &str, left_out: &LeftOut, verb: &str, output: &Output) {
-    let name = |path: &PathBuf| one_line(&Path::new(folder).join(path).display().to_string());
-    let files = |count: u64| counted(count, "file");
-    let mut ignored: Vec<String> =
-        left_out.ignored.iter().map(|(path, count)| format!("{} ({})", name(path), files(*count))).collect();
-    if left_out.more_ignored > 0 {
-        ignored.push(format!("{} more", files(left_out.more_ignored)));
-    }
-    if !ignored.is_empty() {
-        output
-            .warn(format!("left out by ignore rules that exist only in the bottle: {}", ignored.join(", ")));
-    }
-    for (path, why) in &left_out.places {
-        output.warn(format!("{} was not {verb}: {why}", name(path)));
-    }
-    if left_out.more > 0 {
-        output.warn(format!("{} more paths were not {verb}", left_out.more));
     }
 }
 

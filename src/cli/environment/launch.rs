@@ -129,7 +129,11 @@ mod tests {
     fn a_start_has_the_choices_of_the_task() {
         let slug: Slug = "env-a-1".parse().expect("slug");
         assert!(
-            start(&slug, &Choices::default()).expect_err("no agent").message.contains("no agent is chosen")
+            start(&slug, &Choices::default())
+                .expect_err("no agent")
+                .failure
+                .message
+                .contains("no agent is chosen")
         );
         let name = |name: &str| name.parse().expect("name");
         let choices = Choices {

@@ -3,11 +3,11 @@
 use super::{open, unusable};
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::ListedEnvironment;
 use crate::cli::output::{Output, one_line};
 use crate::host::Host;
 use crate::instance::environments::{Environment, Environments};
 use crate::instance::{State, Store};
+use crate::library::report::ListedEnvironment;
 
 /// Show the tasks that have a bottle
 #[derive(Debug, clap::Args)]

@@ -11,13 +11,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::unusable;
 use crate::cli::connect::{connect, unexpected_answer};
 use crate::cli::error::CliError;
-use crate::cli::process::ask;
-use crate::cli::progress::Progress;
-use crate::cli::stop::stop;
+use crate::cli::runtime::block_on;
 use crate::host::{Host, Settings};
 use crate::instance::environments::{Environment, Environments};
 use crate::instance::{State, Store};
 use crate::keeper::client;
+use crate::library::processes::ask;
+use crate::library::stop::stop;
 
 /// The role of the process on its command line.
 pub(crate) const ROLE: &str = "__reaper";
@@ -113,13 +113,13 @@ fn stop_if_idle(
     if !is_idle(last_used, Timestamp::now(), idle) {
         return Ok(());
     }
-    crate::cli::block_on(async {
+    block_on(async {
         if has_work(host, slug).await? {
             return environments
                 .record_use(&environment.task, slug, Timestamp::now(), environment.parent.clone())
                 .map_err(|error| unusable(&error));
         }
-        stop(host, slug, GRACE, &Progress::Nothing).await.map(drop)
+        Ok(stop(host, slug, GRACE, |_| {}).await.map(drop)?)
     })
 }
 

@@ -5,18 +5,19 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 
 use super::{open, reaper, slug_of, unusable};
-use crate::cli::completions;
-use crate::cli::discard::discard;
+use crate::cli::candidates;
 use crate::cli::error::{CliError, require_answer};
 use crate::cli::exit;
-use crate::cli::json_schema::RemovedEnvironment;
 use crate::cli::output::{Output, counted};
 use crate::cli::progress;
-use crate::cli::stop::stop;
+use crate::cli::runtime::block_on;
 use crate::cli::terminal::{self, TerminalUser};
 use crate::host::Host;
 use crate::instance::environments::Environments;
 use crate::instance::{State, Store};
+use crate::library::discard::discard;
+use crate::library::report::RemovedEnvironment;
+use crate::library::stop::stop;
 
 /// The time between SIGTERM and SIGKILL of the agent, whose files are deleted.
 const GRACE: Duration = Duration::from_secs(3);
@@ -30,7 +31,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rm {
     /// The ids of the tasks, as `bottle env ls` shows them
-    #[arg(required_unless_present = "all", value_name = "TASK", add = completions::tasks())]
+    #[arg(required_unless_present = "all", value_name = "TASK", add = candidates::tasks())]
     tasks: Vec<String>,
     /// Remove all
     #[arg(long, conflicts_with = "tasks")]
@@ -94,16 +95,17 @@ fn remove(host: &Host, environments: &Environments, slug: &Slug, output: &Output
     let left = format!("parts of it remain; `bottle discard {slug}` continues");
     let removing = async |progress: std::sync::Arc<progress::Progress>| {
         if reaper::is_running(host, slug) {
-            let _ = stop(host, slug, GRACE, &progress).await?;
+            let _ = stop(host, slug, GRACE, |text| progress.phase(text)).await?;
             ended(host, slug).await?;
         }
         // The keeper may have removed the files of a bottle without unsaved work.
-        if matches!(Store::of(host).state(slug), Some(State::Preserved(record)) if record.kept) {
+        if matches!(Store::of(host).state(slug), Some(State::Preserved(record)) if record.kept || record.has_only_conversation())
+        {
             let _ = discard(host, slug).await?;
         }
         Ok(())
     };
-    crate::cli::block_on(progress::with_progress(&format!("removing {slug}"), &left, output, removing))?;
+    block_on(progress::with_progress(&format!("removing {slug}"), &left, output, removing))?;
     environments.forget(slug, &unused).map_err(|error| unusable(&error))
 }
 

@@ -7,10 +7,11 @@ use bottle_contract::names::{Name, Slug};
 use jiff::Timestamp;
 
 use super::{launch, open, reaper, slug_of, unusable};
-use crate::cli::completions;
+use crate::cli::candidates;
+use crate::cli::command::Command;
 use crate::cli::error::CliError;
-use crate::cli::exec::Command;
 use crate::cli::output::Output;
+use crate::cli::runtime::block_on;
 use crate::host::environment_settings::Choices;
 use crate::host::{Host, Settings};
 use crate::instance::environments::Environments;
@@ -33,13 +34,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// The id of the task
-    #[arg(add = completions::tasks())]
+    #[arg(add = candidates::tasks())]
     task: String,
     /// The agent of the bottle
-    #[arg(long, value_name = "NAME", add = completions::agents())]
+    #[arg(long, value_name = "NAME", add = candidates::agents())]
     agent: Option<Name>,
     /// A bottle manifest; several are merged in this order
-    #[arg(long = "bottle", value_name = "NAME", add = completions::bottles())]
+    #[arg(long = "bottle", value_name = "NAME", add = candidates::bottles())]
     bottles: Vec<Name>,
     /// The isolation backend
     #[arg(long, value_name = "NAME")]
@@ -85,7 +86,7 @@ impl Run {
         reach(host, &environments, &slug, &choices, output)?;
         let ran = self.command.run(&slug, host, output);
         // The result of the command matters more.
-        record_use().unwrap_or_else(|error| output.warn(error.message));
+        record_use().unwrap_or_else(|error| output.warn(error.failure.message));
         ran
     }
 
@@ -130,7 +131,7 @@ fn reach(
 ) -> Result<(), CliError> {
     let mut pause = PAUSE;
     for retry in 0..=RETRIES {
-        let connected = crate::cli::block_on(async { Ok(client::connect(host, slug).await) })?;
+        let connected = block_on(async { Ok(client::connect(host, slug).await) })?;
         match connected {
             Ok(_) => return Ok(()),
             Err(ClientError::NotRunning { .. }) if retry < RETRIES => {

@@ -7,19 +7,19 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::files::{FileEvent, FileRequest};
 
 use super::{Client, path_or_workspace};
-use crate::cli::completions;
+use crate::cli::candidates;
 use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::ImportedFiles;
 use crate::cli::output::{Output, write_failed};
 use crate::host::Host;
+use crate::library::report::ImportedFiles;
 
 /// A folder of a bottle.
 #[derive(Debug, clap::Args)]
 struct Folder {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::with_files())]
+    #[arg(add = candidates::with_files())]
     slug: Slug,
     /// The folder, from the workspace on [default: the workspace]
     path: Option<OsString>,

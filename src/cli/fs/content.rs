@@ -10,10 +10,10 @@ use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::{FileContent, WrittenFile};
-use crate::cli::logs::Printer;
 use crate::cli::output::{Output, counted, write_failed};
+use crate::cli::plain::Printer;
 use crate::host::Host;
+use crate::library::report::{FileContent, WrittenFile};
 
 /// How many bytes are read with `--json`, unless `--max` says so.
 const JSON_MAX: u64 = 256 << 10;

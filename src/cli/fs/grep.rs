@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{self, ENTRIES_MAX, FileEvent, FileRequest, LineMatch, Matches};
 
-use super::{Client, Excludes, json_path, shown};
-use crate::cli::completions;
+use super::{Client, Excludes, shown};
+use crate::cli::candidates;
 use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::{FileMatch, FileMatches};
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
+use crate::library::report::{FileEntryPath, FileMatch, FileMatches};
 
 /// Search the lines of files for a regular expression
 ///
@@ -20,7 +20,7 @@ use crate::host::Host;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Grep {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::with_files())]
+    #[arg(add = candidates::with_files())]
     slug: Slug,
     /// The regular expression
     pattern: String,
@@ -75,7 +75,7 @@ fn line(found: &LineMatch) -> String {
 
 fn document(found: Matches) -> FileMatches {
     let matches = found.matches.into_iter().map(|found| FileMatch {
-        path: json_path(&found.path),
+        path: FileEntryPath::of(&found.path),
         line: found.line,
         text: found.text,
         cut: found.cut,

@@ -8,14 +8,14 @@ use bottle_contract::session::files::{
 };
 use indicatif::BinaryBytes;
 
-use super::{Client, Excludes, Target, json_path, path_or_workspace, shown};
-use crate::cli::completions;
+use super::{Client, Excludes, Target, path_or_workspace, shown};
+use crate::cli::candidates;
 use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::{FileEntries, FileEntry};
 use crate::cli::output::{Output, counted};
 use crate::host::Host;
+use crate::library::report::{FileEntries, FileEntry, FileEntryPath};
 
 /// How many entries are listed with `--json`, unless `--limit` says so.
 const JSON_LIMIT: u32 = 1000;
@@ -26,7 +26,7 @@ const JSON_LIMIT: u32 = 1000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::with_files())]
+    #[arg(add = candidates::with_files())]
     slug: Slug,
     /// The folder, from the workspace on [default: the workspace]
     path: Option<OsString>,
@@ -56,7 +56,7 @@ impl Ls {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Glob {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::with_files())]
+    #[arg(add = candidates::with_files())]
     slug: Slug,
     /// The pattern
     pattern: String,
@@ -127,7 +127,7 @@ impl Part {
 
 fn finish(all: Entries, output: &Output) -> Result<u8, CliError> {
     if output.json {
-        let next = all.next.as_ref().map(|path| json_path(path).path);
+        let next = all.next.as_ref().map(|path| FileEntryPath::of(path).path);
         let entries = all.entries.into_iter().map(entry).collect();
         output.print_json(&FileEntries { entries, next, unreadable: all.unreadable })?;
         return Ok(exit::DONE);
@@ -179,7 +179,7 @@ impl Stat {
 
 fn entry(info: FileInfo) -> FileEntry {
     FileEntry {
-        path: json_path(&info.path),
+        path: FileEntryPath::of(&info.path),
         kind: match info.kind {
             FileKind::File => "file",
             FileKind::Directory => "directory",
@@ -190,7 +190,7 @@ fn entry(info: FileInfo) -> FileEntry {
         mode: format!("{:04o}", info.mode),
         modified: info.modified,
         links: info.links,
-        target: info.target.map(|target| json_path(&target).path),
+        target: info.target.map(|target| FileEntryPath::of(&target).path),
     }
 }
 

@@ -14,8 +14,6 @@ mod reset;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bottle_channel::{Event, StreamReceiver};
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{FileEvent, FilePath, FileRequest, Scope};
@@ -23,12 +21,12 @@ use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDIN, STDOUT};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::completions;
+use super::candidates;
 use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, unexpected_answer};
 use super::error::CliError;
 use super::exit;
-use super::json_schema::FileEntryPath;
 use super::output::{Output, one_line, reader_gone};
+use super::runtime::block_on;
 use super::session::{Signals, interrupted};
 use crate::backend::Access;
 use crate::host::Host;
@@ -74,7 +72,7 @@ impl Fs {
 #[derive(Debug, clap::Args)]
 struct Target {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::with_files())]
+    #[arg(add = candidates::with_files())]
     slug: Slug,
     /// The path, from the workspace on
     path: OsString,
@@ -134,7 +132,7 @@ impl<'a> Client<'a> {
     ) -> Result<FileEvent, CliError> {
         let access = if request.writes() { Access::Write } else { Access::Read };
         let hint = hint(&request, self.slug);
-        super::block_on(async {
+        block_on(async {
             let mut signals = Signals::catch()?;
             let answered = async {
                 let channel = connect_or_open_files(self.host, self.slug, access).await?;
@@ -207,13 +205,6 @@ fn hint(request: &FileRequest, slug: &Slug) -> String {
         FileRequest::Glob(_) => format!("`bottle fs ls {slug} --recursive` lists all paths"),
         _ => format!("`bottle fs ls {slug} --recursive` lists the files of its workspace"),
     }
-}
-
-/// The JSON form of a path.
-fn json_path(path: &FilePath) -> FileEntryPath {
-    let bytes = path.as_bytes();
-    let path_base64 = std::str::from_utf8(bytes).is_err().then(|| STANDARD.encode(bytes));
-    FileEntryPath { path: String::from_utf8_lossy(bytes).into_owned(), path_base64 }
 }
 
 /// A path as one line of text.

@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{self, FileChange, FileEvent, FilePath, FileRequest};
 
-use super::{Client, json_path, shown};
-use crate::cli::completions;
+use super::{Client, shown};
+use crate::cli::candidates;
 use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::{PatchedFile, PatchedFiles};
 use crate::cli::output::Output;
 use crate::host::Host;
+use crate::library::report::{FileEntryPath, PatchedFile, PatchedFiles};
 
 /// Apply a unified diff from standard input, or replace a text in a file
 ///
@@ -21,7 +21,7 @@ use crate::host::Host;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Patch {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::with_files())]
+    #[arg(add = candidates::with_files())]
     slug: Slug,
     /// The file in which `--search` is replaced, from the workspace on
     #[arg(requires = "search")]
@@ -59,7 +59,7 @@ impl Patch {
         let FileEvent::Patched { files } = event? else { return Err(unexpected_answer()) };
         if output.json {
             let files = files.iter().map(|file| PatchedFile {
-                path: json_path(&file.path),
+                path: FileEntryPath::of(&file.path),
                 change: word(file.change),
                 places: file.places,
             });

@@ -6,9 +6,9 @@ use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::RemovedFiles;
 use crate::cli::output::Output;
 use crate::host::Host;
+use crate::library::report::RemovedFiles;
 
 /// Remove a file or a symlink, or with --recursive a folder
 ///

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::{Logs, decision};
+use super::Logs;
+use crate::cli::decision;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, POLL_INTERVAL, inert, wait_while_read};

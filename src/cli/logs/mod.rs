@@ -3,18 +3,16 @@
 //! All output except that of `--raw` is escaped, even in a pipe: it contains text and line breaks, but no escape
 //! sequences.
 //!
-//! - `rendered`: renders the agent's output as lines · `plain`: converts terminal bytes to lines of text · `screen`: a
-//!   model of a screen, for output that moves the cursor · `grid`: the rows of a screen
-//! - `egress_log`: reads and follows the proxy's ring of files · `decision`: formats one line of the log
+//! - `rendered`: renders the agent's output as lines · `cli::plain`: converts terminal bytes to lines of text ·
+//!   `screen`: a model of a screen, for output that moves the cursor · `grid`: the rows of a screen
+//! - `egress_log`: reads and follows the proxy's ring of files · `cli::decision`: formats one line of the log
 
-mod decision;
 mod egress_log;
 mod grid;
-mod plain;
 mod rendered;
 mod screen;
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,18 +21,18 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT, Size};
 use jiff::Timestamp;
 
+use super::runtime::block_on;
 use crate::cli::since::since;
 
-pub(super) use self::decision::{Shown, Tone};
-use self::plain::Plain;
 use self::rendered::{Rendered, render};
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
-use super::output::{Output, reader_gone, write_failed};
+use super::output::{Output, reader_gone};
+use super::plain::{print, write_out};
 use super::session::Signals;
 use crate::backend::SIDECAR_LOGS;
-use crate::cli::completions;
+use crate::cli::candidates;
 use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
@@ -50,7 +48,7 @@ const SIZE_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::all_bottles())]
+    #[arg(add = candidates::all_bottles())]
     slug: Slug,
     /// Show the proxy's access log, one line per decision; `--json` prints each line as the proxy wrote it.
     /// `egress.log` in the bottle manifest sets how much is logged
@@ -88,7 +86,7 @@ impl Logs {
             (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder, &record),
             (Some(State::Preserved(record)), false) => self.saved(&folder, &record),
             // For a slug that does not exist, `connect` creates the error.
-            _ => super::block_on(self.live(host)),
+            _ => block_on(self.live(host)),
         }
     }
 
@@ -198,30 +196,4 @@ impl Display {
             Self::Followed(rendered) => print(rendered.finish().into_iter()),
         }
     }
-}
-
-/// Prints bytes as plain lines.
-#[derive(Default)]
-pub(super) struct Printer {
-    plain: Plain,
-}
-
-impl Printer {
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), CliError> {
-        print(self.plain.feed(bytes).into_iter())
-    }
-
-    pub(super) fn finish(&mut self) -> Result<(), CliError> {
-        print(self.plain.finish().into_iter())
-    }
-}
-
-fn print(lines: impl Iterator<Item = String>) -> Result<(), CliError> {
-    let text: String = lines.map(|line| line + "\n").collect();
-    write_out(text.as_bytes())
-}
-
-fn write_out(bytes: &[u8]) -> Result<(), CliError> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(write_failed)
 }

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
+use crate::cli::runtime::block_on;
 use crate::host::{Host, files, plain_file};
 
 /// The name under which clients show the server.
@@ -143,7 +144,7 @@ fn run(host: &Host, command: &[String], shown: &str) -> Result<(), CliError> {
     let mut client = Command::new(program);
     client.args(&command[1..]).env_clear().envs(passed).env("PATH", &path).current_dir(&host.user_home);
     client.stdin(Stdio::null()).kill_on_drop(true);
-    let status = crate::cli::block_on(async { Ok(timeout(REGISTERS_WITHIN, client.status()).await) })?;
+    let status = block_on(async { Ok(timeout(REGISTERS_WITHIN, client.status()).await) })?;
     match status {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(CliError::failed(format!("`{shown}` failed: {status}"))),
@@ -232,7 +233,7 @@ mod tests {
         for path in [".:", "", "bin"] {
             host.env.insert("PATH".into(), path.into());
             let error = run(&host, &command, "client add").expect_err("not found");
-            assert!(error.message.contains("is not installed"), "{}", error.message);
+            assert!(error.failure.message.contains("is not installed"), "{}", error.failure.message);
         }
         let path =
             std::env::join_paths([Path::new("."), folder.path(), Path::new("/usr/bin"), Path::new("/bin")]);

@@ -35,11 +35,12 @@ use self::scope::{Bottles, STARTED, Scope};
 use self::server::Server;
 use super::error::CliError;
 use super::exit;
-use super::json_schema::{McpServer, McpToken};
 use super::loopback;
 use super::output::Output;
+use super::runtime::block_on;
 use super::session::{Signals, interrupted};
 use crate::host::Host;
+use crate::library::report::{McpServer, McpToken};
 
 /// SIGINT, with which the user ends the server.
 const INTERRUPT: u8 = 2;
@@ -120,7 +121,7 @@ fn serve_stdio(host: &Host, output: &Output, scope: &[String]) -> Result<u8, Cli
     // The same client, started again in the same directory, finds the bottles that it started.
     let name = format!("stdio:{}", host.cwd.display());
     let server = Server::new(host.clone(), Scope { name, bottles, tools: None, mode: None });
-    super::block_on(async {
+    block_on(async {
         let mut signals = Signals::catch()?;
         let served = async {
             let running = server
@@ -142,7 +143,7 @@ fn serve_http(
     port: u16,
     granted: Vec<tokens::Granted>,
 ) -> Result<u8, CliError> {
-    super::block_on(async {
+    block_on(async {
         let mut signals = Signals::catch()?;
         let listener = loopback::listen(port).await?;
         let authority = loopback::authority(&listener)?;

@@ -19,6 +19,7 @@ use super::tools::{AGENT_TERMINAL, ALL, Effect, LIST, Tool, launched};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
+use crate::cli::runtime::block_on;
 use crate::host::Host;
 use crate::instance::children::{self, Parent};
 use crate::instance::{State, Store};
@@ -107,7 +108,7 @@ pub(super) fn run(host: &Host, output: &Output, bottle: &Slug) -> Result<u8, Cli
         // The input ends when the keeper does not want the answer any more.
         let _ = std::io::copy(&mut input, &mut std::io::sink());
     });
-    crate::cli::block_on(async {
+    block_on(async {
         let line = requests.recv().await.unwrap_or_default();
         let cancelled = CancellationToken::new();
         let on_end = cancelled.clone();

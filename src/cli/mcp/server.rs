@@ -20,9 +20,9 @@ use super::program::{self, Printed};
 use super::resources;
 use super::scope::{Scope, no_task};
 use super::tools::{self, Effect, Target, Tool};
-use crate::cli::error::CliError;
-use crate::cli::rules::{Ask, permit, permit_file_change, permit_input, permit_script};
 use crate::host::Host;
+use crate::library::failure::Failure;
+use crate::library::permit::{Ask, permit, permit_file_change, permit_input, permit_script};
 
 /// The maximum number of calls of all clients at the same time. Further ones wait.
 const CALLS: usize = 32;
@@ -56,8 +56,8 @@ impl From<String> for Mistake {
     }
 }
 
-impl From<CliError> for Mistake {
-    fn from(error: CliError) -> Self {
+impl From<Failure> for Mistake {
+    fn from(error: Failure) -> Self {
         let hint = error.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
         Self(format!("{}{hint}", error.message))
     }

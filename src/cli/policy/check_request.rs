@@ -5,9 +5,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{PolicySource, colored_verdict};
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::PolicyAnswer;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
+use crate::library::report::PolicyAnswer;
 
 /// The arguments of `policy check`.
 #[derive(Debug, clap::Args)]

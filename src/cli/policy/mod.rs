@@ -18,11 +18,10 @@ use bottle_scan::{Detector, Finding, HeadPart, KnownSecrets, RuleFiles, Scanner,
 use clap::{ArgGroup, Subcommand};
 use http::HeaderMap;
 
+use super::candidates;
 use super::choice::{manifests, resolved};
-use super::completions;
 use super::connect::no_such_bottle;
 use super::error::CliError;
-use super::json_schema::PolicyAnswer;
 use super::output::Output;
 use super::select_bottle::is_running;
 use super::style::Styles;
@@ -30,6 +29,7 @@ use crate::cli::own_rules;
 use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store, routes};
+use crate::library::report::PolicyAnswer;
 use crate::manifest::origin::Traced;
 use crate::plan::{self, Flags, Plan};
 use crate::resolve::ResolvedManifest;
@@ -59,13 +59,13 @@ impl Policy {
 #[command(group = ArgGroup::new("whose").args(["slug", "agent"]))]
 struct PolicySource {
     /// Use the routes of this bottle; by default the only running bottle
-    #[arg(long, add = completions::all_bottles())]
+    #[arg(long, add = candidates::all_bottles())]
     slug: Option<Slug>,
     /// Use the routes that this agent would start with
-    #[arg(long, add = completions::agents())]
+    #[arg(long, add = candidates::agents())]
     agent: Option<Name>,
     /// Use this bottle manifest instead of the agent's default; repeat to merge several, in order
-    #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = completions::bottles())]
+    #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = candidates::bottles())]
     bottles: Vec<Name>,
 }
 

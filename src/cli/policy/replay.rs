@@ -145,7 +145,7 @@ fn replay(decider: &Decider, mut lines: Box<dyn BufRead>, path: &Path) -> Result
         }
         match record(&text) {
             Ok(Some(record)) => {
-                replayed.put(number, &record, decider).map_err(|error| wrong(&error.message))?;
+                replayed.put(number, &record, decider).map_err(|error| wrong(&error.failure.message))?;
             }
             Ok(None) => replayed.skipped += 1,
             Err(error) => return Err(wrong(&format!("not a record of a request: {error}"))),

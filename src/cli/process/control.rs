@@ -1,6 +1,6 @@
 //! `bottle process start`, `write`, `signal` and `kill`.
 
-use bottle_channel::{Event, StreamReceiver, StreamSender};
+use bottle_channel::{Channel, Event, StreamReceiver, StreamSender};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, STDIN, Size};
 use bottle_contract::session::process::{
@@ -8,17 +8,19 @@ use bottle_contract::session::process::{
 };
 use nix::sys::signal::Signal;
 
-use super::{Target, ask, carry_out, end_of, failed};
-use crate::cli::completions;
+use crate::cli::candidates;
 use crate::cli::connect::{connect, keeper_lost, open_guest, unexpected_answer};
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::StartedProcess;
 use crate::cli::output::Output;
+use crate::cli::process_output::Target;
 use crate::cli::program_args::ProgramArgs;
+use crate::cli::runtime::block_on;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal;
 use crate::host::Host;
+use crate::library::processes::{ask, failed};
+use crate::library::report::{ProcessEnd, StartedProcess};
 
 /// The size of the terminal of a process that has no client.
 const SIZE: Size = Size { columns: 120, rows: 30 };
@@ -29,7 +31,7 @@ const SIZE: Size = Size { columns: 120, rows: 30 };
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::running())]
+    #[arg(add = candidates::running())]
     slug: Slug,
     /// A name beside the handle, which is free again when the process ends
     #[arg(long)]
@@ -46,7 +48,7 @@ pub(crate) struct Start {
 
 impl Start {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let (handle, pid) = crate::cli::block_on(async {
+        let (handle, pid) = block_on(async {
             let process = Process {
                 stdin: true,
                 terminal: self.tty.then_some(SIZE),
@@ -85,7 +87,7 @@ pub(crate) struct Write {
 
 impl Write {
     pub(crate) fn run(self, host: &Host, _output: &Output) -> Result<u8, CliError> {
-        crate::cli::block_on(async {
+        block_on(async {
             let channel = connect(host, &self.target.slug).await?;
             let mut signals = Signals::catch()?;
             let request = WriteInput { process: self.target.process.clone(), close: self.eof };
@@ -97,7 +99,7 @@ impl Write {
             };
             match answer {
                 GuestEvent::Done => Ok(exit::DONE),
-                GuestEvent::Failed(failure) => Err(failed(failure, &self.target.slug)),
+                GuestEvent::Failed(failure) => Err(failed(failure, &self.target.slug).into()),
                 _ => Err(unexpected_answer()),
             }
         })
@@ -159,7 +161,7 @@ pub(crate) struct SendSignal {
 impl SendSignal {
     pub(crate) fn run(self, host: &Host, _output: &Output) -> Result<u8, CliError> {
         let Target { slug, process } = self.target;
-        crate::cli::block_on(async {
+        block_on(async {
             let channel = connect(host, &slug).await?;
             let request = SignalProcess { process, signal: self.signal };
             carry_out(&channel, GuestRequest::SignalProcess(request), &slug).await
@@ -180,13 +182,13 @@ pub(crate) struct Kill {
 impl Kill {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let Target { slug, process } = self.target;
-        crate::cli::block_on(async {
+        block_on(async {
             let channel = connect(host, &slug).await?;
             let name = process.to_string();
             let request = EndProcess { process, grace_ms: u64::from(self.time) * 1000 };
             let event = ask(&channel, GuestRequest::EndProcess(request), &slug).await?;
             let GuestEvent::Exited(exit) = event else { return Err(unexpected_answer()) };
-            output.json_or(&end_of(ProcessState::Exited(exit)), || {
+            output.json_or(&ProcessEnd::from(ProcessState::Exited(exit)), || {
                 output.note(match exit {
                     Exit::Code(code) => format!("{name} exited with code {code}"),
                     Exit::Signal(signal) => format!("{name} was killed by signal {signal}"),
@@ -208,6 +210,14 @@ fn signal_number(text: &str) -> Result<u8, String> {
         "write HUP, INT, QUIT, TERM, KILL, STOP, CONT, TSTP, USR1, USR2, WINCH or another name, or 1 to 31"
             .to_owned()
     })
+}
+
+/// Checks that the guest carried out a request.
+async fn carry_out(channel: &Channel, request: GuestRequest, slug: &Slug) -> Result<u8, CliError> {
+    match ask(channel, request, slug).await? {
+        GuestEvent::Done => Ok(exit::DONE),
+        _ => Err(unexpected_answer()),
+    }
 }
 
 #[cfg(test)]

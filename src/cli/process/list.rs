@@ -5,15 +5,16 @@ use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::process::ProcessInfo;
 use indicatif::BinaryBytes;
 
-use super::saved::Source;
-use super::{ask, end_of};
-use crate::cli::completions;
+use crate::cli::candidates;
 use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::BottleProcess;
 use crate::cli::output::{Output, one_line};
+use crate::cli::process_output::Source;
+use crate::cli::runtime::block_on;
 use crate::host::Host;
+use crate::library::processes::ask;
+use crate::library::report::BottleProcess;
 
 /// Show the agent and the processes that were started in a bottle
 ///
@@ -22,13 +23,13 @@ use crate::host::Host;
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::all_bottles())]
+    #[arg(add = candidates::all_bottles())]
     slug: Slug,
 }
 
 impl List {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let processes = crate::cli::block_on(async {
+        let processes = block_on(async {
             let channel = match Source::of(host, &self.slug).await? {
                 Source::Running(channel) => channel,
                 Source::Ended(saved) => return Ok(saved.list()),
@@ -54,7 +55,7 @@ fn bottle_process(info: ProcessInfo) -> BottleProcess {
         terminal: info.terminal,
         started_at: info.started_at,
         ended_at: info.ended_at,
-        state: end_of(info.state),
+        state: info.state.into(),
         processes: info.processes,
         #[allow(clippy::cast_precision_loss, reason = "no process runs for 2^53 milliseconds")]
         cpu_seconds: info.cpu_ms as f64 / 1000.0,

@@ -7,16 +7,17 @@ use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::process::{ProcessState, ReadFrom};
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::log::{FOLLOW, PART, part};
-use super::{Target, ask, end_of};
 use crate::cli::connect::{connect, unexpected_answer};
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::MatchedLine;
 use crate::cli::output::{Output, one_line};
+use crate::cli::process_output::{FOLLOW, PART, Target, part};
+use crate::cli::runtime::block_on;
 use crate::cli::session::Signals;
 use crate::cli::time_limit::time_limit;
 use crate::host::Host;
+use crate::library::processes::ask;
+use crate::library::report::{MatchedLine, ProcessEnd};
 
 /// The maximum size of a compiled pattern, in bytes.
 const PATTERN_SIZE: usize = 2 << 20;
@@ -55,7 +56,7 @@ impl Wait {
     }
 
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        crate::cli::block_on(async {
+        block_on(async {
             let channel = connect(host, &self.target.slug).await?;
             let mut signals = Signals::catch()?;
             let limit = async {
@@ -73,7 +74,7 @@ impl Wait {
             tokio::select! {
                 code = reached => code,
                 () = limit => {
-                    output.json_or(&end_of(ProcessState::Running), || Ok(()))?;
+                    output.json_or(&ProcessEnd::from(ProcessState::Running), || Ok(()))?;
                     Ok(exit::TIMED_OUT)
                 }
                 number = signals.end() => Ok(128u8.saturating_add(number)),
@@ -86,7 +87,7 @@ impl Wait {
         let request = GuestRequest::WaitForProcess { process: self.target.process.clone() };
         let event = ask(channel, request, &self.target.slug).await?;
         let GuestEvent::Exited(exit) = event else { return Err(unexpected_answer()) };
-        output.json_or(&end_of(ProcessState::Exited(exit)), || Ok(()))?;
+        output.json_or(&ProcessEnd::from(ProcessState::Exited(exit)), || Ok(()))?;
         Ok(exit.shell_code())
     }
 

@@ -13,7 +13,6 @@
 //! `attach`, `start` and `exec` use different values of [`Style`], and react differently to the [`Outcome`].
 
 mod capture;
-mod clip;
 mod notices;
 mod pump;
 mod signals;
@@ -27,7 +26,6 @@ use bottle_contract::terminal::Pass;
 use tokio::sync::watch;
 
 pub(crate) use capture::{Captured, capture};
-pub(crate) use clip::Clip;
 pub(crate) use notices::{TitleNotices, Watch};
 pub(crate) use pump::{Deadline, run};
 pub(crate) use signals::{HANGUP, Signals, interrupted};

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap_complete::{ArgValueCandidates, CompletionCandidate};
+
 use crate::cli::error::CliError;
 use crate::cli::output::one_line;
 use crate::host::Host;
@@ -18,7 +20,7 @@ pub(super) enum CopyIn {
 }
 
 /// The names of the modes.
-pub(crate) const MODES: [&str; 3] = ["tracked", "all", "live"];
+const MODES: [&str; 3] = ["tracked", "all", "live"];
 
 /// The value of `--cwd`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,11 @@ pub(super) enum Cwd {
 }
 
 impl Cwd {
+    /// Completes the modes.
+    pub(super) fn candidates() -> ArgValueCandidates {
+        ArgValueCandidates::new(|| MODES.into_iter().map(CompletionCandidate::new).collect())
+    }
+
     /// Parses the value. A directory contains a slash, so that it is never taken for a mode.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         match text {

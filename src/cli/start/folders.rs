@@ -6,10 +6,10 @@ use super::Start;
 use super::cwd::{CopyIn, Cwd};
 use super::repository;
 use crate::cli::error::CliError;
-use crate::cli::git::is_inside;
 use crate::cli::output::{Output, one_line};
 use crate::cli::session::Signals;
 use crate::host::Host;
+use crate::library::work::is_inside;
 use crate::plan::CopiedFolder;
 
 /// Returns the directories of several `--cwd`, of which `entered` are the hosts; none if `--cwd` was given at most

@@ -2,51 +2,41 @@
 //!
 //! ```text
 //! flags + settings + manifests ─► resolved ─► plan ─► preflight ─► secrets ─► images  ─► keeper ─► session
-//!  choose                                     choose   preflight    host       prepare    launch    cli::session
+//!  choose                                     choose   cli::launch ───────────────────────────►   cli::client
 //! ```
 //! No resource is created, and no secret is read, before the user agrees.
 
-pub(super) mod backend;
-pub(super) mod child;
-mod copied;
 mod cwd;
 mod folders;
-pub(super) mod git_directory;
-pub(super) mod launch;
-pub(super) mod live;
 mod pick;
-pub(super) mod preflight;
-pub(super) mod prepare;
 mod repository;
-
-use std::io::IsTerminal;
-use std::path::PathBuf;
 
 use bottle_contract::names::Name;
 use rand::RngExt as _;
 
-use self::child::Child;
-pub(super) use self::cwd::MODES;
 use self::cwd::{CopyIn, Cwd};
-use super::attach::{Client, on_terminal, title};
-use super::budget::require_unspent;
 use super::choice::{manifests, named, resolved};
-use super::error::{CliError, Kind};
+use super::error::CliError;
 use super::exit;
-use super::git::identity;
+use super::launch::child::Child;
+use super::launch::prepare::prepare_failed;
+use super::launch::{
+    ConfirmedLaunch, LaunchOptions, backend, copied, git_directory, live, preferred, preflight,
+    require_free_slug, require_host_keys,
+};
 use super::output::Output;
-use super::session::{Signals, Style};
+use super::runtime::block_on;
+use super::session::Signals;
 use super::style::label_color_parser;
 use super::terminal::{self, Decision};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Origin};
-use crate::cli::completions;
+use crate::backend::Origin;
+use crate::cli::candidates;
 use crate::cli::own_rules;
-use crate::host::budget::Limit;
+use crate::host::git_user::{self, HostGitUser};
 use crate::host::{Host, Settings};
-use crate::instance::{State, Store};
-use crate::launch::order::{LaunchOrder, Resumed};
+use crate::library::budget::require_unspent;
 use crate::plan::{
-    self, CopiedFolder, Flags, GitDirectory, InRepository, LiveFolder, Plan, PlanError, Renewal, Workspace,
+    self, CopiedFolder, Flags, GitDirectory, InRepository, LiveFolder, Plan, Renewal, Workspace,
 };
 use crate::resolve::{BottleChoice, Resolved};
 
@@ -62,10 +52,10 @@ const BACKEND_VARIABLE: &str = "BOTTLE_BACKEND";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
     /// The agent to start; asks when omitted
-    #[arg(add = completions::agents())]
+    #[arg(add = candidates::agents())]
     agent: Option<Name>,
     /// Use this bottle manifest instead of the agent's default; repeat to merge several, in order
-    #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
+    #[arg(long = "bottle", value_name = "BOTTLE", add = candidates::bottles())]
     bottles: Vec<Name>,
     /// Choose the isolation backend; by default the one in the manifest, else in the settings, else the first
     /// usable one
@@ -85,7 +75,7 @@ pub(crate) struct Start {
     /// Repeat to copy several directories: the workspace then has a folder for each, and the agent starts in the
     /// workspace.
     #[arg(long, value_name = "tracked|all|live|./PATH", value_parser = Cwd::parse, num_args = 0..=1)]
-    #[arg(require_equals = true, default_missing_value = "tracked", add = completions::cwd_modes())]
+    #[arg(require_equals = true, default_missing_value = "tracked", add = Cwd::candidates())]
     cwd: Vec<Cwd>,
     /// With `--cwd` in a directory of a git repository: copy the whole repository, and start the agent in this directory
     #[arg(long, requires = "cwd")]
@@ -112,68 +102,6 @@ pub(crate) struct Start {
     launch: LaunchOptions,
 }
 
-/// The flags that `start` and `resume` share.
-#[derive(Debug, clap::Args)]
-pub(super) struct LaunchOptions {
-    /// Start without asking
-    #[arg(short, long)]
-    pub(super) yes: bool,
-    /// Show what would be started, and start nothing
-    #[arg(long)]
-    pub(super) dry_run: bool,
-    /// Run the bottle in the background, and print its name
-    #[arg(long)]
-    detach: bool,
-    /// Confirm the git directory that the directory of `--cwd` names, if it is outside and does not name it back
-    #[arg(long = "git-dir", value_name = "PATH", value_hint = clap::ValueHint::DirPath)]
-    pub(super) git_dirs: Vec<PathBuf>,
-    /// Deny requests that would need your approval, even if the bottle allows approvals
-    #[arg(long)]
-    no_supervise: bool,
-    /// Log denied requests, so that `bottle learn` can propose routes for them
-    #[arg(long)]
-    learn: bool,
-    /// Limit the tokens of this launch: of all providers together, or of one
-    #[arg(long = "budget", value_name = "[PROVIDER=]TOKENS", value_parser = Limit::parse_flag)]
-    budget: Vec<Limit>,
-    /// Give the agent this task and run it without a terminal
-    #[arg(short, long, value_name = "TEXT")]
-    prompt: Option<String>,
-    /// Arguments for the agent
-    #[arg(last = true)]
-    args: Vec<String>,
-}
-
-impl LaunchOptions {
-    /// Whether the user can be asked before the start.
-    pub(super) fn asks(&self, output: &Output) -> bool {
-        !(self.yes || self.dry_run || output.json) && terminal::interactive()
-    }
-
-    /// Returns the flags for the plan. The settings provide values for flags that were not given.
-    pub(super) fn flags(&self, settings: &Settings) -> Flags {
-        let terminal = (self.prompt.is_none() && terminal::is_terminal()).then(terminal::size);
-        // With `-p` the agent needs no keyboard input, so standard input is forwarded only if it is not a
-        // terminal.
-        let passes_input = terminal.is_some() || self.prompt.is_none() || !std::io::stdin().is_terminal();
-        Flags {
-            detached: self.detach,
-            task: self.prompt.clone(),
-            terminal,
-            stdin: !self.detach && passes_input,
-            arguments: self.args.clone(),
-            log_keep: settings.log_keep,
-            limits: settings.limits,
-            gate: settings.gate.clone(),
-            waits: settings.waits,
-            unsupervised: self.no_supervise,
-            learn: self.learn,
-            budget: self.budget.clone(),
-            ..Flags::default()
-        }
-    }
-}
-
 impl Start {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let entered = self.cwd.iter().map(|cwd| cwd.enter(host)).collect::<Result<Vec<_>, _>>()?;
@@ -185,7 +113,7 @@ impl Start {
         host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
         // The command line reads this variable too, but not the name that it has in bot-bottle.
         self.backend = self.backend.or_else(|| host.var(BACKEND_VARIABLE).map(str::to_owned));
-        super::block_on(async {
+        block_on(async {
             let mut signals = Signals::catch()?;
             self.child = Child::of(host, self.agent.as_ref(), &mut signals).await?.map(Box::new);
             if let Some(child) = &self.child {
@@ -241,7 +169,9 @@ impl Start {
         let one = self.mode().filter(|_| self.folders.is_empty()).map(|_| top);
         let directories = self.folders.iter().map(|folder| &folder.path).chain(one);
         // A directory is only mounted with a git directory of its own.
-        let asks = self.launch.asks(output) && self.mode() != Some(CopyIn::Live);
+        let lenders = self.launch.asks(output);
+        let git_directories = lenders && self.mode() != Some(CopyIn::Live);
+        let asks = git_directory::Asks { git_directories, lenders };
         self.git_directories =
             git_directory::confirm(directories, host, &self.launch.git_dirs, asks, signals).await?;
         Ok(())
@@ -277,7 +207,7 @@ impl Start {
         require_utf8_cwd(host)?;
         require_free_slug(host, &plan)?;
         require_host_keys(&plan)?;
-        require_unspent(host, settings, &plan, output)?;
+        require_unspent(host, settings, &plan, |text| output.warn(text))?;
         let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let home = &host.user_home;
         let view = preflight::View {
@@ -350,7 +280,7 @@ impl Start {
         live: Option<LiveFolder>,
     ) -> Result<Plan, CliError> {
         // Only a bottle with a copy of the working directory works in the user's repository.
-        let git_user = self.mode().map(|_| identity(host, &host.cwd)).unwrap_or_default();
+        let git_user = self.mode().map(|_| HostGitUser::of(host, &host.cwd)).unwrap_or_default();
         let flags = Flags {
             label: self.label.clone(),
             color: self.color_label.clone(),
@@ -368,6 +298,7 @@ impl Start {
             repository: self.in_repository.clone(),
             folders: self.folders.clone(),
             git_directories: self.git_directories.clone(),
+            user_ignore_file: self.mode().and_then(|_| git_user::ignore_file(host)),
             ..self.launch.flags(settings)
         };
         let mut rng = rand::rng();
@@ -384,72 +315,6 @@ enum PreflightResult {
     Edit,
 }
 
-/// A launch that the user confirmed.
-pub(super) struct ConfirmedLaunch {
-    pub(super) backend: Box<dyn Backend>,
-    pub(super) plan: Plan,
-    /// Notes about the image that the user has already seen.
-    pub(super) shown_notes: Vec<String>,
-    pub(super) origin: Origin,
-    pub(super) resumed: Option<Resumed>,
-}
-
-impl ConfirmedLaunch {
-    /// Reads the secrets, prepares the images, launches the bottle, and runs the session. Returns the exit
-    /// code.
-    pub(super) async fn launch(
-        self,
-        host: &Host,
-        settings: &Settings,
-        signals: &mut Signals,
-        output: &Output,
-    ) -> Result<u8, CliError> {
-        let order = self.order(host, signals, output).await?;
-        let channel = launch::launch(host, &order, signals, output).await?;
-        let plan = order.plan;
-        let slug = plan.identity.slug.clone();
-        if plan.detached {
-            return launch::report_detached(&slug, output);
-        }
-        let style = style(&plan, settings);
-        let joined =
-            Client { host: host.clone(), channel, slug, owns_bottle: true, pass: settings.terminal_pass };
-        joined.run(style, false, signals, output).await
-    }
-
-    /// Reads the secrets and prepares the images.
-    pub(super) async fn order(
-        self,
-        host: &Host,
-        signals: &mut Signals,
-        output: &Output,
-    ) -> Result<LaunchOrder, CliError> {
-        let Self { backend, plan, shown_notes, origin, resumed } = self;
-        let marked = launch::marked(host, &plan, output)?;
-        // Secrets are asked for before the images are built, because a build takes long and needs no user.
-        let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let preparing = prepare::prepare(&*backend, &plan, &secrets, &shown_notes, signals, output);
-        // The engine takes a few milliseconds to return its identity, and prepares the images meanwhile.
-        let (prepared, engine) = tokio::join!(preparing, backend.identity());
-        let (prepared, engine) = (prepared?, engine?);
-        Ok(LaunchOrder { origin, resumed, marked, engine, ..LaunchOrder::new(plan, prepared, secrets)? })
-    }
-}
-
-/// Maps a missing program to the shell's exit code, for scripts. On a terminal the exit code says that the
-/// backend refused.
-pub(super) fn prepare_failed(error: BackendError, plan: &Plan) -> CliError {
-    let missing = error.kind == BackendErrorKind::ProgramMissing;
-    let error = CliError::from(error);
-    if missing && plan.agent.terminal.is_none() { error.exit(exit::NOT_FOUND) } else { error }
-}
-
-/// Returns the backend that the manifest names, otherwise the one that the settings name.
-pub(super) fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
-    let own = resolved.manifest.backend.as_ref().map(|backend| backend.value.to_string());
-    own.or_else(|| settings.backend.clone())
-}
-
 /// Refuses a working directory that the bottle's record cannot store as text.
 fn require_utf8_cwd(host: &Host) -> Result<(), CliError> {
     if host.cwd.to_str().is_some() {
@@ -458,65 +323,4 @@ fn require_utf8_cwd(host: &Host) -> Result<(), CliError> {
     Err(CliError::usage(format!("the path {} is not UTF-8", host.cwd.display()))
         .about(host.cwd.display())
         .hint("start from a directory whose path is UTF-8"))
-}
-
-/// Checks host keys before any resource is created. The launch reads them again.
-pub(super) fn require_host_keys(plan: &Plan) -> Result<(), CliError> {
-    for repo in &plan.repos {
-        repo.host_keys().map_err(|error| {
-            let hint = error.hint();
-            CliError::from_error(Kind::Usage, &error)
-                .about(format!("git-gate.repos.{}", repo.name))
-                .hint(hint)
-        })?;
-    }
-    Ok(())
-}
-
-/// Checks that the slug is unused, before any secret is read. Only the keeper's later claim of the slug is
-/// binding.
-pub(super) fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), CliError> {
-    let slug = &plan.identity.slug;
-    let taken = |message: String, hint: String| Err(CliError::state(message).about(slug).hint(hint));
-    match Store::of(host).state(slug) {
-        None => Ok(()),
-        // The new bottle replaces the old logs.
-        Some(State::Dead(record)) if record.has_only_logs() => Ok(()),
-        Some(State::Alive(_)) => taken(
-            format!("a bottle named {slug} is running"),
-            format!("choose another --label, or `bottle attach {slug}`"),
-        ),
-        Some(State::Preserved(_)) => taken(
-            format!("a bottle named {slug} is preserved, and never overwritten"),
-            format!("`bottle resume {slug}` starts it again; or choose another --label"),
-        ),
-        Some(_) => taken(
-            format!("a bottle named {slug} was left behind"),
-            "choose another --label, or `bottle cleanup`".to_owned(),
-        ),
-    }
-}
-
-fn style(plan: &Plan, settings: &Settings) -> Style {
-    let identity = &plan.identity;
-    let title = title(identity.label.as_deref(), &identity.slug, &identity.agent);
-    match plan.agent.terminal {
-        Some(_) => on_terminal(settings, title, plan.identity.color.clone(), false),
-        None => Style::Pipes { stdin: plan.agent.stdin, pass_signals: true },
-    }
-}
-
-impl From<PlanError> for CliError {
-    fn from(error: PlanError) -> Self {
-        let failed = |kind| Self::from_error(kind, &error);
-        match &error {
-            PlanError::Label(_) => failed(Kind::Usage).about("--label").hint(
-                "use at least one letter from a to z or digit: they form the bottle's name in commands",
-            ),
-            PlanError::Argv { source, .. } => failed(Kind::Usage).about("--prompt").hint(source.hint()),
-            PlanError::Repository { .. } => failed(Kind::Manifest)
-                .hint("give it a key of your own (`key: {provider: static, path}`), or correct its address"),
-            PlanError::Skill(_) | PlanError::Dockerfile(_) | PlanError::Routes(_) => failed(Kind::Manifest),
-        }
-    }
 }

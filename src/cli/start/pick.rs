@@ -9,10 +9,10 @@ use std::cmp::Reverse;
 use bottle_contract::names::{Name, Slug};
 
 use super::Start;
-use super::preflight::answer;
 use crate::backend::native;
 use crate::cli::choice::manifests;
 use crate::cli::error::CliError;
+use crate::cli::launch::preflight::answer;
 use crate::cli::output::{Output, Styles};
 use crate::cli::picker::{self, Choice, List};
 use crate::cli::session::Signals;

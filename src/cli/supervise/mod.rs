@@ -3,43 +3,22 @@
 //! A proposal is untrusted text from a bottle. Proposals are escaped before they are shown, and are never
 //! executed.
 //!
-//! ```text
-//! pending  pending proposals               route_change  what an approval changes in a bottle's routes
-//! scope    the scope of an approval, and the manifest to save it to
-//! plain    the subcommands                 screen        the full-screen view
-//!             └──────────► answer ◄───────────┘          the only module that answers
-//! review   proposals for the web dashboard, and their answers, also by `answer`
-//! ```
+//! - `plain`: the subcommands · `cli::queue_screen`: the full screen · `library::proposals`: the proposals and their answers
 
-mod answer;
-mod pending;
 mod plain;
-pub(super) mod review;
-mod route_change;
-mod scope;
-mod screen;
 
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
-pub(crate) use self::answer::Unsaved;
-pub(super) use self::answer::user;
-pub(crate) use self::pending::count_pending;
-pub(super) use self::plain::show_addition;
-pub(super) use self::route_change::lookalike_warning;
-use self::scope::RequestedScope;
-pub(super) use self::scope::{Addition, SaveError};
-pub(super) use self::screen::{
-    InputResult, QueueView, Selected, SharedTerminal, SignalFlags, Step, TypedLine, UnsavedRoutes, enter,
-    print_unsaved, run_screen, show_selected,
-};
-use super::completions;
+use super::candidates;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
+use super::queue_screen;
 use super::terminal::is_terminal;
 use crate::host::Host;
+use crate::library::proposals::scope::RequestedScope;
 
 /// Review and answer proposals from bottles
 ///
@@ -62,13 +41,13 @@ enum What {
     /// Show a proposal in full
     Show {
         /// The proposal's id, or its first characters
-        #[arg(value_parser = pending::parse_id, add = completions::proposals())]
+        #[arg(value_parser = plain::parse_id, add = candidates::proposals())]
         id: String,
     },
     /// Approve a proposal
     Approve {
         /// The proposal's id, or its first characters
-        #[arg(value_parser = pending::parse_id, add = completions::proposals())]
+        #[arg(value_parser = plain::parse_id, add = candidates::proposals())]
         id: String,
         /// Record this reason with the approval; required unless the proposal asks for routes
         #[arg(long, value_name = "TEXT")]
@@ -87,7 +66,7 @@ enum What {
     /// Reject a proposal, or dismiss a proposal that no process waits for
     Reject {
         /// The proposal's id, or its first characters
-        #[arg(value_parser = pending::parse_id, add = completions::proposals())]
+        #[arg(value_parser = plain::parse_id, add = candidates::proposals())]
         id: String,
         /// Send this reason to the agent
         #[arg(long, value_name = "TEXT")]
@@ -98,7 +77,7 @@ enum What {
 impl Supervise {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         match self.what {
-            None if self.plain || output.json || !is_terminal() || !screen::show(host, output)? => {
+            None if self.plain || output.json || !is_terminal() || !queue_screen::show(host, output)? => {
                 plain::list(host, output)?;
             }
             None => {}

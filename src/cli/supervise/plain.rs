@@ -7,19 +7,54 @@ use bottle_contract::queue::{MAX_TEXT, Proposal, Tool};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
-use super::answer::{self, Decision, Saved};
-use super::pending::{
-    WARNINGS_TITLE, all, find, first_line, scanner_warnings, span, state_text, warning_line,
-};
-use super::route_change::{Changed, lookalike_warning, proposed_text, route_change};
-use super::scope::{Addition, GrantScope, RequestedScope};
 use crate::cli::error::{CliError, Kind};
-use crate::cli::json_schema::{Answered, Question};
 use crate::cli::layout::Table;
 use crate::cli::output::{Output, counted, one_line, times};
+use crate::cli::route_addition::show_addition;
+use crate::cli::runtime::block_on;
 use crate::cli::text_layout::wrapped;
 use crate::host::Host;
-use crate::manifest::append::AppendError;
+use crate::library::proposals::answer::{self, Decision, Saved};
+use crate::library::proposals::pending::{
+    self, WARNINGS_TITLE, first_line, scanner_warnings, span, state_text, warning_line,
+};
+use crate::library::proposals::route_change::{lookalike_warning, proposed_text, route_change};
+use crate::library::proposals::scope::{GrantScope, RequestedScope};
+use crate::library::report::{Answered, Question};
+
+/// The minimum number of an id's first characters with which a proposal can be named.
+const SHORTEST: usize = 4;
+
+/// Parses a proposal's id, or its first characters.
+pub(super) fn parse_id(text: &str) -> Result<String, String> {
+    let good = text.len() >= SHORTEST && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let why = || {
+        format!("a proposal's id is at least {SHORTEST} characters of those that `bottle supervise` shows")
+    };
+    good.then(|| text.to_ascii_lowercase()).ok_or_else(why)
+}
+
+/// Returns all pending proposals, and prints a warning for each unreadable one.
+fn all(host: &Host, output: &Output, now: Timestamp) -> Result<Vec<Pending>, CliError> {
+    let (pending, skipped) = pending::all(host, now)?;
+    skipped.iter().for_each(|warning| output.warn(warning));
+    Ok(pending)
+}
+
+/// Returns the only pending proposal whose id starts with `begins`.
+fn find(host: &Host, output: &Output, begins: &str, now: Timestamp) -> Result<Pending, CliError> {
+    let mut found = all(host, output, now)?;
+    found.retain(|pending| pending.proposal.id.as_str().starts_with(begins));
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(CliError::usage(format!("no proposal's id starts with {begins}"))
+            .about(begins)
+            .hint("`bottle supervise` lists pending proposals")),
+        more => Err(CliError::usage(format!("the ids of {more} proposals start with {begins}"))
+            .about(begins)
+            .hint("`bottle supervise list --json` shows full ids")),
+    }
+}
 
 pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let now = Timestamp::now();
@@ -86,9 +121,8 @@ fn reported(report: &str) -> String {
         ("", "", "") => report.to_string(),
         ("", "", command) => command.to_owned(),
         ("", repository, _) => {
-            let count = report.get("findings").and_then(serde_json::Value::as_array).map_or(0, Vec::len);
-            let count = if count > 1 { format!(": {}", counted(count, "finding")) } else { String::new() };
-            format!("push of {} to {repository}{count}", list("refs"))
+            let several = several_findings(&report).map(|count| format!(": {}", counted(count, "finding")));
+            format!("push of {} to {repository}{}", list("refs"), several.unwrap_or_default())
         }
         (host, ..) => {
             let request = format!("{} {host}{}", field("method"), field("path"));
@@ -222,8 +256,12 @@ fn count_findings(proposal: &Proposal) -> Option<usize> {
     if proposal.tool == Tool::CommandAllow {
         return None;
     }
-    let report: serde_json::Value =
-        proposal.tool.reports().then(|| serde_json::from_str(&proposal.proposed_file).ok())??;
+    let report = proposal.tool.reports().then(|| serde_json::from_str(&proposal.proposed_file).ok())??;
+    several_findings(&report)
+}
+
+/// The number of findings in this report, if there are several.
+fn several_findings(report: &serde_json::Value) -> Option<usize> {
     report.get("findings")?.as_array().map(Vec::len).filter(|count| *count > 1)
 }
 
@@ -236,32 +274,6 @@ fn check_count(proposal: &Proposal, given: Option<usize>) -> Result<(), CliError
     )))
 }
 
-/// Shows the lines that will be changed in a manifest. `when` is the beginning of the heading.
-///
-/// # Errors
-/// Returns an error if the manifest cannot be extended.
-pub(in crate::cli) fn show_addition(
-    output: &Output,
-    addition: &Addition,
-    when: &str,
-) -> Result<(), AppendError> {
-    let diff = addition.diff().map_err(Clone::clone)?;
-    if output.json || output.quiet {
-        return Ok(());
-    }
-    let removes = diff.iter().any(|changed| matches!(changed, Changed::Removed(_)));
-    let what = if removes { "these lines are changed in" } else { "these lines are added to" };
-    output.note(format!("{when}{what} {}", addition.path.display()));
-    for changed in diff {
-        match changed {
-            Changed::Added(line) => output.write_error_lines(&format!("  + {}", one_line(&line))),
-            Changed::Removed(line) => output.write_error_lines(&format!("  - {}", one_line(&line))),
-            Changed::Same(_) | Changed::Gap => {}
-        }
-    }
-    Ok(())
-}
-
 pub(super) fn reject(host: &Host, output: &Output, id: &str, reason: String) -> Result<(), CliError> {
     let pending = find(host, output, id, Timestamp::now())?;
     answer(host, output, &pending, Decision::Reject { reason })
@@ -269,7 +281,7 @@ pub(super) fn reject(host: &Host, output: &Output, id: &str, reason: String) -> 
 
 /// Answers a proposal, and prints the result.
 fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -> Result<(), CliError> {
-    let outcome = answer::answer(host, pending, decision)?;
+    let outcome = block_on(async { Ok(answer::answer(host, pending, decision).await?) })?;
     let Proposal { id, bottle_slug, tool, .. } = &pending.proposal;
     let (saved, unsaved) = match outcome.saved {
         Some(Saved { path, unsaved: None }) => (Some(path.display().to_string()), None),

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "run by the test below, on a terminal of its own"]
+    #[ignore = "started by the test below, on a terminal of its own"]
     fn panics_on_its_terminal() {
         let Ok(thread) = std::env::var(VICTIM) else { return };
         restore_on_panic();

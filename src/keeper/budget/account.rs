@@ -1,5 +1,6 @@
 //! The budgets of one bottle, and its access to the ledger.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::host::{Host, Settings};
 use crate::instance::Store;
 use crate::instance::audit::{Entry, Trail};
 use crate::instance::record::{Mode, Record};
-use crate::instance::usage::Labels;
+use crate::instance::usage::{self, Labels};
 use crate::ledger::{LeaseGrant, Ledger, LedgerError, Lessee, Shortage};
 use crate::manifest::provider::Template;
 
@@ -220,13 +221,70 @@ impl Budgets {
     }
 }
 
-/// Ends the leases of a bottle that ended, after its usage records were written. Does nothing if the home has no ledger.
-pub(in crate::keeper) fn end_leases(host: &Host, record: &Record) -> Result<(), LedgerError> {
+/// Ends the leases of a bottle whose proxy has exited. Before that, what the proxy could not deliver is spent, so that
+/// no other bottle gets tokens that requests in progress used. `directory` is the bottle's. Does nothing if the home has
+/// no ledger.
+pub(in crate::keeper) fn end_leases(
+    host: &Host,
+    directory: &Path,
+    record: &Record,
+) -> Result<(), LedgerError> {
     let Some(run) = &record.run else { return Ok(()) };
     if !host.home.join(Ledger::FILE).exists() {
         return Ok(());
     }
+    usage::collect(&host.home, directory, &record.slug, Labels::of(record))
+        .map_err(|error| LedgerError::failed(&usage::path(&host.home, &record.slug), error))?;
     let mut ledger = Ledger::open(&host.home)?;
     ledger.ingest_bottle(&host.home, &record.slug)?;
     ledger.end_leases(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use bottle_contract::usage::{WAITING_FILE, WaitingLine};
+    use serde_json::json;
+
+    use super::*;
+    use crate::backend::SIDECAR_LOGS;
+    use crate::host::budget::{Limit, Scope, Window};
+    use crate::host::process_host::tests::host;
+
+    #[test]
+    fn a_killed_proxy_has_spent_what_it_had_reserved() {
+        let home = tempfile::tempdir().expect("home");
+        let host = host(home.path());
+        let record: Record = serde_json::from_value(json!({
+            "schema": 1, "slug": "one", "label": null, "color": null, "agent": "probe", "bottles": [], "run": "0a",
+            "cwd": "/", "copied_cwd": false, "backend": "fake", "mode": "attached", "status": "ending",
+            "started_at": "2026-01-01T00:00:00Z", "keeper": null, "resources": [], "agent_exit": null,
+            "manifest_hash": "",
+        }))
+        .expect("a record");
+        let limit = Limit { key: "llm.example.com".to_owned(), window: Window::Total, tokens: 1000 };
+        let limit = Declared { scope: Scope::Host, limit, origin: "settings.yml:1".to_owned() };
+        let standing = |ledger: &Ledger| ledger.standing(&limit, None, &Zoned::now()).expect("standing");
+        let mut ledger = Ledger::open(&host.home).expect("ledger");
+        let labels = Labels::of(&record);
+        let lessee = Lessee { slug: &record.slug, labels: &labels, key: &limit.limit.key };
+        let key = BudgetKey::Host(limit.limit.key.clone());
+        let request = LeaseRequest { key, granted: 0, returned: 0, in_progress: 0, needed: Some(600) };
+        ledger.lease(lessee, &[&limit], &request, &Zoned::now()).expect("lease");
+        assert!(standing(&ledger).reserved >= 600);
+        // The proxy was killed while a request was in progress for which it had reserved 500 of these tokens.
+        let logs = home.path().join(SIDECAR_LOGS);
+        fs::create_dir_all(&logs).expect("directory");
+        let line: WaitingLine = serde_json::from_value(json!({
+            "id": "a", "time": "2026-01-01T00:00:01Z", "provider": "x", "host": "llm.example.com", "api": "responses",
+            "input": 100, "output": 400, "interrupted": true,
+        }))
+        .expect("a line");
+        fs::write(logs.join(WAITING_FILE), serde_json::to_string(&line).expect("text") + "\n")
+            .expect("written");
+        end_leases(&host, home.path(), &record).expect("ended");
+        let after = standing(&ledger);
+        assert_eq!((after.spent, after.reserved), (500, 0));
+    }
 }

@@ -11,9 +11,10 @@
 //! again, and finds an order of the user in the bottle's record.
 //!
 //! - `account`: the budgets of the bottle, and the ledger · `pending`: the requests that wait, and the cause
-//! - `question`: what the user is asked
+//! - `question`: what the user is asked · `order`: what the user ordered
 
 mod account;
+pub(super) mod order;
 mod pending;
 mod question;
 
@@ -30,8 +31,9 @@ use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::clients::{Command, Shared};
+use self::order::Order;
 use super::protocol::Notice;
+use super::shared::{Command, Shared};
 use crate::causes;
 use crate::host::budget::{Policy, Window};
 use crate::ledger::Shortage;
@@ -53,30 +55,6 @@ const LEDGER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit for pid 1 to pause or continue the bottle.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What the user ordered with `bottle budget stop`, until `bottle budget continue`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Nothing.
-    #[default]
-    None,
-    /// Requests to models wait, and the bottle is paused.
-    Pause,
-    /// Requests to models are denied.
-    Cutoff,
-}
-
-impl Order {
-    /// The order in a bottle's record.
-    pub(super) fn recorded(policy: Option<Policy>) -> Self {
-        match policy {
-            Some(Policy::Pause) => Self::Pause,
-            Some(Policy::Cutoff) => Self::Cutoff,
-            // The bottle ends already.
-            Some(Policy::Freeze | Policy::Kill) | None => Self::None,
-        }
-    }
-}
 
 /// Serves the proxy's requests for leases until the bundle ends.
 pub(super) async fn serve(bundle: Channel, guest: Channel, shared: Arc<Shared>, budgets: Budgets) {

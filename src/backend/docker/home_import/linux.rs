@@ -10,9 +10,9 @@ use crate::archive;
 use crate::backend::docker::commit::{SNAPSHOT_REPOSITORY, commit};
 use crate::backend::docker::engine::{Engine, EngineError};
 use crate::backend::docker::flatten::Source;
+use crate::backend::docker::imported_snapshot::{find, snapshot_labels};
 use crate::backend::docker::names::Names;
 use crate::backend::docker::podman::COMMITTED_WITHIN;
-use crate::backend::docker::portable::{find, snapshot_labels};
 use crate::backend::local::portable;
 use crate::backend::{BackendError, ImageInfo, ProgressSink, Snapshot, run_blocking};
 

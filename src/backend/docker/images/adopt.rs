@@ -17,11 +17,12 @@ use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, MACHINE_ID_FILE, WORKSP
 use bytes::Bytes;
 use futures_util::StreamExt;
 
+use super::image_error::{failed, is_missing};
 use super::image_facts::{Facts, LEFT_OUT_LABEL};
-use super::recipe;
+use super::labels::{self, IMAGE_LABEL};
 use super::scratch_container::{SCRATCH_LABEL, ScratchContainer};
 use super::writable::{self, Folder, append_folder};
-use super::{IMAGE_LABEL, build, failed, is_missing, owner_label};
+use super::{owner_label, recipe};
 use crate::backend::docker::podman::{Commit, Committer};
 use crate::backend::image::account::{ACCOUNT_LABEL, Account, Users, default_home};
 use crate::backend::{BackendError, ROOT_FILES};
@@ -109,9 +110,9 @@ async fn inside(
 /// those to the empty text.
 fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<String, String> {
     [
-        (IMAGE_LABEL, build::AGENT.to_owned()),
-        (build::HOME_LABEL, home.to_owned()),
-        (build::SOURCE_LABEL, format!("{home}:{named}")),
+        (IMAGE_LABEL, labels::AGENT.to_owned()),
+        (labels::HOME_LABEL, home.to_owned()),
+        (labels::SOURCE_LABEL, format!("{home}:{named}")),
         (ACCOUNT_LABEL, account.label()),
         (LEFT_OUT_LABEL, image.left_out.join(",")),
         (SCRATCH_LABEL, String::new()),

@@ -3,7 +3,8 @@
 use bollard::Docker;
 use bollard::models::ImageInspect;
 
-use super::{failed, image_facts, is_missing, pull, unsupported};
+use super::image_error::{failed, is_missing, unsupported};
+use super::{image_facts, pull};
 use crate::backend::{BackendError, ProgressSink, Step};
 use crate::host::Host;
 

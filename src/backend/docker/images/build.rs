@@ -1,19 +1,19 @@
 //! Builds images, with the engine's classic builder unless a Dockerfile needs BuildKit. Also finds images and
 //! containers that an aborted build did not remove.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use bollard::Docker;
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum, ImageSummary};
 use bollard::query_parameters::ListContainersOptionsBuilder;
-use bottle_contract::session::guest::SecretText;
 use indicatif::HumanBytes;
 
-use super::logins::Login;
+use super::build_request::{BuildRequest, Builder};
+use super::image_error::failed;
+use super::labels::{AGENT, BUILT, HOME_LABEL, IMAGE_LABEL, SIDECARS, SOURCE_LABEL, STAGE, TOOLS};
 use super::recipe::Recipe;
 use super::unused::{IMAGE, STEP};
-use super::{IMAGE_LABEL, buildkit, classic, failed};
+use super::{buildkit, classic, recipes};
 use crate::backend::docker::listing;
 use crate::backend::static_program::Program;
 use crate::backend::{BackendError, ProgressSink, Step, Unused};
@@ -27,24 +27,10 @@ const RENAMED_MAX_AGE: i64 = 60 * 60;
 const SIDECAR_IMAGE_MAX_AGE: i64 = 7 * 24 * 60 * 60;
 /// The age in seconds at which an agent image is removed if a newer image replaced it.
 const AGENT_IMAGE_MAX_AGE: i64 = SIDECAR_IMAGE_MAX_AGE;
-/// The label that contains the hash of the `$BOTTLE_HOME` for which an image was built.
-pub(super) const HOME_LABEL: &str = "bottle.built-by";
-/// The label that names the source of an agent's image, for example a provider or a Dockerfile.
-pub(super) const SOURCE_LABEL: &str = "bottle.source";
 /// The label that identifies the version of `bottle` in a sidecars' image. `Dockerfile.sidecars` sets it.
 const PROGRAM_LABEL: &str = "bottle.program";
-/// The value of the kind label for a sidecars' image.
-pub(super) const SIDECARS: &str = "sidecars";
-/// The value of the kind label for a build stage.
-pub(super) const STAGE: &str = "stage";
 /// The beginning of a build step's command, unless the Dockerfile sets another shell.
 const STEP_COMMAND: &str = "/bin/sh -c ";
-/// The value of the kind label for an image that is built but not yet prepared for the agent.
-pub(super) const BUILT: &str = "built";
-/// The value of the kind label for the image with the agents' tools.
-pub(super) const TOOLS: &str = "tools";
-/// The value of the kind label for an agent's image.
-pub(super) const AGENT: &str = "agent";
 /// Predefined build arguments. Builders do not store them in the image or in its history.
 const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"];
 
@@ -69,74 +55,12 @@ pub(super) async fn build(
     }
 }
 
-/// The builder of an image.
-#[derive(Debug)]
-pub(super) enum Builder {
-    /// The classic builder, which every engine has.
-    Classic,
-    /// BuildKit, for Dockerfiles that need it.
-    BuildKit {
-        /// The secrets that the steps of the Dockerfile can mount, by id.
-        secrets: BTreeMap<String, SecretText>,
-    },
-}
-
-/// The parameters of [`build`] besides the recipe.
-#[derive(Debug)]
-pub(super) struct BuildRequest<'a> {
-    /// The image's name in messages (`the image for claude`).
-    pub(super) name: &'a str,
-    /// The hint if the build fails.
-    pub(super) hint: &'a str,
-    /// The hash of the `$BOTTLE_HOME` for which the image is built.
-    pub(super) home: String,
-    /// The path of a user's Dockerfile, for errors.
-    pub(super) path: Option<&'a Path>,
-    /// The repository name and tag that the image gets. `None` for an image that [`super::adopt`] prepares and tags
-    /// later.
-    pub(super) tag: Option<String>,
-    /// The labels that the image gets, besides those of its Dockerfile.
-    pub(super) labels: Vec<(String, String)>,
-    /// The proxy variables that [`proxies`] returned.
-    pub(super) proxies: Vec<(String, String)>,
-    /// Whether every step runs again, although the engine has its result.
-    pub(super) no_cache: bool,
-    /// The user's logins, by registry.
-    pub(super) logins: BTreeMap<String, Login>,
-    /// The builder.
-    pub(super) builder: Builder,
-}
-
-impl<'a> BuildRequest<'a> {
-    /// A build with the classic builder and its cache.
-    pub(super) fn new(name: &'a str, hint: &'a str, home: String) -> Self {
-        Self {
-            name,
-            hint,
-            home,
-            path: None,
-            tag: None,
-            labels: Vec::new(),
-            proxies: Vec::new(),
-            no_cache: false,
-            logins: BTreeMap::new(),
-            builder: Builder::Classic,
-        }
-    }
-}
-
 /// The machine's proxy variables, which a build needs for downloads. A URL that contains `@` is skipped, because it may
 /// contain a password, and other users of the engine can read build arguments.
 pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
     let names = PROXY_VARIABLES.iter().flat_map(|name| [(*name).to_owned(), name.to_lowercase()]);
     let set = names.filter_map(|name| host.var(&name).map(|value| (name.clone(), value.to_owned())));
     set.filter(|(_, value)| !value.contains('@')).collect()
-}
-
-/// Returns the labels that mark an image of this kind and of this `$BOTTLE_HOME`, as the arguments of a `LABEL`
-/// instruction.
-pub(super) fn mark(home: &str, kind: &str) -> String {
-    format!("{IMAGE_LABEL}={kind} {HOME_LABEL}={home}")
 }
 
 /// Lists what aborted builds of this `$BOTTLE_HOME` left (stages, the container of the last step, images that were not
@@ -189,7 +113,7 @@ fn left(
 ) -> Vec<Unused> {
     let superseded = superseded(images, home, now);
     let newest_tools =
-        images.iter().filter(|image| is_of(super::TOOLS, image)).map(|image| image.created).max();
+        images.iter().filter(|image| is_of(recipes::TOOLS, image)).map(|image| image.created).max();
     let why = |image: &ImageSummary| {
         let label = |name: &str| image.labels.get(name).map(String::as_str);
         let older = |than: i64| now.saturating_sub(image.created) > than;
@@ -219,7 +143,7 @@ fn left(
     free.filter_map(|image| {
         // A replaced agent image, a sidecars' image or one of the tools is removed by its name. If the image has
         // another name, for example as a snapshot, it stays under that name.
-        let is_ours = |name: &str| [super::SIDECARS, super::TOOLS].iter().any(|own| is_named(own, name));
+        let is_ours = |name: &str| [recipes::SIDECARS, recipes::TOOLS].iter().any(|own| is_named(own, name));
         let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_ours(name));
         Some(Unused {
             kind: IMAGE.to_owned(),
@@ -243,7 +167,7 @@ fn is_named(repository: &str, name: &str) -> bool {
 /// Returns the names of agent images of this `$BOTTLE_HOME` that are older than [`AGENT_IMAGE_MAX_AGE`] and have a
 /// newer image of the same source.
 fn superseded(images: &[ImageSummary], home: &str, now: i64) -> Vec<String> {
-    let (ours, tag) = (format!("{home}:"), format!("{}:", super::AGENT));
+    let (ours, tag) = (format!("{home}:"), format!("{}:", recipes::AGENT));
     // A snapshot has the labels of its base image, but another name.
     let named = |image: &ImageSummary| image.repo_tags.iter().find(|name| name.starts_with(&tag)).cloned();
     let all: Vec<(&str, i64, String)> = images

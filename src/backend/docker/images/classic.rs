@@ -7,9 +7,10 @@ use bollard::query_parameters::{BuildImageOptionsBuilder, BuilderVersion};
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use super::build::{BuildRequest, STAGE, mark};
+use super::build_request::BuildRequest;
 use super::context::IGNORE_FILE;
 use super::dockerfile::{Dockerfile, Labelled};
+use super::labels::{STAGE, mark};
 use super::logins;
 use super::output::Output;
 use super::recipe::Recipe;

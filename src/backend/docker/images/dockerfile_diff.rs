@@ -5,7 +5,7 @@ use std::path::Path;
 use bollard::Docker;
 use similar::TextDiff;
 
-use super::failed;
+use super::image_error::failed;
 use crate::backend::BackendError;
 use crate::backend::docker::listing;
 use crate::host::Host;

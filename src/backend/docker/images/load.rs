@@ -14,8 +14,9 @@ use bottle_contract::terminal::inert;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 
+use super::image_error::failed;
+use super::labels::{BUILT, mark};
 use super::upload::Unread;
-use super::{build, failed};
 use crate::backend::image::local;
 use crate::backend::{BackendError, ProgressSink, Step};
 
@@ -96,7 +97,7 @@ impl Local {
         body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
         report: &(impl Fn(&str) + Sync),
     ) -> Result<String, Error> {
-        let label = format!("LABEL {}", build::mark(&self.home, build::BUILT));
+        let label = format!("LABEL {}", mark(&self.home, BUILT));
         let options = CreateImageOptionsBuilder::new().from_src("-").changes(vec![label]).build();
         let body = bollard::body_try_stream(body);
         let mut events = docker.create_image(Some(options), Some(body), None).boxed();

@@ -17,13 +17,16 @@
 pub(in crate::backend) mod adopt;
 mod base;
 mod build;
+mod build_request;
 mod buildkit;
 mod classic;
 mod context;
 mod dockerfile;
 mod dockerfile_diff;
 mod ignored;
+mod image_error;
 mod image_facts;
+mod labels;
 pub(in crate::backend) mod load;
 mod logins;
 mod output;
@@ -40,27 +43,26 @@ mod volume;
 pub(in crate::backend) mod writable;
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bollard::Docker;
-use bollard::errors::Error;
 use bottle_contract::session::guest::SecretText;
-use bottle_contract::terminal::inert;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 use self::adopt::Ready;
-use self::build::BuildRequest;
+use self::build_request::{BuildRequest, LONG_TIMEOUT};
+use self::image_error::{failed, is_missing, unsupported};
 use self::image_facts::Facts;
 pub(in crate::backend) use self::image_facts::LEFT_OUT_LABEL;
+use self::labels::IMAGE_LABEL;
 use self::recipe::Recipe;
-use self::recipes::{BUILD_HINT, SIDECARS_NAME};
+use self::recipes::{AGENT, BUILD_HINT, SIDECARS, SIDECARS_NAME};
 use self::sources::OwnDockerfile;
+pub use self::volume::PROGRAM_FILE;
 use self::volume::ScratchSource;
-use crate::backend::docker::engine::{EngineError, REMOVED_HINT};
+use crate::backend::docker::engine::REMOVED_HINT;
 pub use crate::backend::image::account::Account;
 use crate::backend::image::build_lock::{self, BuildLock};
 use crate::backend::image::config;
@@ -69,20 +71,8 @@ use crate::backend::{BackendError, ProgressSink, Step, Unused};
 use crate::host::Host;
 use crate::plan::{ImageSource, Plan};
 
-/// The program's file name in the volume that [`Images::program`] returns.
-pub const PROGRAM_FILE: &str = "bottle";
-/// The label with the kind of image, on every image that this program creates.
-pub const IMAGE_LABEL: &str = "bottle.image";
-
-/// Time limit of a request to build, pull or load an image, after which the request fails. None is expected to take
-/// this long, and the user can interrupt it.
-const LONG_TIMEOUT: Duration = Duration::from_secs(6 * 60 * 60);
-/// The repository name of agent images.
-const AGENT: &str = "bottle-agent";
 /// The version of the preparation, a suffix of an agent image's tag. Changing it rebuilds every image.
 const READY_VERSION: &str = "w3";
-const SIDECARS: &str = "bottle-sidecars";
-const TOOLS: &str = "bottle-tools";
 
 /// Finds and creates the images on one engine.
 #[derive(Debug)]
@@ -301,7 +291,7 @@ impl Images {
         }
         let mut request = BuildRequest::new(SIDECARS_NAME, BUILD_HINT, self.host.home_hash());
         request.tag = Some(name);
-        request.labels = vec![(IMAGE_LABEL.to_owned(), build::SIDECARS.to_owned())];
+        request.labels = vec![(IMAGE_LABEL.to_owned(), labels::SIDECARS.to_owned())];
         let recipe = Recipe { extra_files: vec![("bottle", 0o755, program.bytes()?)], ..recipe };
         self.build(recipe, request, progress).await
     }
@@ -383,20 +373,4 @@ impl AgentImage {
         let Facts { id, env, volumes, left_out, account, .. } = facts;
         Some(Self { id, account: account?, env, volumes, left_out })
     }
-}
-
-/// Converts an engine's error into the error of an action.
-fn failed(what: impl Display, error: Error) -> BackendError {
-    let error = EngineError::from(error);
-    let failed = BackendError::failed(format!("{what}: {}", inert(error.to_string().trim())));
-    BackendError { hint: error.hint().map(str::to_owned), ..failed }
-}
-
-fn unsupported(message: String) -> BackendError {
-    BackendError::unsupported(message, "name another image in `agent_provider`")
-}
-
-/// Whether the error says that the object does not exist.
-fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
 }

@@ -2,7 +2,7 @@
 
 use bottle_contract::terminal::inert;
 
-use super::build::BuildRequest;
+use super::build_request::BuildRequest;
 use super::dockerfile::Labelled;
 use crate::backend::docker::engine::{EngineError, FREE_SPACE_HINT};
 use crate::backend::{BackendError, Step};

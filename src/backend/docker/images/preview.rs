@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 
 use super::dockerfile::{Base, Dockerfile};
+use super::image_error::{failed, is_missing};
 use super::image_facts::Facts;
+use super::labels::{self, IMAGE_LABEL};
+use super::recipes::{self, AGENT, SIDECARS, SIDECARS_NAME, TOOLS};
 use super::sources::OwnDockerfile;
-use super::{
-    AGENT, AgentImage, IMAGE_LABEL, Images, SIDECARS, SIDECARS_NAME, TOOLS, base, build, dockerfile_diff,
-    failed, is_missing, recipes,
-};
+use super::{AgentImage, Images, base, dockerfile_diff};
 use crate::backend::docker::listing;
 use crate::backend::image::{config, local};
 use crate::backend::{BackendError, Preview};
@@ -82,7 +82,7 @@ impl Images {
             }
         }
         if !sidecars_exist {
-            let why = self.why(build::SIDECARS, None).await?;
+            let why = self.why(labels::SIDECARS, None).await?;
             preview.makes.push(format!("{SIDECARS_NAME} is built on {}: {why}", base::REFERENCE));
         }
         Ok(preview)
@@ -155,7 +155,7 @@ impl Images {
             Some(_) if renewal.rebuild => preview.makes.push(format!("{name} is built: {AGAIN}")),
             Some(image) => preview.notes.extend(image.notes()),
             None => {
-                let why = self.why(build::AGENT, Some(name)).await?;
+                let why = self.why(labels::AGENT, Some(name)).await?;
                 preview.makes.push(format!("{name} is built: {why}"));
             }
         }
@@ -181,7 +181,8 @@ impl Images {
     /// The reason for which an image of this kind and source is built.
     async fn why(&self, kind: &str, source: Option<&str>) -> Result<&'static str, BackendError> {
         let mut labels = vec![format!("{IMAGE_LABEL}={kind}")];
-        labels.extend(source.map(|name| format!("{}={}:{name}", build::SOURCE_LABEL, self.host.home_hash())));
+        labels
+            .extend(source.map(|name| format!("{}={}:{name}", labels::SOURCE_LABEL, self.host.home_hash())));
         let earlier = listing::images(&self.docker, "label", labels).await;
         let earlier = earlier.map_err(|error| failed("cannot look for earlier builds", error))?;
         Ok(if earlier.is_empty() { "it was not built yet" } else { "its source changed" })

@@ -5,7 +5,7 @@ use bollard::query_parameters::CreateImageOptionsBuilder;
 use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
 
-use super::failed;
+use super::image_error::failed;
 use super::logins::{Login, Logins, registry_of, shown};
 use crate::backend::{BackendError, ProgressSink, Step};
 use crate::host::Host;

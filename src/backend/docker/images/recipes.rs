@@ -12,6 +12,12 @@ use crate::backend::image::hash::Hash;
 use crate::backend::static_program::Program;
 use crate::manifest::provider::Template;
 
+/// The repository name of agent images.
+pub(super) const AGENT: &str = "bottle-agent";
+/// The repository name of the sidecars' image.
+pub(super) const SIDECARS: &str = "bottle-sidecars";
+/// The repository name of the tools' image.
+pub(super) const TOOLS: &str = "bottle-tools";
 const TOOLS_DOCKERFILE: &str = include_str!("../../../../Dockerfile.tools");
 const AGENT_DOCKERFILE: &str = include_str!("../../../../Dockerfile.agent");
 const SIDECARS_DOCKERFILE: &str = include_str!("../../../../Dockerfile.sidecars");

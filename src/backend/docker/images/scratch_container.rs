@@ -10,7 +10,8 @@ use bollard::query_parameters::{
 };
 use jiff::Timestamp;
 
-use super::{failed, is_missing, owner_label};
+use super::image_error::{failed, is_missing};
+use super::owner_label;
 use crate::backend::docker::hardened::no_health_check;
 use crate::backend::{BackendError, Unused};
 

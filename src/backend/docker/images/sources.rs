@@ -10,15 +10,17 @@ use bottle_contract::session::guest::SecretText;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::build::{self, BuildRequest, Builder};
+use super::build_request::{BuildRequest, Builder};
 use super::context::Context;
 use super::dockerfile::{Base, Dockerfile};
+use super::image_error::failed;
 use super::image_facts::{BASES_LABEL, Facts, PACKAGES_LABEL};
+use super::labels::{self, IMAGE_LABEL};
 use super::load::Local;
 use super::logins::{Login, registry_of};
 use super::recipe::Recipe;
-use super::recipes::{self, BUILD_HINT, TOOLS_NAME};
-use super::{AGENT, AgentImage, IMAGE_LABEL, Images, TOOLS, base, dockerfile_diff, failed, pull};
+use super::recipes::{self, AGENT, BUILD_HINT, TOOLS, TOOLS_NAME};
+use super::{AgentImage, Images, base, build, dockerfile_diff, pull};
 use crate::backend::docker::engine::REMOVED_HINT;
 use crate::backend::docker::listing;
 use crate::backend::image::local;
@@ -89,7 +91,7 @@ impl Images {
         let mut request = BuildRequest::new(TOOLS_NAME, BUILD_HINT, self.host.home_hash());
         request.tag = Some(name);
         request.labels = vec![
-            (IMAGE_LABEL.to_owned(), build::TOOLS.to_owned()),
+            (IMAGE_LABEL.to_owned(), labels::TOOLS.to_owned()),
             (PACKAGES_LABEL.to_owned(), Timestamp::now().as_second().to_string()),
         ];
         // The label has the time of the packages only if they do not come from the build cache.
@@ -248,7 +250,7 @@ impl Images {
         renew: bool,
         progress: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
-        request.labels.push((IMAGE_LABEL.to_owned(), build::BUILT.to_owned()));
+        request.labels.push((IMAGE_LABEL.to_owned(), labels::BUILT.to_owned()));
         let name = request.name;
         let find = async || Ok::<_, BackendError>(self.find_ready(tag).await?.filter(|_| !renew));
         if let Some((_, image)) = find().await? {

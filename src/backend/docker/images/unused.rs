@@ -3,8 +3,8 @@
 use bollard::Docker;
 use bollard::query_parameters::{RemoveImageOptions, RemoveVolumeOptions};
 
+use super::image_error::{failed, is_missing};
 use super::scratch_container::{self, CONTAINER};
-use super::{failed, is_missing};
 use crate::backend::image::build_lock;
 use crate::backend::{BackendError, Unused};
 use crate::host::Host;

@@ -19,13 +19,16 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rand::RngExt as _;
 
+use super::image_error::{failed, is_missing};
 use super::scratch_container::ScratchContainer;
 use super::unused::{VOLUME, remove_one};
-use super::{failed, is_missing, owner_label, recipe};
+use super::{owner_label, recipe};
 use crate::backend::docker::names::foreign_volume;
 use crate::backend::static_program::Program;
 use crate::backend::{BackendError, Unused};
 
+/// The program's file name in a filled volume.
+pub const PROGRAM_FILE: &str = "bottle";
 /// The marker's label that contains the name of the filled volume.
 const FULL_LABEL: &str = "bottle.program";
 /// The label of all volumes that this module creates.
@@ -39,7 +42,7 @@ const INTERRUPTED_AFTER: Duration = Duration::from_secs(5 * 60);
 /// The number of digits of the program's hash in a volume name.
 const DIGITS: usize = 16;
 
-/// The volume that contains the program as [`super::PROGRAM_FILE`]. Creates the volume if it does not exist.
+/// The volume that contains the program as [`PROGRAM_FILE`]. Creates the volume if it does not exist.
 ///
 /// # Errors
 /// [`BackendError`] when the engine refuses a call. The incomplete volume is then removed.
@@ -124,7 +127,7 @@ async fn fill(
 ) -> Result<(), BackendError> {
     let bytes = program.bytes()?;
     let mut archive = tar::Builder::new(Vec::with_capacity(bytes.len() + 4096));
-    let packed = recipe::append(&mut archive, super::PROGRAM_FILE, 0o755, &bytes)
+    let packed = recipe::append(&mut archive, PROGRAM_FILE, 0o755, &bytes)
         .and_then(|()| archive.into_inner())
         .map_err(|error| BackendError::failed("cannot pack the program").because(error))?;
     let mount = Mount {

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
-use super::is_missing;
+use super::image_error::is_missing;
 
 /// The folders whose subfolders become the agent's.
 pub(in crate::backend) const ROOTS: [&str; 2] = ["/usr/local", "/opt"];

@@ -12,7 +12,7 @@ use bottle_guest::archive::{Members, What};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 
-use super::BadImage;
+use super::bad_image::BadImage;
 
 /// The maximum number of files in the archive of a saved image. An archive with more is refused; saved images have only
 /// a few files for each layer.

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use bottle_guest::archive::MAX_DEPTH;
 
-use super::BadImage;
+use super::bad_image::BadImage;
 
 /// The name prefix of a whiteout, which removes a file of lower layers.
 pub(crate) const WHITEOUT: &[u8] = b".wh.";

@@ -10,7 +10,7 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use sha2::{Digest as _, Sha256};
 
-use super::BadImage;
+use super::bad_image::BadImage;
 use super::container::Container;
 use super::parse::{Digest, Layer, missing};
 

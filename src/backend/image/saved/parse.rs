@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use super::BadImage;
+use super::bad_image::BadImage;
 use super::container::Container;
 use crate::backend::image::config::Config;
 

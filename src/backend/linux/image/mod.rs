@@ -23,8 +23,6 @@ mod ready;
 mod store;
 
 pub(in crate::backend) use self::store::{Image, Images};
-use crate::backend::image::saved::BadImage;
-use crate::backend::local::image_tree as tree;
 
 #[cfg(test)]
 mod tests;

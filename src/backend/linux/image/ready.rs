@@ -13,10 +13,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::BadImage;
-use super::tree::Tree;
 use crate::backend::ROOT_FILES;
 use crate::backend::image::account::{Account, Users, default_home};
+use crate::backend::image::saved::BadImage;
+use crate::backend::local::image_tree::Tree;
 
 /// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
 const LIST_MAX: u64 = 1 << 20;

@@ -7,9 +7,9 @@ use ratatui::text::{Line, Span};
 
 use super::super::model::{Bottle, Detail, Meter, Outlook};
 use super::super::words;
-use super::draw::{bar, level_color, remark, right, sparkline, state_words};
+use super::cells::{bar, level_color, remark, right, sparkline, state_words};
 use super::state::State;
-use crate::cli::logs::{Shown, Tone};
+use crate::cli::decision::{Shown, Tone};
 use crate::cli::output::one_line;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};

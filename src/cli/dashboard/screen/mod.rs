@@ -6,11 +6,12 @@
 //! supervise queue ──────────┘    └──effects──► actions
 //! ```
 //! - `state`: the content of the screen, and how keys and events change it
-//! - `draw`: draws it; `bottle_text` and `usage_text`: its longer texts
+//! - `draw`: draws it; `bottle_text` and `usage_text`: its longer texts; `cells`: parts of their lines
 //!
 //! The view of proposals is the one of `bottle supervise`.
 
 mod bottle_text;
+mod cells;
 mod draw;
 mod state;
 #[cfg(test)]
@@ -31,10 +32,10 @@ use super::action::Action;
 use super::gather::{self, Gathered, Gatherer, Wanted};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
-use crate::cli::style::Styles;
-use crate::cli::supervise::{
+use crate::cli::queue_screen::{
     QueueView, SharedTerminal, SignalFlags, Step, UnsavedRoutes, enter, print_unsaved, run_screen,
 };
+use crate::cli::style::Styles;
 use crate::cli::terminal::{FullScreen, Typed};
 use crate::host::Host;
 
@@ -197,7 +198,7 @@ impl Screen {
         let (host, results) = (self.host.clone(), self.results.clone());
         std::thread::spawn(move || {
             // The receiver is dropped when the user closes the screen. The bottle's state shows the result then.
-            let _ = results.send(action.carry_out(&host).map_err(|error| error.message));
+            let _ = results.send(action.carry_out(&host).map_err(|error| error.failure.message));
         });
     }
 }

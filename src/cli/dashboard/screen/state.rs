@@ -8,7 +8,7 @@ use super::super::action::Action;
 use super::super::gather::{Gathered, Wanted};
 use super::super::model::{Bottle, Detail, GROUPINGS, Meter, Period, Snapshot, UsageTable};
 use super::super::words;
-use crate::cli::supervise::{InputResult, TypedLine};
+use crate::cli::queue_screen::{InputResult, TypedLine};
 use crate::host::budget::Policy;
 use crate::host::budget::parse_tokens;
 use crate::keeper::protocol::BudgetOrder;

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 
 use super::super::model::{GROUPINGS, Period, UsageRow, grouping_name};
 use super::super::words;
-use super::draw::right;
+use super::cells::right;
 use super::state::State;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, padded, tinted};

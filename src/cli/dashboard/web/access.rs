@@ -19,6 +19,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method};
 use sha2::{Digest, Sha256};
 
+use super::assets::{SCRIPT, STYLE};
+
 /// The number of random bytes of a secret.
 const SECRET_BYTES: usize = 32;
 
@@ -127,7 +129,7 @@ impl Access {
             return Err(Refusal::BadMethod);
         }
         let path = request.uri.path();
-        if reads && matches!(path, super::STYLE | super::SCRIPT) {
+        if reads && matches!(path, STYLE | SCRIPT) {
             return Ok(Entry::Asset);
         }
         if let Some(key) = path.strip_prefix(LINK) {
@@ -288,7 +290,7 @@ mod tests {
             headers.extend(origin.map(|origin| ("origin", origin)));
             assert_eq!(access.check(&request("POST", &page, &headers)).is_ok(), allowed, "{origin:?}");
         }
-        assert_eq!(access.check(&request("GET", super::super::STYLE, &[host])), Ok(Entry::Asset));
+        assert_eq!(access.check(&request("GET", STYLE, &[host])), Ok(Entry::Asset));
         assert_eq!(access.check_token(Some(access.token())), Ok(()));
         for token in [None, Some(""), Some(other.token())] {
             assert_eq!(access.check_token(token), Err(Refusal::BadToken));

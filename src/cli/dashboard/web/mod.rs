@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! browser ─► loopback ─► access ─► site ─► pages (HTML)
-//!                                  ├────► gather, action, supervise::review
+//!                                  ├────► gather, action, library::proposals::review
 //!                                  └────► events (live parts)
 //! ```
 //! - `cli::loopback`: accepts connections · `access`: who may use the dashboard · `site`: finds the page and carries out
 //!   actions
-//! - `pages`: HTML · `form`: fields of forms · `assets`: one style sheet and one script, compiled into the program
+//! - `pages`: HTML · `form`: fields of forms · `assets`: the style sheet and the script
 //!
 //! No page loads anything from another server.
 
 mod access;
+mod assets;
 mod form;
 mod pages;
 mod site;
@@ -20,24 +21,19 @@ use self::access::Access;
 use self::site::Site;
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::json_schema::WebDashboard;
 use crate::cli::loopback;
 use crate::cli::output::Output;
+use crate::cli::runtime::block_on;
 use crate::cli::session::{Signals, interrupted};
 use crate::host::Host;
-
-/// The path of the style sheet.
-const STYLE: &str = "/style.css";
-
-/// The path of the script.
-const SCRIPT: &str = "/script.js";
+use crate::library::report::WebDashboard;
 
 /// SIGINT, with which the user ends the dashboard.
 const INTERRUPT: u8 = 2;
 
 /// Serves the dashboard on the loopback interface until a signal arrives. Port 0 is any free port.
 pub(super) fn serve(host: &Host, output: &Output, port: u16) -> Result<u8, CliError> {
-    crate::cli::block_on(async {
+    block_on(async {
         let mut signals = Signals::catch()?;
         let listener = loopback::listen(port).await?;
         let access = Access::new(loopback::authority(&listener)?);

@@ -7,17 +7,17 @@ use jiff::tz::TimeZone;
 use maud::{DOCTYPE, Markup, html};
 
 use super::access::Refusal;
+use super::assets::{SCRIPT, STYLE};
 use super::form::query;
-use super::{SCRIPT, STYLE};
 use crate::cli::dashboard::action::Action;
 use crate::cli::dashboard::model::{
     Bottle, BottleState, Detail, GROUPINGS, Level, Meter, Outlook, Period, RECENT_MINUTES, Snapshot,
     UsageRow, UsageTable, grouping_name, rate,
 };
 use crate::cli::dashboard::words;
-use crate::cli::logs::{Shown, Tone};
+use crate::cli::decision::{Shown, Tone};
 use crate::cli::output::{counted, one_line};
-use crate::cli::supervise::review::{Listed, Review};
+use crate::library::proposals::review::{Listed, Review};
 
 /// The width of a bar in its own units.
 const BAR: usize = 1000;
@@ -281,6 +281,7 @@ fn state(bottle: &Bottle) -> Markup {
         BottleState::Changing => (bottle.status, "warn"),
         BottleState::Kept => ("kept", "warn"),
         BottleState::Snapshot => ("snapshot", "warn"),
+        BottleState::Conversation => ("conversation", "warn"),
         BottleState::Broken => (bottle.status, "bad"),
     };
     html! {

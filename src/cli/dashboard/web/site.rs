@@ -22,19 +22,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
 use super::access::{Access, Entry, Refusal};
+use super::assets::{SCRIPT, STYLE};
 use super::form::{Form, query};
 use super::pages::{self, Message, Page, Tab};
-use super::{SCRIPT, STYLE};
 use crate::cli::dashboard::action::Action;
 use crate::cli::dashboard::gather::{Gathered, Gatherer, INTERVAL, Wanted};
 use crate::cli::dashboard::model::{GROUPINGS, Meter, Period};
 use crate::cli::error::CliError;
 use crate::cli::loopback;
-use crate::cli::supervise::review;
+use crate::cli::runtime::block_on;
 use crate::host::Host;
 use crate::host::budget::{Policy, parse_tokens};
 use crate::keeper::protocol::BudgetOrder;
 use crate::ledger::GroupBy;
+use crate::library::failure::Failure;
+use crate::library::proposals::review;
 
 /// The body of a response.
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -377,7 +379,8 @@ impl Site {
             true => review::Answer::Approve { reason, once: form.get("scope") == Some("once") },
             false => review::Answer::Reject { reason: reason.unwrap_or_default() },
         };
-        let result = review::answer(&self.host, &id, form.get("digest").unwrap_or_default(), answer);
+        let digest = form.get("digest").unwrap_or_default();
+        let result = block_on(async { Ok(review::answer(&self.host, &id, digest, answer).await?) });
         let page = if result.is_ok() { "proposals".to_owned() } else { format!("proposals/{id}") };
         let done = self.remember(result);
         Reply::Next(format!("{page}?{done}"))
@@ -387,7 +390,7 @@ impl Site {
     fn remember(&self, result: Result<String, CliError>) -> String {
         let message = match result {
             Ok(words) => Message { words, is_error: false },
-            Err(CliError { message, hint, .. }) => {
+            Err(CliError { failure: Failure { message, hint, .. }, .. }) => {
                 let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
                 Message { words: format!("{message}{hint}"), is_error: true }
             }
@@ -532,9 +535,9 @@ impl Live {
         let failed = self.0.ingest().err();
         let mut gathered = self.0.gather(wanted);
         if let Some(error) = failed
-            && !gathered.snapshot.problems.contains(&error.message)
+            && !gathered.snapshot.problems.contains(&error.failure.message)
         {
-            gathered.snapshot.problems.push(error.message);
+            gathered.snapshot.problems.push(error.failure.message);
         }
         gathered
     }

@@ -32,8 +32,7 @@ use url::form_urlencoded;
 
 use self::messages::Progress;
 use self::session::Session;
-use super::LONG_TIMEOUT;
-use super::build::BuildRequest;
+use super::build_request::{BuildRequest, LONG_TIMEOUT};
 use super::dockerfile::Labelled;
 use super::output::Output;
 use super::recipe::Recipe;

@@ -1,0 +1,87 @@
+//! What a backend prepares for the launch of a bottle.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The result of [`super::Images::preview`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Preview {
+    /// Host paths that the bottle will see read-only, besides the system directories.
+    pub exposed: Vec<Exposed>,
+    /// The sockets and pipes of the host in these paths, which the agent can use, as sentence fragments.
+    pub sockets: Vec<String>,
+    /// Images to build, fetch or load, each with its reason, as sentence fragments.
+    pub makes: Vec<String>,
+    /// The changes to the image's source since the last build, as lines of a unified diff.
+    pub changed: Vec<String>,
+    /// Notes for the user if the image exists: instructions that have no effect in a bottle, and data that snapshots
+    /// exclude.
+    pub notes: Vec<String>,
+    /// Resource limits that this machine enforces only approximately, a sentence each.
+    pub limits: Vec<String>,
+    /// Whether [`super::Lifecycle::share_objects`] probably shares objects, so that a launch copies none.
+    pub shares_objects: bool,
+}
+
+/// The result of [`super::Images::prepare`], which is an input of [`super::Lifecycle::start_guest`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Host paths that the bottle sees read-only, besides the system directories.
+    pub exposed: Vec<Exposed>,
+    /// The same as [`Preview::sockets`].
+    #[serde(default)]
+    pub sockets: Vec<String>,
+    /// The program's path inside the bottle, if the program was found on the host.
+    pub program: Option<String>,
+    /// Directories prepended to the bottle's `PATH`.
+    pub path: Vec<PathBuf>,
+    /// The agent's image, if the bottle runs from an image.
+    #[serde(default)]
+    pub inside: Option<ImageInfo>,
+    /// The sidecars' image and the volume with pid 1's program. `None` on a backend that uses no containers.
+    #[serde(default)]
+    pub contained: Option<ContainerImages>,
+    /// The same notes as [`Preview::notes`], for the prepared image.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// The agent's image, and the agent's user account in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageInfo {
+    /// The backend's name for the image.
+    pub image: String,
+    /// The agent's user id in the image. Never 0.
+    pub uid: u32,
+    /// The agent's group id in the image.
+    pub gid: u32,
+    /// The agent's user name.
+    pub user: String,
+    /// The agent's home directory.
+    pub home: String,
+    /// The image's environment variables.
+    pub env: BTreeMap<String, String>,
+    /// Directories whose content is in volumes, as paths in the image.
+    #[serde(default)]
+    pub volumes: Vec<String>,
+}
+
+/// The inputs of a bottle's containers besides the agent's image, by their names on the container engine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerImages {
+    /// The image of the sidecars.
+    pub sidecars: String,
+    /// The volume with pid 1's program.
+    pub program: String,
+}
+
+/// A host path that the bottle sees read-only at the same path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exposed {
+    /// The path, the same on the host and in the bottle.
+    pub path: PathBuf,
+    /// Why the agent needs the path (`mini's virtual environment`).
+    pub why: String,
+}

@@ -1,0 +1,248 @@
+//! A client that is connected to a running bottle: shows its agent's session until the agent or the client ends it.
+
+use std::time::Duration;
+
+use bottle_channel::Channel;
+use bottle_contract::names::{Name, Slug};
+use bottle_contract::session::guest::{AgentState, Attach as AttachRequest, Exit, GuestEvent, GuestRequest};
+
+use bottle_contract::terminal::Pass;
+
+use super::connect::{guest_failure, keeper_lost, open_guest};
+use super::ended::report_end;
+use super::error::CliError;
+use super::exit;
+use super::output::{Output, output_failed};
+use super::queue_screen::{Selected, show_selected};
+use super::session::{self, Deadline, HANGUP, Outcome, Session, Signals, Style, Watch};
+use super::terminal::{self, Detach};
+use super::unsaved_work;
+use crate::host::{Host, Settings};
+use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
+
+/// How long the keeper may take to confirm a detach. After that, detaching fails.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The same after the terminal was lost, when no user waits.
+const HANG_UP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long the keeper may take to answer a status request: it may have to connect to the guest again, after the
+/// container engine restarted. After that, the guest counts as dead.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Milliseconds between SIGTERM and SIGKILL for the agent when a signal interrupts this client.
+const INTERRUPTED_GRACE_MS: u64 = 2000;
+
+/// Returns the style for a raw terminal with the user's detach keys.
+pub(crate) fn on_terminal(
+    settings: &Settings,
+    title: String,
+    color: Option<String>,
+    watch_only: bool,
+) -> Style {
+    let keys = settings.detach_keys.as_ref().map_or(&[][..], |keys| keys.bytes());
+    let tint = settings.terminal_tint;
+    let detach = Detach::new(keys).with_proposals();
+    Style::Terminal { detach, title: Some(title), color, tint, watch_only }
+}
+
+/// Returns the window title: the bottle's label and agent, or its slug if it has no label. Such a slug begins with
+/// the agent's name.
+pub(crate) fn title(label: Option<&str>, slug: &Slug, agent: &Name) -> String {
+    label.map_or_else(|| slug.to_string(), |label| format!("{label} ({agent})"))
+}
+
+/// A client connected to a running bottle.
+pub(crate) struct Client {
+    pub(crate) host: Host,
+    pub(crate) channel: Channel,
+    pub(crate) slug: Slug,
+    /// Whether this client started the bottle without `--detach`. The bottle then ends with this client,
+    /// unless the user detaches.
+    pub(crate) owns_bottle: bool,
+    /// The value of the setting `terminal.pass`.
+    pub(crate) pass: Pass,
+}
+
+impl Client {
+    /// Runs the session until the agent or this client ends it. Returns the exit code.
+    pub(crate) async fn run(
+        self,
+        style: Style,
+        read_only: bool,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<u8, CliError> {
+        let on_terminal = matches!(style, Style::Terminal { .. });
+        let watch = Watch::start(&self.channel, !on_terminal, output);
+        // Asks the keeper, before the agent can end, to let the user decide about unsaved work. If no client has
+        // asked, the keeper preserves the work.
+        let offer = if on_terminal && !read_only && terminal::interactive() {
+            self.channel.open(&KeeperRequest::Offer).await.ok()
+        } else {
+            None
+        };
+        let outcome = loop {
+            let size = on_terminal.then(terminal::size);
+            let request = GuestRequest::Attach(AttachRequest { read_only, process: None, size });
+            let stream = open_guest(&self.channel, request).await?;
+            let title_notices = Some(watch.title_notices());
+            let session = Session { stream, style: style.clone(), pass: self.pass, title_notices };
+            match session::run(session, &Deadline::default(), signals, output).await? {
+                Outcome::Proposals => {
+                    if let Some(lost) = self.show_proposals(&watch, output).await {
+                        break lost;
+                    }
+                }
+                outcome => break outcome,
+            }
+        };
+        match outcome {
+            Outcome::Exited(exit) => {
+                if let Some(offer) = offer {
+                    unsaved_work::decide(&self.host, &self.slug, &self.channel, offer, signals, output).await;
+                }
+                self.ended(watch, Some(exit), output).await
+            }
+            Outcome::Detached | Outcome::Proposals => self.detached(watch, output).await,
+            // The terminal was closed, or its connection broke: the agent goes on.
+            Outcome::Interrupted(HANGUP) if on_terminal => self.hung_up().await,
+            Outcome::Interrupted(number) => self.interrupted(number, watch, signals, output).await,
+            Outcome::Failed(failure) => Err(guest_failure(failure).about(&self.slug)),
+            Outcome::Reset(why) => self.reset(why, watch, output).await,
+            Outcome::OutputClosed(_) if on_terminal => self.hung_up().await,
+            Outcome::OutputClosed(error) => Err(output_failed(error)),
+        }
+    }
+
+    /// Shows the proposals on the full screen. If none of this bottle is pending, offers to allow the host of the last
+    /// denial. Returns the session's end if the terminal is lost meanwhile.
+    async fn show_proposals(&self, watch: &Watch, output: &Output) -> Option<Outcome> {
+        let selected = Selected { slug: self.slug.clone(), denied_host: watch.last_denied_host() };
+        let (host, screen_output) = (self.host.clone(), output.clone());
+        // The connection to the keeper goes on while the screen waits for keys.
+        let screen = move || show_selected(&host, &screen_output, selected);
+        let shown = tokio::task::spawn_blocking(screen).await;
+        match shown {
+            Ok(Err(error)) if error.exit == 128u8.saturating_add(HANGUP) => {
+                Some(Outcome::Interrupted(HANGUP))
+            }
+            Ok(Err(error)) => {
+                output.error(&error);
+                None
+            }
+            Ok(Ok(())) | Err(_) => None,
+        }
+    }
+
+    /// Handles the agent's exit: waits until the bottle has ended, then reports the cause.
+    async fn ended(self, watch: Watch, seen: Option<Exit>, output: &Output) -> Result<u8, CliError> {
+        let end = watch.wait_for_end().await;
+        for line in end.summary() {
+            output.note(line);
+        }
+        let agent = seen.or_else(|| end.ended.as_ref().and_then(|ended| ended.agent));
+        if let Some(ended) = &end.ended {
+            report_end(&self.slug, ended, output);
+        }
+        agent
+            .map(Exit::shell_code)
+            .ok_or_else(|| self.broken("the bottle ended without its agent's exit code"))
+    }
+
+    fn broken(&self, message: &str) -> CliError {
+        CliError::failed(message).about(&self.slug).exit(exit::BOTTLE_FAILED)
+    }
+
+    /// Handles the detach keys. The bottle keeps running.
+    async fn detached(self, watch: Watch, output: &Output) -> Result<u8, CliError> {
+        self.detach(DETACH_TIMEOUT).await?;
+        if terminal::is_terminal() && !output.quiet {
+            output.clear_below();
+        }
+        for line in watch.summary_so_far() {
+            output.note(line);
+        }
+        output.note(format!("{0} keeps running; `bottle attach {0}` returns to it", self.slug));
+        Ok(exit::DONE)
+    }
+
+    /// Asks the keeper to keep the bottle running, and waits for its confirmation for at most this time. If the
+    /// connection closed first, the keeper would end the bottle.
+    async fn detach(&self, patience: Duration) -> Result<(), CliError> {
+        let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(keeper_lost)?;
+        match tokio::time::timeout(patience, stream.receive::<KeeperEvent>()).await {
+            Ok(Ok(KeeperEvent::Detached)) => Ok(()),
+            Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(format!("cannot detach: {why}"))),
+            Ok(Err(error)) => Err(keeper_lost(error)),
+            Ok(Ok(_)) | Err(_) => Err(keeper_lost("it did not answer")),
+        }
+    }
+
+    /// Handles the loss of the terminal, on which nothing can be printed any more. The bottle keeps running.
+    async fn hung_up(&self) -> Result<u8, CliError> {
+        self.detach(HANG_UP_TIMEOUT).await?;
+        Ok(128u8.saturating_add(HANGUP))
+    }
+
+    /// Handles a signal, which ends this client. If this client started the bottle, the bottle ends too.
+    async fn interrupted(
+        self,
+        number: u8,
+        watch: Watch,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<u8, CliError> {
+        // After SIGHUP nothing reads the output, and the keeper ends the bottle itself.
+        if self.owns_bottle && number != HANGUP {
+            output.note(format!("signal {number}: stopping {}", self.slug));
+            let stop = KeeperRequest::Stop { grace_ms: INTERRUPTED_GRACE_MS };
+            let _stop = self.channel.open(&stop).await.map_err(keeper_lost)?;
+            tokio::select! {
+                end = watch.wait_for_end() => {
+                    if let Some(ended) = &end.ended {
+                        report_end(&self.slug, ended, output);
+                    }
+                }
+                _ = signals.end() => output.note("no longer waiting; the keeper continues to stop it"),
+            }
+        }
+        Ok(128u8.saturating_add(number))
+    }
+
+    /// Handles a reset stream. Either another client took over the agent, or the bottle or its keeper died.
+    async fn reset(self, why: String, watch: Watch, output: &Output) -> Result<u8, CliError> {
+        if self.guest_answers().await {
+            if self.owns_bottle {
+                // The other client now owns the session, so the bottle must not end with this client.
+                self.detach(DETACH_TIMEOUT).await?;
+            }
+            let slug = &self.slug;
+            output.note(format!(
+                "the session ended: {why}; {slug} keeps running, and `bottle attach {slug}` returns to it"
+            ));
+            return Ok(exit::DONE);
+        }
+        let Some(ended) = watch.wait_for_end().await.ended else {
+            return Err(self.broken("the bottle's keeper died").hint(format!(
+                "`bottle list` shows the state of {}; `bottle cleanup` removes leftovers",
+                self.slug
+            )));
+        };
+        report_end(&self.slug, &ended, output);
+        let agent = ended.agent.map(Exit::shell_code);
+        agent.ok_or_else(|| match ended.lost {
+            true => self.broken("something else than bottle removed the container, and its files are lost"),
+            false => self.broken("the bottle failed before its agent ended"),
+        })
+    }
+
+    async fn guest_answers(&self) -> bool {
+        let ask = async {
+            let mut stream = open_guest(&self.channel, GuestRequest::Status).await.ok()?;
+            stream.receive::<GuestEvent>().await.ok()
+        };
+        let answer = tokio::time::timeout(STATUS_TIMEOUT, ask).await;
+        matches!(answer, Ok(Some(GuestEvent::Status { agent: AgentState::Running, .. })))
+    }
+}

@@ -1,0 +1,176 @@
+//! A command that runs in a bottle, as `bottle exec` and `bottle env run` take it.
+
+use std::time::{Duration, Instant};
+
+use bottle_channel::Channel;
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Exit, GuestRequest, Process};
+use bottle_contract::session::process::ProcessState;
+use bottle_contract::terminal::Pass;
+
+use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, report_delay};
+use super::error::CliError;
+use super::exit;
+use super::output::{Output, output_failed};
+use super::program_args::ProgramArgs;
+use super::runtime::block_on;
+use super::session::{self, Captured, Deadline, Outcome, Session, Signals, Style};
+use super::terminal::{self, Detach};
+use super::time_limit::time_limit;
+use crate::backend::Access;
+use crate::host::{Host, Settings};
+use crate::library::report::{Executed, ExecutedOutput, ProcessEnd};
+
+/// The maximum of `--max-output` in bytes.
+const MAX_OUTPUT: usize = 16 << 20;
+
+/// A command, and how it runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Command {
+    /// Allocate a terminal
+    #[arg(short, long)]
+    tty: bool,
+    /// Forward standard input
+    #[arg(short, long)]
+    interactive: bool,
+    #[command(flatten)]
+    program: ProgramArgs,
+    /// End the command after this time: seconds, or with a unit (5m). SIGTERM, and SIGKILL 3 seconds later
+    #[arg(long, value_name = "TIME", value_parser = time_limit)]
+    timeout: Option<Duration>,
+    /// Write standard error into standard output, in the order of the command
+    #[arg(long, conflicts_with = "tty")]
+    merge: bool,
+    /// Replace the values of the bottle's secret variables with `[REDACTED]` in the output
+    #[arg(long, conflicts_with = "tty")]
+    redact: bool,
+    /// With `--json`: keep so many bytes of each output, half of them from its end
+    #[arg(long, value_name = "BYTES", default_value_t = 50_000)]
+    max_output: usize,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+impl Command {
+    /// Runs the command in a bottle. Returns its exit code.
+    ///
+    /// # Errors
+    /// Returns an error if bottle or the bottle failed.
+    pub(crate) fn run(self, slug: &Slug, host: &Host, output: &Output) -> Result<u8, CliError> {
+        if self.tty && !terminal::is_terminal() {
+            return Err(CliError::usage("cannot allocate a terminal: standard input or output is not one")
+                .about("--tty")
+                .hint("omit `-t` to use plain pipes"));
+        }
+        if self.tty && output.json {
+            return Err(CliError::usage("a terminal has no result").about("--json").hint("omit `-t`"));
+        }
+        if self.max_output > MAX_OUTPUT {
+            return Err(CliError::usage(format!("`--max-output` keeps at most {MAX_OUTPUT} bytes"))
+                .about("--max-output"));
+        }
+        let pass = Settings::load(host)?.terminal_pass;
+        block_on(async { self.session(slug, host, pass, output).await.map_err(|error| error.about(slug)) })
+    }
+
+    async fn session(self, slug: &Slug, host: &Host, pass: Pass, output: &Output) -> Result<u8, CliError> {
+        let process = Process {
+            terminal: self.tty.then(terminal::size),
+            stdin: self.interactive || self.tty,
+            merged: self.merge,
+            redact: self.redact,
+            ..self.program.process(host, slug, self.command).await?
+        };
+        let channel = connect_or_open_files(host, slug, Access::Write).await?;
+        report_delay(&channel, output).await;
+        let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
+        let deadline = Deadline::after(self.timeout);
+        let mut signals = Signals::catch()?;
+        if output.json {
+            let begun = Instant::now();
+            let (stdin, limit) = (self.interactive, self.max_output);
+            let (outcome, captured) =
+                session::capture(stream, stdin, limit, &deadline, &mut signals, output).await;
+            let end = End::of(outcome, &deadline, &channel, output).await?;
+            output.print_json(&executed(&end, begun.elapsed(), &captured, self.merge))?;
+            return Ok(end.code);
+        }
+        let style = if self.tty {
+            Style::Terminal {
+                detach: Detach::new(&[]),
+                title: None,
+                color: None,
+                tint: false,
+                watch_only: false,
+            }
+        } else {
+            Style::Pipes { stdin: self.interactive, pass_signals: true }
+        };
+        let session = Session { stream, style, pass, title_notices: None };
+        let outcome = session::run(session, &deadline, &mut signals, output).await?;
+        let end = End::of(outcome, &deadline, &channel, output).await?;
+        if let (true, Some(limit)) = (end.timed_out, self.timeout) {
+            output.warn(format!("the command was ended, because its time limit of {limit:?} passed"));
+        }
+        Ok(end.code)
+    }
+}
+
+/// How a command ended.
+struct End {
+    /// `None` if it was interrupted, or if its end was not reported.
+    exit: Option<Exit>,
+    timed_out: bool,
+    /// The exit code of this program.
+    code: u8,
+}
+
+impl End {
+    async fn of(
+        outcome: Outcome,
+        deadline: &Deadline,
+        channel: &Channel,
+        output: &Output,
+    ) -> Result<Self, CliError> {
+        let timed_out = deadline.has_passed();
+        match outcome {
+            Outcome::Exited(exit) => {
+                let code = if timed_out { exit::TIMED_OUT } else { exit.shell_code() };
+                Ok(Self { exit: Some(exit), timed_out, code })
+            }
+            Outcome::Failed(failure) => Err(guest_failure(failure)),
+            // Dropping the stream ends the command in the bottle. The keeper must receive the stream's reset
+            // before this process exits.
+            Outcome::Interrupted(number) => {
+                channel.flush().await;
+                Ok(Self { exit: None, timed_out: false, code: 128u8.saturating_add(number) })
+            }
+            Outcome::Detached | Outcome::Proposals => {
+                Ok(Self { exit: None, timed_out: false, code: exit::DONE })
+            }
+            Outcome::Reset(why) if timed_out => {
+                output.warn(why);
+                channel.flush().await;
+                Ok(Self { exit: None, timed_out, code: exit::TIMED_OUT })
+            }
+            Outcome::Reset(why) => Err(keeper_lost(why)),
+            Outcome::OutputClosed(error) => Err(output_failed(error)),
+        }
+    }
+}
+
+fn executed(end: &End, duration: Duration, captured: &Captured, merged: bool) -> Executed {
+    let program = end.exit.map(|exit| ProcessEnd::from(ProcessState::Exited(exit)));
+    let (code, signal) = program.map_or((None, None), |end| (end.code, end.signal));
+    Executed {
+        exit: end.code,
+        code,
+        signal,
+        timed_out: end.timed_out,
+        interrupted: end.exit.is_none() && !end.timed_out,
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+        stdout: ExecutedOutput::of(&captured.stdout),
+        stderr: (!merged).then(|| ExecutedOutput::of(&captured.stderr)),
+    }
+}

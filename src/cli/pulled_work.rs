@@ -1,0 +1,87 @@
+//! What a pull brought, in words.
+
+use super::error::CliError;
+use super::output::{Output, counted, inert};
+use crate::library::text::quoted;
+use crate::library::work::{Fetched, Pulled, PulledWork, Root};
+
+/// Prints what was pulled, and returns the first failure of a directory.
+pub(crate) fn report(work: PulledWork, output: &Output) -> Result<(), CliError> {
+    if output.json {
+        output.print_json(&work.document())?;
+        warn(&work, output);
+    } else {
+        print(&work, output)?;
+    }
+    failed(work)
+}
+
+/// The first failure of a directory.
+pub(crate) fn failed(work: PulledWork) -> Result<(), CliError> {
+    work.failure().map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+/// Prints what was pulled, and warns about what was not.
+pub(crate) fn print(work: &PulledWork, output: &Output) -> Result<(), CliError> {
+    work.pulled().try_for_each(|(root, pulled)| print_root(root, pulled, output))?;
+    warn(work, output);
+    Ok(())
+}
+
+/// Warns about what was not pulled, except the first failure, which is the command's.
+pub(crate) fn warn(work: &PulledWork, output: &Output) {
+    output.warn_all(work.warnings());
+}
+
+/// Prints what was pulled from a workspace, or from a directory of it.
+fn print_root(root: &Root, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
+    let (slug, label) = (&root.slug, root.label());
+    let (place, folder) = match root.is_folder() {
+        true => (
+            format!(" in {}", inert(&root.directory.display().to_string())),
+            format!(" --folder {}", quoted(&root.name)),
+        ),
+        false => (String::new(), String::new()),
+    };
+    // No command is suggested for another directory, whose repository can be another user's.
+    let log = |shows: &str| match root.is_folder() {
+        true => String::new(),
+        false => format!("; `git log HEAD..{branch}` {shows}", branch = pulled.fetched.branch),
+    };
+    let Pulled { fetched, taken, uncommitted, elsewhere, left_out, unread, .. } = pulled;
+    let Fetched { branch, commits, replaced, .. } = fetched;
+    output.print(&format!("{label}{branch}"))?;
+    output.note(match commits {
+        0 => format!("{label}{branch}{place} has no commits that HEAD lacks"),
+        1 => format!("{label}{branch}{place} has 1 commit that HEAD lacks{}", log("shows it")),
+        many => format!("{label}{branch}{place} has {many} commits that HEAD lacks{}", log("shows them")),
+    });
+    if *taken > 0 {
+        output.note(format!("{label}its last commit has the uncommitted work: {}", counted(*taken, "file")));
+    }
+    if let Some(replaced) = replaced {
+        let replaced = replaced.short();
+        output.note(format!(
+            "{label}this replaces {replaced}, which an earlier `bottle pull --uncommitted` made"
+        ));
+    }
+    if let Some(cause) = unread {
+        output.warn(format!("{label}the bottle's commits were not pulled: {}", inert(cause)));
+    }
+    if *uncommitted > 0 {
+        let (files, are) = (counted(*uncommitted, "file"), if *uncommitted == 1 { "is" } else { "are" });
+        output.warn(format!(
+            "{label}{files} {are} uncommitted; `bottle diff {slug}{folder}` shows the changes, \
+             `bottle pull {slug}{folder} --uncommitted` takes them too"
+        ));
+    }
+    output.warn_all(left_out.warnings(&root.name, "pulled"));
+    if *elsewhere > 0 {
+        let branches =
+            if *elsewhere == 1 { "1 other branch".to_owned() } else { format!("{elsewhere} other branches") };
+        output.warn(format!(
+            "{label}commits on {branches} in the bottle were not pulled; `--branch` pulls one"
+        ));
+    }
+    Ok(())
+}

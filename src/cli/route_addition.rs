@@ -1,0 +1,28 @@
+//! Shows the lines of a bottle manifest that saved routes change.
+
+use super::output::{Output, one_line};
+use crate::library::line_diff::Changed;
+use crate::library::saved_routes::Addition;
+use crate::manifest::append::AppendError;
+
+/// Shows the lines that will be changed in a manifest. `when` is the beginning of the heading.
+///
+/// # Errors
+/// Returns an error if the manifest cannot be extended.
+pub(crate) fn show_addition(output: &Output, addition: &Addition, when: &str) -> Result<(), AppendError> {
+    let diff = addition.diff().map_err(Clone::clone)?;
+    if output.json || output.quiet {
+        return Ok(());
+    }
+    let removes = diff.iter().any(|changed| matches!(changed, Changed::Removed(_)));
+    let what = if removes { "these lines are changed in" } else { "these lines are added to" };
+    output.note(format!("{when}{what} {}", addition.path.display()));
+    for changed in diff {
+        match changed {
+            Changed::Added(line) => output.write_error_lines(&format!("  + {}", one_line(&line))),
+            Changed::Removed(line) => output.write_error_lines(&format!("  - {}", one_line(&line))),
+            Changed::Same(_) | Changed::Gap => {}
+        }
+    }
+    Ok(())
+}

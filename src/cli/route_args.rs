@@ -1,0 +1,191 @@
+//! The arguments of `bottle allow` and `bottle deny`, which the screen of the supervise queue takes too.
+
+use std::str::FromStr;
+
+use bottle_contract::names::{Name, Slug};
+use bottle_contract::route::edit::{Action, RouteEdit, Setting};
+use bottle_contract::route::{InboundDetector, OnMatch, OutboundDetector};
+use clap::Parser as _;
+use serde::de::DeserializeOwned;
+
+use super::candidates;
+use super::error::CliError;
+use super::runtime::block_on;
+use crate::host::Host;
+use crate::host::account;
+use crate::keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
+use crate::library::connect::connect;
+use crate::library::routes::change_routes;
+
+/// The bottle and the requests of a change.
+#[derive(Debug, clap::Args)]
+pub(super) struct Target {
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = candidates::running())]
+    pub(super) slug: Slug,
+    /// The host, `*.HOST` for its subdomains, and a path prefix
+    #[arg(value_name = "HOST[/PATH]")]
+    requests: String,
+    /// Only requests with this method; repeat or separate with commas for several
+    #[arg(long = "method", value_name = "METHOD", value_delimiter = ',', conflicts_with = "undo")]
+    methods: Vec<String>,
+    /// Also make this change in the bottle manifest BOTTLE, or in the one that the bottle was started from
+    #[arg(long, value_name = "BOTTLE", num_args = 0..=1, require_equals = true, conflicts_with = "undo")]
+    #[arg(add = candidates::bottles())]
+    pub(super) save: Option<Option<Name>>,
+    /// Undo the last change of this host by `allow` or `deny`
+    #[arg(long)]
+    undo: bool,
+}
+
+/// A value of a flag for detectors, in the words of a route's `dlp`.
+#[derive(Debug, Clone)]
+struct Detectors<T>(Setting<Vec<T>>);
+
+impl<T: DeserializeOwned> FromStr for Detectors<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "default" => Ok(Self(Setting::Default)),
+            "false" => Ok(Self(Setting::To(Vec::new()))),
+            names => names.split(',').map(named).collect::<Result<_, _>>().map(Setting::To).map(Self),
+        }
+    }
+}
+
+fn parse_on_match(text: &str) -> Result<Setting<OnMatch>, String> {
+    if text == "default" { Ok(Setting::Default) } else { named(text).map(Setting::To) }
+}
+
+/// Parses a word as a manifest has it.
+fn named<T: DeserializeOwned>(word: &str) -> Result<T, String> {
+    let unknown = |error: serde_json::Error| error.to_string();
+    serde_json::from_value(serde_json::Value::String(word.to_owned())).map_err(unknown)
+}
+
+/// The arguments of `bottle allow`.
+#[derive(Debug, clap::Args)]
+pub(super) struct AllowArgs {
+    #[command(flatten)]
+    target: Target,
+    /// Allow git clone and fetch over https
+    #[arg(long, conflicts_with = "undo")]
+    git_fetch: bool,
+    /// Set `dlp.outbound_detectors` of the route: `default`, `false`, or names such as `known_secrets,entropy`
+    #[arg(long, value_name = "DETECTORS", conflicts_with = "undo")]
+    outbound_detectors: Option<Detectors<OutboundDetector>>,
+    /// Set `dlp.inbound_detectors` of the route: `default`, `false`, or names
+    #[arg(long, value_name = "DETECTORS", conflicts_with = "undo")]
+    inbound_detectors: Option<Detectors<InboundDetector>>,
+    /// Set `dlp.outbound_on_match` of the route: `default`, `supervise`, `redact` or `block`
+    #[arg(long, value_name = "ACTION", conflicts_with = "undo", value_parser = parse_on_match)]
+    outbound_on_match: Option<Setting<OnMatch>>,
+    /// Do not ask before a change that weakens the protection
+    #[arg(short, long)]
+    pub(super) yes: bool,
+}
+
+impl AllowArgs {
+    /// Returns the bottle and the requests, and the edit of the routes.
+    pub(super) fn parts(self) -> (Target, RouteEdit) {
+        let Self { target, git_fetch, outbound_detectors, inbound_detectors, outbound_on_match, .. } = self;
+        let edit = RouteEdit {
+            git_fetch,
+            outbound_detectors: outbound_detectors.map(|detectors| detectors.0),
+            inbound_detectors: inbound_detectors.map(|detectors| detectors.0),
+            outbound_on_match,
+            ..target.edit(Action::Allow)
+        };
+        (target, edit)
+    }
+}
+
+impl Target {
+    /// Returns the edit of the routes that the words name.
+    pub(super) fn edit(&self, action: Action) -> RouteEdit {
+        // A URL as the browser shows it. Any other scheme is refused with the host.
+        let text = self.requests.strip_prefix("https://").unwrap_or(&self.requests);
+        let (host, path) = match text.split_once('/') {
+            Some((host, path)) if !text.contains("://") => (host, Some(format!("/{path}"))),
+            _ => (text, None),
+        };
+        RouteEdit { path, methods: self.methods.clone(), ..RouteEdit::new(action, host) }
+    }
+
+    /// Returns the change, if the edit is valid.
+    pub(super) fn checked(&self, edit: RouteEdit) -> Result<RouteChange, CliError> {
+        let bad = |message: String| CliError::usage(message).about(&self.requests);
+        edit.host().map_err(|error| bad(error.to_string()))?;
+        match (self.undo, &edit.path) {
+            (true, Some(_)) => Err(bad("`--undo` takes a host without a path".to_owned())),
+            (true, None) => Ok(RouteChange::Undo { host: edit.host }),
+            (false, _) => Ok(RouteChange::Edit(edit)),
+        }
+    }
+}
+
+/// A change that the user typed on the screen of `bottle supervise`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TypedChange {
+    pub(super) slug: Slug,
+    pub(super) change: RouteChange,
+}
+
+/// The words that the user types on the screen, as arguments of `allow` or `deny`.
+#[derive(Debug, clap::Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Typed<T: clap::Args> {
+    #[command(flatten)]
+    words: T,
+}
+
+impl TypedChange {
+    /// Parses the arguments of `bottle allow` or `bottle deny`.
+    ///
+    /// # Errors
+    /// Returns an error in words if the arguments are not valid, or if a flag has no meaning on the screen.
+    pub(super) fn parse(action: Action, text: &str) -> Result<Self, String> {
+        fn typed<T: clap::Args>(text: &str) -> Result<T, String> {
+            let parsed = Typed::<T>::try_parse_from(text.split_whitespace()).map(|typed| typed.words);
+            parsed.map_err(|error| {
+                let text = error.to_string();
+                text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+            })
+        }
+        let (target, edit) = match action {
+            Action::Allow => typed::<AllowArgs>(text)?.parts(),
+            Action::Deny => {
+                let target = typed::<Target>(text)?;
+                let edit = target.edit(action);
+                (target, edit)
+            }
+        };
+        if target.save.is_some() {
+            return Err("`--save` needs the command line".to_owned());
+        }
+        let change = target.checked(edit).map_err(|error| error.failure.message)?;
+        Ok(Self { slug: target.slug, change })
+    }
+
+    /// Sends the change to the bottle's keeper.
+    ///
+    /// # Errors
+    /// Returns an error if nothing was changed.
+    pub(super) fn send(&self, host: &Host, weaken: Consent) -> Result<RouteReport, CliError> {
+        let request_of = RouteRequest { change: self.change.clone(), by: account::own_name(), weaken };
+        block_on(async {
+            Ok(change_routes(&connect(host, &self.slug).await?, &self.slug, request_of).await?)
+        })
+    }
+}
+
+/// The command that undoes a change; none if nothing changed.
+pub(super) fn undo_command(slug: &Slug, report: &RouteReport) -> Option<String> {
+    report.changed.then(|| format!("bottle allow {slug} {} --undo", shell_word(&report.host)))
+}
+
+/// Quotes a wildcard for a shell.
+fn shell_word(host: &str) -> String {
+    if host.contains('*') { format!("'{host}'") } else { host.to_owned() }
+}

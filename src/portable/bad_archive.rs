@@ -1,0 +1,30 @@
+//! Why an archive cannot be imported.
+
+use std::io;
+
+/// Why an archive cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum BadArchive {
+    /// A newer version of the program wrote it. The number is the version of the format.
+    #[error("it was written by a newer bottle (format {0})")]
+    Newer(u64),
+    /// This program did not write it, or something else compressed it in this format.
+    #[error("{}", .0.map_or("it is not an archive that `bottle export` wrote".to_owned(), |format| format!("it is compressed with {format}")))]
+    Foreign(Option<&'static str>),
+    /// It is damaged or hostile.
+    #[error("{0}")]
+    Refused(String),
+    /// It cannot be read.
+    #[error("it cannot be read")]
+    Unreadable(#[source] io::Error),
+    /// The staging directory cannot be written.
+    #[error("it cannot be stored")]
+    Disk(#[source] io::Error),
+}
+
+/// The end of a long name.
+pub(super) fn shortened(name: &str) -> String {
+    const SHOWN: usize = 100;
+    let skipped = name.chars().count().saturating_sub(SHOWN);
+    name.chars().skip(skipped).collect()
+}
