@@ -1,21 +1,21 @@
 //! `cargo xtask layers`: prints the order of the top-level modules of the package `bottle`, and the imports
-//! that violate it.
+//! that violate it. Also refuses circles of imports between the files of a package ([`circles`]).
 //!
 //! A module imports only from modules that come earlier in [`LAYERS`], so that data flows in one direction
 //! and no two modules depend on each other. Test code may import from any module.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::broken::root;
+use crate::{circles, sources};
 
 /// The top-level modules of `src`. Each one may import only from those before it.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 18] = [
     "causes", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets", "backend",
-    "instance", "portable", "learn", "ledger", "launch", "keeper", "cli",
+    "instance", "portable", "learn", "ledger", "launch", "keeper", "library", "cli",
 ];
 
 /// Imports as pairs of a file and a module of this crate that the file names.
@@ -24,9 +24,10 @@ type Imports = Vec<(String, String)>;
 /// Prints each module with the modules that it imports from.
 ///
 /// # Errors
-/// Returns an error if a module imports from a later one, or the sources cannot be read.
+/// Returns an error if a module imports from a later one, if files import each other in a circle, or if the sources
+/// cannot be read.
 pub(crate) fn run() -> Result<()> {
-    let imports = imports(&root()?.join("src"))?;
+    let imports = imports(root()?)?;
     let mut graph: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     for (file, module) in &imports {
         let modules = graph.entry(layer(module_of(file))?).or_default();
@@ -39,7 +40,7 @@ pub(crate) fn run() -> Result<()> {
     }
     let upward = upward(&imports)?;
     ensure!(upward.is_empty(), "imports against the order:\n{}", upward.join("\n"));
-    Ok(())
+    circles::check(root()?)
 }
 
 /// Returns the top-level module that a file belongs to.
@@ -63,41 +64,25 @@ fn upward(imports: &Imports) -> Result<Vec<String>> {
     Ok(upward)
 }
 
-/// Returns the imports of every file under `folder`, except those of tests.
-fn imports(folder: &Path) -> Result<Imports> {
+/// Returns the imports of every file of `src`, except those of tests.
+fn imports(root: &Path) -> Result<Imports> {
     let mut imports = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(at) = folders.pop() {
-        for entry in fs::read_dir(&at).with_context(|| format!("cannot list {}", at.display()))? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let file = path.strip_prefix(folder)?.to_string_lossy().into_owned();
-            let is_test = file.ends_with("tests.rs") || file == "main.rs" || file == "lib.rs";
-            if !file.ends_with(".rs") || is_test {
-                continue;
-            }
-            let text =
-                fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let modules = modules(&text).into_iter().filter(|module| module != module_of(&file));
-            imports.extend(modules.map(|module| (file.clone(), module)));
+    for (file, code) in sources::program(root)? {
+        let Ok(file) = file.strip_prefix("src") else { continue };
+        let file = file.to_string_lossy().into_owned();
+        if file == "main.rs" || file == "lib.rs" {
+            continue;
         }
-    }
-    if imports.is_empty() {
-        bail!("{} holds no imports", folder.display());
+        let modules = modules(&code).into_iter().filter(|module| module != module_of(&file));
+        imports.extend(modules.map(|module| (file.clone(), module)));
     }
     imports.sort();
     imports.dedup();
     Ok(imports)
 }
 
-/// Returns the modules that follow `crate::` in the code before the test module.
-fn modules(text: &str) -> Vec<String> {
-    let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
-    let code: Vec<&str> = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
-    let code = code.join("\n");
+/// Returns the modules that follow `crate::` in this code.
+fn modules(code: &str) -> Vec<String> {
     let name =
         |rest: &str| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect::<String>();
     let mut modules = Vec::new();
@@ -117,7 +102,7 @@ mod tests {
 
     #[test]
     fn modules_import_from_modules_above_them() {
-        let imports = imports(&root().expect("root").join("src")).expect("imports");
+        let imports = imports(root().expect("root")).expect("imports");
         assert!(imports.len() > 200, "{}", imports.len());
         assert_eq!(upward(&imports).expect("known modules"), [""; 0]);
     }
@@ -134,8 +119,7 @@ mod tests {
             let found = upward(&found).expect("known modules");
             assert_eq!(found, ["src/host/mod.rs imports cli"], "{text}");
         }
-        let unseen = "// crate::cli\nuse std::fs;\n#[cfg(test)]\nmod tests { use crate::cli::Tone; }\n";
-        assert_eq!(modules(unseen), [""; 0]);
+        assert_eq!(modules("use std::fs;\n"), [""; 0]);
         assert!(upward(&vec![("host/mod.rs".to_owned(), "new".to_owned())]).is_err());
     }
 }

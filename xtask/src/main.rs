@@ -2,14 +2,18 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the user at the terminal")]
 
 mod broken;
+mod circles;
 mod coverage;
 mod dist;
 // The program uses the same rules to check the program that it puts into containers.
 #[path = "../../src/backend/elf.rs"]
 #[allow(dead_code, reason = "the product asks more of it")]
 mod elf;
+#[cfg(test)]
+mod ignored;
 mod layers;
 mod reads;
+mod sources;
 #[cfg(test)]
 mod temporary;
 
@@ -25,7 +29,8 @@ Steps:
                                  processor than this machine's, to dist/bottle-amd64 or dist/bottle-arm64
   broken [--together] [NAME...]  take defences out of a copy, and see the tests notice
   coverage REPORT                print the share of lines that tests cover, and refuse too low a one
-  layers                         print which module imports which, and refuse imports against their order
+  layers                         print which module imports which, and refuse imports against their order and
+                                 circles of imports between files
   reads                          refuse code that reads by path or starts programs in places that are not known
   help                           this text
 ";

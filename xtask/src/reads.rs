@@ -8,12 +8,12 @@
 //! the program, and the tests would need hundreds of attributes.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::broken::root;
+use crate::sources;
 
 /// The directories whose code runs outside of bottles with the rights of the user.
 const CODE: [&str; 2] = ["src", "crates"];
@@ -30,10 +30,13 @@ const CALLS: [&str; 7] = [
 ];
 
 /// The files that have such calls, by the reason.
-const ALLOWED: [(&str, &[&str]); 8] = [
+const ALLOWED: [(&str, &[&str]); 7] = [
     (
         "the files are of bottle's own home or runtime directory, in which only the user can write",
         &[
+            "crates/repository/src/given/contents.rs",
+            "crates/repository/src/given/mod.rs",
+            "crates/repository/src/given/rules.rs",
             "src/backend/apple/images.rs",
             "src/backend/docker/runtime_trial.rs",
             "src/backend/docker/shared_objects/linux.rs",
@@ -43,7 +46,6 @@ const ALLOWED: [(&str, &[&str]); 8] = [
             "src/backend/linux/image/store.rs",
             "src/backend/local/layers.rs",
             "src/backend/local/roles.rs",
-            "src/cli/git/applied.rs",
             "src/cli/logs/mod.rs",
             "src/cli/mcp/tokens.rs",
             "src/cli/terminal/after_kill.rs",
@@ -58,6 +60,7 @@ const ALLOWED: [(&str, &[&str]); 8] = [
             "src/instance/store.rs",
             "src/instance/usage.rs",
             "src/ledger/ingest.rs",
+            "src/library/work/applied.rs",
             "src/secrets/saved_references.rs",
         ],
     ),
@@ -77,7 +80,7 @@ const ALLOWED: [(&str, &[&str]); 8] = [
             "src/backend/local/copy/stamps.rs",
             "src/backend/local/labels.rs",
             "src/backend/smolvm/check.rs",
-            "src/cli/start/live.rs",
+            "src/cli/launch/live.rs",
             "src/host/private_home.rs",
             "src/host/process/linux.rs",
             "src/host/system/linux.rs",
@@ -95,10 +98,10 @@ const ALLOWED: [(&str, &[&str]); 8] = [
             "src/cli/import.rs",
             "src/cli/policy/replay.rs",
             "src/cli/supervise/plain.rs",
-            "src/cli/supervise/scope.rs",
             "src/host/known_hosts.rs",
             "src/host/roots.rs",
             "src/host/settings.rs",
+            "src/library/proposals/scope.rs",
         ],
     ),
     (
@@ -122,9 +125,8 @@ const ALLOWED: [(&str, &[&str]); 8] = [
     ),
     (
         "git in a directory of ours, and files there",
-        &["crates/repository/src/git.rs", "crates/repository/src/store.rs", "src/cli/git/scratch.rs"],
+        &["crates/repository/src/git.rs", "crates/repository/src/store.rs", "src/library/work/scratch.rs"],
     ),
-    ("only tests use it", &["src/backend/apple/test_program.rs", "src/portable/mutations.rs"]),
 ];
 
 /// Prints the number of files with each reason.
@@ -158,40 +160,14 @@ fn differences(found: &BTreeMap<String, Vec<&str>>) -> Vec<String> {
 
 /// The files with such calls, and which.
 fn found(root: &Path) -> Result<BTreeMap<String, Vec<&'static str>>> {
-    let mut found = BTreeMap::new();
-    let mut directories: Vec<_> = CODE.iter().map(|code| root.join(code)).collect();
-    while let Some(directory) = directories.pop() {
-        let listed = fs::read_dir(&directory);
-        for entry in listed.with_context(|| format!("cannot list {}", directory.display()))? {
-            let path = entry?.path();
-            if path.is_dir() {
-                // The tests and benchmarks of a crate.
-                if !["tests", "benches"].iter().any(|name| path.ends_with(name)) {
-                    directories.push(path);
-                }
-                continue;
-            }
-            let file = path.strip_prefix(root)?.to_string_lossy().into_owned();
-            if !file.ends_with(".rs") || file.ends_with("tests.rs") {
-                continue;
-            }
-            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {file}"))?;
-            let calls = calls(&text);
-            if !calls.is_empty() {
-                found.insert(file, calls);
-            }
-        }
-    }
-    Ok(found)
+    let mut program = sources::program(root)?;
+    program.retain(|file, _| CODE.iter().any(|directory| file.starts_with(directory)));
+    let calls = program.iter().map(|(file, code)| (file.to_string_lossy().into_owned(), calls(code)));
+    Ok(calls.filter(|(_, calls)| !calls.is_empty()).collect())
 }
 
-/// The calls in the code before the test module.
-fn calls(text: &str) -> Vec<&'static str> {
-    let ends = ["mod tests", "pub(crate) mod tests", "pub(in crate::plan) mod tests", "pub(super) mod tests"];
-    let end = ends.iter().filter_map(|end| text.find(&format!("\n#[cfg(test)]\n{end}"))).min();
-    let code = text.get(..end.unwrap_or(text.len())).unwrap_or_default();
-    let code: Vec<&str> = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
-    let code = code.join("\n");
+/// The calls in this code.
+fn calls(code: &str) -> Vec<&'static str> {
     // `append_file::open(` is another function.
     let is_call = |call: &str| {
         code.match_indices(call)
@@ -212,12 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn finds_calls_outside_of_tests_and_comments() {
+    fn finds_calls_and_not_other_functions() {
         for (text, expected) in [
             ("let x = std::fs::read(path)?;", &["fs::read("][..]),
             ("tokio::process::Command::new(x)", &["Command::new("]),
-            ("// fs::read(x)\nMyFile::open(x); fs::read_dir(x)", &[]),
-            ("fn a() {}\n#[cfg(test)]\nmod tests { fs::copy(a, b) }", &[]),
+            ("MyFile::open(x); fs::read_dir(x)", &[]),
             ("tempfile::tempdir()", &["tempdir("]),
         ] {
             assert_eq!(calls(text), expected, "{text}");
