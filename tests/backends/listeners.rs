@@ -7,7 +7,7 @@ use bottle_contract::session::{Hello, Role};
 
 use bottle_test_support::engine;
 
-use crate::fixture::{Bottle, every_backend, every_isolating_backend, run};
+use crate::fixture::{Bottle, close, every_backend, every_isolating_backend, run};
 
 /// A script that connects to the proxy from the bottle. It prints the error number, or 0.
 const TRY_CONNECT: &str = "import socket; s = socket.socket(); s.settimeout(5); \
@@ -54,8 +54,8 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
         let bottle = fixture.planned("guarded");
         fixture.backend.make_network(&bottle.launch()).await.expect("network");
         bottle.start_bundle().await;
-        bundle(&bottle).await.close();
-        bundle(&bottle).await.close();
+        close(bundle(&bottle).await).await;
+        close(bundle(&bottle).await).await;
         let recorded = bottle.ledger.all();
         assert!(recorded.iter().any(|resource| resource.kind == "bundle-process"), "{}", fixture.name());
         let found = bottle.found().await;
