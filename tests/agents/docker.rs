@@ -68,9 +68,10 @@ fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     assert!(docker(&["rm", "--force", "--volumes", &kept]).is_some());
     let anew = scene.go_on("And the third.")?;
     assert!(anew.stderr.contains("built anew"), "{}", anew.stderr);
-    // The workspace of the new container is empty, so the bottle is not preserved.
+    // The workspace of the new container is empty, so only the conversation is kept, which is on the host.
     assert_eq!(scene.on_the_engine(), [] as [String; 0], "{}", anew.stderr);
-    assert_eq!(scene.bottle(&["list"])?.stdout, "");
+    let listed = scene.bottle(&["list"])?.stdout;
+    assert!(listed.contains("preserved (conversation)"), "{listed}");
     scene.assert_sent(header);
     scene.assert_key_not_on_disk();
     Ok(())

@@ -61,7 +61,7 @@ fn send_to(scene: &Scene, backend: &str) -> Result<()> {
 }
 
 #[test]
-#[ignore = "takes two minutes; `.ci/run apple` runs it"]
+#[ignore = "takes two minutes: `.ci/run apple`"]
 fn claude_moves_from_docker_to_linux_and_back() -> Result<()> {
     let test = "claude moves between backends";
     let Some(place) = engine(test)? else { return Ok(()) };
@@ -89,7 +89,7 @@ fn claude_moves_from_docker_to_linux_and_back() -> Result<()> {
 
 /// mini-swe-agent stops in the middle of its task, moves, and does the task there.
 #[test]
-#[ignore = "takes a minute; `.ci/run apple` runs it"]
+#[ignore = "takes a minute: `.ci/run apple`"]
 fn mini_moves_from_docker_to_linux_and_back() -> Result<()> {
     let test = "mini moves between backends";
     let Some(Place::Docker(machine)) = engine(test)? else { return Ok(()) };

@@ -55,7 +55,7 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
     ensure!(!shown.contains(['\u{1b}', '\r']), "`logs` shows control characters: {shown:?}");
     enter(&mut pty, typed.end, ENTER)?;
     // The script wrote a file that was not pulled, so `bottle` asks what to do with it.
-    pty.wait_for("[keep/pull/discard]")?;
+    pty.wait_for("[keep/discard]")?;
     enter(&mut pty, typed.choice, ENTER)?;
     let code = pty.wait_exit()?;
     ensure!(code == 0, "it ended with {code}:\n{}", pty.screen());

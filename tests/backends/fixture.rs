@@ -300,6 +300,7 @@ impl Fixture {
             origin: Origin::New,
             prepared,
             progress,
+            connected: tokio::sync::Mutex::default(),
         }
     }
 }
@@ -409,6 +410,9 @@ pub(crate) struct Bottle<'a> {
     pub(crate) origin: Origin,
     pub(crate) prepared: Prepared,
     progress: ProgressSink,
+    /// The last connection to pid 1. It is closed before the next one opens: the streams of a container carry one at a
+    /// time.
+    connected: tokio::sync::Mutex<Option<Channel>>,
 }
 
 impl Bottle<'_> {
@@ -451,12 +455,17 @@ impl Bottle<'_> {
         &self.plan.identity.slug
     }
 
-    /// Opens the channel to pid 1.
+    /// Opens the channel to pid 1, and closes the previous one.
     pub(crate) async fn connect(&self) -> Channel {
+        let mut connected = self.connected.lock().await;
+        if let Some(previous) = connected.take() {
+            close(previous).await;
+        }
         let stream: ByteStream = self.fixture.backend.connect_guest(self.slug()).await.expect("connect");
         let hello = Hello::of(Role::Keeper);
         let (channel, _, peer) = Channel::establish(stream, Side::Dialed, hello).await.expect("greeted");
         assert_eq!(peer.role, Role::Guest);
+        *connected = Some(channel.clone());
         channel
     }
 
@@ -536,7 +545,7 @@ impl Drop for Bottle<'_> {
     }
 }
 
-/// Closes a connection, so that another one can be opened. A stream of a container carries one at a time.
+/// Closes a connection, and waits until it is closed.
 pub(crate) async fn close(channel: Channel) {
     channel.close();
     channel.closed().await;
@@ -635,6 +644,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         workspace: Workspace::Empty,
         live: None,
         git_directories: Vec::new(),
+        user_ignore_file: None,
         agent: AgentProcess {
             argv: vec!["true".to_owned()],
             terminal: None,

@@ -10,7 +10,7 @@ use bottle::plan::Workspace;
 use bottle_contract::names::{AGENT_USER, CA_FILE, GIT_OBJECTS_DIR, WORKSPACE};
 use bottle_repository::Directory;
 
-use crate::fixture::{Fixture, every_backend, read, run, write};
+use crate::fixture::{every_backend, read, run, write};
 
 fn in_home(name: &str) -> String {
     format!("/home/{AGENT_USER}/{name}")
@@ -20,16 +20,9 @@ fn in_workspace(name: &str) -> String {
     format!("{WORKSPACE}/{name}")
 }
 
-/// Every backend that can create a snapshot of a running bottle.
-async fn every_freezing_backend() -> Vec<Fixture> {
-    let mut fixtures = every_backend().await;
-    fixtures.retain(|fixture| fixture.backend.capabilities().live_commit);
-    fixtures
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
-    for fixture in every_freezing_backend().await {
+    for fixture in every_backend().await {
         let bottle = fixture.bottle("first").await;
         let channel = bottle.provisioned().await;
         write(&channel, &in_home("installed"), b"a tool").await;
@@ -74,7 +67,7 @@ async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_excludes_data_of_one_launch() {
-    for fixture in every_freezing_backend().await {
+    for fixture in every_backend().await {
         let bottle = fixture.bottle("clean").await;
         let channel = bottle.provisioned().await;
         write(&channel, CA_FILE, b"of this launch").await;
@@ -93,7 +86,7 @@ async fn a_snapshot_excludes_data_of_one_launch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_snapshot_is_independent() {
-    for fixture in every_freezing_backend().await {
+    for fixture in every_backend().await {
         let bottle = fixture.bottle("several").await;
         let channel = bottle.provisioned().await;
         write(&channel, &in_workspace("same"), b"same").await;
@@ -135,7 +128,7 @@ async fn each_snapshot_is_independent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_keeps_its_own_name_and_parent() {
-    for fixture in every_freezing_backend().await {
+    for fixture in every_backend().await {
         let bottle = fixture.bottle("names").await;
         let channel = bottle.provisioned().await;
         write(&channel, &in_workspace("file"), b"one").await;
@@ -164,7 +157,7 @@ async fn a_snapshot_keeps_its_own_name_and_parent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_snapshot_excludes_deleted_files() {
-    for fixture in every_freezing_backend().await {
+    for fixture in every_backend().await {
         if fixture.name() == "fake" {
             // The programs of the fake backend include none that deletes files.
             continue;
@@ -187,7 +180,7 @@ async fn the_next_snapshot_excludes_deleted_files() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_bottle_is_frozen_and_resumed() {
-    for fixture in every_freezing_backend().await {
+    for fixture in every_backend().await {
         let bottle = fixture.bottle("kept-on").await;
         let channel = bottle.provisioned().await;
         write(&channel, &in_workspace("work"), b"half done").await;
@@ -218,7 +211,7 @@ async fn a_kept_bottle_is_frozen_and_resumed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn freezing_a_missing_bottle_fails_and_leaves_nothing() {
-    for fixture in every_freezing_backend().await {
+    for fixture in every_backend().await {
         let bottle = fixture.planned("nothing");
         let error = fixture
             .backend
@@ -233,7 +226,7 @@ async fn freezing_a_missing_bottle_fails_and_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hides_snapshots_of_other_homes_and_refuses_invalid_names() {
-    let fixtures = every_freezing_backend().await;
+    let fixtures = every_backend().await;
     for fixture in &fixtures {
         let bottle = fixture.bottle("mine-too").await;
         let snapshot = bottle.freeze(None).await;
@@ -255,13 +248,13 @@ async fn hides_snapshots_of_other_homes_and_refuses_invalid_names() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shared_git_objects_stay_as_they_were_and_are_part_of_a_snapshot() {
-    for fixture in every_freezing_backend().await {
+    for fixture in every_backend().await {
         let objects = fixture.host.user_home.join("objects");
         let pack = format!("pack/pack-{}.pack", "0a".repeat(20));
         std::fs::create_dir_all(objects.join("pack")).expect("folder");
         std::fs::write(objects.join(&pack), "objects").expect("a pack");
         let opened = Arc::new(Directory::open(&objects).expect("opened"));
-        let repository = RepositoryObjects { from: opened, folder: None };
+        let repository = RepositoryObjects { from: opened, borrowed: Vec::new(), folder: None };
         let mut bottle = fixture.planned("shared");
         bottle.plan.workspace = Workspace::Copy;
         bottle.prepared = fixture.prepared().await.expect("prepared");

@@ -59,11 +59,17 @@ fn conversations_are_exported_masked_and_continued() -> Result<()> {
     let name = "conversations_are_exported_masked_and_continued";
     let Some(home) = with_a_claude(name)? else { return Ok(()) };
     let start = |task: &str| run(&home, &["start", "talker", "--label", "one", "-p", task, "-q"]);
-    // The agent succeeds and leaves no work: the bottle is removed, and the exported conversation remains.
+    // The agent succeeds and leaves no work: only the exported conversation is kept, which a resume continues.
     let clean = start("exit 0")?.expect_code(0);
     assert_eq!(clean.stdout, "anew\n");
     assert_eq!(copied_out(&home)?.1, "said [redacted]\n");
-    assert_eq!(run(&home, &["list"])?.stdout, "");
+    assert!(run(&home, &["list"])?.stdout.contains("preserved (conversation)"), "{}", clean.stderr);
+    assert!(!home.bottle_home().join("state/one/agent").exists(), "its files are removed");
+    let continued = run(&home, &["resume", "one", "-p", "exit 0", "-q"])?.expect_code(0);
+    assert_eq!(continued.stdout, "continued\nsaid [redacted]\n");
+    let taken = start("exit 0")?.expect_code(1);
+    assert!(taken.stderr.contains("`bottle resume one` continues it"), "{}", taken.stderr);
+    let _ = run(&home, &["discard", "one", "--yes", "-q"])?.expect_code(0);
     std::fs::remove_dir_all(home.bottle_home().join("transcripts"))?;
 
     // The agent fails and leaves no work: the bottle is preserved for its conversation.
@@ -130,6 +136,32 @@ fn an_export_has_the_conversation_of_a_last_turn_without_changes() -> Result<()>
         assert_eq!(resumed.stdout.contains("later"), newest, "{}", resumed.stdout);
         assert!(resumed.stdout.ends_with("work\n"), "{}", resumed.stdout);
     }
+    Ok(())
+}
+
+/// Pid 1 stays after a stop of the agent until the conversation is copied.
+#[test]
+fn a_stop_keeps_the_conversation_until_it_is_pruned() -> Result<()> {
+    let Some(home) = with_a_claude("a_stop_keeps_the_conversation_until_it_is_pruned")? else {
+        return Ok(());
+    };
+    let arguments = ["start", "talker", "--label", "one", "-p", "sleep 600", "-q", "--detach"];
+    let _ = run(&home, &arguments)?.expect_code(0);
+    until(&home, &["exec", "one", "--", "cat", TALK], "said")?;
+    let stopped = run(&home, &["stop", "one", "--time", "0", "--json"])?.expect_code(0).json()?;
+    assert_eq!(
+        (&stopped["preserved"], &stopped["kept_for"]),
+        (&"conversation".into(), &"conversation".into())
+    );
+    assert_eq!(copied_out(&home)?.1, "said [redacted]\n");
+    let found = run(&home, &["prune", "--dry-run"])?.expect_code(0);
+    assert!(!found.stdout.contains("conversation"), "it is new: {}", found.stdout);
+    let found = run(&home, &["prune", "--dry-run", "--older-than", "0d"])?.expect_code(0);
+    assert!(found.stdout.starts_with("1 kept conversation of one would be removed"), "{}", found.stdout);
+    assert!(run(&home, &["list"])?.stdout.contains("preserved (conversation)"));
+    let _ = run(&home, &["prune", "--yes", "--older-than", "0d"])?.expect_code(0);
+    assert_eq!(run(&home, &["list"])?.stdout, "");
+    assert!(!home.bottle_home().join("transcripts/one").exists());
     Ok(())
 }
 

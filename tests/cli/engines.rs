@@ -85,7 +85,7 @@ fn reports_an_old_or_absent_engine() -> Result<()> {
 fn reports_an_engine_socket_without_permission_and_how_to_get_it() -> Result<()> {
     let test = "reports_an_engine_socket_without_permission_and_how_to_get_it";
     if !rustix::process::getuid().is_root() {
-        skip::aloud(test, &"only root can be somebody else");
+        skip::aloud(test, &"only root can become another user");
         return Ok(());
     }
     let home = home()?;

@@ -109,7 +109,11 @@ fn an_idle_bottle_is_stopped_and_one_with_work_is_not() -> Result<()> {
     let listed = run(&home, &["env", "ls", "--json"])?.expect_code(0).json()?;
     let busy = listed[0]["slug"].as_str().context("a slug")?.to_owned();
     let idle = listed[1]["slug"].as_str().context("a slug")?.to_owned();
-    let _ = home.program(["fs", "write", &idle, "note", "-q"])?.input("kept\n").run()?.expect_code(0);
+    // The home is no work, but the bottle of a task keeps it.
+    let own_home = run(&home, &["exec", &idle, "--", "env", "HOME"])?.expect_code(0).stdout;
+    let note = format!("{}/note", own_home.trim_end());
+    home.write("project/note", "kept\n")?;
+    let _ = run(&home, &["cp", "note", &format!("{idle}:{note}")])?.expect_code(0);
     let _ = run(&home, &["process", "start", &busy, "-q", "--", "sleep", "600"])?.expect_code(0);
     // From now on, bottles are stopped. The bottle with work has it already.
     home.write("home/.bottle/settings.yml", "environments: {agent: nap, idle: 2s}\n")?;
@@ -131,7 +135,7 @@ fn an_idle_bottle_is_stopped_and_one_with_work_is_not() -> Result<()> {
         ensure!(begun.elapsed() < Duration::from_secs(60), "the bottle without work still runs");
         std::thread::sleep(Duration::from_millis(200));
     }
-    let read = run(&home, &["env", "run", "idle", "-q", "--", "cat", "note"])?.expect_code(0);
+    let read = run(&home, &["env", "run", "idle", "-q", "--", "cat", &note])?.expect_code(0);
     ensure!(read.stdout == "kept\n", "{}", read.stdout);
     Ok(())
 }

@@ -6,20 +6,14 @@ use std::os::unix::fs::symlink;
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
-use crate::home::{home, run};
+use crate::home::{home_on_linux, run};
 
 /// A text in files of the user outside of the project.
 const PRIVATE: &str = "private-of-the-user";
 
 /// A home with files of the user, of which some are in a git directory, and an agent on the backend `linux`.
 fn with_private_files(test: &str) -> Result<Option<TestHome>> {
-    let mut home = home()?;
-    let agent = "agent_provider: {template: command, command: [sleep, \"600\"]}";
-    home.bottle("works", &format!("---\nbackend: linux\n{agent}\n---\n"))?;
-    home.agent("works", "---\nbottle: works\n---\n")?;
-    if !home.runs_with_git(test, "linux")? {
-        return Ok(None);
-    }
+    let Some(home) = home_on_linux(test)? else { return Ok(None) };
     fs::write(home.project().join("code"), "one\n")?;
     for file in ["home/.ssh/id", "home/HEAD", "victim/.git/description", "victim/.git/id_rsa"] {
         home.write(file, PRIVATE)?;
@@ -99,6 +93,53 @@ fn a_separate_git_directory_is_copied_once_it_is_confirmed() -> Result<()> {
     terminal.wait_for("Start works on linux?")?;
     terminal.type_keys("n\r")?;
     terminal.wait_for("nothing was started")?;
+    terminal.wait_exit()?;
+    Ok(())
+}
+
+/// A project can name the objects of any repository of the user.
+#[test]
+fn borrowed_objects_are_copied_once_their_repository_is_confirmed() -> Result<()> {
+    let test = "borrowed_objects_are_copied_once_their_repository_is_confirmed";
+    let Some(home) = with_private_files(test)? else { return Ok(()) };
+    home.write("victim/.git/objects/ab/0123456789abcdef0123456789abcdef012345", PRIVATE)?;
+    for directory in ["objects/info", "refs"] {
+        fs::create_dir_all(home.project().join(".git").join(directory))?;
+    }
+    fs::write(home.project().join(".git/HEAD"), "ref: refs/heads/main\n")?;
+    let alternates = home.project().join(".git/objects/info/alternates");
+    fs::write(&alternates, "../../../victim/.git/objects\n")?;
+    let victim = home.outside("victim/.git").canonicalize()?;
+    let hint = format!("add `--git-dir={}`", victim.display());
+    let live = ["start", "works", "--cwd=live", "--detach", "--label", "one"];
+    for start in [START, live] {
+        for further in [&["--dry-run"][..], &["-y"], &["-y", "--git-dir=../home"]] {
+            let refused = run(&home, &[&start, further].concat())?.expect_code(2);
+            assert!(refused.stderr.contains(&hint), "{}", refused.transcript());
+        }
+    }
+    // What is no git directory of the user is refused with any answer.
+    for forged in ["../../../home", "../../../victim/.git/refs"] {
+        fs::write(&alternates, format!("{forged}\n"))?;
+        let refused = run(&home, &[&START, &["-y", "--git-dir=../victim"][..]].concat())?.expect_code(2);
+        assert!(
+            refused.stderr.contains("is not the `objects` of a git directory"),
+            "{}",
+            refused.transcript()
+        );
+    }
+    fs::write(&alternates, "../../../victim/.git/objects\n")?;
+    let started = run(&home, &[&START, &["-y", "--git-dir=../victim"][..]].concat())?.expect_code(0);
+    let note = format!("that are borrowed, from: {}/objects", victim.display());
+    assert!(started.stderr.contains(&note), "{}", started.stderr);
+    let inside = "cat /git-objects/ab/*; cat .git/objects/info/alternates; grep -r victim . || true";
+    let listed = run(&home, &["exec", "one", "--", "sh", "-c", inside])?.expect_code(0);
+    assert_eq!(listed.stdout, format!("{PRIVATE}/git-objects\n"));
+    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    let mut terminal = home.on_terminal(&["start", "works", "--cwd", "--label", "two"], 40, 120)?;
+    terminal.wait_for("Give the agent all objects")?;
+    terminal.type_keys("n\r")?;
+    terminal.wait_for("add `--git-dir=")?;
     terminal.wait_exit()?;
     Ok(())
 }

@@ -24,6 +24,16 @@ pub(crate) fn home() -> Result<TestHome> {
     Ok(home)
 }
 
+/// Returns a home with the agent `works`, which sleeps on the backend `linux`. `None` if this machine cannot run it with
+/// git in the bottle.
+pub(crate) fn home_on_linux(test: &str) -> Result<Option<TestHome>> {
+    let mut home = home()?;
+    let agent = "agent_provider: {template: command, command: [sleep, \"600\"]}";
+    home.bottle("works", &format!("---\nbackend: linux\n{agent}\n---\n"))?;
+    home.agent("works", "---\nbottle: works\n---\n")?;
+    Ok(home.runs_with_git(test, "linux")?.then_some(home))
+}
+
 /// Returns the manifest of a bottle that runs `command` on the fake backend.
 pub(crate) fn bottle(command: &str) -> String {
     format!("---\nbackend: fake\nagent_provider: {{template: command, command: {command}}}\n---\n")

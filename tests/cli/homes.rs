@@ -73,7 +73,7 @@ fn falls_back_to_the_users_home_without_an_absolute_home() -> Result<()> {
 fn a_user_without_an_account_must_set_home() -> Result<()> {
     let test = "a_user_without_an_account_must_set_home";
     if !rustix::process::getuid().is_root() {
-        skip::aloud(test, &"only root can be somebody else");
+        skip::aloud(test, &"only root can become another user");
         return Ok(());
     }
     let mut program = Program::at("/usr/bin/setpriv".as_ref());

@@ -6,7 +6,9 @@
 //!
 //! - `activity`: what an agent does, and the size of its bottle, in `list`
 //! - `rendering`: `logs` of agents that move the cursor
+//! - `given_files`: only the agent's work comes out, as git would commit it
 //! - `git_directory`: directories whose `.git` names a git directory elsewhere
+//! - `git_shapes`: repositories whose shape or settings belong to this machine
 //! - `whole_repository`: the repository that contains the working directory
 //! - `several_directories`: bottles with copies of several directories
 //! - `bot_bottle`: manifests and variables of bot-bottle
@@ -38,7 +40,7 @@
 //! - `services`: programs that must be ready before the agent starts
 //! - `fs`: files of a workspace
 //! - `guest_tools`: the behaviours of tools that drive a machine, as tables
-//! - `pulling`: `pull` and `diff`
+//! - `pulling`: `pull` and `diff` · `submodules`: a pull from submodules
 //! - `removing`: the removal of an ended bottle's files
 //! - `shared_objects`: copied repositories that share their objects with the user's
 //! - `committing`: the author of an agent's commits
@@ -80,6 +82,7 @@ mod deploy_keys;
 mod discarding;
 mod disks;
 mod docker;
+mod ending_reasons;
 mod endings;
 mod engine_kinds;
 mod engines;
@@ -91,6 +94,8 @@ mod forking;
 mod freezing;
 mod fs;
 mod git_directory;
+mod git_shapes;
+mod given_files;
 mod guest_tools;
 mod home;
 mod homes;
@@ -137,10 +142,12 @@ mod several_directories;
 mod shared_objects;
 mod state;
 mod streams;
+mod submodules;
 mod supervising;
 mod terminal;
 mod usage;
 mod waiting;
 mod web_dashboard;
 mod whole_repository;
+mod without_repository;
 mod writing;

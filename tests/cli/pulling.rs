@@ -69,7 +69,7 @@ fn pulls_from_all_forks() -> Result<()> {
     assert_eq!(home.git(&["show", "bottle/three:code"])?, "one\ntwo\nthree\n");
     // A fork that ended and left only logs is no error.
     let _ = run(&home, &["fork", "one", "--label", "ended", "-y", "-q"])?.expect_code(0);
-    let _ = run(&home, &["exec", "ended", "--", "/bin/sh", "-c", "rm -rf .git code"])?.expect_code(0);
+    let _ = run(&home, &["pull", "ended", "-q"])?.expect_code(0);
     let _ = run(&home, &["stop", "ended", "--time", "0", "-q"])?.expect_code(0);
     let again = run(&home, &["pull", "one", "--all-forks", "-q"])?.expect_code(0).stdout;
     assert_eq!(again, "bottle/one\nbottle/two\nbottle/three\n");
@@ -546,7 +546,7 @@ fn hostile(home: &TestHome, directory: &std::path::Path, ran: &std::path::Path) 
     Ok(())
 }
 
-/// The user's repository may be one that somebody else wrote. Nothing in it runs, and the work comes out.
+/// Another user may have written the user's repository. Nothing in it runs, and the work comes out.
 #[test]
 fn a_repository_that_names_programs_runs_none() -> Result<()> {
     let Some(home) = with_git("a_repository_that_names_programs_runs_none")? else { return Ok(()) };
@@ -586,10 +586,11 @@ fn a_repository_that_an_agent_made_is_not_used() -> Result<()> {
     let ran = home.outside("ran");
     hostile(&home, &home.project(), &ran)?;
     inside(&home, "git commit -q --allow-empty -m more || true")?;
-    for command in [&["diff", "one"][..], &["pull", "one"]] {
-        let outcome = run(&home, command)?;
+    // The files are compared with those of the start.
+    for (command, code) in [(&["diff", "one"][..], 0), (&["pull", "one"], 2)] {
+        let outcome = run(&home, command)?.expect_code(code);
         assert!(!ran.exists(), "{command:?}: {}", outcome.transcript());
-        assert!(outcome.code != 0 && outcome.stderr.contains("--repository"), "{}", outcome.transcript());
+        assert!(code == 0 || outcome.stderr.contains("--repository"), "{}", outcome.transcript());
     }
     assert_eq!(home.git(&["branch", "--list", "bottle/*"])?, "");
     Ok(())
@@ -605,7 +606,8 @@ fn another_repository_at_the_same_path_needs_an_answer() -> Result<()> {
     home.git(&["clone", "-q", ".", "../again"])?;
     std::fs::remove_dir_all(home.project().join(".git"))?;
     std::fs::rename(home.project().join("../again/.git"), home.project().join(".git"))?;
-    for command in [&["diff", "one"][..], &["pull", "one"], &["apply", "one", "--yes"]] {
+    let reset = ["fs", "reset", "one", "--yes"];
+    for command in [&["diff", "one"][..], &["pull", "one"], &["apply", "one", "--yes"], &reset] {
         let refused = run(&home, command)?.expect_code(2);
         assert!(refused.stderr.contains("--repository"), "{}", refused.transcript());
     }
@@ -617,6 +619,8 @@ fn another_repository_at_the_same_path_needs_an_answer() -> Result<()> {
     let _ = run(&home, &["diff", "one", "--repository", "."])?.expect_code(0);
     let _ = run(&home, &["pull", "one", "--repository", "."])?.expect_code(0);
     assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
+    let _ = run(&home, &[&reset[..], &["--repository", "."]].concat())?.expect_code(0);
+    assert_eq!(inside(&home, "cat code")?, "one\n");
     Ok(())
 }
 

@@ -152,7 +152,9 @@ fn shows_and_pulls_the_work_of_all_folders() -> Result<()> {
             &["fs", "reset", "one", "--yes"],
         ],
     )?;
-    ensure!(inside(&home, "cat api/code; ls web; cat plain/x beside")? == "one\ncode\nx\ny\n");
+    ensure!(
+        inside(&home, "cat api/code; ls web plain; cat beside")? == "one\nplain:\nnotes\n\nweb:\ncode\ny\n"
+    );
     ensure!(home.git(&["-C", "web", "show", "bottle/one:new"])? == "new\n");
     // What is in no repository is not lost.
     let ended = stop(&home)?;

@@ -8,6 +8,7 @@ use bottle_test_support::pty::Pty;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::home::{bottle, home, keeper, run};
+use crate::pulling::with_git;
 
 /// The keys that detach a user from a session by default.
 const DETACH: &str = "\x1dd";
@@ -203,9 +204,12 @@ fn a_dead_keeper_restores_the_terminal_and_is_reported() -> Result<()> {
 /// to do with the unsaved work.
 fn with_work(home: &TestHome) -> Result<Pty> {
     home.write("project/note", "remember\n")?;
-    let mut pty = on_terminal(home, &["start", "ask", "--yes", "--label", "one"])?;
+    for arguments in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
+        home.git(arguments)?;
+    }
+    let mut pty = on_terminal(home, &["start", "ask", "--cwd", "--yes", "--label", "one"])?;
     pty.wait_for("? ")?;
-    let _ = run(home, &["cp", "note", "one:note"])?.expect_code(0);
+    let _ = run(home, &["cp", "note", "one:more"])?.expect_code(0);
     pty.type_keys("words\r")?;
     pty.wait_for("There is unsaved work in one. [keep/pull/discard]")?;
     Ok(pty)
@@ -242,14 +246,41 @@ fn unsaved_work_is_discarded_on_request() -> Result<()> {
 fn a_failed_pull_asks_about_unsaved_work_again() -> Result<()> {
     let home = home_with_prompting_agents()?;
     let mut pty = with_work(&home)?;
+    // Without a repository, no further pull is offered.
+    std::fs::remove_dir_all(home.project().join(".git"))?;
     pty.type_keys("p\r")?;
-    pty.wait_for("is not in a git repository")?;
-    pty.wait_until("asked again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
+    pty.wait_for("error: ")?;
+    pty.wait_for("There is unsaved work in one. [keep/discard]")?;
     signal(&pty, Signal::TERM)?;
     pty.wait_for("starts it again")?;
     pty.wait_exit()?;
     assert_restored(&pty)?;
     assert!(run(&home, &["list"])?.stdout.contains("preserved"));
+    Ok(())
+}
+
+/// A pull that leaves a part behind does not ask again, because another one would leave out the same.
+#[test]
+fn work_that_a_pull_leaves_out_is_kept_without_another_question() -> Result<()> {
+    let test = "work_that_a_pull_leaves_out_is_kept_without_another_question";
+    let Some(mut home) = with_git(test)? else { return Ok(()) };
+    let script = "git init -q inner; touch inner/x new; echo rea''dy; read line";
+    let provider = format!("{{template: command, command: [sh, -c, \"{script}\"]}}");
+    home.bottle("nested", &format!("---\nbackend: linux\nagent_provider: {provider}\n---\n"))?;
+    home.agent("nested", "---\nbottle: nested\n---\n")?;
+    home.write("project/code", "one\n")?;
+    for arguments in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
+        home.git(arguments)?;
+    }
+    let mut pty = on_terminal(&home, &["start", "nested", "--cwd", "--yes", "--label", "one"])?;
+    pty.wait_for("ready")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("[keep/pull/discard]")?;
+    pty.type_keys("pull\r")?;
+    pty.wait_for("the work that was not pulled is kept with one")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert!(run(&home, &["list"])?.stdout.contains("preserved"));
+    assert_eq!(home.git(&["show", "bottle/one:new"])?, "");
     Ok(())
 }
 

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use bottle_contract::session::guest::Changed;
+
 use crate::fixture::every_isolating_backend;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,10 +24,11 @@ async fn removing_a_bottle_follows_no_link_and_ignores_modes() {
             ))
             .await;
         // Unreadable files, and files whose reading blocks, do not stop the search.
-        let looked = fixture.backend.holds_work(bottle.slug(), since, false);
+        let request = Changed::since(since);
+        let looked = fixture.backend.find_work(bottle.slug(), &request, false);
         let looked =
             tokio::time::timeout(std::time::Duration::from_secs(60), looked).await.expect("an answer");
-        assert!(looked.unwrap_or(true), "{}", fixture.name());
+        assert!(looked.map_or(true, |changes| changes.work), "{}", fixture.name());
         bottle.remove().await;
         assert_eq!(bottle.found().await, [], "{}", fixture.name());
         assert_eq!(std::fs::read_to_string(precious.join("file")).expect("there"), "kept");

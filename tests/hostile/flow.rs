@@ -111,11 +111,14 @@ impl Scene {
         let place = self.place("harmless")?;
         place.repository("project")?;
         place.write("project/found", CANARY)?;
+        let trapped = Bottle { scene: self, place: &place, slug: "trapped".to_owned(), exports: false };
+        let _ = trapped.succeeds(&["start", "work", "--cwd", "--detach", "--label", "trapped", "-y"])?;
+        let _ = trapped.bottle_has_canary().err().context("the canary in the project was not found")?;
+        trapped.end()?;
+        fs::remove_file(place.path("project/found"))?;
         let bottle = Bottle { scene: self, place: &place, slug: "harmless".to_owned(), exports: true };
         let _ = bottle.succeeds(&["start", "work", "--cwd", "--detach", "--label", "harmless", "-y"])?;
-        let _ = bottle.bottle_has_canary().err().context("the canary in the project was not found")?;
-        let _ = bottle.succeeds(&["exec", "harmless", "--", "sh", "-c", "rm found; echo two >>code"])?;
-        fs::remove_file(place.path("project/found"))?;
+        let _ = bottle.succeeds(&["exec", "harmless", "--", "sh", "-c", "echo two >>code"])?;
         for arguments in [
             &["diff", "harmless"][..],
             &["apply", "harmless", "--yes"],
@@ -133,11 +136,12 @@ impl Scene {
     }
 }
 
-/// A bottle's name for a case, which has at most 40 characters.
+/// A bottle's name for a case, which has at most 40 characters, and no dashes in a row.
 fn slug(case: &str, kind: &str) -> String {
     let plain = case.to_lowercase();
     let end = plain.len().saturating_sub(30);
-    format!("{kind}-{}", plain[end..].trim_matches('-'))
+    let words: Vec<&str> = plain[end..].split('-').filter(|word| !word.is_empty()).collect();
+    format!("{kind}-{}", words.join("-"))
 }
 
 impl Bottle<'_> {

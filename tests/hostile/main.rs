@@ -9,7 +9,7 @@
 //! - `shapes`: git files, worktrees, submodules, alternates, bare repositories, reftables, promisors, includes
 //! - `place`: where a case is made, with the traps around it · `flow`: the commands, and what they must not do
 //!
-//! A sample runs by default. `cargo test --test hostile -- --ignored` runs all cases.
+//! A sample runs by default. `.ci/run hostile`, which is a part of `.ci/run nightly`, runs all cases.
 
 mod files;
 mod flow;
@@ -79,7 +79,7 @@ fn a_sample_of_hostile_repositories_does_nothing() -> Result<()> {
 }
 
 #[test]
-#[ignore = "takes long; `.ci/run hostile` runs it"]
+#[ignore = "takes 20 minutes: `.ci/run hostile`"]
 fn all_hostile_repositories_do_nothing() -> Result<()> {
     let cases = cases();
     assert!(cases.len() >= 100, "{}", cases.len());

@@ -186,7 +186,7 @@ pub(crate) fn cases() -> Vec<Case> {
             place.write("project/.gitmodules", text)
         }),
         Case::new("parent", |place| {
-            // The directory above the project is a repository that somebody made.
+            // The directory above the project is another repository.
             place.repository("project/sub/deep")?;
             fs::remove_dir_all(place.path("project/sub/deep/.git"))?;
             place.repository("project")?;

@@ -77,7 +77,7 @@ async fn a_command_agent_has_tools_and_a_home() {
 }
 
 #[tokio::test]
-#[ignore = "fetches up to 400 MB for each agent; `.ci/run real-agents`"]
+#[ignore = "fetches up to 400 MB for each agent: `.ci/run real-agents`"]
 async fn each_agent_has_its_pinned_version_without_build_tools() {
     let Some(fixture) = Fixture::new("the agents' images") else { return };
     for (template, version) in [

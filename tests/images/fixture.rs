@@ -126,6 +126,7 @@ impl Fixture {
             repository: None,
             folders: Vec::new(),
             git_directories: Vec::new(),
+            user_ignore_file: None,
             backend: "docker".to_owned(),
             detached: false,
             task: None,

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use bottle::host::Host;
-use bottle::plan::{self, Flags, HostGitUser, Plan, Value, Workspace};
+use bottle::host::git_user::HostGitUser;
+use bottle::plan::{self, Flags, Plan, Value, Workspace};
 use bottle::resolve::Resolved;
 use bottle_contract::route::render_routes;
 use bottle_contract::session::guest::{SecretText, Size};
@@ -92,6 +93,7 @@ fn flags(line: &str) -> Flags {
         repository: None,
         folders: Vec::new(),
         git_directories: Vec::new(),
+        user_ignore_file: None,
         backend: "fake".to_owned(),
         detached: false,
         task: None,

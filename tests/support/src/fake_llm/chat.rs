@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::answer::Reply;
 use super::messages::OUTPUT_TOKENS;
+use super::reply::Reply;
 use super::sse;
 
 pub(super) fn json(reply: &Reply<'_>) -> Value {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::answer::Reply;
+use super::reply::Reply;
 use super::sse;
 
 /// The number of output tokens that every answer reports.

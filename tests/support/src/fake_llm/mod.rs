@@ -16,6 +16,7 @@ mod chat;
 mod conversation;
 mod fault;
 mod messages;
+mod reply;
 mod responses;
 mod script;
 mod socket;

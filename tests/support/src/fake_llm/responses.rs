@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::answer::Reply;
 use super::messages::OUTPUT_TOKENS;
+use super::reply::Reply;
 use super::sse;
 use super::tool::ShellTool;
 

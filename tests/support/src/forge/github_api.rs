@@ -4,7 +4,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::tool_api::{PullRequest, Repository};
+use super::repository::{PullRequest, Repository};
 use super::{REPOSITORY, TOKEN};
 
 /// Answers a request. Like GitHub, it takes the token from the header `Authorization`.

@@ -12,6 +12,7 @@
 
 mod github_api;
 mod gitlab_api;
+mod repository;
 mod ssh;
 mod tool_api;
 

@@ -10,35 +10,18 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
 
+pub use super::repository::PullRequest;
+use super::repository::Repository;
 use super::{github_api, gitlab_api};
 use crate::authority::{Alpn, Authority, Leaf};
 use crate::body::whole;
 use crate::server::{Answer, Server, handler};
-
-/// A pull request, which GitLab calls a merge request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PullRequest {
-    /// The title.
-    pub title: String,
-    /// The branch with the change.
-    pub head: String,
-    /// The branch that is to contain the change.
-    pub base: String,
-}
 
 /// A running fake of a forge's API. Its repository is [`super::REPOSITORY`], and it accepts only
 /// [`super::TOKEN`].
 pub struct ToolApi {
     server: Server,
     state: Arc<State>,
-}
-
-/// The repository of an API.
-pub(super) struct Repository {
-    /// The forge's host in URLs.
-    pub(super) host: String,
-    /// The only pull request. It is none until a client creates one.
-    pub(super) pull_request: Option<PullRequest>,
 }
 
 /// Answers a request with this head and body.
