@@ -56,7 +56,7 @@ pub struct Record {
     /// The working directory of `bottle start`, relative to the copied repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<PathBuf>,
-    /// The directories that were copied into folders of the workspace, the first of which is `cwd`. Empty if at most
+    /// The directories that were copied into the workspace, the first of which is `cwd`. Empty if at most
     /// one directory was copied, and in records of older versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folders: Vec<CopiedFolder>,

@@ -13,8 +13,9 @@ use crate::plan::Identity;
 /// is not this one, the user decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiedRepository {
-    /// The folder of the workspace; empty for the workspace itself.
-    pub folder: String,
+    /// The name of its directory in the workspace; empty for the workspace itself.
+    #[serde(rename = "folder")]
+    pub name: String,
     /// The top of the working tree.
     pub top: PathBuf,
     /// The device of the git directory that its worktrees share.
@@ -41,12 +42,12 @@ impl CopiedRepository {
         identity.folders.iter().filter_map(|folder| Self::find(&folder.name, &folder.path)).collect()
     }
 
-    fn find(folder: &str, directory: &Path) -> Option<Self> {
+    fn find(name: &str, directory: &Path) -> Option<Self> {
         let repository = Repository::open(locate::locate(directory).ok()??).ok()?;
         let located = repository.located();
         let FileId { device, inode } = located.common.id().ok()?;
         Some(Self {
-            folder: folder.to_owned(),
+            name: name.to_owned(),
             top: located.top.path().to_owned(),
             device,
             inode,

@@ -26,20 +26,20 @@ use crate::backend::Backend;
 const MAX_RULES: usize = 256 << 10;
 
 /// The search for unsaved work in the workspace of a bottle. `None` if no agent ran in it.
-pub async fn search(backend: &dyn Backend, folder: &Path, record: &Record) -> Option<Changed> {
-    let since = snapshots::work_since(backend, folder, record).await?;
-    let (directory, copied) = (folder.to_owned(), record.clone());
+pub async fn search(backend: &dyn Backend, state: &Path, record: &Record) -> Option<Changed> {
+    let since = snapshots::work_since(backend, state, record).await?;
+    let (directory, copied) = (state.to_owned(), record.clone());
     let given = spawn_blocking(move || given_directories(&directory, &copied)).await.unwrap_or_default();
     Some(Changed { given, ignored_since: Some(since.ignored), ..Changed::since(since.work) })
 }
 
 /// Judges the changes that a search found.
-pub async fn judge(folder: &Path, request: &Changed, changes: Changes) -> Unsaved {
+pub async fn judge(state: &Path, request: &Changed, changes: Changes) -> Unsaved {
     let Changes { mut work, ignored, named, suspects, unfinished } = changes;
     let mut unknown = unfinished.then(|| "the search of its workspace took too long".to_owned());
     if !work && !suspects.is_empty() {
-        let (folder, given) = (folder.to_owned(), request.given.clone());
-        let lost = spawn_blocking(move || has_lost_files(&folder, &given, &suspects)).await;
+        let (state, given) = (state.to_owned(), request.given.clone());
+        let lost = spawn_blocking(move || has_lost_files(&state, &given, &suspects)).await;
         match lost.map_err(io::Error::other).flatten() {
             Ok(lost) => work = lost,
             Err(error) => {
@@ -52,15 +52,15 @@ pub async fn judge(folder: &Path, request: &Changed, changes: Changes) -> Unsave
 }
 
 /// The directories of the workspace that were copied, with the ignore rules that applied to them. Empty if none is known.
-fn given_directories(folder: &Path, record: &Record) -> Vec<GivenDirectory> {
+fn given_directories(state: &Path, record: &Record) -> Vec<GivenDirectory> {
     let names: Vec<&str> = match &record.folders[..] {
         [] => vec![""],
-        folders => folders.iter().map(|folder| folder.name.as_str()).collect(),
+        folders => folders.iter().map(|copied| copied.name.as_str()).collect(),
     };
     if record.live().is_some() {
         return Vec::new();
     }
-    let rules = |name: &&str| GivenRules::read(&given::record(folder, name));
+    let rules = |name: &&str| GivenRules::read(&given::record(state, name));
     let Ok(all) = names.iter().map(rules).collect::<io::Result<Vec<_>>>() else { return Vec::new() };
     let texts = all.iter().flatten().flat_map(|rules| &rules.texts);
     if all.iter().all(Option::is_none) || texts.map(|rule| rule.text.len()).sum::<usize>() > MAX_RULES {
@@ -86,7 +86,7 @@ fn given_directories(folder: &Path, record: &Record) -> Vec<GivenDirectory> {
 
 /// Whether a directory has other numbers of files than at the start.
 fn has_lost_files(
-    folder: &Path,
+    state: &Path,
     given: &[GivenDirectory],
     suspects: &[SuspectDirectory],
 ) -> io::Result<bool> {
@@ -95,7 +95,7 @@ fn has_lost_files(
         if suspects.is_empty() {
             continue;
         }
-        let record = given::record(folder, &given.name);
+        let record = given::record(state, &given.name);
         let (Some(files), Some(rules)) = (Given::read(&record)?, GivenRules::read(&record)?) else {
             // Nothing is known of a directory outside of a repository. An empty one is no work there.
             if suspects.iter().any(|suspect| suspect.files + suspect.directories > 0) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bottle_repository::{Directory, FileId, Lender, Located};
 use serde::{Deserialize, Serialize};
 
-/// A directory of the user that is copied into a folder of the workspace, beside others.
+/// A directory of the user that is copied into the workspace, beside others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiedFolder {
     /// The name of the folder in the workspace.

@@ -166,7 +166,7 @@ pub struct Identity {
     /// The directory in which `bottle start` was run, relative to the copied repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<PathBuf>,
-    /// The directories that are copied into folders of the workspace, the first of which is `cwd`. Empty if at most one
+    /// The directories that are copied into the workspace, the first of which is `cwd`. Empty if at most one
     /// directory is copied, which is then the workspace itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folders: Vec<CopiedFolder>,

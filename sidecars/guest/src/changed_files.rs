@@ -51,11 +51,11 @@ pub fn search(workspace: &Path, folders: &[PathBuf], request: &Changed) -> io::R
 
 fn search_folders(folders: &[PathBuf], since: Timestamp, stop: &Stop) -> io::Result<Changes> {
     let mut changes = Changes::default();
-    for folder in folders {
+    for path in folders {
         if changes.work || changes.unfinished {
             break;
         }
-        let directory = Directory::open_without_link(folder)?;
+        let directory = Directory::open_without_link(path)?;
         match unsaved::has_changes(directory, since.as_nanosecond(), stop.clone()) {
             Ok(work) => changes.work = work,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => changes.unfinished = true,

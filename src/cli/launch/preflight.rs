@@ -71,7 +71,7 @@ struct DryRun<'a> {
     weaker: Vec<WeakeningSetting>,
     /// The directory that is mounted as the workspace (`--cwd=live`), which weakens the isolation too.
     live: Option<&'a Path>,
-    /// The directories that are copied into folders of the workspace, if there are several.
+    /// The directories that are copied into the workspace, if there are several.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     folders: &'a [CopiedFolder],
     manifest: &'a ResolvedManifest,

@@ -1,4 +1,4 @@
-//! The directories of several `--cwd`, each of which is copied into a folder of the workspace.
+//! The directories of several `--cwd`, each of which is copied into the workspace.
 
 use std::path::Path;
 
@@ -60,7 +60,7 @@ pub(super) async fn choose_repositories(
     Ok(())
 }
 
-/// A directory with the name that its folder has.
+/// A directory with its name in the workspace.
 fn folder(path: &Path, all: bool) -> Result<CopiedFolder, CliError> {
     let path = path.canonicalize().map_err(|error| CliError::path("copy", path, error))?;
     let unnamed = |why: &str, hint: &str| {

@@ -41,7 +41,7 @@ pub(crate) struct ActiveBottle {
     /// Whether the directory itself is the bottle's workspace (`--cwd=live`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) live: bool,
-    /// The directories that were copied into folders of the workspace, if there are several. The first one is `cwd`.
+    /// The directories that were copied into the workspace, if there are several. The first one is `cwd`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) folders: Vec<CopiedFolder>,
     /// The number of this bottle's pending proposals.

@@ -90,19 +90,19 @@ fn existing(folder: &Directory, path: &Path) -> io::Result<Option<Stat>> {
     }
 }
 
-/// Whether all files in a directory of `folder` are among these.
-fn has_only(folder: &Directory, below: &Path, files: &BTreeSet<Vec<u8>>, levels: usize) -> io::Result<bool> {
-    let Some(directory) = folder.directory(below)? else { return Ok(true) };
+/// Whether all files in a directory of `top` are among these.
+fn has_only(top: &Directory, below: &Path, files: &BTreeSet<Vec<u8>>, levels: usize) -> io::Result<bool> {
+    let Some(directory) = top.directory(below)? else { return Ok(true) };
     let (names, more) = directory.names(files.len() + MAX_EMPTY)?;
     if more || levels == 0 {
         return Ok(false);
     }
     for name in names {
         let path = below.join(name);
-        let is_directory = existing(folder, &path)?
+        let is_directory = existing(top, &path)?
             .is_some_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory);
         let is_known = match is_directory {
-            true => has_only(folder, &path, files, levels - 1)?,
+            true => has_only(top, &path, files, levels - 1)?,
             false => files.contains(path.as_os_str().as_bytes()),
         };
         if !is_known {

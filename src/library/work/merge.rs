@@ -220,34 +220,34 @@ impl Scratch<'_> {
     ///
     /// # Errors
     /// When it cannot, for example because a file has changed since the merge.
-    pub(crate) fn check_apply(&self, merge: &Merge, folder: &Path) -> Result<(), Failure> {
-        self.edit(folder, |directory, blobs| merge.edits.check(directory, blobs))
+    pub(crate) fn check_apply(&self, merge: &Merge, top: &Path) -> Result<(), Failure> {
+        self.edit(top, |directory, blobs| merge.edits.check(directory, blobs))
     }
 
     /// Changes the directory, after [`Self::check_apply`].
     ///
     /// # Errors
     /// When a file cannot be written. The others are then changed back.
-    pub(crate) fn apply(&self, merge: &Merge, folder: &Path) -> Result<(), Failure> {
-        self.edit(folder, |directory, blobs| merge.edits.apply(directory, blobs))
+    pub(crate) fn apply(&self, merge: &Merge, top: &Path) -> Result<(), Failure> {
+        self.edit(top, |directory, blobs| merge.edits.apply(directory, blobs))
     }
 
     /// Reverts [`Self::apply`].
     ///
     /// # Errors
     /// When a file has changed since then, or cannot be written.
-    pub(crate) fn revert_apply(&self, merge: &Merge, folder: &Path) -> Result<(), Failure> {
+    pub(crate) fn revert_apply(&self, merge: &Merge, top: &Path) -> Result<(), Failure> {
         let reversed = merge.edits.reversed();
-        self.edit(folder, |directory, blobs| reversed.apply(directory, blobs))
+        self.edit(top, |directory, blobs| reversed.apply(directory, blobs))
     }
 
     fn edit(
         &self,
-        folder: &Path,
+        top: &Path,
         edit: impl FnOnce(&Directory, &mut Blobs) -> Result<(), EditError>,
     ) -> Result<(), Failure> {
-        let failed = |error| Failure::path("change", folder, error);
-        let directory = Directory::open(folder).map_err(failed)?;
+        let failed = |error| Failure::path("change", top, error);
+        let directory = Directory::open(top).map_err(failed)?;
         let mut blobs = Blobs::start(&self.store.git()).map_err(failed)?;
         edit(&directory, &mut blobs).map_err(|error| {
             let hint = match error.is_undone() {
@@ -255,7 +255,7 @@ impl Scratch<'_> {
                 false => "other files may have been changed; `bottle apply` again applies the rest",
             };
             let cause = one_line(&error.to_string());
-            Failure::state(format!("cannot change {}: {cause}", folder.display())).hint(hint)
+            Failure::state(format!("cannot change {}: {cause}", top.display())).hint(hint)
         })
     }
 

@@ -21,7 +21,7 @@ use crate::library::notice::{Notice, Notify};
 use crate::library::text::{inert, one_line, quoted, shown};
 use crate::plan::CopiedFolder;
 
-/// The workspace of a bottle or a folder of it, and the directory on the host that it belongs to.
+/// The workspace of a bottle or a directory of it, and the directory on the host that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Root {
     /// The bottle's slug.
@@ -49,22 +49,22 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Returns the folders that several `--cwd` copied, otherwise the workspace. With `folder`, returns only this
+    /// Returns the folders that several `--cwd` copied, otherwise the workspace. With `chosen`, returns only this
     /// folder of the workspace. It belongs to the working directory if it was not copied.
     ///
     /// # Errors
     /// Returns an error if there is no such folder.
-    pub(crate) fn of(host: &Host, record: &Record, folder: Option<&str>) -> Result<Vec<Self>, Failure> {
-        let Some(folder) = folder else {
+    pub(crate) fn of(host: &Host, record: &Record, chosen: Option<&str>) -> Result<Vec<Self>, Failure> {
+        let Some(chosen) = chosen else {
             return if record.folders.is_empty() {
                 Ok(vec![Self::workspace(host, record)])
             } else {
                 Ok(Self::folders(host, record))
             };
         };
-        let path = FilePath::from(folder).in_workspace().filter(|path| !path.as_os_str().is_empty());
+        let path = FilePath::from(chosen).in_workspace().filter(|path| !path.as_os_str().is_empty());
         let name = path.as_deref().and_then(Path::to_str);
-        let name = name.ok_or_else(|| no_folder(record, folder, "it is not a folder of the workspace"))?;
+        let name = name.ok_or_else(|| no_folder(record, chosen, "it is not a folder of the workspace"))?;
         if record.folders.is_empty() {
             let workspace = Self::workspace(host, record);
             if let Some(submodule) = workspace.submodule(Path::new(name))? {
@@ -84,7 +84,7 @@ impl Root {
         }
         let mut found = Self::folders(host, record);
         found.retain(|root| root.name == name);
-        if found.is_empty() { Err(no_folder(record, folder, "it was not copied")) } else { Ok(found) }
+        if found.is_empty() { Err(no_folder(record, chosen, "it was not copied")) } else { Ok(found) }
     }
 
     /// Whether the user has a repository that can take the work of a root.
@@ -112,23 +112,23 @@ impl Root {
     }
 
     fn folders(host: &Host, record: &Record) -> Vec<Self> {
-        let repository = |folder: &CopiedFolder| {
-            let repository = Repository::containing(&folder.path).ok().flatten();
+        let repository = |copied: &CopiedFolder| {
+            let repository = Repository::containing(&copied.path).ok().flatten();
             repository.and_then(|repository| repository.data().located().common.id().ok())
         };
         let repositories: Vec<Option<FileId>> = record.folders.iter().map(repository).collect();
-        let names: Vec<&str> = record.folders.iter().map(|folder| folder.name.as_str()).collect();
-        let root = |(folder, branch): (&CopiedFolder, String)| {
-            let known = known(record, &folder.name);
+        let names: Vec<&str> = record.folders.iter().map(|copied| copied.name.as_str()).collect();
+        let root = |(copied, branch): (&CopiedFolder, String)| {
+            let known = known(record, &copied.name);
             Self {
                 slug: record.slug.clone(),
-                name: folder.name.clone(),
-                directory: folder.path.clone(),
-                repository: Some(folder.path.clone()),
-                given: Given::find(host, record, Some(&folder.name), known.as_ref()),
+                name: copied.name.clone(),
+                directory: copied.path.clone(),
+                repository: Some(copied.path.clone()),
+                given: Given::find(host, record, Some(&copied.name), known.as_ref()),
                 known,
                 confirmed: None,
-                origin: origin(host, record, &folder.name),
+                origin: origin(host, record, &copied.name),
                 is_copy: true,
                 is_live: false,
                 branch,

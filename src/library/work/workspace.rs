@@ -351,9 +351,9 @@ mod tests {
             ignored: Ignored::default(),
         };
         let program = bottle_repository::Program::find(&std::env::var_os("PATH").expect("set")).expect("git");
-        let directory = tempfile::tempdir().expect("folder");
+        let stored = tempfile::tempdir().expect("folder");
         let store =
-            bottle_repository::Store::create(&program, directory, bottle_repository::StoreKind::default());
+            bottle_repository::Store::create(&program, stored, bottle_repository::StoreKind::default());
         let store = store.expect("a store");
         let left_out =
             import(&store.git(), "refs/heads/files", baseline, &mut archive.as_slice()).expect("imported");

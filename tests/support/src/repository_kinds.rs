@@ -222,7 +222,7 @@ impl Case<'_> {
     /// Returns an error if a command fails, or its result is not the work.
     pub fn comes_out_of_folders(&self, names: &[String], lines: &[&str]) -> Result<()> {
         let (slug, last) = (self.slug.as_str(), lines[lines.len() - 1]);
-        let directory = |name: &str| match self.folder.ends_with(name) {
+        let path_of = |name: &str| match self.folder.ends_with(name) {
             true => self.folder.clone(),
             false => self.root.join(name),
         };
@@ -241,13 +241,13 @@ impl Case<'_> {
             let patch = self.bottle(&["diff", slug, "--folder", name])?.stdout;
             fs::write(self.root.join("patch"), patch)?;
             let check = "cd \"$(git rev-parse --show-toplevel)\"; git apply --check";
-            shell(&directory(name), &format!("{check} {}", self.root.join("patch").display()))?;
+            shell(&path_of(name), &format!("{check} {}", self.root.join("patch").display()))?;
         }
         let _ = self.bottle(&["apply", slug, "--yes"])?;
         let pull = ["pull", slug, "--uncommitted"];
         let pulled = self.bottle(&pull[..if self.commits { 2 } else { 3 }])?;
         for name in names {
-            let folder = directory(name);
+            let folder = path_of(name);
             let code = fs::read_to_string(folder.join("code"))?;
             ensure!(code == format!("one\n{}\n", lines.join("\n")), "{slug}: {name}: {code}");
             let line = format!("{name}: bottle/");
