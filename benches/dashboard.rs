@@ -86,16 +86,16 @@ fn running(home: &TestHome, number: u64) -> File {
         ],
         "manifest_hash": "0",
     });
-    let folder = format!("home/.bottle/state/{slug}");
-    home.write(&format!("{folder}/metadata.json"), &record.to_string()).expect("record");
-    let lock = home.write(&format!("{folder}/lock"), "").expect("lock");
+    let directory = format!("home/.bottle/state/{slug}");
+    home.write(&format!("{directory}/metadata.json"), &record.to_string()).expect("record");
+    let lock = home.write(&format!("{directory}/lock"), "").expect("lock");
     let lock = File::open(lock).expect("lock");
     lock.lock().expect("locked");
     lock
 }
 
 fn write_usage(home: &Path, records: u64) {
-    fs::create_dir_all(home.join("usage")).expect("folder");
+    fs::create_dir_all(home.join("usage")).expect("directory");
     let end = u64::try_from(Timestamp::now().as_millisecond()).expect("a time");
     for bottle in 0..BOTTLES {
         let of_bottle = records / BOTTLES + u64::from(bottle < records % BOTTLES);

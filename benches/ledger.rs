@@ -18,17 +18,17 @@ const BOTTLES: u64 = 100;
 fn main() {
     let records = std::env::var("BOTTLE_BENCH_RECORDS").ok().and_then(|count| count.parse().ok());
     let records: u64 = records.unwrap_or(200_000);
-    let folder = tempfile::tempdir().expect("folder");
-    write_usage(folder.path(), records);
-    let mut ledger = Ledger::open(folder.path()).expect("ledger");
+    let directory = tempfile::tempdir().expect("directory");
+    write_usage(directory.path(), records);
+    let mut ledger = Ledger::open(directory.path()).expect("ledger");
     let start = Instant::now();
-    let ingested = ledger.ingest(folder.path()).expect("ingest");
+    let ingested = ledger.ingest(directory.path()).expect("ingest");
     let seconds = start.elapsed().as_secs_f64();
     assert_eq!(ingested.added as u64, records);
     println!("ingest: {records} records in {seconds:.2} s, {:.0} records/s", records as f64 / seconds);
     let bytes = fs::metadata(ledger.path()).expect("database").len();
     println!("size: {} bytes for each record", bytes / records);
-    report("ingest, nothing new", || assert_eq!(ledger.ingest(folder.path()).expect("ingest").added, 0));
+    report("ingest, nothing new", || assert_eq!(ledger.ingest(directory.path()).expect("ingest").added, 0));
     for (name, by) in [("sum by day", GroupBy::Day), ("sum by provider", GroupBy::Provider)] {
         report(name, || drop(ledger.groups(by, Timestamp::UNIX_EPOCH, &TimeZone::UTC).expect("groups")));
     }
@@ -48,7 +48,7 @@ fn report(name: &str, mut work: impl FnMut()) {
 }
 
 fn write_usage(home: &Path, records: u64) {
-    fs::create_dir(home.join("usage")).expect("folder");
+    fs::create_dir(home.join("usage")).expect("directory");
     for bottle in 0..BOTTLES {
         let mut text = String::new();
         for number in (bottle..records).step_by(usize::try_from(BOTTLES).expect("small")) {

@@ -22,8 +22,8 @@ const GOAL: Duration = Duration::from_millis(20);
 /// parents.
 fn tree(home: &Path) -> Manifests {
     let bottles = home.join("bottles");
-    fs::create_dir_all(&bottles).expect("folder");
-    fs::create_dir_all(home.join("agents")).expect("folder");
+    fs::create_dir_all(&bottles).expect("directory");
+    fs::create_dir_all(home.join("agents")).expect("directory");
     fs::write(home.join("agents/coder.md"), "---\nbottle: b199\n---\nWork.\n").expect("agent");
     for index in 0..FILES {
         fs::write(bottles.join(format!("b{index}.md")), bottle(index)).expect("bottle");
@@ -61,7 +61,7 @@ fn bottle(index: usize) -> String {
 }
 
 fn main() {
-    let home = tempfile::tempdir().expect("temporary folder");
+    let home = tempfile::tempdir().expect("temporary directory");
     let manifests = tree(home.path());
     let selection = Selection { agent: "coder".parse().expect("name"), bottles: Vec::new() };
     let resolved = resolve(&selection, &manifests).expect("resolved");

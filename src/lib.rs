@@ -10,7 +10,7 @@
 //! - `cli`: the only module that parses flags and prints
 //! - `library`: the operations that all faces call
 //! - `keeper`: the process that owns a running bottle
-//! - `host`: the host's environment, folders and settings, as one value
+//! - `host`: the host's environment, directories and settings, as one value
 //! - `backend/<name>`: the only modules that contain code for a specific container engine or sandbox
 //! - `forge`: the only module that contains code for a specific git forge
 //! - `learn`: derives routes from denied requests

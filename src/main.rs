@@ -37,9 +37,9 @@ fn main() -> ExitCode {
 }
 
 /// Runs the keeper, the process that owns a bottle, or its watcher. If the process cannot read the host's environment and
-/// folders, it exits without a message; its client then sees that the connection was closed.
+/// directories, it exits without a message; its client then sees that the connection was closed.
 fn in_background(run: impl FnOnce(&Host) -> ExitCode) -> ExitCode {
-    if bottle_harden::process::leave_folder().is_err() {
+    if bottle_harden::process::leave_directory().is_err() {
         return ExitCode::FAILURE;
     }
     match Host::of_this_process() {

@@ -17,7 +17,7 @@ use crate::scene::Scene;
 
 const ROUNDS: usize = 3;
 
-/// A script that copies files of the system, half of them from each of two folders, into the home folder.
+/// A script that copies files of the system, half of them from each of two directories, into the home directory.
 const FILL: &str = "for from in /usr/lib /usr/share; do \
     find $from -xdev -type f -size -16M -printf '%s %p\\n' | awk '{ sum += $1; if (sum > 536870912) exit; \
     sub(/^[0-9]+ /, \"\"); print }' | tar -C / -cf - --verbatim-files-from -T - 2>/dev/null | tar -C ~ -xf -; done";
@@ -28,9 +28,9 @@ pub(crate) fn run() -> Result<()> {
     scene.bottle(&["exec", "frozen", "--", "/bin/sh", "-c", FILL])?;
     scene.bottle(&["commit", "frozen", "--as", "full", "-q"])?;
     scene.bottle(&["stop", "frozen", "--time", "0", "-q"])?;
-    let snapshot = only_folder(&scene.bottle_home().join("snapshots/frozen"))?;
-    let folder = |name: &str| scene.bottle_home().join(name).display().to_string();
-    let (exported, packed, unpacked) = (folder("exported"), folder("packed"), folder("unpacked"));
+    let snapshot = only_directory(&scene.bottle_home().join("snapshots/frozen"))?;
+    let directory = |name: &str| scene.bottle_home().join(name).display().to_string();
+    let (exported, packed, unpacked) = (directory("exported"), directory("packed"), directory("unpacked"));
     let accepted = accepted(&scene, &exported)?;
 
     let export = || {
@@ -86,13 +86,13 @@ fn accepted(scene: &Scene, file: &str) -> Result<Vec<String>> {
     Ok(options)
 }
 
-/// The folder of the only snapshot. A previous one, which is being removed, has a hidden name.
-fn only_folder(snapshots: &Path) -> Result<PathBuf> {
-    let folders = fs::read_dir(snapshots)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+/// The directory of the only snapshot. A previous one, which is being removed, has a hidden name.
+fn only_directory(snapshots: &Path) -> Result<PathBuf> {
+    let directories = fs::read_dir(snapshots)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
-    let mut folders = folders.into_iter().filter(|path| path.is_dir() && !is_hidden(path));
-    let found = folders.next().context("there is no snapshot")?;
-    ensure!(folders.next().is_none(), "there is more than one snapshot");
+    let mut directories = directories.into_iter().filter(|path| path.is_dir() && !is_hidden(path));
+    let found = directories.next().context("there is no snapshot")?;
+    ensure!(directories.next().is_none(), "there is more than one snapshot");
     Ok(found)
 }
 

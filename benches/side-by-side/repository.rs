@@ -24,7 +24,7 @@ use crate::scene::Scene;
 
 const ROUNDS: usize = 3;
 
-const FOLDERS: usize = 200;
+const DIRECTORIES: usize = 200;
 
 const FILES: usize = 100;
 
@@ -139,11 +139,14 @@ fn fill(project: &Path) -> Result<()> {
     git(&["init", "-q", "-b", "main"])?;
     let mut random = File::open("/dev/urandom")?;
     for version in ["first", "second"] {
-        for folder in 0..FOLDERS {
-            let folder = project.join(folder.to_string());
-            fs::create_dir_all(&folder)?;
+        for directory in 0..DIRECTORIES {
+            let directory = project.join(directory.to_string());
+            fs::create_dir_all(&directory)?;
             for file in 0..FILES {
-                io::copy(&mut (&mut random).take(SIZE), &mut File::create(folder.join(file.to_string()))?)?;
+                io::copy(
+                    &mut (&mut random).take(SIZE),
+                    &mut File::create(directory.join(file.to_string()))?,
+                )?;
             }
         }
         git(&["add", "-A"])?;
@@ -152,10 +155,10 @@ fn fill(project: &Path) -> Result<()> {
     git(&["-c", "pack.window=0", "repack", "-adq"])
 }
 
-/// The size in bytes of the files below a folder that no other folder shares.
-fn own_bytes(folder: &Path) -> Result<u64> {
+/// The size in bytes of the files below a directory that no other directory shares.
+fn own_bytes(directory: &Path) -> Result<u64> {
     let mut bytes = 0;
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
         if metadata.is_dir() {

@@ -20,7 +20,7 @@ use bottle_test_support::program::Program;
 
 const ROUNDS: usize = 100;
 
-/// The folders of the host that are visible in a bottle too.
+/// The directories of the host that are visible in a bottle too.
 const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
 
 pub(crate) fn run() -> Result<()> {
@@ -62,8 +62,8 @@ pub(crate) fn run() -> Result<()> {
 fn bubblewrap(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["--unshare-all", "--unshare-user", "--new-session", "--uid", "1000", "--gid", "1000"]);
-    for folder in SYSTEM.into_iter().filter(|folder| Path::new(folder).exists()) {
-        command.args(["--ro-bind", folder, folder]);
+    for directory in SYSTEM.into_iter().filter(|directory| Path::new(directory).exists()) {
+        command.args(["--ro-bind", directory, directory]);
     }
     command.args(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]);
     command.args(["--tmpfs", "/home", "--tmpfs", "/workspace", "--cap-drop", "ALL", "--", "/bin/echo"]);
@@ -85,7 +85,7 @@ fn first_word(command: &mut Command) -> Result<Duration> {
 
 fn find(program: &str) -> Option<PathBuf> {
     ["/usr/bin", "/usr/local/bin", "/bin"]
-        .map(|folder| Path::new(folder).join(program))
+        .map(|directory| Path::new(directory).join(program))
         .into_iter()
         .find(|p| p.is_file())
 }

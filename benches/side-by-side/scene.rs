@@ -32,11 +32,11 @@ impl Scene {
         let root = scene.home.bottle_home().join("system");
         small_root::make(&root)?;
         let block = vec![7; 256 << 10];
-        for folder in 0..64 {
-            let folder = root.join(format!("usr/share/data/{folder}"));
-            std::fs::create_dir_all(&folder)?;
+        for directory in 0..64 {
+            let directory = root.join(format!("usr/share/data/{directory}"));
+            std::fs::create_dir_all(&directory)?;
             for file in 0..64 {
-                std::fs::write(folder.join(file.to_string()), &block)?;
+                std::fs::write(directory.join(file.to_string()), &block)?;
             }
         }
         Ok(scene)
@@ -108,7 +108,7 @@ impl Scene {
         self.home.bottle_home()
     }
 
-    /// The folder of this home's sockets.
+    /// The directory of this home's sockets.
     pub(crate) fn runtime(&self) -> std::path::PathBuf {
         self.home.runtime().join("bottle").join(self.label())
     }

@@ -13,7 +13,7 @@ const RESERVE: u64 = 1 << 30;
 /// The number of bytes counted for a small entry, because every entry needs a directory entry and an inode.
 const ENTRY: u64 = 4096;
 
-/// The number of bytes that may still be written below a folder. The limit is needed because the agent
+/// The number of bytes that may still be written below a directory. The limit is needed because the agent
 /// chooses the size of an archive, and because other programs use the same disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DiskBudget {
@@ -24,12 +24,12 @@ pub(crate) struct DiskBudget {
 }
 
 impl DiskBudget {
-    /// Creates a budget from the free space on the disk that contains this folder, minus the reserve.
+    /// Creates a budget from the free space on the disk that contains this directory, minus the reserve.
     ///
     /// # Errors
     /// Returns an error if `statvfs` fails.
-    pub(crate) fn for_folder(folder: &Path) -> io::Result<Self> {
-        let disk = statvfs(folder)?;
+    pub(crate) fn for_directory(directory: &Path) -> io::Result<Self> {
+        let disk = statvfs(directory)?;
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
         Ok(Self::new(bytes(disk.f_bavail), bytes(disk.f_blocks)))
     }

@@ -1,7 +1,7 @@
 //! Extracts an untrusted tar stream from a bottle to the user's disk.
 //!
 //! The agent controls the stream, so the stream is treated as hostile. The archive is extracted into a new
-//! folder, which the caller moves to its destination when the extraction is complete. Only files, folders and
+//! directory, which the caller moves to its destination when the extraction is complete. Only files, directories and
 //! links are created. The parent of an entry is always a directory that was created here, never a link. It is opened by its
 //! descriptor: another agent may work in the destination (`--cwd=live`) and exchange directories for links meanwhile. A link
 //! must not point outside the copy. Only the permission bits `rwx` are set. Sparse files remain sparse, and
@@ -48,13 +48,13 @@ pub(crate) struct Unpacked {
     pub(crate) skipped: Vec<String>,
 }
 
-/// Extracts the archive into the empty folder `root`.
+/// Extracts the archive into the empty directory `root`.
 ///
 /// # Errors
 /// Returns an error if the archive is malformed, truncated or exceeds a limit, or if the disk cannot be
 /// written.
 pub(crate) fn unpack(root: &Directory, archive: &mut dyn Read, rules: &Rules) -> io::Result<Unpacked> {
-    let mut extractor = Extractor::new(root, rules, DiskBudget::for_folder(root.path())?);
+    let mut extractor = Extractor::new(root, rules, DiskBudget::for_directory(root.path())?);
     let mut archive = tar::Archive::new(archive);
     let mut members = Members::new(archive.entries()?);
     while let Some(mut member) = members.next()? {
@@ -67,7 +67,7 @@ struct Extractor<'a> {
     root: &'a Directory,
     rules: &'a Rules,
     budget: DiskBudget,
-    folders: HashSet<PathBuf>,
+    directories: HashSet<PathBuf>,
     /// The directory of the last entry, which most entries share.
     last: Option<(PathBuf, Directory)>,
     /// The first path component, which all entries have in common.
@@ -80,8 +80,8 @@ struct Extractor<'a> {
 
 impl<'a> Extractor<'a> {
     fn new(root: &'a Directory, rules: &'a Rules, budget: DiskBudget) -> Self {
-        let (folders, skipped) = (HashSet::new(), Vec::new());
-        Self { root, rules, budget, folders, last: None, top: None, bytes: 0, files: 0, skipped }
+        let (directories, skipped) = (HashSet::new(), Vec::new());
+        Self { root, rules, budget, directories, last: None, top: None, bytes: 0, files: 0, skipped }
     }
 
     fn member(&mut self, member: &mut Member<'_, impl Read>) -> io::Result<()> {
@@ -101,7 +101,7 @@ impl<'a> Extractor<'a> {
     /// Creates one entry. Returns false if its kind or path is not allowed.
     fn create(&mut self, member: &mut Member<'_, impl Read>, relative: &Path) -> io::Result<bool> {
         match &member.what {
-            What::Folder => self.folder(relative),
+            What::Directory => self.directory(relative),
             What::File => {
                 // A masked file is written without holes, so it needs its full size.
                 let masked = self.rules.mask.is_some();
@@ -149,15 +149,15 @@ impl<'a> Extractor<'a> {
     /// Returns the entry's path below the common first component; `None` if the entry has another first
     /// component.
     fn under_top(&mut self, name: &Path, path: PathBuf) -> Option<PathBuf> {
-        // `.` stands for the requested folder itself, so the entries in it do not have a first component.
+        // `.` stands for the requested directory itself, so the entries in it do not have a first component.
         let own = name.starts_with(".") || path.as_os_str().is_empty();
         let relative = if own { Path::new("workspace").join(path) } else { path };
         let top = PathBuf::from(relative.components().next()?.as_os_str());
         (*self.top.get_or_insert_with(|| top.clone()) == top).then_some(relative)
     }
 
-    fn folder(&mut self, relative: &Path) -> io::Result<bool> {
-        if self.folders.contains(relative) {
+    fn directory(&mut self, relative: &Path) -> io::Result<bool> {
+        if self.directories.contains(relative) {
             return Ok(true);
         }
         if !self.parents(relative)? {
@@ -169,7 +169,7 @@ impl<'a> Extractor<'a> {
         }
         parent.new_directory(name)?;
         self.budget.take(0)?;
-        self.folders.insert(relative.to_owned());
+        self.directories.insert(relative.to_owned());
         Ok(true)
     }
 
@@ -185,19 +185,19 @@ impl<'a> Extractor<'a> {
         Ok((&self.last.insert(last).1, name))
     }
 
-    /// Creates the parent folders of an entry. Returns false if one of their paths exists but is not a
-    /// folder.
+    /// Creates the parent directories of an entry. Returns false if one of their paths exists but is not a
+    /// directory.
     fn parents(&mut self, relative: &Path) -> io::Result<bool> {
         let Some(parent) = relative.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
             return Ok(true);
         };
-        self.folder(parent)
+        self.directory(parent)
     }
 }
 
 /// Whether the target of a link at `relative` is inside the copy, below the common first component.
 ///
-/// `..` is allowed only at the beginning of the target, where it refers to folders that were created here.
+/// `..` is allowed only at the beginning of the target, where it refers to directories that were created here.
 /// After a name, `..` would be relative to the target of this name, which may be another link.
 fn stays_within(relative: &Path, link: &Path) -> bool {
     let mut depth = relative.components().count() - 1;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn unpack_all(bytes: &[u8], rules: &Rules) -> (tempfile::TempDir, io::Result<Unpacked>) {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         let unpacked = unpack(&Directory::open(here.path()).expect("opened"), &mut { bytes }, rules);
         (here, unpacked)
     }
@@ -251,7 +251,7 @@ mod tests {
             header.set_size(1 << 40);
             header.set_cksum();
             let endless = header.as_bytes().chain(io::repeat(b'a'));
-            let here = tempfile::tempdir().expect("folder");
+            let here = tempfile::tempdir().expect("directory");
             let error =
                 unpack(&Directory::open(here.path()).expect("opened"), &mut { endless }, &Rules::default())
                     .expect_err("too long");

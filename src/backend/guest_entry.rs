@@ -35,7 +35,7 @@ pub fn run() -> ExitCode {
 }
 
 fn receive_and_run() -> io::Result<ExitCode> {
-    bottle_harden::process::leave_folder().map_err(io::Error::other)?;
+    bottle_harden::process::leave_directory().map_err(io::Error::other)?;
     close_inherited()?;
     let (child_end, spec, fds) = ChildEnd::receive::<GuestSpec>()?;
     match spec {
@@ -57,7 +57,8 @@ pub(super) fn run_sandbox(
 ) -> io::Result<ExitCode> {
     let changed = match enter(spec, child_end).map_err(io::Error::other)? {
         Entered::Outer => return Ok(ExitCode::SUCCESS),
-        // Without folders of a bottle, the sandbox is only a trial of the setup. It exits after the setup succeeded.
+        // Without directories of a bottle, the sandbox is only a trial of the setup. It exits after the setup
+        // succeeded.
         Entered::Inner(_) if spec.own.is_none() => return Ok(ExitCode::SUCCESS),
         Entered::Inner(changed) => changed,
     };

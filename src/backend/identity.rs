@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct EngineIdentity {
     /// The engine's own id. Older engines share one id between all engines of a machine.
     pub id: String,
-    /// The engine's data folder, which tells engines with the same id apart.
+    /// The engine's data directory, which tells engines with the same id apart.
     pub data: String,
     /// The engine's address, for messages. The same engine can have several.
     pub address: String,

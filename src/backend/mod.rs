@@ -6,14 +6,14 @@
 //!                                    remove undoes any of it, in any order, repeatedly
 //! ```
 //! `freeze` creates a [`Snapshot`] of a bottle that runs or whose files were preserved. A later launch starts from that
-//! snapshot, from the bottle's preserved files, or from empty folders, as [`Launch::origin`] says. `open_kept` starts
-//! only pid 1 on preserved files, to read or change them.
+//! snapshot, from the bottle's preserved files, or from empty directories, as [`Launch::origin`] says. `open_kept`
+//! starts only pid 1 on preserved files, to read or change them.
 //!
 //! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
 //! decisions: [`crate::launch`] runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
 //! launch. The crate `bottle_contract` defines the messages on the streams. The guest implements exec, terminals,
-//! copies and logs, so these work the same on every backend. Only a backend's folder contains code for its engine. For
-//! each promise in this file, one function in `tests/backends` tests it on every available backend.
+//! copies and logs, so these work the same on every backend. Only a backend's directory contains code for its engine.
+//! For each promise in this file, one function in `tests/backends` tests it on every available backend.
 //!
 //! `linux`, `local`, `smolvm`, `fake`, `guest_entry` and `guest_spec` exist only on Linux. `native` is their edge to the
 //! other modules.
@@ -43,9 +43,9 @@ mod progress;
 pub mod registry;
 #[cfg_attr(
     target_os = "macos",
-    allow(dead_code, reason = "only backends that exist on Linux make such folders")
+    allow(dead_code, reason = "only backends that exist on Linux make such directories")
 )]
-mod runtime_folder;
+mod runtime_directory;
 #[cfg(target_os = "linux")]
 pub mod smolvm;
 mod snapshot;
@@ -71,11 +71,11 @@ use self::portable_image::{Export, ExportedImage, Import, Imported};
 pub use self::prepared::{ContainerImages, Exposed, ImageInfo, Prepared, Preview};
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, NewSnapshot, Origin, Snapshot};
-use crate::plan::{LiveFolder, Plan, Resources};
+use crate::plan::{LiveDirectory, Plan, Resources};
 
 /// The directory on this machine with the objects that a bottle was given of the repositories that were copied into it.
-/// No process in the bottle can write to it. `state` is the bottle's state folder. `None` if there is none: the objects
-/// are then in the bottle alone.
+/// No process in the bottle can write to it. `state` is the bottle's state directory. `None` if there is none: the
+/// objects are then in the bottle alone.
 #[must_use]
 pub fn shared_objects(state: &Path) -> Option<PathBuf> {
     let places = ["git-objects", "agent/git-objects", "agent.vm/git-objects"].map(|place| state.join(place));
@@ -166,7 +166,7 @@ pub trait Images: Send + Sync {
 /// The resources of one bottle, from its network to its removal.
 #[async_trait]
 pub trait Lifecycle: Send + Sync {
-    /// Creates the bottle's private network and the folder of its proxy's sockets. Starts no process. With
+    /// Creates the bottle's private network and the directory of its proxy's sockets. Starts no process. With
     /// [`Origin::Kept`] or [`Origin::Snapshot`], the kept files stay unchanged.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ pub trait Lifecycle: Send + Sync {
     /// Starts pid 1 in isolation, without its configuration and secrets. No program of the image or of the agent runs
     /// yet. The bottle's files come from [`Launch::origin`]. A copy of a snapshot replaces the bottle's kept files
     /// atomically: after a crash either all old files or all new files exist. Only on a file system that cannot
-    /// exchange folders, a crash can leave neither; the snapshot still exists then.
+    /// exchange directories, a crash can leave neither; the snapshot still exists then.
     ///
     /// # Errors
     /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
@@ -201,11 +201,11 @@ pub trait Lifecycle: Send + Sync {
         Ok(false)
     }
 
-    /// Makes git objects of this machine visible in a new bottle, read-only and as they are now, in the folder
+    /// Makes git objects of this machine visible in a new bottle, read-only and as they are now, in the directory
     /// [`RepositoryObjects::inside`]. Later changes to their
-    /// folder have no effect there, and no program in the bottle can change a file in it. The objects are part of the
-    /// bottle's snapshots. Called after [`Lifecycle::start_guest`]. Returns false on a backend that cannot do this; the
-    /// caller then copies the objects into the bottle.
+    /// directory have no effect there, and no program in the bottle can change a file in it. The objects are part of
+    /// the bottle's snapshots. Called after [`Lifecycle::start_guest`]. Returns false on a backend that cannot do this;
+    /// the caller then copies the objects into the bottle.
     ///
     /// # Errors
     /// [`BackendError`] when an object cannot be shared.
@@ -311,7 +311,7 @@ pub trait Lifecycle: Send + Sync {
         None
     }
 
-    /// The host folder that contains the workspace of a stopped bottle, if there is one.
+    /// The host directory that contains the workspace of a stopped bottle, if there is one.
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
 
     /// Removes resources: processes first, then the resources that those processes used. A missing resource is no
@@ -408,12 +408,13 @@ pub trait Snapshots: Send + Sync {
     }
 }
 
-/// The sidecars' log folder, relative to a bottle's folder. When root starts a bottle, the sidecars run as another
-/// user, who owns this folder. Readers must not follow links in it.
+/// The sidecars' log directory, relative to a bottle's directory. When root starts a bottle, the sidecars run as
+/// another user, who owns this directory. Readers must not follow links in it.
 pub const SIDECAR_LOGS: &str = "logs/guards";
 
-/// The folder of the git gate's mirrors, relative to a bottle's folder. Like [`SIDECAR_LOGS`], another user may own it.
-pub const GATE_FOLDER: &str = "git-gate";
+/// The directory of the git gate's mirrors, relative to a bottle's directory. Like [`SIDECAR_LOGS`], another user may
+/// own it.
+pub const GATE_DIRECTORY: &str = "git-gate";
 
 /// The maximum number of other bottles' listeners that the isolation probe tries. A few are representative, and the
 /// duration of a launch must not grow with the number of bottles.
@@ -467,15 +468,15 @@ pub struct Launch<'a> {
     pub progress: &'a ProgressSink,
 }
 
-/// Files, folders and links below a directory. A folder comes before its content.
+/// Files, directories and links below a directory. A directory comes before its content.
 pub type HostEntries = Box<dyn Iterator<Item = io::Result<Entry>> + Send>;
 
 /// Files of a directory of this machine that a bottle gets.
 pub struct HostFiles {
     /// The directory, for messages.
     pub from: PathBuf,
-    /// The name of the folder in the workspace; `None` for the workspace itself.
-    pub folder: Option<String>,
+    /// The name of the directory in the workspace; `None` for the workspace itself.
+    pub directory: Option<String>,
     /// What is copied.
     pub entries: HostEntries,
     /// Receives the number of bytes of these files that are copied.
@@ -491,15 +492,15 @@ pub struct RepositoryObjects {
     pub from: Arc<Directory>,
     /// The directories from which the repository borrows further objects. The user has confirmed them.
     pub borrowed: Vec<Arc<Directory>>,
-    /// The name of the repository's folder in the workspace; `None` if the repository is the whole workspace.
-    pub folder: Option<String>,
+    /// The name of the repository's directory in the workspace; `None` if the repository is the whole workspace.
+    pub directory: Option<String>,
 }
 
 impl RepositoryObjects {
-    /// The folder inside the bottle with the objects, if the backend shares them.
+    /// The directory inside the bottle with the objects, if the backend shares them.
     pub fn inside(&self) -> String {
-        match &self.folder {
-            Some(folder) => format!("{GIT_OBJECTS_DIR}/{GIT_OBJECTS_OF_SEVERAL}/{folder}"),
+        match &self.directory {
+            Some(directory) => format!("{GIT_OBJECTS_DIR}/{GIT_OBJECTS_OF_SEVERAL}/{directory}"),
             None => GIT_OBJECTS_DIR.to_owned(),
         }
     }
@@ -529,7 +530,7 @@ pub struct Sandbox {
     pub limits: Resources,
     /// The directory that is mounted as the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub live: Option<LiveFolder>,
+    pub live: Option<LiveDirectory>,
 }
 
 /// How pid 1 of a bottle is doing.
@@ -578,7 +579,7 @@ pub trait Ledger: Send + Sync {
 pub struct Resource {
     /// The bottle that the resource belongs to.
     pub slug: Slug,
-    /// The backend's name for the kind of resource (`guest-process`, `runtime-folder`, `network`).
+    /// The backend's name for the kind of resource (`guest-process`, `runtime-directory`, `network`).
     pub kind: String,
     /// The backend's id of the resource (`pid:start-time`, a path, an engine's id).
     pub id: String,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub struct Snapshot {
     /// The bottle that the snapshot was made of.
     pub slug: Slug,
-    /// The backend's unique name for the snapshot: a folder name or an image tag.
+    /// The backend's unique name for the snapshot: a directory name or an image tag.
     pub reference: String,
     /// The time at which the freeze started.
     pub made_at: Timestamp,

@@ -66,18 +66,20 @@ pub(crate) fn find(running: &Path, architecture: &str, place: &str) -> Result<Pr
 /// The paths to try, best first. A program for another processor than this machine's has the processor in its name.
 fn candidates(running: &Path, architecture: &str) -> Vec<PathBuf> {
     let mut paths = vec![running.to_owned()];
-    if let Some(folder) = running.parent() {
-        paths.push(folder.join("bottle-linux"));
-        paths.push(folder.join("dist/bottle"));
+    if let Some(directory) = running.parent() {
+        paths.push(directory.join("bottle-linux"));
+        paths.push(directory.join("dist/bottle"));
         let names = ["dist/bottle".to_owned(), format!("dist/bottle-{architecture}")];
-        paths.extend(checkout(folder).into_iter().flat_map(|root| names.iter().map(|name| root.join(name))));
+        paths.extend(
+            checkout(directory).into_iter().flat_map(|root| names.iter().map(|name| root.join(name))),
+        );
     }
     paths
 }
 
 /// The source checkout from which a program in `<checkout>/target/<profile>` was built.
-fn checkout(folder: &Path) -> Option<&Path> {
-    let target = folder.parent()?;
+fn checkout(directory: &Path) -> Option<&Path> {
+    let target = directory.parent()?;
     (target.file_name()? == "target").then(|| target.parent()).flatten()
 }
 
@@ -127,7 +129,7 @@ mod tests {
 
     fn put(root: &Path, path: &str, bytes: &[u8]) -> PathBuf {
         let path = root.join(path);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("directory");
         std::fs::write(&path, bytes).expect("write");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("mode");
         path
@@ -142,7 +144,7 @@ mod tests {
             (&[("target/debug/dist/bottle", 62), ("dist/bottle", 183)], "target/debug/dist/bottle"),
             (&[("dist/bottle", 183), ("dist/bottle-amd64", 62)], "dist/bottle-amd64"),
         ] {
-            let root = tempfile::tempdir().expect("a temporary folder");
+            let root = tempfile::tempdir().expect("a temporary directory");
             let running = put(root.path(), "target/debug/bottle", &dynamic);
             for (index, (path, machine)) in others.iter().enumerate() {
                 put(root.path(), path, &elf(*machine, u8::try_from(index).expect("few")));
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn uses_the_running_program_when_it_is_static() {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         let running = put(root.path(), "bin/bottle", &elf(62, 1));
         assert_eq!(find(&running, "amd64", "tests").expect("itself").bytes().expect("read"), elf(62, 1));
         let error = find(&running, "arm64", "tests").expect_err("another processor");
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn sends_a_program_only_while_it_is_the_one_that_was_found() {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         let running = put(root.path(), "bin/bottle", &elf(62, 1));
         let found = find(&running, "amd64", "tests").expect("itself");
         assert_eq!(found.id, "01");
@@ -184,13 +186,13 @@ mod tests {
 
     #[test]
     fn refuses_a_program_that_others_can_write() {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         let running = put(root.path(), "target/debug/bottle", b"#!/bin/sh\n");
         let dist = put(root.path(), "dist/bottle", &elf(62, 1));
         std::fs::set_permissions(&dist, std::fs::Permissions::from_mode(0o777)).expect("mode");
         let error = find(&running, "amd64", "tests").expect_err("writable by others").message;
         assert!(error.contains("dist/bottle belongs to another user or is writable by others"), "{error}");
-        // The folder is not called `target`, so it does not identify a checkout.
+        // The directory is not called `target`, so it does not identify a checkout.
         let elsewhere = put(root.path(), "opt/debug/bottle", b"#!/bin/sh\n");
         assert!(!find(&elsewhere, "amd64", "tests").expect_err("no checkout").message.contains("writable"));
     }

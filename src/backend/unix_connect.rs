@@ -1,4 +1,4 @@
-//! Connects to pid 1 and to the bundle through unix sockets in the bottle's runtime folder.
+//! Connects to pid 1 and to the bundle through unix sockets in the bottle's runtime directory.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -24,19 +24,20 @@ const MAX_NAMED: usize = 20;
 
 /// Lay a bottle's changes onto your files, committed or not
 ///
-/// Changes the directory that the bottle was started in with `--cwd`, otherwise the working directory. Shows the changes and asks first. Merges three-way: changes of yours in other places of a
-/// file remain. If a file has a conflict, nothing is changed. Files that the bottle was not given are never deleted or replaced. Your commits, branches and the index do not change.
+/// Changes the directory that the bottle was started in with `--cwd`, otherwise the working directory. Shows the
+/// changes and asks first. Merges three-way: changes of yours in other places of a file remain. If a file has a
+/// conflict, nothing is changed. Files that the bottle was not given are never deleted or replaced. Your commits,
+/// branches and the index do not change.
 ///
-/// With several `--cwd`, changes the directory of each folder. If a file in one of them has a conflict, none is
-/// changed.
+/// With several `--cwd`, changes each of them. If a file in one of them has a conflict, none is changed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Apply {
     /// The bottle, as `bottle list` shows it
     #[arg(add = candidates::with_files())]
     slug: Slug,
-    /// Apply only the changes in this folder of the workspace
-    #[arg(long, value_name = "FOLDER")]
-    folder: Option<String>,
+    /// Apply only the changes in this directory of the workspace
+    #[arg(long, alias = "folder", value_name = "DIRECTORY")]
+    directory: Option<String>,
     /// Apply to this repository, instead of the one that was copied
     #[arg(long, value_name = "PATH")]
     repository: Option<PathBuf>,
@@ -66,11 +67,11 @@ impl Apply {
         let record = record(host, &self.slug).await?;
         require_copy_to_apply(&record)?;
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
-        let folder = self.folder.as_deref();
-        let mut roots = Root::of(host, &record, folder)?;
+        let directory = self.directory.as_deref();
+        let mut roots = Root::of(host, &record, directory)?;
         confirm_repositories(&mut roots, self.repository.as_deref(), None, output)?;
         let merging = async |_| {
-            let (bottle, roots) = ((&record, &channel), (roots, folder.is_none()));
+            let (bottle, roots) = ((&record, &channel), (roots, directory.is_none()));
             let notify = |notice| output.notice(notice);
             Ok(Merges::of(host, bottle, roots, self.conflict_markers, &notify).await?)
         };
@@ -92,8 +93,8 @@ impl Apply {
             output.warn("files with conflicts need your decision");
             return Ok(exit::FAILED);
         }
-        for Merged { folder, .. } in merges.roots.iter().filter(|merged| !merged.has_changes()) {
-            output.note(format!("{} needs no change", folder.display()));
+        for Merged { directory, .. } in merges.roots.iter().filter(|merged| !merged.has_changes()) {
+            output.note(format!("{} needs no change", directory.display()));
         }
         if has_changes && !applied {
             output.note("nothing was changed");
@@ -108,8 +109,8 @@ fn print(merges: &Merges<'_>, applied: bool, output: &Output) -> Result<(), CliE
         return output.print_json(&merges.document(applied));
     }
     let several = merges.roots.len() > 1;
-    for Merged { folder, merge, .. } in merges.roots.iter().filter(|_| applied) {
-        let path = |path: &PathBuf| if several { folder.join(path) } else { path.clone() };
+    for Merged { directory, merge, .. } in merges.roots.iter().filter(|_| applied) {
+        let path = |path: &PathBuf| if several { directory.join(path) } else { path.clone() };
         merge.changed.iter().try_for_each(|changed| output.print(&shown(&path(changed))))?;
     }
     Ok(())
@@ -117,7 +118,7 @@ fn print(merges: &Merges<'_>, applied: bool, output: &Output) -> Result<(), CliE
 
 /// Shows what would change, before the question.
 fn show(merged: &Merged<'_>, output: &Output) {
-    let Merged { work, folder, merge, left_out } = merged;
+    let Merged { work, directory, merge, left_out } = merged;
     let label = work.root.label();
     let deleted = &merge.deletions.paths;
     if !deleted.is_empty() {
@@ -133,7 +134,7 @@ fn show(merged: &Merged<'_>, output: &Output) {
         ));
     }
     if !output.json && !merge.changed.is_empty() {
-        output.write_error_lines(&format!("changes in {}:", inert(&folder.display().to_string())));
+        output.write_error_lines(&format!("changes in {}:", inert(&directory.display().to_string())));
         output.write_error_lines(&inert(merge.stat.trim_end()));
     }
     if merge.already > 0 {
@@ -166,8 +167,8 @@ fn confirmed(all: &[Merged<'_>], output: &Output) -> Result<bool, CliError> {
             .about("--yes")
             .hint("`--dry-run` shows the changes; `--yes` applies them"));
     }
-    let in_each = |Merged { folder, merge, .. }: &Merged<'_>| {
-        format!("{} in {}", counted(merge.changed.len(), "file"), shown(folder))
+    let in_each = |Merged { directory, merge, .. }: &Merged<'_>| {
+        format!("{} in {}", counted(merge.changed.len(), "file"), shown(directory))
     };
     let changes: Vec<String> = all.iter().filter(|merged| merged.has_changes()).map(in_each).collect();
     let question = format!("Change {}?", changes.join(", and "));

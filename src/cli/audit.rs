@@ -45,7 +45,7 @@ impl Audit {
 fn selected(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
     let all = audit::slugs(&host.home).map_err(|error| {
         CliError::state(format!("cannot read the audit log: {error}"))
-            .hint("`audit` in $BOTTLE_HOME must be a folder that you own")
+            .hint("`audit` in $BOTTLE_HOME must be a directory that you own")
     })?;
     match slug {
         None => Ok(all),

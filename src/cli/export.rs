@@ -91,7 +91,7 @@ impl Export {
             format!("`bottle pull {}` brings its commits; the files are in the directory", record.slug);
         live::require_copy(&record, &format!("export {}", record.slug), instead)?;
         let backend = backend_of(host, &record)?;
-        engines::require(&*backend, &Store::of(host).folder(&record.slug), &record).await?;
+        engines::require(&*backend, &Store::of(host).directory(&record.slug), &record).await?;
         let temporary = format!("{TEMPORARY}-{}", std::process::id());
         let temporary: Name =
             temporary.parse().map_err(|error| CliError::cannot("name a snapshot", error))?;
@@ -116,13 +116,14 @@ impl Export {
         };
         let snapshot = &point.snapshot;
         let own_rules = own_rules::load(host, output)?;
-        let folder = Store::of(host).folder(&record.slug);
+        let directory = Store::of(host).directory(&record.slug);
         let unreadable = |error| state("read the bottle's canaries", error);
-        let imported = canaries::read_imported(&folder).map_err(unreadable)?;
-        let canaries = canaries::read(&folder).map_err(unreadable)?;
+        let imported = canaries::read_imported(&directory).map_err(unreadable)?;
+        let canaries = canaries::read(&directory).map_err(unreadable)?;
         let scanner = ContentScanner::new(&canaries, own_rules.rules)
             .map_err(|error| CliError::cannot("scan the files", error))?;
-        let staging = Staging::create(host).map_err(|error| state("make a folder for the archive", error))?;
+        let staging =
+            Staging::create(host).map_err(|error| state("make a directory for the archive", error))?;
         let key = match self.sign {
             true => Some(
                 SigningKey::of_home(&host.home).map_err(|error| state("read the key of this home", error))?,
@@ -141,7 +142,7 @@ impl Export {
             let sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied, begun)));
             let layers = LayerStore::new(writer.blobs(), Arc::new(scanner), sink);
             let base = base_of(record);
-            let scratch = staging.folder();
+            let scratch = staging.directory();
             let exported = backend.export(Request { snapshot, base, scratch, layers }).await;
             let image = exported.map_err(|error| match writer.failure() {
                 Some(failure) => self.not_written(failure),
@@ -334,9 +335,9 @@ impl Target {
         }
         let parent = parent_of(file);
         if !parent.is_dir() {
-            return Err(CliError::usage(format!("the folder {} does not exist", parent.display()))
+            return Err(CliError::usage(format!("the directory {} does not exist", parent.display()))
                 .about("--output")
-                .hint("create the folder, or name another one"));
+                .hint("create the directory, or name another one"));
         }
         Ok(Self::File { path: file.to_owned(), force })
     }
@@ -344,7 +345,7 @@ impl Target {
     /// Creates the file for the archive, on the disk of its target. If the file is dropped, it is removed.
     fn begin(&self, staging: &Staging) -> io::Result<NamedTempFile> {
         match self {
-            Self::Stdout => NamedTempFile::new_in(staging.folder()),
+            Self::Stdout => NamedTempFile::new_in(staging.directory()),
             Self::File { path, .. } => staging.file_in(parent_of(path)).map_err(disk::plain),
         }
     }

@@ -26,7 +26,7 @@ pub(super) async fn add(
     blocking(move || {
         for path in &paths {
             let Ok(place) = Path::new(path).strip_prefix(&home) else { continue };
-            let copied = transcripts.folder().join(path.trim_start_matches('/'));
+            let copied = transcripts.directory().join(path.trim_start_matches('/'));
             if copied.is_dir() {
                 add_to_home(&mut image, &copied, place)?;
             }

@@ -91,13 +91,13 @@ impl Fork {
         let slug = &self.bottle.slug;
         let record = record(host, slug).await?;
         let shared = live::shared(&record)?;
-        let host = &Host { cwd: record.start_folder(), ..host.clone() };
+        let host = &Host { cwd: record.start_directory(), ..host.clone() };
         let resolved = resolved(&manifests(host), record.agent.clone(), record.bottles.clone())?;
         let plans = self.plans(host, &settings, &resolved, &record)?;
         let anew = self.plan(host, &settings, &resolved, &record, None, false)?.agent.argv;
         let backend = backend_of(host, &record)?;
         backend::require(&*backend, &plans[0]).await?;
-        engines::require(&*backend, &Store::of(host).folder(slug), &record).await?;
+        engines::require(&*backend, &Store::of(host).directory(slug), &record).await?;
         require_host_keys(&plans[0])?;
         require_unspent(host, &settings, &plans[0], |text| output.warn(text))?;
         for plan in &plans {
@@ -177,7 +177,7 @@ impl Fork {
             color: self.color_label.clone(),
             workspace: if record.live().is_some() { Workspace::Files } else { Workspace::Empty },
             repository: record.repository(),
-            folders: record.folders.clone(),
+            directories: record.directories.clone(),
             backend: record.backend.clone(),
             resumed,
             image: record.image.clone(),
@@ -227,8 +227,8 @@ impl Fork {
         if matches!(store.state(&record.slug), Some(State::Preserved(_))) {
             return record.kept;
         }
-        let folder = store.folder(&record.slug);
-        let Some(search) = work::search(backend, &folder, record).await else { return record.kept };
+        let directory = store.directory(&record.slug);
+        let Some(search) = work::search(backend, &directory, record).await else { return record.kept };
         // Only the keeper may connect to pid 1 of a running bottle.
         let asked = async {
             let channel = connect(host, &record.slug).await.ok()?;
@@ -236,7 +236,7 @@ impl Fork {
             let mut stream = open_guest(&channel, request).await.ok()?;
             match stream.receive().await {
                 Ok(GuestEvent::Changed(changes)) => {
-                    Some(work::judge(&folder, &search, changes).await.is_any())
+                    Some(work::judge(&directory, &search, changes).await.is_any())
                 }
                 _ => None,
             }

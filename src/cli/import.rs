@@ -129,7 +129,7 @@ impl Import {
         report(&received.metadata, &proposed, output)
     }
 
-    /// Reads the archive into the staging folder.
+    /// Reads the archive into the staging directory.
     async fn receive(&self, layout: &Path, output: &Output) -> Result<Received, CliError> {
         let (file, layout) = (self.file.clone(), layout.to_owned());
         let left = "nothing was imported";
@@ -370,14 +370,14 @@ impl Import {
         let canaries: Vec<SecretText> =
             metadata.canaries.iter().map(|canary| canary.as_str().into()).collect();
         if !canaries.is_empty() {
-            canaries::write(claim.folder(), &canaries)?;
-            canaries::write_imported(claim.folder(), &canaries)?;
+            canaries::write(claim.directory(), &canaries)?;
+            canaries::write_imported(claim.directory(), &canaries)?;
         }
         claim.write_manifest(&plan.manifest)?;
         claim.update(|record| record.image = image)?;
         let current = Some(snapshot.reference.clone());
         let snapshots = vec![Committed { snapshot, covers, removed_by: None }];
-        committed::write(claim.folder(), &CommittedList { snapshots, current })?;
+        committed::write(claim.directory(), &CommittedList { snapshots, current })?;
         claim.preserve(false)
     }
 }

@@ -1,4 +1,4 @@
-//! `bottle init`: writes the shipped manifests to the user's folder, or imports manifests of another tool.
+//! `bottle init`: writes the shipped manifests to the user's directory, or imports manifests of another tool.
 
 use std::path::{Path, PathBuf};
 
@@ -44,11 +44,11 @@ struct Written {
 impl Init {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let written = match &self.import {
-            Some(folder) => {
+            Some(directory) => {
                 host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
-                let folder =
-                    folder.as_ref().map_or_else(|| host.bot_bottle_home(), |named| host.cwd.join(named));
-                self::import(host, &folder, output)?
+                let directory =
+                    directory.as_ref().map_or_else(|| host.bot_bottle_home(), |named| host.cwd.join(named));
+                self::import(host, &directory, output)?
             }
             None => shipped(host)?,
         };
@@ -62,29 +62,29 @@ fn shipped(host: &Host) -> Result<Vec<Written>, CliError> {
     Manifests::shipped().map(|(kind, name, text)| write(host, kind, name, text)).collect()
 }
 
-fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, CliError> {
-    if !folder.is_dir() {
+fn import(host: &Host, directory: &Path, output: &Output) -> Result<Vec<Written>, CliError> {
+    if !directory.is_dir() {
         let theirs = host.bot_bottle_home();
-        let hint = if theirs != folder && theirs.is_dir() {
+        let hint = if theirs != directory && theirs.is_dir() {
             format!("`bottle init --import` without DIR reads {}", theirs.display())
         } else {
-            "`bottle init --import DIR` reads the folder that contains bot-bottle's `bottles` and `agents`"
+            "`bottle init --import DIR` reads the directory that contains bot-bottle's `bottles` and `agents`"
                 .to_owned()
         };
-        return Err(CliError::usage(format!("there is no folder {}", folder.display()))
-            .about(folder.display())
+        return Err(CliError::usage(format!("there is no directory {}", directory.display()))
+            .about(directory.display())
             .hint(hint));
     }
-    let (found, warnings) = import::read(folder, &Homes::from(host));
+    let (found, warnings) = import::read(directory, &Homes::from(host));
     for warning in &warnings {
         output.warn(warning);
     }
     if found.is_empty() {
         return Err(CliError::new(
             Kind::Manifest,
-            format!("there are no agent or bottle manifests in {}", folder.display()),
+            format!("there are no agent or bottle manifests in {}", directory.display()),
         )
-        .about(folder.display())
+        .about(directory.display())
         .hint("agents are `agents/NAME.md`, bottles `bottles/NAME.md`"));
     }
     let mut written: Vec<Written> =

@@ -73,7 +73,7 @@ impl Learn {
 /// Derives routes from the bottle's log. Also returns the routes that the bottle ran with.
 fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
     let bad = |message: String| CliError::state(message).about(slug);
-    learn::of_bottle(&Store::of(host).folder(slug))
+    learn::of_bottle(&Store::of(host).directory(slug))
         .map_err(|error| bad(format!("cannot read the denied requests of {slug}: {error}")))?
         .ok_or_else(|| bad("the routes of this bottle are unknown".to_owned()))
 }

@@ -66,12 +66,12 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
         ("SERVICES", true),
         ("AGE", width.is_some()),
         ("SIZE", width >= Some(SIZE_FROM) && bottles.iter().any(|bottle| bottle.disk_bytes.is_some())),
-        ("FOLDER", width >= Some(FOLDER_FROM) && bottles.iter().any(|bottle| bottle.copied_cwd)),
+        ("DIRECTORY", width >= Some(DIRECTORY_FROM) && bottles.iter().any(|bottle| bottle.copied_cwd)),
     ];
     let heading: Vec<&str> = columns.iter().filter(|(_, shown)| *shown).map(|(name, _)| *name).collect();
     let row = |bottle: &ActiveBottle| {
         let mut row = row(bottle, output);
-        row.extend([age(bottle, now), size(bottle), folder(bottle, host)]);
+        row.extend([age(bottle, now), size(bottle), directory(bottle, host)]);
         row.into_iter().zip(columns).filter(|(_, (_, shown))| *shown).map(|(cell, _)| cell).collect()
     };
     output.print_list(&bottles, &heading, 1, row)?;
@@ -94,11 +94,12 @@ fn size(bottle: &ActiveBottle) -> String {
 }
 
 /// The directories of `bottle start` if the bottle has copies of them.
-fn folder(bottle: &ActiveBottle, host: &Host) -> String {
-    let shown = |folder: &str| one_line(&from_home(folder, &host.user_home));
-    if !bottle.folders.is_empty() {
-        let folders = bottle.folders.iter().map(|folder| shown(&folder.path.display().to_string()));
-        return folders.collect::<Vec<_>>().join(", ");
+fn directory(bottle: &ActiveBottle, host: &Host) -> String {
+    let shown = |directory: &str| one_line(&from_home(directory, &host.user_home));
+    if !bottle.directories.is_empty() {
+        let directories =
+            bottle.directories.iter().map(|directory| shown(&directory.path.display().to_string()));
+        return directories.collect::<Vec<_>>().join(", ");
     }
     bottle.cwd.as_deref().filter(|_| bottle.copied_cwd).map(shown).unwrap_or_default()
 }
@@ -106,8 +107,8 @@ fn folder(bottle: &ActiveBottle, host: &Host) -> String {
 /// The width in columns from which the size is shown.
 const SIZE_FROM: usize = 90;
 
-/// The width in columns from which the folder is shown.
-const FOLDER_FROM: usize = 100;
+/// The width in columns from which the directory is shown.
+const DIRECTORY_FROM: usize = 100;
 
 /// Lists manifests by file name without reading them, so that a broken manifest is listed too.
 fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
@@ -127,7 +128,7 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
         .collect();
     output.print_list(&found, &["NAME", "FROM", "FILE"], 0, |NamedManifest { name, from, file, replaces }| {
         let replaces = replaces.map(|other| format!(" (replaces {other})")).unwrap_or_default();
-        // On a terminal, the home folder is shortened to `~`.
+        // On a terminal, the home directory is shortened to `~`.
         let file = if is_on_terminal(output) { from_home(file, &host.user_home) } else { file.clone() };
         vec![name.clone(), format!("{from}{replaces}"), one_line(&file)]
     })

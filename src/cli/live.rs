@@ -5,7 +5,7 @@ use bottle_contract::names::Slug;
 use super::error::CliError;
 use super::output::{Output, counted, one_line};
 use crate::instance::live_changes::LiveChanges;
-use crate::instance::live_folder::identify_again;
+use crate::instance::live_directory::identify_again;
 use crate::instance::record::Record;
 pub(super) use crate::library::work::require_copy;
 
@@ -30,10 +30,10 @@ pub(crate) fn shared(record: &Record) -> Result<Option<String>, CliError> {
 /// Names what the agent of an ended bottle left in the directory. `commits` says whether the bottle's repository is
 /// preserved.
 pub(crate) fn report(slug: &Slug, changes: &LiveChanges, commits: bool, output: &Output) {
-    let LiveChanges { folder, files, more, unknown, repository_moved } = changes;
-    let folder = one_line(&folder.display().to_string());
+    let LiveChanges { directory, files, more, unknown, repository_moved } = changes;
+    let directory = one_line(&directory.display().to_string());
     let pull = if commits { format!("; `bottle pull {slug}` brings its commits") } else { String::new() };
-    output.note(format!("its files are in {folder}{pull}"));
+    output.note(format!("its files are in {directory}{pull}"));
     for file in files.iter().take(MAX_NAMED) {
         output.warn(format!(
             "the agent changed {}: {}",
@@ -49,11 +49,11 @@ pub(crate) fn report(slug: &Slug, changes: &LiveChanges, commits: bool, output: 
         ));
     }
     if let Some(unknown) = unknown {
-        output.warn(format!("not all files in {folder} were checked: {}", one_line(unknown)));
+        output.warn(format!("not all files in {directory} were checked: {}", one_line(unknown)));
     }
     if *repository_moved {
         output.warn(format!(
-            "{folder}/.git was moved or replaced while the bottle ran, and the agent may have changed the new one: \
+            "{directory}/.git was moved or replaced while the bottle ran, and the agent may have changed the new one: \
              check its hooks and config before you use git there"
         ));
     }

@@ -7,11 +7,11 @@ use super::exit;
 use super::output::Output;
 use crate::host::Host;
 
-/// Write manual pages to a folder, one for each command
+/// Write manual pages to a directory, one for each command
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// The folder, for example `~/.local/share/man/man1`; created if missing
-    folder: PathBuf,
+    /// The directory, for example `~/.local/share/man/man1`; created if missing
+    directory: PathBuf,
 }
 
 impl Man {
@@ -22,12 +22,12 @@ impl Man {
         host: &Host,
         output: &Output,
     ) -> Result<u8, CliError> {
-        let folder = host.cwd.join(self.folder);
+        let directory = host.cwd.join(self.directory);
         command.build();
-        std::fs::create_dir_all(&folder)
-            .and_then(|()| clap_mangen::generate_to(command, &folder))
-            .map_err(|error| CliError::path("write into", &folder, error))?;
-        output.note(format!("wrote manual pages to {}; `man bottle` opens the first", folder.display()));
+        std::fs::create_dir_all(&directory)
+            .and_then(|()| clap_mangen::generate_to(command, &directory))
+            .map_err(|error| CliError::path("write into", &directory, error))?;
+        output.note(format!("wrote manual pages to {}; `man bottle` opens the first", directory.display()));
         Ok(exit::DONE)
     }
 }

@@ -11,7 +11,7 @@ use super::exit;
 use crate::host::Host;
 use crate::library::permit::{Ask, permit, permit_script};
 
-/// A program with its user, folder and variables.
+/// A program with its user, directory and variables.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProgramArgs {
     /// Run as this user of the bottle instead of as the agent's user

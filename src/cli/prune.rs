@@ -194,7 +194,7 @@ fn shortened(slugs: &[Slug]) -> String {
 fn noun(kind: Kind, count: usize) -> String {
     match kind {
         Kind::Bottle => counted(count, "kept conversation"),
-        Kind::Conversations => counted(count, "folder") + " with conversations",
+        Kind::Conversations => counted(count, "directory") + " with conversations",
         Kind::Proposal => counted(count, "file") + " of answered proposals",
         Kind::AuditLog => counted(count, "file") + " of audit logs",
         Kind::CrashLog => counted(count, "crash log"),

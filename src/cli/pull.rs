@@ -24,7 +24,7 @@ use crate::library::work::{PulledWork, Root, Wanted, forks, pull};
 /// copied, asks; `--repository` answers. In this repository, the command changes only the branch `bottle/SLUG`, and no tag,
 /// submodule, configuration or checked-out file. It also works after the bottle ended, if its files are preserved.
 ///
-/// With several `--cwd`, fetches from each folder into the repository that it was copied from.
+/// With several `--cwd`, fetches from each directory into the repository that it was copied from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pull {
     /// The bottle, as `bottle list` shows it
@@ -37,9 +37,9 @@ pub(crate) struct Pull {
     /// repository does not change
     #[arg(long, conflicts_with = "branch")]
     uncommitted: bool,
-    /// Only fetch from the repository in this folder of the workspace
-    #[arg(long, value_name = "FOLDER")]
-    folder: Option<String>,
+    /// Only fetch from the repository in this directory of the workspace
+    #[arg(long, alias = "folder", value_name = "DIRECTORY")]
+    directory: Option<String>,
     /// Fetch into this repository, instead of the one that was copied
     #[arg(long, value_name = "PATH")]
     repository: Option<PathBuf>,
@@ -95,10 +95,11 @@ impl Pull {
         let pulled = async {
             let record = record(host, slug).await?;
             let channel = connect_or_open_files(host, slug, Access::Read).await?;
-            let folder = self.folder.as_deref();
-            let mut roots = Root::of(host, &record, folder)?;
+            let directory = self.directory.as_deref();
+            let mut roots = Root::of(host, &record, directory)?;
             confirm_repositories(&mut roots, self.repository.as_deref(), Some(&host.cwd), output)?;
-            let wanted = Wanted { branch: self.branch.as_deref(), uncommitted, folder, roots: Some(&roots) };
+            let wanted =
+                Wanted { branch: self.branch.as_deref(), uncommitted, directory, roots: Some(&roots) };
             let left = "the local branch is either unchanged or complete";
             let pulling = async |_| Ok(pull(host, &record, &channel, wanted).await?);
             progress::with_progress("pulling", left, output, pulling).await

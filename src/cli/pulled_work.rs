@@ -36,15 +36,15 @@ pub(crate) fn warn(work: &PulledWork, output: &Output) {
 /// Prints what was pulled from a workspace, or from a directory of it.
 fn print_root(root: &Root, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
     let (slug, label) = (&root.slug, root.label());
-    let (place, folder) = match root.is_folder() {
+    let (place, directory) = match root.is_directory() {
         true => (
             format!(" in {}", inert(&root.directory.display().to_string())),
-            format!(" --folder {}", quoted(&root.name)),
+            format!(" --directory {}", quoted(&root.name)),
         ),
         false => (String::new(), String::new()),
     };
     // No command is suggested for another directory, whose repository can be another user's.
-    let log = |shows: &str| match root.is_folder() {
+    let log = |shows: &str| match root.is_directory() {
         true => String::new(),
         false => format!("; `git log HEAD..{branch}` {shows}", branch = pulled.fetched.branch),
     };
@@ -71,8 +71,8 @@ fn print_root(root: &Root, pulled: &Pulled, output: &Output) -> Result<(), CliEr
     if *uncommitted > 0 {
         let (files, are) = (counted(*uncommitted, "file"), if *uncommitted == 1 { "is" } else { "are" });
         output.warn(format!(
-            "{label}{files} {are} uncommitted; `bottle diff {slug}{folder}` shows the changes, \
-             `bottle pull {slug}{folder} --uncommitted` takes them too"
+            "{label}{files} {are} uncommitted; `bottle diff {slug}{directory}` shows the changes, \
+             `bottle pull {slug}{directory} --uncommitted` takes them too"
         ));
     }
     output.warn_all(left_out.warnings(&root.name, "pulled"));

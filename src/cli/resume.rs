@@ -34,7 +34,7 @@ use crate::launch::order::Resumed;
 use crate::library::budget::require_unspent;
 use crate::library::record::{backend_of, preserved};
 use crate::library::snapshot_selector::SnapshotSelector;
-use crate::plan::{self, Flags, GitDirectory, LiveFolder, Workspace};
+use crate::plan::{self, Flags, GitDirectory, LiveDirectory, Workspace};
 
 /// Start a preserved bottle again
 ///
@@ -96,13 +96,13 @@ impl Resume {
         let record = preserved(host, slug).await?;
         // The working directory of the first start decides which project's agents are found, and is copied if the
         // workspace has to be created again.
-        let host = &Host { cwd: record.start_folder(), ..host.clone() };
+        let host = &Host { cwd: record.start_directory(), ..host.clone() };
         let backend = backend_of(host, &record)?;
         let start_point = self.start_point(host, &*backend, &record, output).await?;
         let bottles = if self.bottles.is_empty() { &record.bottles } else { &self.bottles };
         let resolved = resolved(&manifests(host), record.agent.clone(), bottles.clone())?;
         let live = record.live().map(|live| live::check_again(host, slug, live)).transpose()?;
-        let (live, notes) = live.map(|live| (live.folder, live.warnings)).unzip();
+        let (live, notes) = live.map(|live| (live.directory, live.warnings)).unzip();
         let mut flags = self.flags(host, &settings, &record, &start_point.origin, live);
         flags.git_directories = self.git_directories(host, &record, &flags, signals, output).await?;
         // The slug is given, so no random bytes are needed.
@@ -155,10 +155,10 @@ impl Resume {
         output: &Output,
     ) -> Result<StartPoint, CliError> {
         let (store, slug) = (Store::of(host), &record.slug);
-        let folder = store.folder(slug);
+        let directory = store.directory(slug);
         let layers = async { Ok(record.kept && engines::has_layers(backend, record).await?) };
         // The engine answers both questions at once. The answer about the layers counts only if it is the right engine.
-        let (right, kept) = tokio::join!(engines::require(backend, &folder, record), layers);
+        let (right, kept) = tokio::join!(engines::require(backend, &directory, record), layers);
         let kept = right.and(kept)?;
         let list = store.snapshots(slug).map_err(|error| CliError::state(error.to_string()))?;
         if kept && self.snapshot.is_none() {
@@ -214,7 +214,7 @@ impl Resume {
         settings: &Settings,
         record: &Record,
         origin: &Origin,
-        live: Option<LiveFolder>,
+        live: Option<LiveDirectory>,
     ) -> Flags {
         let workspace = match (origin, record.copied_cwd, record.copied_all) {
             (Origin::New, true, _) if live.is_some() => Workspace::Repository,
@@ -229,7 +229,7 @@ impl Resume {
             workspace,
             live,
             repository: record.repository(),
-            folders: record.folders.clone(),
+            directories: record.directories.clone(),
             backend: record.backend.clone(),
             resumed: true,
             image: match origin {
@@ -258,11 +258,11 @@ impl Resume {
         if flags.workspace == Workspace::Empty {
             return Ok(Vec::new());
         }
-        let folders = record.folders.iter().map(|folder| &folder.path);
-        let one = record.folders.is_empty().then_some(&record.cwd);
+        let directories = record.directories.iter().map(|directory| &directory.path);
+        let one = record.directories.is_empty().then_some(&record.cwd);
         let asks = self.launch.asks(output);
         let asks = git_directory::Asks { git_directories: asks, lenders: asks };
-        git_directory::confirm(folders.chain(one), host, &self.launch.git_dirs, asks, signals).await
+        git_directory::confirm(directories.chain(one), host, &self.launch.git_dirs, asks, signals).await
     }
 
     /// Asks the user if manifests changed since the last start, or if files would be discarded.

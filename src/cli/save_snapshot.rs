@@ -97,7 +97,7 @@ async fn commit_kept(
     }
     let backend = backend_of(host, record)?;
     let claim = Store::of(host).adopt_idle(slug).map_err(claim_failed)?;
-    engines::require(&*backend, claim.folder(), record).await?;
+    engines::require(&*backend, claim.directory(), record).await?;
     warn_omissions(&*backend, record, output).await;
     let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
     let commit = progress::with_progress(SAVING, left, output, async |progress| {

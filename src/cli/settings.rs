@@ -97,7 +97,7 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("gate.unmetered", "endpoints that pass uncounted where a budget limits their host", |s| {
         listed(s.gate.unmetered.iter().map(ToString::to_string))
     }),
-    ("home_allow", "files and folders that bottles may read", |s| {
+    ("home_allow", "files and directories that bottles may read", |s| {
         listed(s.home_allow.iter().map(|path| path.display().to_string()))
     }),
     ("home_allow_sockets", "whether these may contain sockets and pipes, which agents can use", |s| {

@@ -111,7 +111,7 @@ pub(crate) async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnaps
 /// Whether the snapshots of this bottle are on another engine, or on one that does not answer.
 async fn is_elsewhere(host: &Host, store: &Store, record: &Record) -> bool {
     let Ok(backend) = backend_of(host, record) else { return false };
-    engines::require(&*backend, &store.folder(&record.slug), record).await.is_err()
+    engines::require(&*backend, &store.directory(&record.slug), record).await.is_err()
 }
 
 fn list_entry(

@@ -169,7 +169,7 @@ pub(crate) fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces the user's home folder with `~`.
+/// Replaces the user's home directory with `~`.
 pub(crate) fn from_home(text: &str, home: &Path) -> String {
     match home.to_str().filter(|home| home.len() > 1) {
         Some(home) => text.replace(&format!("{}/", home.trim_end_matches('/')), "~/"),

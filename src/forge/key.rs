@@ -153,8 +153,8 @@ mod tests {
             );
             return;
         }
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("key");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("key");
         let key = SshKey::generate().expect("a key");
         let mut file = std::fs::OpenOptions::new();
         let mut file = file.create_new(true).write(true).mode(0o600).open(&path).expect("a file");

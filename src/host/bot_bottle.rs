@@ -19,7 +19,7 @@ const SHARED: [&str; 3] = ["BACKEND", "RUNTIME", "SENSITIVE_PREFIXES"];
 /// The variable, without its prefix, that names the home of bot-bottle.
 const THEIR_HOME: &str = "HOME";
 
-/// The home of bot-bottle in the user's home folder, if no variable names another.
+/// The home of bot-bottle in the user's home directory, if no variable names another.
 const DEFAULT_HOME: &str = ".bot-bottle";
 
 impl Host {
@@ -65,8 +65,8 @@ impl Host {
         waits.into_iter().chain(others).collect()
     }
 
-    /// Returns the home of bot-bottle: the folder that `BOT_BOTTLE_HOME` names, otherwise `~/.bot-bottle`. The
-    /// folder may not exist.
+    /// Returns the home of bot-bottle: the directory that `BOT_BOTTLE_HOME` names, otherwise `~/.bot-bottle`. The
+    /// directory may not exist.
     #[must_use]
     pub fn bot_bottle_home(&self) -> PathBuf {
         let named = self.var(&format!("{THEIRS}{THEIR_HOME}"));

@@ -1,4 +1,4 @@
-//! Gives hints for I/O errors in bottle's folders, and removes paths that users do not know from their
+//! Gives hints for I/O errors in bottle's directories, and removes paths that users do not know from their
 //! messages.
 
 use std::io::{self, ErrorKind};
@@ -16,7 +16,7 @@ pub fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns what the user can do about this error if a file or folder of bottle cannot be used.
+/// Returns what the user can do about this error if a file or directory of bottle cannot be used.
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
     if error.raw_os_error() == Some(Errno::NOLCK.raw_os_error()) {
@@ -24,22 +24,22 @@ pub fn hint(error: &io::Error) -> &'static str {
     }
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "free space on that disk, or set BOTTLE_HOME to a folder on another disk"
+            "free space on that disk, or set BOTTLE_HOME to a directory on another disk"
         }
-        ErrorKind::ReadOnlyFilesystem => "set BOTTLE_HOME to a folder on a writable disk",
-        ErrorKind::PermissionDenied => "restore your permissions, or set BOTTLE_HOME to a folder of yours",
+        ErrorKind::ReadOnlyFilesystem => "set BOTTLE_HOME to a directory on a writable disk",
+        ErrorKind::PermissionDenied => "restore your permissions, or set BOTTLE_HOME to a directory of yours",
         ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-            "a file is in the place of a folder: move it away, or set BOTTLE_HOME to another folder"
+            "a file is in the place of a directory: move it away, or set BOTTLE_HOME to another directory"
         }
         ErrorKind::Unsupported => NO_LOCKS,
-        _ => "check the folder's permissions and the disk's free space",
+        _ => "check the directory's permissions and the disk's free space",
     }
 }
 
 /// The hint for a disk without file locks. `bottle` needs locks to distinguish a running bottle from the
 /// files of a bottle that has ended.
 const NO_LOCKS: &str =
-    "that disk has no file locks, like some network disks: set BOTTLE_HOME to a folder on another disk";
+    "that disk has no file locks, like some network disks: set BOTTLE_HOME to a directory on another disk";
 
 #[cfg(test)]
 mod tests {
@@ -49,9 +49,9 @@ mod tests {
 
     #[test]
     fn removes_the_temporary_files_path() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("nowhere");
-        let error = tempfile::NamedTempFile::new_in(&path).expect_err("no such folder");
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("nowhere");
+        let error = tempfile::NamedTempFile::new_in(&path).expect_err("no such directory");
         assert!(error.to_string().contains("at path"), "the path is in the message: {error}");
         let plain = plain(error);
         assert_eq!(plain.kind(), ErrorKind::NotFound);
@@ -62,11 +62,12 @@ mod tests {
 
     #[test]
     fn each_kind_of_error_has_its_hint() {
-        let folder = tempfile::tempdir().expect("folder");
-        std::fs::write(folder.path().join("file"), "").expect("written");
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).expect("mode");
-        let real = std::fs::create_dir(folder.path().join("file/below")).expect_err("a file is in the way");
-        assert!(hint(&real).contains("in the place of a folder"));
+        let directory = tempfile::tempdir().expect("directory");
+        std::fs::write(directory.path().join("file"), "").expect("written");
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700)).expect("mode");
+        let real =
+            std::fs::create_dir(directory.path().join("file/below")).expect_err("a file is in the way");
+        assert!(hint(&real).contains("in the place of a directory"));
         for (errno, words) in [
             (Errno::NOSPC, "free space"),
             (Errno::DQUOT, "free space"),

@@ -1,4 +1,4 @@
-//! Replaces files atomically, and creates private folders.
+//! Replaces files atomically, and creates private directories.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 
 use super::disk;
 
-/// Why a file or folder cannot be used.
+/// Why a file or directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}", path.display())]
 pub struct FileError {
@@ -22,13 +22,13 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// Creates the error for a file or folder that cannot be read.
+    /// Creates the error for a file or directory that cannot be read.
     #[must_use]
     pub fn read(path: &Path, source: io::Error) -> Self {
         Self { action: "read", path: path.to_owned(), source }
     }
 
-    /// Creates the error for a file or folder that cannot be written.
+    /// Creates the error for a file or directory that cannot be written.
     #[must_use]
     pub fn write(path: &Path, source: io::Error) -> Self {
         Self { action: "write", path: path.to_owned(), source }
@@ -41,22 +41,22 @@ impl FileError {
     }
 }
 
-/// Creates a folder and its missing parents, accessible only to this user. Succeeds without a change if the
-/// folder exists.
+/// Creates a directory and its missing parents, accessible only to this user. Succeeds without a change if the
+/// directory exists.
 ///
 /// # Errors
-/// Returns an error if the folder cannot be created.
-pub fn create_private_folder(path: &Path) -> io::Result<()> {
+/// Returns an error if the directory cannot be created.
+pub fn create_private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Creates a directory and its missing parents as [`create_private_folder`]. If the directory exists and other users can
-/// access it, they no longer can.
+/// Creates a directory and its missing parents as [`create_private_directory`]. If the directory exists and other users
+/// can access it, they no longer can.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be created, is a link, or belongs to another user.
 pub fn private_directory(path: &Path) -> io::Result<()> {
-    create_private_folder(path)?;
+    create_private_directory(path)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?);
     let found = directory.metadata()?;
@@ -95,7 +95,7 @@ pub type Filled<'a> = BufWriter<&'a mut File>;
 /// empty.
 ///
 /// # Errors
-/// Returns the error of `fill`, or an error if the file's folder cannot be written. The old file is unchanged
+/// Returns the error of `fill`, or an error if the file's directory cannot be written. The old file is unchanged
 /// in this case.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
     persist(write_temporary(path, fill)?, path)
@@ -115,8 +115,8 @@ fn write_temporary(
     path: &Path,
     fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>,
 ) -> io::Result<NamedTempFile> {
-    let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
-    let mut file = NamedTempFile::new_in(folder).map_err(disk::plain)?;
+    let directory = path.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
+    let mut file = NamedTempFile::new_in(directory).map_err(disk::plain)?;
     let mut out = BufWriter::new(file.as_file_mut());
     fill(&mut out)?;
     out.flush()?;
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn keeps_the_old_file_until_the_new_one_is_complete() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         let path = here.path().join("file");
         replace(&path, |file| file.write_all(b"one")).expect("written");
         let failed = replace_durably(&path, |file| {
@@ -146,6 +146,10 @@ mod tests {
         replace_durably(&path, |file| file.write_all(b"three")).expect("written");
         assert_eq!(std::fs::read(&path).expect("read"), b"three");
         assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(here.path()).expect("folder").count(), 1, "nothing is left beside it");
+        assert_eq!(
+            std::fs::read_dir(here.path()).expect("directory").count(),
+            1,
+            "nothing is left beside it"
+        );
     }
 }

@@ -133,8 +133,8 @@ mod tests {
     /// Compares with `ssh-keygen`, if it is installed.
     #[test]
     fn finds_names_hashed_by_ssh_keygen() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("known_hosts");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("known_hosts");
         let key = "AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
         std::fs::write(
             &path,
@@ -149,7 +149,7 @@ mod tests {
             );
             return;
         }
-        let text = read(&[path, folder.path().join("none")]).expect("read");
+        let text = read(&[path, directory.path().join("none")]).expect("read");
         assert!(text.contains("|1|") && !text.contains("example"), "{text}");
         assert!(knows(&text, "one.example.com", None) && knows(&text, "two.example.com", Some(7)));
         assert!(!knows(&text, "two.example.com", None) && !knows(&text, "three.example.com", None));

@@ -1,4 +1,4 @@
-//! The host machine: [`Host`] contains its environment and folders, as one value that tests can replace. The
+//! The host machine: [`Host`] contains its environment and directories, as one value that tests can replace. The
 //! submodules read the machine's settings, files, processes and addresses.
 
 pub(crate) mod account;
@@ -9,12 +9,12 @@ pub mod byte_size;
 pub mod clock;
 pub mod command_settings;
 pub mod detach_keys;
+pub mod directory_walk;
 pub mod disk;
 pub mod docker_settings;
 pub mod environment_settings;
 pub mod file_lock;
 pub mod files;
-pub mod folder_walk;
 pub mod git_user;
 pub mod known_hosts;
 mod pause;
@@ -45,7 +45,7 @@ pub use settings::{Settings, SettingsError};
 /// The variable that names the client on whose behalf a command starts bottles: their parent. `bottle mcp` sets it.
 pub const PARENT: &str = "BOTTLE_PARENT";
 
-/// The environment and the folders of the user's machine.
+/// The environment and the directories of the user's machine.
 #[derive(Clone)]
 pub struct Host {
     /// The environment variables of this process.
@@ -54,9 +54,9 @@ pub struct Host {
     pub cwd: PathBuf,
     /// The absolute path of `$BOTTLE_HOME`.
     pub home: PathBuf,
-    /// The user's home folder.
+    /// The user's home directory.
     pub user_home: PathBuf,
-    /// The folder for the sockets of running bottles. It is private to this user, specific to this
+    /// The directory for the sockets of running bottles. It is private to this user, specific to this
     /// `$BOTTLE_HOME`, and has a short path.
     pub runtime: PathBuf,
     /// The path of the running `bottle` program.

@@ -43,7 +43,7 @@ impl Host {
             found => found.map_err(failed)?,
         };
         if !found.is_dir() {
-            return Err(HostError::HomeNotFolder(path.clone()));
+            return Err(HostError::HomeNotDirectory(path.clone()));
         }
         if !is_own(found.uid()) {
             return Err(HostError::HomeNotYours { path: path.clone(), owner: user_name(found.uid()) });

@@ -19,13 +19,13 @@ const OPENING: &str = "-----BEGIN CERTIFICATE-----";
 /// its built-in ones.
 #[must_use]
 pub fn of_this_machine() -> String {
-    let has_folder = std::env::var_os("SSL_CERT_DIR").is_some();
-    let bundle = if has_folder { None } else { read_bundle_file() };
+    let has_directory = std::env::var_os("SSL_CERT_DIR").is_some();
+    let bundle = if has_directory { None } else { read_bundle_file() };
     bundle.unwrap_or_else(read_store)
 }
 
 /// Reads the distribution's bundle file, which curl uses too. This is fifty times faster than reading a
-/// folder with hundreds of files. The bundle file is not used if the user has set `SSL_CERT_DIR`.
+/// directory with hundreds of files. The bundle file is not used if the user has set `SSL_CERT_DIR`.
 fn read_bundle_file() -> Option<String> {
     if cfg!(not(target_os = "linux")) {
         return None;
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn the_bundle_file_has_no_more_roots_than_the_store() {
         let Some(one) = read_bundle_file() else {
-            // Without a bundle file, the folder of certificates is used.
+            // Without a bundle file, the directory of certificates is used.
             return assert!(openssl_probe::probe().cert_file.is_none() || cfg!(not(target_os = "linux")));
         };
         let all = read_store();

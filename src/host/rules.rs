@@ -37,7 +37,7 @@ pub struct OwnRules {
 /// Why the rules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnRulesError {
-    /// A file or the folder exists but cannot be read.
+    /// A file or the directory exists but cannot be read.
     #[error(transparent)]
     Unreadable(FileError),
     /// There are too many files, or they are too large.
@@ -49,10 +49,10 @@ pub enum OwnRulesError {
     )]
     TooLarge(PathBuf),
     /// A file is not valid.
-    #[error("{}/{error}", folder.display())]
+    #[error("{}/{error}", directory.display())]
     Wrong {
-        /// The path of the folder `rules`.
-        folder: PathBuf,
+        /// The path of the directory `rules`.
+        directory: PathBuf,
         /// The name of the file, the line and the problem.
         error: BadRuleFile,
     },
@@ -78,20 +78,20 @@ impl OwnRulesError {
 }
 
 impl OwnRules {
-    /// Loads the rules from this user's `$BOTTLE_HOME`. If the folder does not exist, there are none. Files that
-    /// these files extend may be elsewhere; a relative path starts at the folder.
+    /// Loads the rules from this user's `$BOTTLE_HOME`. If the directory does not exist, there are none. Files that
+    /// these files extend may be elsewhere; a relative path starts at the directory.
     ///
     /// # Errors
     /// Returns [`OwnRulesError`], which names the file and, if known, the line.
     pub fn load(host: &Host) -> Result<Self, OwnRulesError> {
-        let folder = host.home.join("rules");
+        let directory = host.home.join("rules");
         let mut files = Vec::new();
         let mut remaining = MAX_BYTES;
-        let mut waiting: VecDeque<String> = names(&folder)?.into();
+        let mut waiting: VecDeque<String> = names(&directory)?.into();
         while let Some(name) = waiting.pop_front() {
-            let path = folder.join(&name);
+            let path = directory.join(&name);
             let unreadable = |source| OwnRulesError::Unreadable(FileError::read(&path, source));
-            let too_large = || OwnRulesError::TooLarge(folder.clone());
+            let too_large = || OwnRulesError::TooLarge(directory.clone());
             let real = path.canonicalize().map_err(unreadable)?;
             let bytes = plain_file::read(&real, remaining).map_err(unreadable)?;
             remaining = remaining.checked_sub(bytes.len() as u64).ok_or_else(too_large)?;
@@ -111,10 +111,10 @@ impl OwnRules {
         }
         let is_long = MAX_BYTES - remaining > MAX_PACKED as u64;
         if is_long && serde_json::to_vec(&files).map_or(usize::MAX, |packed| packed.len()) > MAX_PACKED {
-            return Err(OwnRulesError::TooLarge(folder));
+            return Err(OwnRulesError::TooLarge(directory));
         }
         let texts = files.iter().map(|file| (file.name.as_str(), file.text.as_str()));
-        let rules = RuleFiles::parse(texts).map_err(|error| OwnRulesError::Wrong { folder, error })?;
+        let rules = RuleFiles::parse(texts).map_err(|error| OwnRulesError::Wrong { directory, error })?;
         Ok(Self { files, rules })
     }
 
@@ -137,9 +137,9 @@ impl OwnRules {
 }
 
 /// Returns the names of files that end in `.toml`, sorted. Hidden files are left out.
-fn names(folder: &Path) -> Result<Vec<String>, OwnRulesError> {
-    let unreadable = |source| OwnRulesError::Unreadable(FileError::read(folder, source));
-    let entries = match folder.read_dir() {
+fn names(directory: &Path) -> Result<Vec<String>, OwnRulesError> {
+    let unreadable = |source| OwnRulesError::Unreadable(FileError::read(directory, source));
+    let entries = match directory.read_dir() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(unreadable)?,
     };

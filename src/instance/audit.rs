@@ -165,14 +165,14 @@ pub struct Trail {
 /// The slugs that have an audit log.
 ///
 /// # Errors
-/// When the folder exists but cannot be read.
+/// When the directory exists but cannot be read.
 pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
     slugs_with_file(&home.join("audit"))
 }
 
-/// The slugs for which `folder` contains a file `<slug>.jsonl`, sorted. Empty if the folder does not exist.
-pub(super) fn slugs_with_file(folder: &Path) -> io::Result<Vec<Slug>> {
-    let entries = match std::fs::read_dir(folder) {
+/// The slugs for which `directory` contains a file `<slug>.jsonl`, sorted. Empty if the directory does not exist.
+pub(super) fn slugs_with_file(directory: &Path) -> io::Result<Vec<Slug>> {
+    let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -190,8 +190,11 @@ impl Trail {
     /// The audit log of this slug. Creates no file until the first entry is appended.
     #[must_use]
     pub fn of(home: &Path, slug: &Slug) -> Self {
-        let folder = home.join("audit");
-        Self { path: folder.join(format!("{slug}.jsonl")), head: folder.join("heads").join(slug.as_str()) }
+        let directory = home.join("audit");
+        Self {
+            path: directory.join(format!("{slug}.jsonl")),
+            head: directory.join("heads").join(slug.as_str()),
+        }
     }
 
     /// Appends an entry and writes it to disk.
@@ -201,7 +204,7 @@ impl Trail {
     /// log accepts no entries.
     pub fn append(&self, by: &str, entry: &Entry) -> Result<(), AuditError> {
         let heads = self.head.parent().unwrap_or(&self.head);
-        files::create_private_folder(heads)
+        files::create_private_directory(heads)
             .map_err(|source| AuditError::Io { path: heads.to_owned(), source })?;
         let mut file = self.open(true).map_err(|error| self.io(error))?;
         let text = read(&file).map_err(|error| self.io(error))?;
@@ -421,12 +424,12 @@ mod tests {
     fn names_the_file_that_cannot_be_used() {
         let (home, trail) = trail();
         let path = |path: &str| home.path().join(path);
-        // The log has several lines. Its head is missing, and afterwards replaced by a folder.
+        // The log has several lines. Its head is missing, and afterwards replaced by a directory.
         std::fs::rename(&trail.head, path("kept")).expect("moved");
         let error = shown(home.path(), trail.read().expect_err("no head"));
         assert_eq!(error, "audit/heads/a-1: No such file or directory (os error 2)");
-        std::fs::create_dir(&trail.head).expect("folder");
-        let error = shown(home.path(), trail.append("someone", &entry(9)).expect_err("a folder"));
+        std::fs::create_dir(&trail.head).expect("directory");
+        let error = shown(home.path(), trail.append("someone", &entry(9)).expect_err("a directory"));
         assert_eq!(error, "audit/heads/a-1: Is a directory (os error 21)");
         std::fs::remove_dir(&trail.head).expect("removed");
         std::fs::rename(path("kept"), &trail.head).expect("moved");
@@ -450,7 +453,7 @@ mod tests {
         let trail = Trail::of(home.path(), &"a-1".parse().expect("slug"));
         assert_eq!(trail.read().expect("empty"), (Vec::new(), Head::default()));
         assert_eq!(trail.stored_head(), None);
-        assert_eq!(slugs(home.path()).expect("no folder"), []);
+        assert_eq!(slugs(home.path()).expect("no directory"), []);
         assert!(!home.path().join("audit").exists(), "reading creates nothing");
         trail.append("someone", &entry(0)).expect("appended");
         assert_eq!(trail.stored_head(), Some(trail.read().expect("read").1.to_string()));
@@ -467,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_home_that_is_not_a_folder() {
+    fn refuses_a_home_that_is_not_a_directory() {
         let home = tempfile::tempdir().expect("home");
         std::fs::write(home.path().join("audit"), "").expect("written");
         let trail = Trail::of(home.path(), &"a-1".parse().expect("slug"));

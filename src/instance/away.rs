@@ -39,7 +39,7 @@ impl AwayBottles {
         };
         let away = match self.silent.get(&record.backend) {
             Some(error) => Away::NoAnswer(error.clone()),
-            None => match engines::find(&**backend, &store.folder(&record.slug), record).await {
+            None => match engines::find(&**backend, &store.directory(&record.slug), record).await {
                 Ok(()) => return false,
                 Err(away) => away,
             },

@@ -11,7 +11,7 @@ use bottle_contract::session::guest::SecretText;
 
 use crate::host::files;
 
-/// The file's name in the bottle's folder: one value on each line, oldest first.
+/// The file's name in the bottle's directory: one value on each line, oldest first.
 const NAME: &str = "canaries";
 
 /// The name of the file with the canaries that an imported image contains.
@@ -27,8 +27,8 @@ const SIZE_MAX: u64 = 64 << 10;
 ///
 /// # Errors
 /// When the file exists but cannot be read.
-pub fn read(folder: &Path) -> io::Result<Vec<SecretText>> {
-    read_file(&folder.join(NAME))
+pub fn read(directory: &Path) -> io::Result<Vec<SecretText>> {
+    read_file(&directory.join(NAME))
 }
 
 /// The canaries that the image contains with which the bottle was imported. Its exporter accepted them. [`read`]
@@ -36,8 +36,8 @@ pub fn read(folder: &Path) -> io::Result<Vec<SecretText>> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_imported(folder: &Path) -> io::Result<Vec<SecretText>> {
-    read_file(&folder.join(IMPORTED))
+pub fn read_imported(directory: &Path) -> io::Result<Vec<SecretText>> {
+    read_file(&directory.join(IMPORTED))
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<SecretText>> {
@@ -54,16 +54,16 @@ fn read_file(path: &Path) -> io::Result<Vec<SecretText>> {
 ///
 /// # Errors
 /// When the file cannot be written. The previous file then stays.
-pub fn write(folder: &Path, canaries: &[SecretText]) -> io::Result<()> {
-    write_file(&folder.join(NAME), canaries)
+pub fn write(directory: &Path, canaries: &[SecretText]) -> io::Result<()> {
+    write_file(&directory.join(NAME), canaries)
 }
 
 /// Replaces the file of [`read_imported`].
 ///
 /// # Errors
 /// As [`write()`].
-pub fn write_imported(folder: &Path, canaries: &[SecretText]) -> io::Result<()> {
-    write_file(&folder.join(IMPORTED), canaries)
+pub fn write_imported(directory: &Path, canaries: &[SecretText]) -> io::Result<()> {
+    write_file(&directory.join(IMPORTED), canaries)
 }
 
 fn write_file(path: &Path, canaries: &[SecretText]) -> io::Result<()> {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn keeps_the_newest_canaries() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         assert_eq!(read(here.path()).expect("no file"), []);
         let all: Vec<SecretText> =
             (0..MAX + 2).map(|number| SecretText::from(format!("value-{number}").as_str())).collect();

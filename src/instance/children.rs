@@ -119,7 +119,7 @@ impl Parent {
     /// How many children exist, running or kept.
     ///
     /// # Errors
-    /// When the state folder cannot be read.
+    /// When the state directory cannot be read.
     pub fn count(&self, store: &Store) -> Result<u64, FileError> {
         let client = self.client();
         let is_child = |record: &Record| record.parent.as_ref() == Some(&client);
@@ -133,30 +133,30 @@ impl Parent {
     }
 }
 
-fn path(folder: &Path) -> PathBuf {
-    folder.join("children.json")
+fn path(directory: &Path) -> PathBuf {
+    directory.join("children.json")
 }
 
 /// Writes what a bottle that was launched from this plan may start.
 ///
 /// # Errors
 /// When the file cannot be written. The bottle then may start nothing.
-pub fn write(folder: &Path, plan: &Plan) -> io::Result<()> {
-    match std::fs::remove_file(path(folder)) {
+pub fn write(directory: &Path, plan: &Plan) -> io::Result<()> {
+    match std::fs::remove_file(path(directory)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let Some(rules) = plan.mcp.clone() else { return Ok(()) };
     let text = serde_json::to_vec(&Children { rules, ceiling: Ceiling::of(plan) })?;
-    files::replace(&path(folder), |file| file.write_all(&text))
+    files::replace(&path(directory), |file| file.write_all(&text))
 }
 
 /// Reads what a bottle may start. `None` if it may start nothing.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn read(folder: &Path) -> io::Result<Option<Children>> {
-    let file = match File::open(path(folder)) {
+pub fn read(directory: &Path) -> io::Result<Option<Children>> {
+    let file = match File::open(path(directory)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -170,8 +170,8 @@ pub fn read(folder: &Path) -> io::Result<Option<Children>> {
 ///
 /// # Errors
 /// When the lock file cannot be used.
-pub fn try_lock(folder: &Path) -> io::Result<Option<FileLock>> {
-    FileLock::at(&folder.join("children.lock"), file_lock::try_lock)
+pub fn try_lock(directory: &Path) -> io::Result<Option<FileLock>> {
+    FileLock::at(&directory.join("children.lock"), file_lock::try_lock)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Finds and removes every resource and state folder that belongs to no running bottle.
+//! Finds and removes every resource and state directory that belongs to no running bottle.
 //!
-//! Cleanup compares two sources: the state folders of this home, and the resources that each backend finds by label. It
-//! therefore finds resources without a record and records without resources. Deploy keys are named only in the records,
-//! so a record stays until all its keys are revoked.
+//! Cleanup compares two sources: the state directories of this home, and the resources that each backend finds by
+//! label. It therefore finds resources without a record and records without resources. Deploy keys are named only in
+//! the records, so a record stays until all its keys are revoked.
 //!
 //! Cleanup does not touch running bottles, preserved work, snapshots that a bottle's state names, records of a newer
 //! version, or anything of other homes. It also leaves detached bottles whose guest still runs, because the next
@@ -37,7 +37,7 @@ pub struct Found {
     pub snapshots: Vec<Unrecorded>,
     /// Unused images and other inputs of bottles, each with the name of its backend.
     pub unused: Vec<(&'static str, Unused)>,
-    /// Folders of unfinished claims, folders of unfinished conversation copies, and stale sockets.
+    /// Directories of unfinished claims, directories of unfinished conversation copies, and stale sockets.
     pub litter: Vec<PathBuf>,
     /// Temporary directories of commands that were killed, and their files outside of them.
     pub temporary: Vec<PathBuf>,
@@ -64,7 +64,7 @@ pub struct Orphan {
     pub resources: Vec<Resource>,
     /// The bottle's deploy keys, which cleanup revokes.
     pub deploy_keys: Vec<DeployKey>,
-    /// Whether the bottle has a state folder.
+    /// Whether the bottle has a state directory.
     pub has_state: bool,
 }
 
@@ -75,7 +75,7 @@ pub enum Keeps {
     Nothing,
     /// The layers, because they contain unsaved work. The bottle is stopped and preserved.
     Work,
-    /// The state folder, because it names a snapshot. The layers are removed.
+    /// The state directory, because it names a snapshot. The layers are removed.
     Snapshot,
 }
 
@@ -114,7 +114,7 @@ impl Found {
 /// Inspects all bottles and resources of this home. Changes nothing.
 ///
 /// # Errors
-/// [`FileError`] when the state folder cannot be read. Any resource could then belong to a running bottle.
+/// [`FileError`] when the state directory cannot be read. Any resource could then belong to a running bottle.
 pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, FileError> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
@@ -157,7 +157,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
             State::Damaged(why) => found.left.push(format!(
                 "{} has a damaged record ({why}); look into {} and remove it by hand",
                 listed.slug,
-                store.folder(&listed.slug).display()
+                store.directory(&listed.slug).display()
             )),
             State::Newer(schema) => found.left.push(format!(
                 "{} was made by a newer bottle (schema {schema}); use that version",
@@ -310,7 +310,7 @@ async fn inspect_dead(
         Err(_) if store.state(&record.slug).is_none() => return,
         Err(error) => return found.errors.push(causes::one_line(&error)),
     };
-    let folder = store.folder(&record.slug);
+    let directory = store.directory(&record.slug);
     // On another engine everything seems to be gone.
     if !record.has_only_logs() && away.contains(store, record, backends).await {
         return;
@@ -338,14 +338,14 @@ async fn inspect_dead(
         }
     }
     let ended = record.status == Status::Ended;
-    let work = match work::search(&**backend, &folder, record).await {
+    let work = match work::search(&**backend, &directory, record).await {
         // The bottle's keeper already checked for work and removed the workspace.
         _ if ended => false,
         _ if record.kept => true,
         // Its conversation was not copied out.
         Some(_) if !record.transcript.is_empty() => true,
         Some(search) => match backend.find_work(&record.slug, &search, record.live().is_some()).await {
-            Ok(changes) => work::judge(&folder, &search, changes).await.is_any(),
+            Ok(changes) => work::judge(&directory, &search, changes).await.is_any(),
             Err(_) => true,
         },
         None => false,
@@ -482,7 +482,7 @@ async fn remove_claimed(
 pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<bool> {
     let store = Store::of(host);
     let claim = store.adopt_idle(&record.slug)?;
-    engines::require(backend, claim.folder(), record).await?;
+    engines::require(backend, claim.directory(), record).await?;
     let snapshot = store.has_snapshot(&record.slug);
     let found = backend.enumerate().await?;
     let own = found.into_iter().filter(|resource| resource.slug == record.slug).collect();
@@ -498,7 +498,7 @@ pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> any
 /// When the bottle's engine answers, the state cannot be removed, or a key cannot be revoked.
 pub async fn forget(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<()> {
     let claim = Store::of(host).adopt_idle(&record.slug)?;
-    if engines::require(backend, claim.folder(), record).await.is_ok() {
+    if engines::require(backend, claim.directory(), record).await.is_ok() {
         anyhow::bail!("the bottle's engine answers; `bottle discard {}` deletes its files", record.slug);
     }
     let keys = deploy_keys::revoke(host, &claim, &Tokens::default()).await;

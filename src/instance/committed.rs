@@ -13,7 +13,7 @@ use crate::backend::Snapshot;
 use crate::host::files;
 use crate::host::process::ProcessId;
 
-/// The file's name in the bottle's folder.
+/// The file's name in the bottle's directory.
 const NAME: &str = "committed-image";
 
 /// The schema version that this program writes. It refuses newer versions. Version 1 named one snapshot.
@@ -97,8 +97,8 @@ struct Written {
 ///
 /// # Errors
 /// When the file exists but cannot be read. It is then unknown whether the bottle has a snapshot.
-pub fn read(folder: &Path) -> io::Result<CommittedList> {
-    let path = folder.join(NAME);
+pub fn read(directory: &Path) -> io::Result<CommittedList> {
+    let path = directory.join(NAME);
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let file = match File::open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(CommittedList::default()),
@@ -122,13 +122,13 @@ pub fn read(folder: &Path) -> io::Result<CommittedList> {
 ///
 /// # Errors
 /// When the file cannot be written. The previous file then stays.
-pub(crate) fn write(folder: &Path, list: &CommittedList) -> io::Result<()> {
+pub(crate) fn write(directory: &Path, list: &CommittedList) -> io::Result<()> {
     if list.snapshots.is_empty() {
-        return remove(folder);
+        return remove(directory);
     }
     let CommittedList { snapshots, current } = list.clone();
     let written = Written { schema: SCHEMA, snapshots, current, snapshot: None, covers: None };
-    files::replace_durably(&folder.join(NAME), |file| {
+    files::replace_durably(&directory.join(NAME), |file| {
         serde_json::to_writer_pretty(&mut *file, &written)?;
         file.write_all(b"\n")
     })
@@ -138,8 +138,8 @@ pub(crate) fn write(folder: &Path, list: &CommittedList) -> io::Result<()> {
 ///
 /// # Errors
 /// When the file cannot be removed.
-pub(super) fn remove(folder: &Path) -> io::Result<()> {
-    match fs::remove_file(folder.join(NAME)) {
+pub(super) fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_file(directory.join(NAME)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn reads_back_the_snapshots_and_fails_on_a_damaged_file() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         assert_eq!(read(here.path()).expect("read"), CommittedList::default());
         let mut list = CommittedList { snapshots: vec![committed("a", None)], current: Some("a".to_owned()) };
         write(here.path(), &list).expect("written");
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn reads_the_file_of_an_older_version() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         let old = r#"{"schema": 1, "snapshot": {"slug": "one", "reference": "a", "made_at": "1970-01-01T00:00:00Z",
             "bytes": 5}, "covers": "9999-12-30T22:00:00.999999999Z"}"#;
         fs::write(here.path().join(NAME), old).expect("written");

@@ -14,15 +14,15 @@ use super::work::{self, Unsaved};
 use crate::backend::{Backend, BackendError, BackendErrorKind, EngineIdentity, LAYERS, Resource};
 
 /// Checks that the backend uses the engine that has the bottle's resources, so that a resource that it does not find is
-/// gone. `folder` is the bottle's folder. Succeeds on a backend without an engine.
+/// gone. `directory` is the bottle's directory. Succeeds on a backend without an engine.
 ///
 /// An engine that has the bottle's files or its snapshot is the right one, even if its identity has changed or the
 /// record is too old to contain one: their names are unique.
 ///
 /// # Errors
 /// [`BackendError`] that names the engine, or says that the record does not name one.
-pub async fn require(backend: &dyn Backend, folder: &Path, record: &Record) -> Result<(), BackendError> {
-    find(backend, folder, record).await.map_err(|away| away.about(record))
+pub async fn require(backend: &dyn Backend, directory: &Path, record: &Record) -> Result<(), BackendError> {
+    find(backend, directory, record).await.map_err(|away| away.about(record))
 }
 
 /// Why a bottle's resources cannot be inspected.
@@ -40,7 +40,7 @@ pub enum Away {
 ///
 /// # Errors
 /// [`Away`].
-pub async fn find(backend: &dyn Backend, folder: &Path, record: &Record) -> Result<(), Away> {
+pub async fn find(backend: &dyn Backend, directory: &Path, record: &Record) -> Result<(), Away> {
     let current = match backend.identity().await {
         Ok(None) => return Ok(()),
         Ok(Some(current)) => current,
@@ -50,7 +50,7 @@ pub async fn find(backend: &dyn Backend, folder: &Path, record: &Record) -> Resu
         return Ok(());
     }
     let layers: Vec<&Resource> = record.resources.iter().filter(|r| r.kind == LAYERS).collect();
-    let committed = committed::read(folder);
+    let committed = committed::read(directory);
     // A state that cannot be read counts as one that names a snapshot.
     let has_none = committed.as_ref().is_ok_and(|list| list.snapshots.is_empty());
     if record.engine.is_none() && layers.is_empty() && has_none {
@@ -87,13 +87,13 @@ impl Away {
 /// As [`require`] and `find_work`. The caller then assumes that there is work.
 pub async fn find_work(
     backend: &dyn Backend,
-    folder: &Path,
+    directory: &Path,
     record: &Record,
     request: &Changed,
 ) -> Result<Unsaved, BackendError> {
-    require(backend, folder, record).await?;
+    require(backend, directory, record).await?;
     let changes = backend.find_work(&record.slug, request, record.live().is_some()).await?;
-    Ok(work::judge(folder, request, changes).await)
+    Ok(work::judge(directory, request, changes).await)
 }
 
 /// Whether the backend finds the bottle's files.

@@ -21,10 +21,10 @@ use sha2::{Digest, Sha256};
 
 use crate::host::Host;
 use crate::host::file_lock::{FileLock, try_lock};
-use crate::host::files::{create_private_folder, replace};
+use crate::host::files::{create_private_directory, replace};
 
-/// The name of the folder in `$BOTTLE_HOME`.
-const FOLDER: &str = "environments";
+/// The name of the directory in `$BOTTLE_HOME`.
+const DIRECTORY: &str = "environments";
 
 /// The longest id of a task in bytes.
 pub const TASK_MAX: usize = 200;
@@ -92,14 +92,14 @@ pub fn slug_of(task: &str) -> Result<Slug, BadTask> {
 }
 
 impl Environments {
-    /// The environments of this home. Creates their folder.
+    /// The environments of this home. Creates their directory.
     ///
     /// # Errors
-    /// Fails if the folder cannot be created.
+    /// Fails if the directory cannot be created.
     pub fn of(host: &Host) -> io::Result<Self> {
-        let folder = host.home.join(FOLDER);
-        create_private_folder(&folder)?;
-        Ok(Self(folder))
+        let directory = host.home.join(DIRECTORY);
+        create_private_directory(&directory)?;
+        Ok(Self(directory))
     }
 
     /// Waits until no process stops or removes the environment, and prevents that.
@@ -151,7 +151,7 @@ impl Environments {
     /// All environments, by the ids of their tasks. A record that cannot be read is left out.
     ///
     /// # Errors
-    /// Fails if the folder cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn list(&self) -> io::Result<Vec<Environment>> {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.0)? {
@@ -173,7 +173,7 @@ impl Environments {
     /// Whether this bottle belongs to a task of this home.
     #[must_use]
     pub fn has(home: &Path, slug: &Slug) -> bool {
-        read(&home.join(FOLDER).join(format!("{slug}.json"))).is_some()
+        read(&home.join(DIRECTORY).join(format!("{slug}.json"))).is_some()
     }
 
     /// Records that a command of the task begins or ends, and the environment if it is new, as one of `parent`.
@@ -237,9 +237,9 @@ mod tests {
     use super::*;
 
     fn environments() -> (tempfile::TempDir, Environments) {
-        let folder = tempfile::tempdir().expect("folder");
-        let environments = Environments(folder.path().to_owned());
-        (folder, environments)
+        let directory = tempfile::tempdir().expect("directory");
+        let environments = Environments(directory.path().to_owned());
+        (directory, environments)
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn an_environment_in_use_is_not_removed() {
-        let (_folder, environments) = environments();
+        let (_directory, environments) = environments();
         let slug = slug_of("one").expect("a slug");
         let now: Timestamp = "2026-01-31T12:00:00Z".parse().expect("a time");
         let (first, second) = (environments.use_it(&slug).expect("a lock"), environments.use_it(&slug));
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_use_keeps_the_time_of_creation() {
-        let (folder, environments) = environments();
+        let (directory, environments) = environments();
         let time = |text: &str| text.parse::<Timestamp>().expect("a time");
         let (then, now) = (time("2026-01-31T12:00:00Z"), time("2026-01-31T13:00:00Z"));
         for task in ["two", "one"] {
@@ -285,7 +285,7 @@ mod tests {
                 .expect("recorded");
         }
         environments.record_use("one", &slug_of("one").expect("a slug"), now, None).expect("recorded");
-        fs::write(folder.path().join("damaged.json"), "{").expect("written");
+        fs::write(directory.path().join("damaged.json"), "{").expect("written");
         let all = environments.list().expect("a list");
         let shown: Vec<_> =
             all.iter().map(|found| (found.task.as_str(), found.created_at, found.last_used)).collect();

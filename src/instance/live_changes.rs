@@ -12,11 +12,11 @@ use jiff::Timestamp;
 use rustix::fs::{FileType, Mode};
 use serde::{Deserialize, Serialize};
 
-use super::live_folder::{GIT_DIR, is_repository_moved};
+use super::live_directory::{GIT_DIR, is_repository_moved};
 use super::live_tree::{LiveTree, is_users_repository};
 use super::tool_files::tool_files;
-use crate::host::folder_walk::{Bounds, Entry, MAX_DEPTH, Next, walk};
-use crate::plan::LiveFolder;
+use crate::host::directory_walk::{Bounds, Entry, MAX_DEPTH, Next, walk};
+use crate::plan::LiveDirectory;
 
 /// The bounds of the search. It runs while the user waits for the start or the end of a bottle.
 pub const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(10) };
@@ -31,7 +31,8 @@ const SET_ID: Mode = Mode::SUID.union(Mode::SGID);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveChanges {
     /// The directory.
-    pub folder: PathBuf,
+    #[serde(rename = "folder")]
+    pub directory: PathBuf,
     /// The files, relative to the directory, in the order of their paths.
     pub files: Vec<LiveFile>,
     /// How many further files there are.
@@ -75,7 +76,7 @@ impl Before {
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn find(live: &LiveFolder, before: &Before) -> io::Result<LiveChanges> {
+pub fn find(live: &LiveDirectory, before: &Before) -> io::Result<LiveChanges> {
     let mut found: BTreeMap<PathBuf, &'static str> = BTreeMap::new();
     let mut more = 0;
     let walked = walk(&live.path, BOUNDS, &mut |entry| {
@@ -94,7 +95,7 @@ pub fn find(live: &LiveFolder, before: &Before) -> io::Result<LiveChanges> {
     let unreadable = walked.unreadable.first().map(|path| format!("cannot read {}", path.display()));
     let files = found.into_iter().map(|(path, why)| LiveFile { path, why: why.to_owned() });
     Ok(LiveChanges {
-        folder: live.path.clone(),
+        directory: live.path.clone(),
         files: files.collect(),
         more,
         unknown: walked.bound.map(|bound| bound.to_string()).or(unreadable),
@@ -182,10 +183,10 @@ mod tests {
 
     #[test]
     fn names_what_changed_and_has_an_effect_on_the_host() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = |path: &str| folder.path().join(path);
+        let directory = tempfile::tempdir().expect("directory");
+        let path = |path: &str| directory.path().join(path);
         let write = |name: &str| {
-            fs::create_dir_all(path(name).parent().expect("a parent")).expect("folder");
+            fs::create_dir_all(path(name).parent().expect("a parent")).expect("directory");
             fs::write(path(name), "x").expect("file");
         };
         [
@@ -199,14 +200,14 @@ mod tests {
         .into_iter()
         .for_each(write);
         ["bare/HEAD", "bare/objects/x", "bare/refs/x", "HEAD"].into_iter().for_each(write);
-        fs::create_dir_all(path("empty/.git")).expect("folder");
+        fs::create_dir_all(path("empty/.git")).expect("directory");
         write("run");
         fs::set_permissions(path("run"), fs::Permissions::from_mode(0o4755)).expect("mode");
         symlink("../../etc/passwd", path("src/out")).expect("link");
         symlink("../run", path("src/in")).expect("link");
         symlink("/etc/passwd", path("absolute")).expect("link");
-        let live = LiveFolder {
-            path: folder.path().to_owned(),
+        let live = LiveDirectory {
+            path: directory.path().to_owned(),
             device: 0,
             inode: 0,
             uid: 0,
@@ -214,7 +215,7 @@ mod tests {
             repository: Some(0),
         };
         let names = |since: Timestamp, repository: Option<u64>| {
-            let live = LiveFolder { repository, ..live.clone() };
+            let live = LiveDirectory { repository, ..live.clone() };
             let found = find(&live, &Before::Time(since)).expect("searched");
             assert_eq!((found.more, &found.unknown), (0, &None));
             let files = found.files.into_iter().map(|file| file.path.display().to_string());
@@ -237,13 +238,13 @@ mod tests {
         assert_eq!(names(Timestamp::MAX, Some(0)), [""; 0]);
     }
 
-    fn live(path: &Path) -> LiveFolder {
-        LiveFolder { path: path.to_owned(), device: 0, inode: 0, uid: 0, gid: 0, repository: None }
+    fn live(path: &Path) -> LiveDirectory {
+        LiveDirectory { path: path.to_owned(), device: 0, inode: 0, uid: 0, gid: 0, repository: None }
     }
 
     /// The changes that an agent makes between the start and the end.
     fn changes(prepare: impl Fn(&Path), agent: impl Fn(&Path)) -> Vec<String> {
-        let top = tempfile::tempdir().expect("folder");
+        let top = tempfile::tempdir().expect("directory");
         prepare(top.path());
         let live = live(top.path());
         let tree = LiveTree::of(&live, BOUNDS).expect("read").expect("small");
@@ -254,7 +255,7 @@ mod tests {
     }
 
     fn file(path: &Path) {
-        fs::create_dir_all(path.parent().expect("a parent")).expect("folder");
+        fs::create_dir_all(path.parent().expect("a parent")).expect("directory");
         fs::write(path, "x").expect("file");
     }
 
@@ -319,7 +320,7 @@ mod tests {
 
     #[test]
     fn names_a_tool_directory_that_is_renamed_if_only_the_time_is_known() {
-        let top = tempfile::tempdir().expect("folder");
+        let top = tempfile::tempdir().expect("directory");
         file(&top.path().join("tmpl/tasks.json"));
         std::thread::sleep(Duration::from_millis(30));
         let since = Timestamp::now();

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Stat};
 use sha2::{Digest, Sha256};
 
-use super::live_folder::GIT_DIR;
-use crate::host::folder_walk::{Bounds, Entry, Next, walk};
+use super::live_directory::GIT_DIR;
+use crate::host::directory_walk::{Bounds, Entry, Next, walk};
 use crate::host::{files, plain_file};
-use crate::plan::LiveFolder;
+use crate::plan::LiveDirectory;
 
 /// The length of a digest in bytes.
 const DIGEST: usize = 16;
@@ -33,7 +33,7 @@ impl LiveTree {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn of(live: &LiveFolder, bounds: Bounds) -> io::Result<Option<Self>> {
+    pub fn of(live: &LiveDirectory, bounds: Bounds) -> io::Result<Option<Self>> {
         let mut entries = Vec::new();
         let walked = walk(&live.path, bounds, &mut |entry| {
             if is_users_repository(live, entry.path) {
@@ -84,7 +84,7 @@ impl LiveTree {
 }
 
 /// Whether a path is the user's own repository, which the agent does not see.
-pub(super) fn is_users_repository(live: &LiveFolder, path: &Path) -> bool {
+pub(super) fn is_users_repository(live: &LiveDirectory, path: &Path) -> bool {
     live.repository.is_some() && path == Path::new(GIT_DIR)
 }
 
@@ -129,8 +129,14 @@ mod tests {
         let state = tempfile::tempdir().expect("directory");
         fs::create_dir(top.path().join("a")).expect("directory");
         fs::write(top.path().join("a/file"), "x").expect("file");
-        let live =
-            LiveFolder { path: top.path().to_owned(), device: 0, inode: 0, uid: 0, gid: 0, repository: None };
+        let live = LiveDirectory {
+            path: top.path().to_owned(),
+            device: 0,
+            inode: 0,
+            uid: 0,
+            gid: 0,
+            repository: None,
+        };
         let tree = LiveTree::of(&live, BOUNDS).expect("read").expect("small");
         assert_eq!(tree.entries.len(), 2);
         assert_eq!(LiveTree::of(&live, Bounds { entries: 1, ..BOUNDS }).expect("read"), None);

@@ -15,10 +15,10 @@
 //!     logs/           the agent's output and the logs of the keeper and the sidecars, redacted
 //!     logs/processes/ what processes that clients started wrote ([`process_logs`])
 //!     logs/guards/    the proxy's log, and usage records not yet collected ([`crate::backend::SIDECAR_LOGS`])
-//!     .preserve       marks unsaved work or a snapshot: no cleanup removes the folder of an ended bottle
+//!     .preserve       marks unsaved work or a snapshot: no cleanup removes the directory of an ended bottle
 //! ```
-//! One rename creates a claim: a bottle's folder appears under its slug either complete, with its lock held and its
-//! record written, or not at all. A folder whose lock is free therefore never belongs to a launch in progress.
+//! One rename creates a claim: a bottle's directory appears under its slug either complete, with its lock held and its
+//! record written, or not at all. A directory whose lock is free therefore never belongs to a launch in progress.
 
 pub mod audit;
 mod away;
@@ -31,7 +31,7 @@ pub mod engines;
 pub mod environments;
 pub mod given;
 pub mod live_changes;
-pub mod live_folder;
+pub mod live_directory;
 pub mod live_tree;
 pub mod process_logs;
 pub mod proxy_log;

@@ -1,4 +1,5 @@
-//! The output of processes that clients started, in `logs/processes` of a bottle's folder, for the time after its end.
+//! The output of processes that clients started, in `logs/processes` of a bottle's directory, for the time after its
+//! end.
 //!
 //! ```text
 //! p1.log     the last MiB of what the process p1 wrote, masked
@@ -43,14 +44,14 @@ pub struct SavedProcess {
 /// The logs of one bottle.
 #[derive(Debug, Clone)]
 pub struct ProcessLogs {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl ProcessLogs {
-    /// The logs in the folder of a bottle.
+    /// The logs in the directory of a bottle.
     #[must_use]
     pub fn of(bottle: &Path) -> Self {
-        Self { folder: bottle.join("logs/processes") }
+        Self { directory: bottle.join("logs/processes") }
     }
 
     /// Removes the logs of an earlier launch, in which other processes had the same handles.
@@ -58,7 +59,7 @@ impl ProcessLogs {
     /// # Errors
     /// When they cannot be removed.
     pub fn clear(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.folder) {
+        match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -67,7 +68,7 @@ impl ProcessLogs {
     /// The saved processes, in the order of their start. Descriptions that cannot be read are left out.
     #[must_use]
     pub fn list(&self) -> Vec<SavedProcess> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let handles = entries.filter_map(|entry| handle_of(&entry.path()));
         let mut all: Vec<SavedProcess> = handles.filter_map(|handle| self.get(&handle)).collect();
         all.sort_by_key(|saved| saved.process.handle.as_ref().map(number));
@@ -94,7 +95,7 @@ impl ProcessLogs {
             let open = saved.process.state == ProcessState::Running;
             return Ok(open.then(|| saved.position(self.length(&handle))));
         }
-        files::create_private_folder(&self.folder)?;
+        files::create_private_directory(&self.directory)?;
         // A process that ended is described as running until its output is saved.
         let process = ProcessInfo { state: ProcessState::Running, ended_at: None, ..process };
         self.open(&handle)?.set_len(0)?;
@@ -222,7 +223,7 @@ impl ProcessLogs {
     }
 
     fn path(&self, handle: &ProcessName, extension: &str) -> PathBuf {
-        self.folder.join(format!("{handle}.{extension}"))
+        self.directory.join(format!("{handle}.{extension}"))
     }
 }
 
@@ -310,8 +311,8 @@ mod tests {
 
     #[test]
     fn a_log_is_read_by_position_and_continued_by_the_next_keeper() {
-        let folder = tempfile::tempdir().expect("folder");
-        let logs = ProcessLogs::of(folder.path());
+        let directory = tempfile::tempdir().expect("directory");
+        let logs = ProcessLogs::of(directory.path());
         let p1 = ProcessName::handle(1);
         assert_eq!(logs.begin(process(1)).expect("begun"), Some(0));
         logs.append(&p1, 0, 4, b"one\n").expect("appended");
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(logs.begin(process(1)).expect("begun"), None);
         assert_eq!(read(&logs, ReadFrom::LastLines(0)).1.state, ProcessState::Exited(Exit::Code(3)));
         for name in ["p1.log", "p1.json"] {
-            let mode = fs::metadata(folder.path().join("logs/processes").join(name))
+            let mode = fs::metadata(directory.path().join("logs/processes").join(name))
                 .expect("file")
                 .permissions()
                 .mode();
@@ -355,8 +356,8 @@ mod tests {
 
     #[test]
     fn a_long_log_loses_its_older_half_and_says_so() {
-        let folder = tempfile::tempdir().expect("folder");
-        let logs = ProcessLogs::of(folder.path());
+        let directory = tempfile::tempdir().expect("directory");
+        let logs = ProcessLogs::of(directory.path());
         logs.begin(process(1)).expect("begun");
         let line = [vec![b'x'; 99], vec![b'\n']].concat().repeat(1000);
         let part = line.len() as u64;
@@ -378,10 +379,10 @@ mod tests {
 
     #[test]
     fn files_of_another_name_or_content_are_left_out() {
-        let folder = tempfile::tempdir().expect("folder");
-        let logs = ProcessLogs::of(folder.path());
+        let directory = tempfile::tempdir().expect("directory");
+        let logs = ProcessLogs::of(directory.path());
         logs.begin(process(1)).expect("begun");
-        let here = folder.path().join("logs/processes");
+        let here = directory.path().join("logs/processes");
         fs::copy(here.join("p1.json"), here.join("p2.json")).expect("copied");
         fs::write(here.join("p3.json"), "{").expect("written");
         fs::copy(here.join("p1.json"), here.join("web.json")).expect("copied");

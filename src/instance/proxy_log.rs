@@ -1,4 +1,4 @@
-//! Lists the proxy's log files in a bottle's folder, and reads the scanner's recent warnings from them.
+//! Lists the proxy's log files in a bottle's directory, and reads the scanner's recent warnings from them.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -46,10 +46,10 @@ const NOTICED: &str = "\"noticed\"";
 /// Returns the last [`MAX_WARNINGS`] warnings in the log, newest first. Skips lines that cannot be parsed, and files
 /// that cannot be read. The log contains warnings only if the bottle logs denials or requests.
 #[must_use]
-pub fn warnings(folder: &Path) -> Vec<Warning> {
+pub fn warnings(directory: &Path) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut left = WARNINGS_WITHIN;
-    for path in files(folder).iter().rev() {
+    for path in files(directory).iter().rev() {
         let text = end_of(path, left).unwrap_or_default();
         left = left.saturating_sub(text.len() as u64);
         warnings.extend(text.lines().rev().filter_map(warning).take(MAX_WARNINGS - warnings.len()));
@@ -63,10 +63,10 @@ pub fn warnings(folder: &Path) -> Vec<Warning> {
 /// Returns the last lines of the log, newest first, at most `most`. Reads a limited part of the log, and skips files that
 /// cannot be read.
 #[must_use]
-pub fn last_lines(folder: &Path, most: usize) -> Vec<String> {
+pub fn last_lines(directory: &Path, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut left = LINES_WITHIN;
-    for path in files(folder).iter().rev() {
+    for path in files(directory).iter().rev() {
         let text = end_of(path, left).unwrap_or_default();
         left = left.saturating_sub(text.len() as u64);
         // A part of a line at the beginning of the text is no line, unless the text is the whole file.
@@ -103,8 +103,8 @@ fn warning(line: &str) -> Option<Warning> {
 
 /// The log files, oldest first: `egress.3.jsonl`, `egress.2.jsonl`, …, `egress.jsonl`.
 #[must_use]
-pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let mut files: Vec<(u32, PathBuf)> = entries
         .filter_map(Result::ok)
         .filter_map(|entry| {
@@ -124,15 +124,16 @@ mod tests {
 
     #[test]
     fn reads_the_last_warnings_newest_first() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let line = |host: &str, verdict: &str| {
             format!(
                 "{{\"event\":\"request\",\"time\":\"2026-01-31T12:00:00Z\",\"bottle\":\"b\",\"verdict\":\"{verdict}\",\
                  \"host\":\"{host}\",\"port\":443,\"method\":\"GET\",\"path\":\"/\",\"found\":\"f\"}}\n"
             )
         };
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("write");
-        let hosts = || warnings(folder.path()).into_iter().map(|warning| warning.host).collect::<Vec<_>>();
+        let write =
+            |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("write");
+        let hosts = || warnings(directory.path()).into_iter().map(|warning| warning.host).collect::<Vec<_>>();
         assert_eq!(hosts(), [""; 0]);
         write("egress.1.jsonl", &(line("a", "noticed") + &line("b", "noticed") + &line("c", "noticed")));
         let newest = line("d", "noticed")
@@ -148,23 +149,24 @@ mod tests {
 
     #[test]
     fn reads_the_last_lines_newest_first() {
-        let folder = tempfile::tempdir().expect("folder");
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("write");
-        assert_eq!(last_lines(folder.path(), 3), [""; 0]);
+        let directory = tempfile::tempdir().expect("directory");
+        let write =
+            |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("write");
+        assert_eq!(last_lines(directory.path(), 3), [""; 0]);
         write("egress.1.jsonl", "a\nb\n");
         write("egress.jsonl", "c\nd\n");
-        assert_eq!(last_lines(folder.path(), 3), ["d", "c", "b"]);
+        assert_eq!(last_lines(directory.path(), 3), ["d", "c", "b"]);
         write("egress.jsonl", &format!("{}\nlast\n", "x".repeat(512 << 10)));
-        assert_eq!(last_lines(folder.path(), 3), ["last"], "reads a limited part of the log");
+        assert_eq!(last_lines(directory.path(), 3), ["last"], "reads a limited part of the log");
     }
 
     #[test]
     fn lists_log_files_oldest_first() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         for name in ["egress.jsonl", "egress.2.jsonl", "egress.10.jsonl", "egress.x.jsonl", "agent.log"] {
-            std::fs::write(folder.path().join(name), "").expect("write");
+            std::fs::write(directory.path().join(name), "").expect("write");
         }
-        let names: Vec<_> = files(folder.path())
+        let names: Vec<_> = files(directory.path())
             .iter()
             .map(|path| path.file_name().expect("name").to_string_lossy().into_owned())
             .collect();

@@ -1,7 +1,7 @@
 //! Finds and removes old records of bottles that do not exist any more.
 //!
 //! Records outlive their bottles: conversations, answered proposals, audit logs and crash logs. Pruning removes those that
-//! are older than a given time. It leaves everything of a bottle that has a folder in `state`, because `resume`,
+//! are older than a given time. It leaves everything of a bottle that has a directory in `state`, because `resume`,
 //! `audit show` and `supervise` need it. An old bottle of which only the conversation is kept is such a record itself.
 
 use std::fs::{self, Metadata};
@@ -16,15 +16,15 @@ use super::transcripts::Transcripts;
 use super::{State, Store};
 use crate::host::Host;
 
-/// The deepest folder whose size is counted. Conversations are less deep.
+/// The deepest directory whose size is counted. Conversations are less deep.
 const MAX_DEPTH: usize = 64;
 
 /// The kind of an old record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A bottle of which only the conversation is kept: its folder in `state`.
+    /// A bottle of which only the conversation is kept: its directory in `state`.
     Bottle,
-    /// The copied conversations of one launch: a folder in `transcripts/<slug>`.
+    /// The copied conversations of one launch: a directory in `transcripts/<slug>`.
     Conversations,
     /// An answered proposal, or its answer: a file in `queue/<slug>/processed`.
     Proposal,
@@ -41,7 +41,7 @@ pub struct OldRecord {
     pub kind: Kind,
     /// The bottle that it belongs to. `None` for a crash log.
     pub slug: Option<Slug>,
-    /// Its file or folder. A bottle also has the folder of its conversation.
+    /// Its file or directory. A bottle also has the directory of its conversation.
     pub path: PathBuf,
     /// The disk space that its removal frees, in bytes.
     pub bytes: u64,
@@ -69,8 +69,8 @@ pub fn find(host: &Host, cutoff: Timestamp) -> Prunable {
         search.add_all(Kind::Conversations, &slug, &host.home.join("transcripts").join(slug.as_str()));
     }
     for slug in search.slugs(&host.home.join("queue")) {
-        let folder = host.home.join("queue").join(slug.as_str()).join("processed");
-        search.add_all(Kind::Proposal, &slug, &folder);
+        let directory = host.home.join("queue").join(slug.as_str()).join("processed");
+        search.add_all(Kind::Proposal, &slug, &directory);
     }
     search.audit_logs(&host.home.join("audit"));
     for path in search.entries(&host.home.join("crashes")) {
@@ -103,9 +103,9 @@ pub fn remove(host: &Host, record: &OldRecord) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // The folder of the slug stays if it contains newer records.
-    if let Some(folder) = record.path.parent().filter(|_| record.kind == Kind::Conversations) {
-        let _ = fs::remove_dir(folder);
+    // The directory of the slug stays if it contains newer records.
+    if let Some(directory) = record.path.parent().filter(|_| record.kind == Kind::Conversations) {
+        let _ = fs::remove_dir(directory);
     }
     Ok(())
 }
@@ -117,12 +117,12 @@ fn remove_bottle(host: &Host, slug: &Slug) -> io::Result<()> {
         return Ok(());
     }
     let transcripts = Transcripts::of(&host.home, &record);
-    match fs::remove_dir_all(transcripts.folder()) {
+    match fs::remove_dir_all(transcripts.directory()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // The folder of the slug stays if it contains the conversations of other bottles.
-    let _ = transcripts.folder().parent().map(fs::remove_dir);
+    // The directory of the slug stays if it contains the conversations of other bottles.
+    let _ = transcripts.directory().parent().map(fs::remove_dir);
     Ok(())
 }
 
@@ -133,18 +133,18 @@ struct Search {
 }
 
 impl Search {
-    /// Returns the entries of a folder. A folder that does not exist has none; a symlink is not followed.
-    fn entries(&mut self, folder: &Path) -> Vec<PathBuf> {
-        let listed = match fs::symlink_metadata(folder) {
-            Ok(found) if found.is_dir() => fs::read_dir(folder),
-            Ok(_) => Err(io::Error::other("not a folder")),
+    /// Returns the entries of a directory. A directory that does not exist has none; a symlink is not followed.
+    fn entries(&mut self, directory: &Path) -> Vec<PathBuf> {
+        let listed = match fs::symlink_metadata(directory) {
+            Ok(found) if found.is_dir() => fs::read_dir(directory),
+            Ok(_) => Err(io::Error::other("not a directory")),
             Err(error) => Err(error),
         };
         match listed {
             Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => {
-                self.found.errors.push(format!("{}: {error}", folder.display()));
+                self.found.errors.push(format!("{}: {error}", directory.display()));
                 Vec::new()
             }
         }
@@ -158,25 +158,26 @@ impl Search {
         };
         for listed in listed {
             let State::Preserved(record) = listed.state else { continue };
-            let folder = self.store.folder(&listed.slug);
-            let Some((changed, bytes)) = measure(&folder) else { continue };
+            let directory = self.store.directory(&listed.slug);
+            let Some((changed, bytes)) = measure(&directory) else { continue };
             if !is_prunable(&self.store, &record) || changed >= self.cutoff {
                 continue;
             }
-            let conversation = measure(Transcripts::of(home, &record).folder()).map_or(0, |(_, bytes)| bytes);
+            let conversation =
+                measure(Transcripts::of(home, &record).directory()).map_or(0, |(_, bytes)| bytes);
             self.found.records.push(OldRecord {
                 kind: Kind::Bottle,
                 slug: Some(listed.slug),
-                path: folder,
+                path: directory,
                 bytes: bytes.saturating_add(conversation),
                 changed,
             });
         }
     }
 
-    /// Returns the slugs that have a folder here and no bottle.
-    fn slugs(&mut self, folder: &Path) -> Vec<Slug> {
-        let slugs = self.entries(folder).into_iter().filter_map(|path| name(&path)?.parse().ok());
+    /// Returns the slugs that have a directory here and no bottle.
+    fn slugs(&mut self, directory: &Path) -> Vec<Slug> {
+        let slugs = self.entries(directory).into_iter().filter_map(|path| name(&path)?.parse().ok());
         slugs.collect::<Vec<Slug>>().into_iter().filter(|slug| !self.exists(slug)).collect()
     }
 
@@ -189,20 +190,20 @@ impl Search {
         exists
     }
 
-    fn add_all(&mut self, kind: Kind, slug: &Slug, folder: &Path) {
-        for path in self.entries(folder) {
+    fn add_all(&mut self, kind: Kind, slug: &Slug, directory: &Path) {
+        for path in self.entries(directory) {
             self.add(kind, Some(slug.clone()), path);
         }
     }
 
-    fn audit_logs(&mut self, folder: &Path) {
-        for path in self.entries(folder) {
+    fn audit_logs(&mut self, directory: &Path) {
+        for path in self.entries(directory) {
             let slug =
                 name(&path).and_then(|name| name.strip_suffix(".jsonl")).and_then(|slug| slug.parse().ok());
             let Some(slug) = slug.filter(|slug| !self.exists(slug)) else { continue };
             // The hash of the last line goes with the log, because `audit verify` reports one without the other.
             if let Some(changed) = self.add(Kind::AuditLog, Some(slug.clone()), path) {
-                let head = folder.join("heads").join(slug.as_str());
+                let head = directory.join("heads").join(slug.as_str());
                 if let Ok(found) = fs::symlink_metadata(&head) {
                     let bytes = size(&head, &found, 0);
                     self.found.records.push(OldRecord {
@@ -217,8 +218,8 @@ impl Search {
         }
     }
 
-    /// Adds a record if it is old, and is a file or folder as its kind says. Returns when it was last changed, if it was
-    /// added.
+    /// Adds a record if it is old, and is a file or directory as its kind says. Returns when it was last changed, if it
+    /// was added.
     fn add(&mut self, kind: Kind, slug: Option<Slug>, path: PathBuf) -> Option<Timestamp> {
         let found = fs::symlink_metadata(&path).ok()?;
         let changed = changed(&found)?;
@@ -237,10 +238,10 @@ pub(super) fn is_prunable(store: &Store, record: &Record) -> bool {
     record.has_only_conversation() && record.deploy_keys.is_empty() && !store.has_snapshot(&record.slug)
 }
 
-/// When a folder was last changed, and the disk space of its content. `None` if it does not exist.
-pub(super) fn measure(folder: &Path) -> Option<(Timestamp, u64)> {
-    let found = fs::symlink_metadata(folder).ok()?;
-    Some((changed(&found)?, size(folder, &found, 0)))
+/// When a directory was last changed, and the disk space of its content. `None` if it does not exist.
+pub(super) fn measure(directory: &Path) -> Option<(Timestamp, u64)> {
+    let found = fs::symlink_metadata(directory).ok()?;
+    Some((changed(&found)?, size(directory, &found, 0)))
 }
 
 fn changed(found: &Metadata) -> Option<Timestamp> {
@@ -251,7 +252,7 @@ fn name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// The disk space of a file or folder. Symlinks are not followed.
+/// The disk space of a file or directory. Symlinks are not followed.
 fn size(path: &Path, found: &Metadata, depth: usize) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let own = found.blocks().saturating_mul(512);

@@ -15,7 +15,9 @@ use crate::forge::{Keys, Named};
 use crate::host::budget::{Declared, Policy};
 use crate::host::{Host, clock};
 use crate::manifest::provider::Template;
-use crate::plan::{CopiedFolder, GitIdentity, ImageSource, InRepository, LiveFolder, Plan, SecretSource};
+use crate::plan::{
+    CopiedDirectory, GitIdentity, ImageSource, InRepository, LiveDirectory, Plan, SecretSource,
+};
 
 /// The schema version that this program writes. It reads older versions and refuses newer ones.
 pub const SCHEMA: u32 = 1;
@@ -58,8 +60,8 @@ pub struct Record {
     pub inside: Option<PathBuf>,
     /// The directories that were copied into the workspace, the first of which is `cwd`. Empty if at most
     /// one directory was copied, and in records of older versions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub folders: Vec<CopiedFolder>,
+    #[serde(rename = "folders", default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<CopiedDirectory>,
     /// The repositories of these directories, as they were when the directories were copied or mounted. Empty in records
     /// of older versions, and if the files were imported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -101,7 +103,7 @@ pub struct Record {
     pub started_at: Timestamp,
     /// The keeper process, as `pid:start-time`.
     pub keeper: Option<String>,
-    /// The folder of the keeper's socket. Absent in records of older versions.
+    /// The directory of the keeper's socket. Absent in records of older versions.
     #[serde(default)]
     pub runtime: Option<PathBuf>,
     /// The backend's resources, in the order of their creation.
@@ -282,7 +284,7 @@ impl Record {
             cutoff: plan.cutoff,
             cwd: identity.cwd,
             inside: identity.inside,
-            folders: identity.folders,
+            directories: identity.directories,
             repositories: Vec::new(),
             copied_cwd: false,
             copied_all: false,
@@ -323,7 +325,7 @@ impl Record {
 
     /// The working directory of `bottle start`.
     #[must_use]
-    pub fn start_folder(&self) -> PathBuf {
+    pub fn start_directory(&self) -> PathBuf {
         self.inside.as_ref().map_or_else(|| self.cwd.clone(), |inside| self.cwd.join(inside))
     }
 
@@ -335,7 +337,7 @@ impl Record {
 
     /// The directory of the user that is mounted as the workspace.
     #[must_use]
-    pub fn live(&self) -> Option<&LiveFolder> {
+    pub fn live(&self) -> Option<&LiveDirectory> {
         self.sandbox.as_ref()?.live.as_ref()
     }
 

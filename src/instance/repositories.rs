@@ -36,10 +36,14 @@ impl CopiedRepository {
     /// Finds the repositories of the directories that a bottle copies. A directory without a usable one has none.
     #[must_use]
     pub fn find_all(identity: &Identity) -> Vec<Self> {
-        if identity.folders.is_empty() {
+        if identity.directories.is_empty() {
             return Self::find("", &identity.cwd).into_iter().collect();
         }
-        identity.folders.iter().filter_map(|folder| Self::find(&folder.name, &folder.path)).collect()
+        identity
+            .directories
+            .iter()
+            .filter_map(|directory| Self::find(&directory.name, &directory.path))
+            .collect()
     }
 
     fn find(name: &str, directory: &Path) -> Option<Self> {

@@ -21,7 +21,7 @@ const PROPOSALS: usize = 2000;
 /// What can be removed.
 #[derive(Debug)]
 enum Old {
-    /// The folder of a bottle that ended and left only logs.
+    /// The directory of a bottle that ended and left only logs.
     Logs(Slug),
     Record(OldRecord),
 }
@@ -99,8 +99,8 @@ fn logs(store: &Store) -> Vec<Candidate> {
     );
     ended
         .filter_map(|listed| {
-            let folder = store.folder(&listed.slug);
-            let (changed, bytes) = prune::measure(&folder)?;
+            let directory = store.directory(&listed.slug);
+            let (changed, bytes) = prune::measure(&directory)?;
             Some(Candidate { changed, bytes, old: Old::Logs(listed.slug) })
         })
         .collect()
@@ -108,8 +108,8 @@ fn logs(store: &Store) -> Vec<Candidate> {
 
 /// Removes the oldest answered proposals of a slug beyond [`PROPOSALS`].
 pub fn bound_proposals(home: &Path, slug: &Slug) {
-    let folder = home.join("queue").join(slug.as_str()).join("processed");
-    let entries = fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok);
+    let directory = home.join("queue").join(slug.as_str()).join("processed");
+    let entries = fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok);
     let files = entries.filter_map(|entry| {
         let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
         Some((metadata.modified().ok()?, entry.path()))
@@ -131,20 +131,20 @@ mod tests {
 
     #[test]
     fn the_newest_answered_proposals_stay() {
-        let home = tempfile::tempdir().expect("a folder");
-        let folder = home.path().join("queue/one/processed");
-        fs::create_dir_all(&folder).expect("a folder");
+        let home = tempfile::tempdir().expect("a directory");
+        let directory = home.path().join("queue/one/processed");
+        fs::create_dir_all(&directory).expect("a directory");
         for number in 0..PROPOSALS + 3 {
-            let file = fs::File::create(folder.join(number.to_string())).expect("a file");
+            let file = fs::File::create(directory.join(number.to_string())).expect("a file");
             let age =
                 Duration::from_secs(u64::try_from(PROPOSALS - number.min(PROPOSALS)).expect("a number"));
             file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 20) - age).expect("aged");
         }
         bound_proposals(home.path(), &"one".parse().expect("a slug"));
         bound_proposals(home.path(), &"none".parse().expect("a slug"));
-        assert_eq!(fs::read_dir(&folder).expect("read").count(), PROPOSALS);
+        assert_eq!(fs::read_dir(&directory).expect("read").count(), PROPOSALS);
         for (number, stays) in [(0, false), (2, false), (3, true), (PROPOSALS + 2, true)] {
-            assert_eq!(folder.join(number.to_string()).exists(), stays, "{number}");
+            assert_eq!(directory.join(number.to_string()).exists(), stays, "{number}");
         }
     }
 }

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::files;
 
-/// The path of the routes file in a bottle's folder.
+/// The path of the routes file in a bottle's directory.
 #[must_use]
-pub fn path(folder: &Path) -> PathBuf {
-    folder.join("routes.json")
+pub fn path(directory: &Path) -> PathBuf {
+    directory.join("routes.json")
 }
 
 /// Reads the routes. `None` if the bottle was started by a version that did not write them.
@@ -24,8 +24,8 @@ pub fn path(folder: &Path) -> PathBuf {
 /// # Errors
 /// When the file cannot be read, or its content has neither the form that [`write()`] writes nor that of an earlier
 /// version.
-pub fn read(folder: &Path) -> io::Result<Option<Routes>> {
-    match std::fs::read(path(folder)) {
+pub fn read(directory: &Path) -> io::Result<Option<Routes>> {
+    match std::fs::read(path(directory)) {
         Ok(text) => parse(&text).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -60,18 +60,18 @@ pub struct Replaced {
     pub before: RouteTable,
 }
 
-/// The path of the file with the replaced routes in a bottle's folder.
+/// The path of the file with the replaced routes in a bottle's directory.
 #[must_use]
-pub fn replaced_path(folder: &Path) -> PathBuf {
-    folder.join("routes-before.json")
+pub fn replaced_path(directory: &Path) -> PathBuf {
+    directory.join("routes-before.json")
 }
 
 /// Reads the changes that can be undone, oldest first. Empty if the user made none.
 ///
 /// # Errors
 /// When the file cannot be read, or has another form than [`write_replaced`] writes.
-pub fn read_replaced(folder: &Path) -> io::Result<Vec<Replaced>> {
-    match std::fs::read(replaced_path(folder)) {
+pub fn read_replaced(directory: &Path) -> io::Result<Vec<Replaced>> {
+    match std::fs::read(replaced_path(directory)) {
         Ok(text) => Ok(serde_json::from_slice(&text)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
@@ -82,18 +82,18 @@ pub fn read_replaced(folder: &Path) -> io::Result<Vec<Replaced>> {
 ///
 /// # Errors
 /// When the file cannot be written. The previous file then stays.
-pub fn write_replaced(folder: &Path, changes: &[Replaced]) -> io::Result<()> {
+pub fn write_replaced(directory: &Path, changes: &[Replaced]) -> io::Result<()> {
     let text = serde_json::to_vec(&changes[changes.len().saturating_sub(MAX_UNDO)..])?;
-    files::replace_durably(&replaced_path(folder), |file| file.write_all(&text))
+    files::replace_durably(&replaced_path(directory), |file| file.write_all(&text))
 }
 
 /// Replaces the routes file durably.
 ///
 /// # Errors
 /// When the file cannot be written. The previous file then stays.
-pub fn write(folder: &Path, routes: &Routes) -> io::Result<()> {
+pub fn write(directory: &Path, routes: &Routes) -> io::Result<()> {
     let text = serde_json::to_vec(routes)?;
-    files::replace_durably(&path(folder), |file| file.write_all(&text))
+    files::replace_durably(&path(directory), |file| file.write_all(&text))
 }
 
 #[cfg(test)]
@@ -102,30 +102,30 @@ mod tests {
 
     #[test]
     fn reads_back_routes_and_fails_on_a_damaged_file() {
-        let folder = tempfile::tempdir().expect("folder");
-        assert_eq!(read(folder.path()).expect("none yet"), None);
+        let directory = tempfile::tempdir().expect("directory");
+        assert_eq!(read(directory.path()).expect("none yet"), None);
         let table: RouteTable = "routes: [{host: a.example}]".parse().expect("routes");
         let routes = Routes { revision: 3, ..Routes::first(table.clone()) };
-        write(folder.path(), &routes).expect("written");
-        assert_eq!(read(folder.path()).expect("read"), Some(routes));
+        write(directory.path(), &routes).expect("written");
+        assert_eq!(read(directory.path()).expect("read"), Some(routes));
         let earlier = r#"{"revision": 3, "yaml": "routes:\n- host: a.example\n"}"#;
-        std::fs::write(path(folder.path()), earlier).expect("written");
-        assert_eq!(read(folder.path()).expect("read").expect("routes").table, table);
-        std::fs::write(path(folder.path()), "{").expect("damaged");
-        assert!(read(folder.path()).is_err());
+        std::fs::write(path(directory.path()), earlier).expect("written");
+        assert_eq!(read(directory.path()).expect("read").expect("routes").table, table);
+        std::fs::write(path(directory.path()), "{").expect("damaged");
+        assert!(read(directory.path()).is_err());
     }
 
     #[test]
     fn keeps_the_latest_replaced_routes() {
-        let folder = tempfile::tempdir().expect("folder");
-        assert_eq!(read_replaced(folder.path()).expect("none yet"), []);
+        let directory = tempfile::tempdir().expect("directory");
+        assert_eq!(read_replaced(directory.path()).expect("none yet"), []);
         let before: RouteTable =
             "routes: [{host: a.example, auth: {scheme: Bearer, slot: s}}]".parse().expect("routes");
         let change = |number: usize| Replaced { host: format!("{number}.example"), before: before.clone() };
         let changes: Vec<Replaced> = (0..=MAX_UNDO).map(change).collect();
-        write_replaced(folder.path(), &changes).expect("written");
-        assert_eq!(read_replaced(folder.path()).expect("read"), changes[1..]);
-        std::fs::write(replaced_path(folder.path()), "{").expect("damaged");
-        assert!(read_replaced(folder.path()).is_err());
+        write_replaced(directory.path(), &changes).expect("written");
+        assert_eq!(read_replaced(directory.path()).expect("read"), changes[1..]);
+        std::fs::write(replaced_path(directory.path()), "{").expect("damaged");
+        assert!(read_replaced(directory.path()).is_err());
     }
 }

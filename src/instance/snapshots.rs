@@ -69,7 +69,7 @@ impl SnapshotError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Backend(error) => error.hint.clone(),
-            Self::State(_) => Some("check the folder's permissions and the disk's free space".to_owned()),
+            Self::State(_) => Some("check the directory's permissions and the disk's free space".to_owned()),
             Self::Exists { slug, name } => Some(format!(
                 "choose another name, or remove that snapshot with `bottle snapshots rm {slug}@{name}`"
             )),
@@ -92,7 +92,7 @@ pub async fn commit(
     let slug = claim.record().slug;
     let name = name.as_ref();
     remove_abandoned(backend, claim).await?;
-    let mut list = committed::read(claim.folder())?;
+    let mut list = committed::read(claim.directory())?;
     let replaced = list.find(name).cloned();
     if let (Some(name), Some(_)) = (name, &replaced) {
         return Err(SnapshotError::Exists { slug, name: name.clone() });
@@ -110,7 +110,7 @@ pub async fn commit(
     list.snapshots.retain(|entry| Some(&entry.snapshot) != replaced.as_ref());
     list.snapshots.push(Committed { snapshot: snapshot.clone(), covers, removed_by });
     list.current = Some(snapshot.reference.clone());
-    if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &list)) {
+    if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.directory(), &list)) {
         // No state names the new snapshot. If removing it fails, a cleanup finds it.
         let _ = backend.remove_snapshot(&snapshot).await;
         return Err(error.into());
@@ -159,14 +159,14 @@ pub async fn remove(backend: &dyn Backend, claim: &Claim, which: &Removal) -> Re
 
 /// Removes one snapshot of the bottle. A snapshot that the bottle does not have is no error.
 async fn remove_one(backend: &dyn Backend, claim: &Claim, name: Option<&Name>) -> Result<(), SnapshotError> {
-    let mut list = committed::read(claim.folder())?;
+    let mut list = committed::read(claim.directory())?;
     let Some(snapshot) = list.find(name).cloned() else { return Ok(()) };
     // As in `remove_all`, the state is written first.
     list.snapshots.retain(|entry| entry.snapshot != snapshot);
     if list.current.as_ref() == Some(&snapshot.reference) {
         list.current.clone_from(&snapshot.parent);
     }
-    committed::write(claim.folder(), &list)?;
+    committed::write(claim.directory(), &list)?;
     Ok(backend.remove_snapshot(&snapshot).await?)
 }
 
@@ -175,7 +175,7 @@ async fn remove_one(backend: &dyn Backend, claim: &Claim, name: Option<&Name>) -
 /// # Errors
 /// As [`remove`].
 pub async fn remove_abandoned(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
-    let list = committed::read(claim.folder())?;
+    let list = committed::read(claim.directory())?;
     for entry in list.snapshots.iter().filter(|entry| entry.is_abandoned()) {
         remove_one(backend, claim, entry.snapshot.name.as_ref()).await?;
     }
@@ -187,7 +187,7 @@ async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), Snapshot
     let slug = claim.record().slug;
     // The file is removed first. A crash can then leave a snapshot that no state names, but no state that names a
     // missing snapshot.
-    committed::remove(claim.folder())?;
+    committed::remove(claim.directory())?;
     match remove_each(backend, &slug).await {
         failures if failures.is_empty() => Ok(()),
         failures => Err(BackendError::failed(failures.join("; ")).into()),
@@ -205,14 +205,14 @@ pub struct WorkSince {
 }
 
 /// The times after which changes in the workspace count as unsaved. `None` if no agent ran in it.
-pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -> Option<WorkSince> {
+pub async fn work_since(backend: &dyn Backend, directory: &Path, record: &Record) -> Option<WorkSince> {
     let offset = clock::boot_offset();
     let since = WorkSince { work: record.work_since(offset)?, ignored: record.changed_since(offset)? };
     if record.set_back(offset).is_some() {
         // A change that was made after the snapshot may have an older time stamp.
         return Some(since);
     }
-    let Ok(list) = committed::read(folder) else { return Some(since) };
+    let Ok(list) = committed::read(directory) else { return Some(since) };
     if list.snapshots.is_empty() {
         return Some(since);
     }

@@ -1,4 +1,4 @@
-//! Claims, reads, lists and writes the bottles' folders in `$BOTTLE_HOME/state`.
+//! Claims, reads, lists and writes the bottles' directories in `$BOTTLE_HOME/state`.
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
@@ -22,7 +22,8 @@ use crate::host::{Host, disk, temporary};
 /// The size limit of a record in bytes. A larger file is treated as damaged.
 const RECORD_MAX: u64 = 1 << 20;
 
-/// The name prefix of a folder that is being claimed or removed. If the lock of such a folder is free, it is an orphan.
+/// The name prefix of a directory that is being claimed or removed. If the lock of such a directory is free, it is an
+/// orphan.
 const STAGING_PREFIX: &str = ".new-";
 
 /// The file that contains the resolved manifest with which the bottle was started.
@@ -36,26 +37,26 @@ const MANIFEST_MAX: u64 = 16 << 20;
 /// a few seconds on a busy engine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The file that marks a bottle's folder as preserved. While the record's status is also [`Status::Preserved`], no
-/// cleanup removes the folder.
+/// The file that marks a bottle's directory as preserved. While the record's status is also [`Status::Preserved`], no
+/// cleanup removes the directory.
 const PRESERVED: &str = ".preserve";
 
-/// The state folders of all bottles of one home.
+/// The state directories of all bottles of one home.
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
 }
 
-/// A bottle's folder and state.
+/// A bottle's directory and state.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The name of the bottle's folder.
+    /// The name of the bottle's directory.
     pub slug: Slug,
     /// The state of the bottle.
     pub state: State,
 }
 
-/// The state of a bottle's folder.
+/// The state of a bottle's directory.
 #[derive(Debug, Clone)]
 pub enum State {
     /// A process holds the bottle's lock: its keeper, or a cleanup for a moment.
@@ -82,7 +83,7 @@ pub enum ClaimError {
         /// The bottle or process that has the slug.
         by: Holder,
     },
-    /// The state folder cannot be read or written.
+    /// The state directory cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -128,17 +129,17 @@ impl Store {
         Self { root: host.state() }
     }
 
-    /// The path of a bottle's folder, which may not exist.
+    /// The path of a bottle's directory, which may not exist.
     #[must_use]
-    pub fn folder(&self, slug: &Slug) -> PathBuf {
+    pub fn directory(&self, slug: &Slug) -> PathBuf {
         self.root.join(slug.as_str())
     }
 
-    /// Lists every bottle, sorted by slug. A folder that cannot be read is listed as damaged. A missing state folder
-    /// means that there are no bottles.
+    /// Lists every bottle, sorted by slug. A directory that cannot be read is listed as damaged. A missing state
+    /// directory means that there are no bottles.
     ///
     /// # Errors
-    /// When the state folder exists but cannot be listed.
+    /// When the state directory exists but cannot be listed.
     pub fn list(&self) -> Result<Vec<Listed>, FileError> {
         let mut listed: Vec<Listed> = self
             .names()?
@@ -165,23 +166,23 @@ impl Store {
         Some(runs)
     }
 
-    /// The state of one bottle. `None` if it has no folder.
+    /// The state of one bottle. `None` if it has no directory.
     #[must_use]
     pub fn state(&self, slug: &Slug) -> Option<State> {
-        let folder = self.folder(slug);
-        if !folder.is_dir() {
+        let directory = self.directory(slug);
+        if !directory.is_dir() {
             return None;
         }
-        let record = match read_record(&folder) {
+        let record = match read_record(&directory) {
             Ok(record) => Box::new(record),
             Err(Unreadable::Newer(schema)) => return Some(State::Newer(schema)),
             Err(error) => return Some(State::Damaged(causes::one_line(&error))),
         };
         // The marker file of a resumed bottle stays, so the status in its record decides.
-        let preserved = folder.join(PRESERVED).exists() && record.status == Status::Preserved;
+        let preserved = directory.join(PRESERVED).exists() && record.status == Status::Preserved;
         Some(if preserved {
             State::Preserved(record)
-        } else if lock_is_held(&folder) {
+        } else if lock_is_held(&directory) {
             State::Alive(record)
         } else {
             State::Dead(record)
@@ -193,7 +194,7 @@ impl Store {
     #[must_use]
     pub fn manifest(&self, slug: &Slug) -> Option<String> {
         let mut text = String::new();
-        let file = File::open(self.folder(slug).join(MANIFEST)).ok()?;
+        let file = File::open(self.directory(slug).join(MANIFEST)).ok()?;
         file.take(MANIFEST_MAX).read_to_string(&mut text).ok()?;
         Some(text)
     }
@@ -203,17 +204,17 @@ impl Store {
     /// # Errors
     /// As [`committed::read`].
     pub fn snapshots(&self, slug: &Slug) -> io::Result<CommittedList> {
-        committed::read(&self.folder(slug))
+        committed::read(&self.directory(slug))
     }
 
     /// Whether a bottle has a snapshot. If its state cannot be read, it counts as having one.
     #[must_use]
     pub fn has_snapshot(&self, slug: &Slug) -> bool {
-        has_snapshot(&self.folder(slug))
+        has_snapshot(&self.directory(slug))
     }
 
-    /// Claims the record's slug by creating its folder. The returned claim holds the folder's lock. A bottle with that
-    /// slug that ended and left only logs is replaced.
+    /// Claims the record's slug by creating its directory. The returned claim holds the directory's lock. A bottle with
+    /// that slug that ended and left only logs is replaced.
     ///
     /// # Errors
     /// [`ClaimError::Taken`] when a bottle in another state has the slug. Nothing is then changed.
@@ -222,23 +223,23 @@ impl Store {
             let path = path.to_owned();
             move |source| FileError::write(&path, disk::plain(source))
         };
-        files::create_private_folder(&self.root).map_err(io(&self.root))?;
+        files::create_private_directory(&self.root).map_err(io(&self.root))?;
         let (staging, lock) = self.staging().map_err(io(&self.root))?;
         write_record(staging.path(), &record, must_be_durable(true, &record)).map_err(io(&self.root))?;
-        let folder = self.folder(&record.slug);
-        // The rename cannot replace a claimed folder, because that folder contains files. RENAME_NOREPLACE would also
-        // prevent this, but network disks do not support it.
-        let mut renamed = rustix::fs::rename(staging.path(), &folder);
+        let directory = self.directory(&record.slug);
+        // The rename cannot replace a claimed directory, because that directory contains files. RENAME_NOREPLACE would
+        // also prevent this, but network disks do not support it.
+        let mut renamed = rustix::fs::rename(staging.path(), &directory);
         if renamed.is_err() && self.remove_ended(&record.slug) {
-            renamed = rustix::fs::rename(staging.path(), &folder);
+            renamed = rustix::fs::rename(staging.path(), &directory);
         }
         match renamed {
             Ok(()) => {
                 let _ = staging.keep();
-                Ok(Claim { folder, lock, new: true, record: Mutex::new(record) })
+                Ok(Claim { directory, lock, new: true, record: Mutex::new(record) })
             }
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => Err(self.taken(record.slug)),
-            Err(error) => Err(io(&folder)(error.into()).into()),
+            Err(error) => Err(io(&directory)(error.into()).into()),
         }
     }
 
@@ -247,22 +248,23 @@ impl Store {
     /// # Errors
     /// [`ClaimError::Taken`] when another process holds the lock. [`ClaimError::File`] when the record cannot be read.
     pub fn adopt(&self, slug: &Slug) -> Result<Claim, ClaimError> {
-        let folder = self.folder(slug);
-        let io = |source| FileError::write(&folder, source);
-        let lock = open_lock(&folder).map_err(io)?;
+        let directory = self.directory(slug);
+        let io = |source| FileError::write(&directory, source);
+        let lock = open_lock(&directory).map_err(io)?;
         if !try_lock(&lock).map_err(io)? {
             let preserved = matches!(self.state(slug), Some(State::Preserved(_)));
             let by = if preserved { Holder::Command } else { Holder::Process };
             return Err(ClaimError::Taken { slug: slug.clone(), by });
         }
-        let record = read_record(&folder).map_err(|error| io(io::Error::other(causes::one_line(&error))))?;
-        Ok(Claim { folder, lock: FileLock::of_locked(lock), new: false, record: Mutex::new(record) })
+        let record =
+            read_record(&directory).map_err(|error| io(io::Error::other(causes::one_line(&error))))?;
+        Ok(Claim { directory, lock: FileLock::of_locked(lock), new: false, record: Mutex::new(record) })
     }
 
     /// Whether a process holds the bottle's lock.
     #[must_use]
     pub fn is_locked(&self, slug: &Slug) -> bool {
-        lock_is_held(&self.folder(slug))
+        lock_is_held(&self.directory(slug))
     }
 
     /// Claims a bottle as [`Store::adopt`]. Waits for a command that uses the files of a preserved bottle, at most
@@ -282,25 +284,25 @@ impl Store {
         }
     }
 
-    /// Lists the folders of claims and removals that a killed process left. Omits those whose lock is held.
+    /// Lists the directories of claims and removals that a killed process left. Omits those whose lock is held.
     ///
     /// # Errors
     /// As [`Store::list`].
     pub fn unfinished_claims(&self) -> Result<Vec<PathBuf>, FileError> {
         let staging = self.names()?.into_iter().filter(|name| name.starts_with(STAGING_PREFIX));
-        Ok(staging.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder)).collect())
+        Ok(staging.map(|name| self.root.join(name)).filter(|directory| !lock_is_held(directory)).collect())
     }
 
-    /// Creates a temporary folder and locks it.
+    /// Creates a temporary directory and locks it.
     fn staging(&self) -> io::Result<(tempfile::TempDir, FileLock)> {
-        let folder = temporary::directory_in(&self.root, STAGING_PREFIX)?;
-        let lock = open_lock(folder.path())?;
-        // A reader may hold the lock of the new folder while it checks the folder. No other process can hold it.
+        let directory = temporary::directory_in(&self.root, STAGING_PREFIX)?;
+        let lock = open_lock(directory.path())?;
+        // A reader may hold the lock of the new directory while it checks the directory. No other process can hold it.
         lock.lock()?;
-        Ok((folder, FileLock::of_locked(lock)))
+        Ok((directory, FileLock::of_locked(lock)))
     }
 
-    /// The names of the bottles' folders, and of those that are being claimed or removed.
+    /// The names of the bottles' directories, and of those that are being claimed or removed.
     ///
     /// # Errors
     /// As [`Store::list`].
@@ -332,7 +334,7 @@ impl Store {
     /// its lock.
     ///
     /// # Errors
-    /// When its folder cannot be removed.
+    /// When its directory cannot be removed.
     pub(super) fn remove_conversation(&self, slug: &Slug) -> io::Result<bool> {
         let Ok(claim) = self.adopt_idle(slug) else { return Ok(false) };
         if !super::prune::is_prunable(self, &claim.record()) {
@@ -351,10 +353,10 @@ impl Store {
     }
 }
 
-/// A bottle's folder whose lock this process holds. The process is the bottle's keeper or a cleanup.
+/// A bottle's directory whose lock this process holds. The process is the bottle's keeper or a cleanup.
 #[derive(Debug)]
 pub struct Claim {
-    folder: PathBuf,
+    directory: PathBuf,
     lock: FileLock,
     /// Whether the bottle is new. False if it is resumed or adopted.
     new: bool,
@@ -362,10 +364,10 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The path of the bottle's folder.
+    /// The path of the bottle's directory.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The record as it was last written to disk.
@@ -384,7 +386,7 @@ impl Claim {
         let mut changed = record.clone();
         change(&mut changed);
         if changed != *record {
-            write_record(&self.folder, &changed, must_be_durable(self.new, &changed))?;
+            write_record(&self.directory, &changed, must_be_durable(self.new, &changed))?;
             *record = changed;
         }
         Ok(())
@@ -395,7 +397,7 @@ impl Claim {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_manifest(&self, text: &str) -> io::Result<()> {
-        files::replace(&self.folder.join(MANIFEST), |file| file.write_all(text.as_bytes()))
+        files::replace(&self.directory.join(MANIFEST), |file| file.write_all(text.as_bytes()))
     }
 
     /// Replaces the record of a preserved bottle for its next launch. Keeps the time of the first launch, the working
@@ -407,12 +409,12 @@ impl Claim {
     pub fn reset(&self, new: Record, origin: &Origin) -> io::Result<()> {
         match origin {
             // The snapshots that `committed-image` names were removed.
-            Origin::New => committed::remove(&self.folder)?,
+            Origin::New => committed::remove(&self.directory)?,
             Origin::Snapshot(snapshot) => {
                 let current = Some(snapshot.reference.clone());
-                let list = committed::read(&self.folder)?;
+                let list = committed::read(&self.directory)?;
                 if list.current != current {
-                    committed::write(&self.folder, &CommittedList { current, ..list })?;
+                    committed::write(&self.directory, &CommittedList { current, ..list })?;
                 }
             }
             Origin::Kept => {}
@@ -426,7 +428,7 @@ impl Claim {
             record.copied_all = before.copied_all;
             record.cwd = before.cwd;
             record.inside = before.inside;
-            record.folders = before.folders;
+            record.directories = before.directories;
             record.forked_from = before.forked_from;
             record.parent = record.parent.take().or(before.parent);
             record.image = before.image;
@@ -444,8 +446,8 @@ impl Claim {
         })
     }
 
-    /// Marks the bottle as ended and preserved, so that no cleanup removes its folder. `layers` says whether the layers
-    /// are preserved too.
+    /// Marks the bottle as ended and preserved, so that no cleanup removes its directory. `layers` says whether the
+    /// layers are preserved too.
     ///
     /// # Errors
     /// When the mark, the record or the usage records cannot be written.
@@ -459,7 +461,7 @@ impl Claim {
         })
     }
 
-    /// Creates the file that marks the bottle's folder as preserved. The mark takes effect when the record's status
+    /// Creates the file that marks the bottle's directory as preserved. The mark takes effect when the record's status
     /// becomes [`Status::Preserved`].
     ///
     /// # Errors
@@ -469,32 +471,32 @@ impl Claim {
             .create(true)
             .write(true)
             .truncate(true)
-            .open(self.folder.join(PRESERVED))
+            .open(self.directory.join(PRESERVED))
             .map(drop)
     }
 
     /// Whether the bottle has a snapshot. If its state cannot be read, it counts as having one.
     #[must_use]
     pub fn has_snapshot(&self) -> bool {
-        has_snapshot(&self.folder)
+        has_snapshot(&self.directory)
     }
 
     /// Collects the usage records that the bottle's proxy could not deliver. The proxy must have exited.
     ///
     /// # Errors
-    /// When the records cannot be written. They then stay in the bottle's folder.
+    /// When the records cannot be written. They then stay in the bottle's directory.
     pub fn collect_usage(&self) -> io::Result<()> {
         let record = self.record();
         let slug = record.slug.clone();
-        // The folder's path has the form `<home>/state/<slug>`.
-        let Some(home) = self.folder.ancestors().nth(2) else { return Ok(()) };
-        usage::collect(home, &self.folder, &slug, Labels::of(&record)).map_err(|error| {
+        // The directory's path has the form `<home>/state/<slug>`.
+        let Some(home) = self.directory.ancestors().nth(2) else { return Ok(()) };
+        usage::collect(home, &self.directory, &slug, Labels::of(&record)).map_err(|error| {
             let path = usage::path(home, &slug);
             io::Error::new(error.kind(), causes::one_line(&FileError::write(&path, error)))
         })
     }
 
-    /// Collects usage records, then removes the folder and releases the claim. A rename frees the slug in one step.
+    /// Collects usage records, then removes the directory and releases the claim. A rename frees the slug in one step.
     ///
     /// # Errors
     /// When usage records cannot be collected, a file cannot be removed, or the record still names a deploy key, which
@@ -505,12 +507,13 @@ impl Claim {
         }
         self.collect_usage()?;
         let name = format!("{STAGING_PREFIX}{}-{}", self.record().slug, std::process::id());
-        let aside = self.folder.with_file_name(name);
-        fs::rename(&self.folder, &aside)?;
-        // The lock file is closed first. On a network disk, removing an open file leaves a hidden file in the folder.
+        let aside = self.directory.with_file_name(name);
+        fs::rename(&self.directory, &aside)?;
+        // The lock file is closed first. On a network disk, removing an open file leaves a hidden file in the
+        // directory.
         drop(self.lock);
         match fs::remove_dir_all(&aside) {
-            // A cleanup has already removed the folder.
+            // A cleanup has already removed the directory.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             done => done,
         }
@@ -527,7 +530,7 @@ impl Ledger for Claim {
             }
         });
         wrote.map_err(|error| {
-            let error = FileError::write(&self.folder.join("metadata.json"), error);
+            let error = FileError::write(&self.directory.join("metadata.json"), error);
             BackendError::failed(causes::one_line(&error))
         })
     }
@@ -537,8 +540,8 @@ fn vanished() -> State {
     State::Damaged("it was removed while it was read".to_owned())
 }
 
-fn lock_is_held(folder: &Path) -> bool {
-    File::open(folder.join("lock")).is_ok_and(|lock| match lock.try_lock_shared() {
+fn lock_is_held(directory: &Path) -> bool {
+    File::open(directory.join("lock")).is_ok_and(|lock| match lock.try_lock_shared() {
         Ok(()) => {
             drop(FileLock::of_locked(lock));
             false
@@ -560,12 +563,12 @@ fn try_lock(lock: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-fn open_lock(folder: &Path) -> io::Result<File> {
-    files::private_file().create(true).read(true).write(true).truncate(false).open(folder.join("lock"))
+fn open_lock(directory: &Path) -> io::Result<File> {
+    files::private_file().create(true).read(true).write(true).truncate(false).open(directory.join("lock"))
 }
 
-fn has_snapshot(folder: &Path) -> bool {
-    committed::read(folder).map_or(true, |list| !list.snapshots.is_empty())
+fn has_snapshot(directory: &Path) -> bool {
+    committed::read(directory).map_or(true, |list| !list.snapshots.is_empty())
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -576,8 +579,8 @@ enum Unreadable {
     Newer(u32),
 }
 
-fn read_record(folder: &Path) -> Result<Record, Unreadable> {
-    let path = folder.join("metadata.json");
+fn read_record(directory: &Path) -> Result<Record, Unreadable> {
+    let path = directory.join("metadata.json");
     let damaged = |source| Unreadable::Damaged { path: path.clone(), source };
     let mut text = Vec::new();
     let read = File::open(&path).and_then(|file| file.take(RECORD_MAX + 1).read_to_end(&mut text));
@@ -602,8 +605,8 @@ fn must_be_durable(new: bool, record: &Record) -> bool {
     !new || record.status != Status::Starting || !record.deploy_keys.is_empty()
 }
 
-fn write_record(folder: &Path, record: &Record, durably: bool) -> io::Result<()> {
-    let path = folder.join("metadata.json");
+fn write_record(directory: &Path, record: &Record, durably: bool) -> io::Result<()> {
+    let path = directory.join("metadata.json");
     let fill = |file: &mut Filled<'_>| {
         serde_json::to_writer_pretty(&mut *file, record)?;
         file.write_all(b"\n")
@@ -632,7 +635,7 @@ mod tests {
             cutoff: None,
             cwd: "/somewhere".into(),
             inside: None,
-            folders: Vec::new(),
+            directories: Vec::new(),
             repositories: Vec::new(),
             copied_cwd: false,
             forked_from: None,
@@ -671,7 +674,7 @@ mod tests {
     }
 
     fn store() -> (tempfile::TempDir, Store) {
-        let home = tempfile::tempdir().expect("a temporary folder");
+        let home = tempfile::tempdir().expect("a temporary directory");
         let store = Store { root: home.path().join("state") };
         (home, store)
     }
@@ -689,9 +692,9 @@ mod tests {
     }
 
     #[test]
-    fn claims_an_empty_folder_but_never_replaces_a_file() {
+    fn claims_an_empty_directory_but_never_replaces_a_file() {
         let (_home, store) = store();
-        fs::create_dir_all(store.root.join("empty")).expect("folder");
+        fs::create_dir_all(store.root.join("empty")).expect("directory");
         let claim = store.claim(record("empty")).expect("nothing is in it");
         claim.remove().expect("removed");
         assert_eq!(fs::read_dir(&store.root).expect("listed").count(), 0);
@@ -706,14 +709,14 @@ mod tests {
         let slug: Slug = "one".parse().expect("slug");
         let end = |resources: Vec<Resource>| {
             let claim = store.claim(record("one")).expect("claim");
-            fs::write(claim.folder().join("log"), "words").expect("written");
+            fs::write(claim.directory().join("log"), "words").expect("written");
             claim
                 .update(|record| (record.status, record.resources) = (Status::Ended, resources))
                 .expect("written");
         };
         end(Vec::new());
         let claim = store.claim(record("one")).expect("only logs were there");
-        assert!(!claim.folder().join("log").exists());
+        assert!(!claim.directory().join("log").exists());
         claim.remove().expect("removed");
         end(vec![Resource { slug: slug.clone(), kind: "network".into(), id: "n1".into() }]);
         assert!(
@@ -780,11 +783,11 @@ mod tests {
     }
 
     #[test]
-    fn fails_to_list_a_state_folder_that_cannot_be_read() {
+    fn fails_to_list_a_state_directory_that_cannot_be_read() {
         let (_home, store) = store();
         assert!(store.list().expect("nothing is there yet").is_empty());
-        fs::write(&store.root, "no folder").expect("write");
-        assert!(store.list().expect_err("no folder").to_string().contains("state"));
+        fs::write(&store.root, "no directory").expect("write");
+        assert!(store.list().expect_err("no directory").to_string().contains("state"));
         assert!(store.unfinished_claims().is_err());
     }
 
@@ -804,9 +807,9 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_folder_of_a_killed_claim() {
+    fn finds_the_directory_of_a_killed_claim() {
         let (_home, store) = store();
-        fs::create_dir_all(store.root.join(".new-abc")).expect("folder");
+        fs::create_dir_all(store.root.join(".new-abc")).expect("directory");
         assert_eq!(store.unfinished_claims().expect("listed"), [store.root.join(".new-abc")]);
         assert!(store.list().expect("listed").is_empty());
     }

@@ -1,7 +1,7 @@
 //! Stores the agents' conversations in `$BOTTLE_HOME/transcripts/<slug>/<first launch>/`.
 //!
-//! Below that folder, the paths are the same as in the bottle, so that the conversations can be copied into a new
-//! bottle. The folders outlive the bottle. For each slug, only the conversations of the last few bottles are kept.
+//! Below that directory, the paths are the same as in the bottle, so that the conversations can be copied into a new
+//! bottle. The directories outlive the bottle. For each slug, only the conversations of the last few bottles are kept.
 
 use std::fs;
 use std::io;
@@ -24,59 +24,59 @@ const UNFINISHED: &str = ".new-";
 #[derive(Debug, Clone)]
 pub struct Transcripts {
     own: PathBuf,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Transcripts {
-    /// The conversations of this bottle. The folder may not exist yet.
+    /// The conversations of this bottle. The directory may not exist yet.
     #[must_use]
     pub fn of(home: &Path, record: &Record) -> Self {
         let own = home.join("transcripts").join(record.slug.as_str());
-        let folder = own.join(record.started_at.strftime("%Y%m%d-%H%M%S").to_string());
-        Self { own, folder }
+        let directory = own.join(record.started_at.strftime("%Y%m%d-%H%M%S").to_string());
+        Self { own, directory }
     }
 
-    /// The folder whose content has the same paths as the bottle's root.
+    /// The directory whose content has the same paths as the bottle's root.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The time of the last copy. `None` if there is none.
     #[must_use]
     pub fn copied_at(&self) -> Option<Timestamp> {
-        // A copy is created as a whole, so its folder is as old.
-        self.folder.metadata().ok()?.modified().ok()?.try_into().ok()
+        // A copy is created as a whole, so its directory is as old.
+        self.directory.metadata().ok()?.modified().ok()?.try_into().ok()
     }
 
-    /// Creates an empty folder into which the conversations are copied.
+    /// Creates an empty directory into which the conversations are copied.
     ///
     /// # Errors
-    /// When the folder cannot be created.
+    /// When the directory cannot be created.
     pub fn begin(&self) -> io::Result<TempDir> {
-        files::create_private_folder(&self.own)?;
+        files::create_private_directory(&self.own)?;
         temporary::directory_in(&self.own, UNFINISHED)
     }
 
     /// Replaces the stored conversations with the copy, and removes the oldest conversations of the slug.
     ///
     /// # Errors
-    /// When the copy cannot be moved, or an old folder cannot be removed.
+    /// When the copy cannot be moved, or an old directory cannot be removed.
     pub fn finish(&self, copied: TempDir) -> io::Result<()> {
-        match fs::remove_dir_all(&self.folder) {
+        match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        fs::rename(copied.keep(), &self.folder)?;
-        let mut folders: Vec<PathBuf> = Vec::new();
+        fs::rename(copied.keep(), &self.directory)?;
+        let mut directories: Vec<PathBuf> = Vec::new();
         for entry in fs::read_dir(&self.own)? {
-            folders.push(entry?.path());
+            directories.push(entry?.path());
         }
-        folders.retain(|folder| !is_unfinished(folder));
-        // The folder names are times, so they sort by age.
-        folders.sort();
-        let old = folders.len().saturating_sub(MAX_KEPT);
-        folders[..old].iter().try_for_each(fs::remove_dir_all)
+        directories.retain(|directory| !is_unfinished(directory));
+        // The directory names are times, so they sort by age.
+        directories.sort();
+        let old = directories.len().saturating_sub(MAX_KEPT);
+        directories[..old].iter().try_for_each(fs::remove_dir_all)
     }
 
     /// Removes an empty copy. Conversations that were stored earlier stay.
@@ -89,7 +89,7 @@ impl Transcripts {
 /// Lists incomplete copies of killed keepers, each with its bottle's slug. A bottle of that slug may be running.
 #[must_use]
 pub fn unfinished(home: &Path) -> Vec<(Slug, PathBuf)> {
-    let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let entries = |directory: PathBuf| fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
     let slugs = entries(home.join("transcripts")).filter_map(|own| {
         let slug: Slug = own.file_name().to_str()?.parse().ok()?;
         Some((slug, own.path()))

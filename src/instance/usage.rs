@@ -4,7 +4,7 @@
 //!
 //! The file outlives its bottle, and bottles of the same slug share it. Each record is written only one time;
 //! duplicates are recognized by their id. A duplicate arrives if a keeper died before it acknowledged the record, or if
-//! the record is also found in the folder of a bottle whose proxy was killed ([`collect`]).
+//! the record is also found in the directory of a bottle whose proxy was killed ([`collect`]).
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -123,7 +123,7 @@ pub fn path(home: &Path, slug: &Slug) -> PathBuf {
 /// The slugs that have a usage file.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// When the directory cannot be read.
 pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
     slugs_with_file(&home.join("usage"))
 }
@@ -135,11 +135,11 @@ impl UsageFile {
     /// When the file cannot be created, read or written.
     pub fn open(home: &Path, slug: &Slug, labels: Labels) -> io::Result<Self> {
         let path = path(home, slug);
-        let folder = home.join("usage");
-        files::create_private_folder(&folder)?;
+        let directory = home.join("usage");
+        files::create_private_directory(&directory)?;
         let mut file = locked(&path)?;
-        // Without a sync of the folder, a power failure could remove the new directory entry.
-        File::open(&folder)?.sync_all()?;
+        // Without a sync of the directory, a power failure could remove the new directory entry.
+        File::open(&directory)?.sync_all()?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
         let mut tail = Vec::new();
@@ -219,13 +219,13 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Collects the records that a bottle's proxy could not deliver, from the bottle's folder. The caller must have the
+/// Collects the records that a bottle's proxy could not deliver, from the bottle's directory. The caller must have the
 /// bottle's claim, and the proxy must have exited.
 ///
 /// # Errors
-/// When the records cannot be read or written. They then stay in the bottle's folder.
-pub fn collect(home: &Path, folder: &Path, slug: &Slug, labels: Labels) -> io::Result<()> {
-    let Some(file) = open_pending(&folder.join(SIDECAR_LOGS).join(WAITING_FILE))? else { return Ok(()) };
+/// When the records cannot be read or written. They then stay in the bottle's directory.
+pub fn collect(home: &Path, directory: &Path, slug: &Slug, labels: Labels) -> io::Result<()> {
+    let Some(file) = open_pending(&directory.join(SIDECAR_LOGS).join(WAITING_FILE))? else { return Ok(()) };
     let mut pending = last_records(file)?;
     if pending.is_empty() {
         return Ok(());
@@ -258,7 +258,7 @@ fn last_records(file: File) -> io::Result<Vec<Usage>> {
     Ok(records)
 }
 
-/// Opens the proxy's file of records. Another user may own the folder, so the entry may be of any type.
+/// Opens the proxy's file of records. Another user may own the directory, so the entry may be of any type.
 fn open_pending(path: &Path) -> io::Result<Option<File>> {
     match plain_file::open(path) {
         Ok(file) => Ok(Some(file)),
@@ -284,7 +284,7 @@ fn lines(file: impl Read, max: usize) -> impl Iterator<Item = io::Result<Vec<u8>
 /// The slugs that have records older than `then`, each with the number of these records.
 ///
 /// # Errors
-/// When the folder or a file cannot be read.
+/// When the directory or a file cannot be read.
 pub fn older_than(home: &Path, then: Timestamp) -> io::Result<Vec<(Slug, usize)>> {
     let mut found = Vec::new();
     for slug in slugs(home)? {
@@ -375,9 +375,9 @@ mod tests {
         text.lines().map(|line| serde_json::from_str::<LineKey>(line).expect(line).id).collect()
     }
 
-    fn write_pending(folder: &Path, text: &str) {
-        let logs = folder.join(SIDECAR_LOGS);
-        std::fs::create_dir_all(&logs).expect("folder");
+    fn write_pending(directory: &Path, text: &str) {
+        let logs = directory.join(SIDECAR_LOGS);
+        std::fs::create_dir_all(&logs).expect("directory");
         std::fs::write(logs.join(WAITING_FILE), text).expect("write");
     }
 
@@ -447,8 +447,8 @@ mod tests {
     #[test]
     fn collects_the_records_of_a_killed_proxy_once() {
         let home = tempfile::tempdir().expect("home");
-        let folder = home.path().join("state/one");
-        let collect = || collect(home.path(), &folder, &slug(), labels("claude"));
+        let directory = home.path().join("state/one");
+        let collect = || collect(home.path(), &directory, &slug(), labels("claude"));
         collect().expect("there is nothing");
         assert!(!path(home.path(), &slug()).exists());
         UsageFile::open(home.path(), &slug(), labels("claude"))
@@ -458,7 +458,7 @@ mod tests {
         let line = |id| serde_json::to_string(&now(id)).expect("line");
         let long = "x".repeat(3 * MAX_LINE);
         write_pending(
-            &folder,
+            &directory,
             &format!(
                 "{}\n{}\n{long}\nnonsense\n{}\n{}\n{{\"id\":\"cut",
                 line("a"),
@@ -475,15 +475,15 @@ mod tests {
     #[test]
     fn collects_what_was_reserved_for_requests_without_a_response() {
         let home = tempfile::tempdir().expect("home");
-        let folder = home.path().join("state/one");
+        let directory = home.path().join("state/one");
         let line = |id, tokens| {
             let tokens = Tokens { input: Some(tokens), ..Tokens::default() };
             serde_json::to_string(&Usage { tokens, ..now(id) }).expect("line")
         };
         // `a` is still in progress, `b` has its response, and the provider did not accept `c`.
         let lines = [line("a", 500), line("b", 600), line("c", 700), line("b", 6)];
-        write_pending(&folder, &format!("{}\n{{\"cancelled\":\"c\"}}\n", lines.join("\n")));
-        collect(home.path(), &folder, &slug(), labels("a")).expect("collected");
+        write_pending(&directory, &format!("{}\n{{\"cancelled\":\"c\"}}\n", lines.join("\n")));
+        collect(home.path(), &directory, &slug(), labels("a")).expect("collected");
         let text = std::fs::read_to_string(path(home.path(), &slug())).expect("read");
         let stored = text.lines().map(|line| serde_json::from_str::<StoredUsage>(line).expect(line).usage);
         let stored: Vec<_> = stored.map(|usage| (usage.id, usage.tokens.input)).collect();
@@ -491,19 +491,19 @@ mod tests {
     }
 
     #[test]
-    fn ignores_links_and_folders_in_place_of_the_proxys_file() {
+    fn ignores_links_and_directories_in_place_of_the_proxys_file() {
         let home = tempfile::tempdir().expect("home");
-        let folder = home.path().join("state/one");
-        write_pending(&folder, "");
-        let pending = folder.join(SIDECAR_LOGS).join(WAITING_FILE);
+        let directory = home.path().join("state/one");
+        write_pending(&directory, "");
+        let pending = directory.join(SIDECAR_LOGS).join(WAITING_FILE);
         std::fs::remove_file(&pending).expect("remove");
         let line = serde_json::to_string(&now("a")).expect("line");
         std::fs::write(home.path().join("elsewhere"), line + "\n").expect("write");
         std::os::unix::fs::symlink(home.path().join("elsewhere"), &pending).expect("link");
-        collect(home.path(), &folder, &slug(), labels("a")).expect("nothing");
+        collect(home.path(), &directory, &slug(), labels("a")).expect("nothing");
         std::fs::remove_file(&pending).expect("remove");
-        std::fs::create_dir(&pending).expect("folder");
-        collect(home.path(), &folder, &slug(), labels("a")).expect("nothing");
+        std::fs::create_dir(&pending).expect("directory");
+        collect(home.path(), &directory, &slug(), labels("a")).expect("nothing");
         assert_eq!(ids(home.path()), [] as [String; 0]);
     }
 

@@ -53,9 +53,9 @@ pub async fn judge(state: &Path, request: &Changed, changes: Changes) -> Unsaved
 
 /// The directories of the workspace that were copied, with the ignore rules that applied to them. Empty if none is known.
 fn given_directories(state: &Path, record: &Record) -> Vec<GivenDirectory> {
-    let names: Vec<&str> = match &record.folders[..] {
+    let names: Vec<&str> = match &record.directories[..] {
         [] => vec![""],
-        folders => folders.iter().map(|copied| copied.name.as_str()).collect(),
+        directories => directories.iter().map(|copied| copied.name.as_str()).collect(),
     };
     if record.live().is_some() {
         return Vec::new();
@@ -85,11 +85,7 @@ fn given_directories(state: &Path, record: &Record) -> Vec<GivenDirectory> {
 }
 
 /// Whether a directory has other numbers of files than at the start.
-fn has_lost_files(
-    state: &Path,
-    given: &[GivenDirectory],
-    suspects: &[SuspectDirectory],
-) -> io::Result<bool> {
+fn has_lost_files(state: &Path, given: &[GivenDirectory], suspects: &[SuspectDirectory]) -> io::Result<bool> {
     for (index, given) in given.iter().enumerate() {
         let suspects: Vec<_> = suspects.iter().filter(|suspect| suspect.given == index).collect();
         if suspects.is_empty() {

@@ -1,6 +1,6 @@
-//! Writes the lines of the access log that the bundle sends to the bottle's folder, and acknowledges them.
+//! Writes the lines of the access log that the bundle sends to the bottle's directory, and acknowledges them.
 //!
-//! A backend whose proxy writes its log to the bottle's folder itself sends no lines.
+//! A backend whose proxy writes its log to the bottle's directory itself sends no lines.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use crate::host::files;
 /// Pause before the next attempt to write the lines.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Writes the bundle's log lines to the bottle's `folder` until the bundle ends. All log files together have at most
+/// Writes the bundle's log lines to the bottle's `directory` until the bundle ends. All log files together have at most
 /// `keep` bytes.
-pub(super) async fn record(folder: PathBuf, keep: u64, bundle: Channel) {
-    let folder = folder.join(SIDECAR_LOGS);
+pub(super) async fn record(directory: PathBuf, keep: u64, bundle: Channel) {
+    let directory = directory.join(SIDECAR_LOGS);
     let mut is_relayed = false;
     loop {
         let Ok(mut stream) = bundle.open(&BundleRequest::Log).await else { return };
         let mut files = None;
         while let Ok(BundleEvent::Logged { lines }) = stream.receive().await {
             is_relayed = true;
-            match write(files.take(), folder.clone(), keep, lines).await {
+            match write(files.take(), directory.clone(), keep, lines).await {
                 Ok(open) => files = Some(open),
                 Err(error) => {
-                    tracing::warn!("{}: {error}", folder.display());
+                    tracing::warn!("{}: {error}", directory.display());
                     break;
                 }
             }
@@ -54,14 +54,14 @@ pub(super) async fn record(folder: PathBuf, keep: u64, bundle: Channel) {
 /// Appends lines to the log. After a failure, opens the file again.
 async fn write(
     files: Option<LogFiles>,
-    folder: PathBuf,
+    directory: PathBuf,
     keep: u64,
     lines: Vec<String>,
 ) -> io::Result<LogFiles> {
     let append = move || {
         let mut files = match files {
             Some(files) => files,
-            None => open(&folder, keep)?,
+            None => open(&directory, keep)?,
         };
         // A line that contains a line break is not a line of the proxy's log.
         for line in lines.iter().filter(|line| !line.contains('\n')) {
@@ -73,7 +73,7 @@ async fn write(
     spawn_blocking(append).await.map_err(io::Error::other)?
 }
 
-fn open(folder: &Path, keep: u64) -> io::Result<LogFiles> {
-    files::create_private_folder(folder)?;
-    LogFiles::open(folder, keep)
+fn open(directory: &Path, keep: u64) -> io::Result<LogFiles> {
+    files::create_private_directory(directory)?;
+    LogFiles::open(directory, keep)
 }

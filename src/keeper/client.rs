@@ -113,14 +113,14 @@ pub enum ClientError {
         /// Why the connection failed.
         source: io::Error,
     },
-    /// The bottle's keeper is alive but listens in another runtime folder.
+    /// The bottle's keeper is alive but listens in another runtime directory.
     #[error("cannot connect to the keeper of {slug}: it listens in {}, not in {}", there.display(), here.display())]
     Elsewhere {
         /// The bottle's slug.
         slug: Slug,
-        /// The keeper's runtime folder.
+        /// The keeper's runtime directory.
         there: PathBuf,
-        /// This process's runtime folder.
+        /// This process's runtime directory.
         here: PathBuf,
     },
     /// The keeper could not be started.
@@ -286,8 +286,8 @@ async fn connect_or_open(host: &Host, slug: &Slug, needs: Needs<'_>) -> Result<C
     }
 }
 
-/// Returns the runtime folder in which the record's keeper listens, if the keeper is alive and that folder is not this
-/// process's. Waiting would not help then.
+/// Returns the runtime directory in which the record's keeper listens, if the keeper is alive and that directory is not
+/// this process's. Waiting would not help then.
 fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
     let keeper: ProcessId = record.keeper.as_ref()?.parse().ok()?;
     let there = record.runtime.as_ref()?;

@@ -58,8 +58,8 @@ pub(super) struct Decisions(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     trail: Trail,
-    /// The bottle's folder.
-    folder: PathBuf,
+    /// The bottle's directory.
+    directory: PathBuf,
     bundle: std::sync::Mutex<Channel>,
     live: Mutex<Live>,
 }
@@ -74,18 +74,18 @@ struct Live {
 }
 
 impl Decisions {
-    /// Creates the state for the bottle in `folder`, whose proxy uses `routes`.
+    /// Creates the state for the bottle in `directory`, whose proxy uses `routes`.
     pub(super) fn new(
         home: &std::path::Path,
         slug: &Slug,
-        folder: PathBuf,
+        directory: PathBuf,
         bundle: Channel,
         routes: Option<Routes>,
     ) -> Self {
         let sent = routes.as_ref().map_or(0, |routes| routes.revision);
         let live = Mutex::new(Live { routes, sent });
         let bundle = std::sync::Mutex::new(bundle);
-        Self(Arc::new(Inner { trail: Trail::of(home, slug), folder, bundle, live }))
+        Self(Arc::new(Inner { trail: Trail::of(home, slug), directory, bundle, live }))
     }
 
     /// Sends routes over this channel from now on, after the previous one closed.
@@ -468,8 +468,8 @@ impl Inner {
     }
 
     async fn replaced(&self) -> anyhow::Result<Vec<Replaced>> {
-        let folder = self.folder.clone();
-        let read = spawn_blocking(move || routes::read_replaced(&folder)).await?;
+        let directory = self.directory.clone();
+        let read = spawn_blocking(move || routes::read_replaced(&directory)).await?;
         Ok(read.unwrap_or_else(|error| {
             tracing::warn!("earlier changes of the routes cannot be undone: {error}");
             Vec::new()
@@ -477,9 +477,9 @@ impl Inner {
     }
 
     async fn save_replaced(&self, changes: Vec<Replaced>) -> anyhow::Result<()> {
-        let folder = self.folder.clone();
-        let path = routes::replaced_path(&folder);
-        let written = spawn_blocking(move || routes::write_replaced(&folder, &changes)).await?;
+        let directory = self.directory.clone();
+        let path = routes::replaced_path(&directory);
+        let written = spawn_blocking(move || routes::write_replaced(&directory, &changes)).await?;
         Ok(written.map_err(|error| FileError::write(&path, error))?)
     }
 
@@ -539,9 +539,9 @@ impl Inner {
     }
 
     async fn save(&self, next: Routes) -> anyhow::Result<()> {
-        let folder = self.folder.clone();
-        let path = routes::path(&folder);
-        let written = spawn_blocking(move || routes::write(&folder, &next)).await?;
+        let directory = self.directory.clone();
+        let path = routes::path(&directory);
+        let written = spawn_blocking(move || routes::write(&directory, &next)).await?;
         Ok(written.map_err(|error| FileError::write(&path, error))?)
     }
 

@@ -1,4 +1,4 @@
-//! The keeper's log: `logs/keeper.log` in the bottle's folder.
+//! The keeper's log: `logs/keeper.log` in the bottle's directory.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,8 +27,8 @@ pub(super) fn start() {
 
 /// Redirects standard error, which includes panic messages, to the bottle's log file.
 pub(super) fn open(claim: &Claim) {
-    let logs = claim.folder().join("logs");
-    let _ = files::create_private_folder(&logs);
+    let logs = claim.directory().join("logs");
+    let _ = files::create_private_directory(&logs);
     let path = logs.join("keeper.log");
     if path.metadata().is_ok_and(|found| found.len() > MAX_BYTES) {
         // Replaces the log before it.
@@ -40,7 +40,7 @@ pub(super) fn open(claim: &Claim) {
     }
 }
 
-/// Closes the log file. On a network disk an open file would prevent the removal of its folder.
+/// Closes the log file. On a network disk an open file would prevent the removal of its directory.
 pub(super) fn close() {
     if let Ok(nothing) = OpenOptions::new().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stderr(&nothing);

@@ -197,11 +197,11 @@ async fn keep_new(
             // If the routes file cannot be written, the routes cannot change while the bottle runs. An attempt to
             // change them then reports an error.
             let routes = Routes::first(order.plan.egress.routes.clone());
-            if let Err(error) = routes::write(claim.folder(), &routes) {
+            if let Err(error) = routes::write(claim.directory(), &routes) {
                 tracing::warn!("cannot write the bottle's routes: {error}");
-                let _ = std::fs::remove_file(routes::path(claim.folder()));
+                let _ = std::fs::remove_file(routes::path(claim.directory()));
             }
-            if let Err(error) = children::write(claim.folder(), &order.plan) {
+            if let Err(error) = children::write(claim.directory(), &order.plan) {
                 tracing::warn!("cannot write which bottles this one may start: {error}");
             }
             // Only a later resume reads the manifest file, and reports if it is missing.
@@ -228,9 +228,9 @@ async fn keep_new(
 /// Records the tree of the directory that the agent is about to change. Without the record, the end report goes by times.
 async fn record_live_tree(order: &LaunchOrder, claim: &Claim) {
     let Some(live) = order.plan.live.clone() else { return };
-    let folder = claim.folder().to_owned();
+    let directory = claim.directory().to_owned();
     let record = move || match LiveTree::of(&live, live_changes::BOUNDS)? {
-        Some(tree) => tree.write_once(&folder),
+        Some(tree) => tree.write_once(&directory),
         None => Err(io::Error::other("it has too many entries")),
     };
     let recorded = tokio::task::spawn_blocking(record).await;
@@ -257,32 +257,32 @@ fn require_same(
     }
 }
 
-/// Claims the bottle's folder. Creates the folder of a new bottle; resets the record of a preserved bottle.
+/// Claims the bottle's directory. Creates the directory of a new bottle; resets the record of a preserved bottle.
 fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     let store = Store::of(host);
     let new = record_of(order, host);
     if let Some(forked) = &order.forked {
         // The copied files can contain the canaries of the bottle that they come from.
-        let from = store.folder(&forked.from);
+        let from = store.directory(&forked.from);
         let unreadable = |error| FileError::read(&from, error);
         let inherited = canaries::read(&from).map_err(unreadable)?;
         let imported = canaries::read_imported(&from).map_err(unreadable)?;
         let claim = store.claim(new)?;
-        canaries::write(claim.folder(), &inherited)
-            .and_then(|()| canaries::write_imported(claim.folder(), &imported))
-            .map_err(|error| FileError::write(claim.folder(), error))?;
+        canaries::write(claim.directory(), &inherited)
+            .and_then(|()| canaries::write_imported(claim.directory(), &imported))
+            .map_err(|error| FileError::write(claim.directory(), error))?;
         return Ok(claim);
     }
     if !order.resumes() {
         return store.claim(new);
     }
     let claim = store.adopt_idle(&new.slug)?;
-    claim.reset(new, &order.origin).map_err(|error| FileError::write(claim.folder(), error))?;
+    claim.reset(new, &order.origin).map_err(|error| FileError::write(claim.directory(), error))?;
     Ok(claim)
 }
 
-/// After a failed launch, preserves the bottle's folder if the bottle was resumed. Otherwise removes the folder if
-/// everything else was removed (`undone`). Returns the failure, if any.
+/// After a failed launch, preserves the bottle's directory if the bottle was resumed. Otherwise removes the directory
+/// if everything else was removed (`undone`). Returns the failure, if any.
 fn unclaim(claim: Claim, resumed: bool, undone: bool) -> Option<String> {
     let done = if resumed {
         let kept = claim.record().kept;
@@ -325,7 +325,7 @@ async fn keep_adopted(
             owned.run(&report).await
         }
         Err(error) => {
-            let failure = match engines::require(backend, claim.folder(), &claim.record()).await {
+            let failure = match engines::require(backend, claim.directory(), &claim.record()).await {
                 Ok(()) => (&error).into(),
                 // On another engine the bottle only seems to have ended.
                 Err(error) => (&error).into(),
@@ -408,9 +408,10 @@ async fn launch_watched(
 
 /// Stores the canary for later launches of the bottle's files. Returns those of earlier launches.
 fn remember(claim: &Claim, canary: &Canary) -> Result<Vec<SecretText>, LaunchError> {
-    let earlier = canaries::read(claim.folder()).map_err(LaunchError::host("read the bottle's canaries"))?;
+    let earlier =
+        canaries::read(claim.directory()).map_err(LaunchError::host("read the bottle's canaries"))?;
     let all = [&earlier[..], std::slice::from_ref(&canary.value)].concat();
-    canaries::write(claim.folder(), &all).map_err(LaunchError::host("write the bottle's canaries"))?;
+    canaries::write(claim.directory(), &all).map_err(LaunchError::host("write the bottle's canaries"))?;
     Ok(earlier)
 }
 

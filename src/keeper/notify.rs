@@ -129,17 +129,17 @@ fn on_path(host: &Host, program: &str) -> Option<PathBuf> {
     };
     let path = host.env.get(OsStr::new("PATH"))?;
     std::env::split_paths(path)
-        .filter(|folder| folder.is_absolute())
+        .filter(|directory| directory.is_absolute())
         .map(|it| it.join(program))
         .find(is_executable)
 }
 
 fn has_session_bus(host: &Host) -> bool {
-    let socket = |folder: &str| Path::new(folder).join("bus").metadata().map(|found| found.file_type());
+    let socket = |directory: &str| Path::new(directory).join("bus").metadata().map(|found| found.file_type());
     host.var("DBUS_SESSION_BUS_ADDRESS").is_some()
         || host
             .var("XDG_RUNTIME_DIR")
-            .is_some_and(|folder| socket(folder).is_ok_and(|found| found.is_socket()))
+            .is_some_and(|directory| socket(directory).is_ok_and(|found| found.is_socket()))
 }
 
 /// Runs a notification command until it exits or [`TIMEOUT`] passes.
@@ -218,7 +218,7 @@ mod tests {
     fn notifies_the_desktop_only_where_a_session_and_the_program_exist() {
         let home = tempfile::tempdir().expect("home");
         let bin = home.path().join("bin");
-        std::fs::create_dir(&bin).expect("folder");
+        std::fs::create_dir(&bin).expect("directory");
         let program = bin.join(DESKTOP);
         let (path, runtime) = (bin.to_str().expect("text"), home.path().to_str().expect("text"));
         let with_bus = host(home.path(), &[("PATH", path), ("DBUS_SESSION_BUS_ADDRESS", "unix:path=/x")]);

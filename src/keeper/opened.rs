@@ -31,7 +31,7 @@ use super::{adopt, answer_only, find, log, refuse};
 use crate::backend::{Access, Backend, LAYERS, Sandbox};
 use crate::host::Host;
 use crate::host::process::ProcessId;
-use crate::instance::live_folder::identify_again;
+use crate::instance::live_directory::identify_again;
 use crate::instance::record::{Record, Status};
 use crate::instance::{Claim, engines};
 use crate::launch;
@@ -108,7 +108,9 @@ async fn open(
         let hint = format!("`bottle resume {slug} --detach` starts it; then run this command again");
         return Err(failure(slug, "an earlier version of bottle preserved them", Some(hint)));
     };
-    engines::require(backend, claim.folder(), record).await.map_err(|error| LaunchFailure::from(&error))?;
+    engines::require(backend, claim.directory(), record)
+        .await
+        .map_err(|error| LaunchFailure::from(&error))?;
     let left = launch::remove_launch(backend, claim).await;
     if !left.is_empty() {
         let hint = "`bottle cleanup` ends it; then run this command again".to_owned();

@@ -117,7 +117,7 @@ impl Owned<'_> {
         let children = Children::of(
             self.host,
             &self.claim.record(),
-            self.claim.folder().to_owned(),
+            self.claim.directory().to_owned(),
             Arc::clone(&notices),
         );
         let answering = Answering {
@@ -157,7 +157,7 @@ impl Owned<'_> {
                 parent::watch(parent_host, child, parent, for_parent).await;
             }
         });
-        let recorder = Recorder::new(self.claim.folder(), &secrets);
+        let recorder = Recorder::new(self.claim.directory(), &secrets);
         if let Some(recorder) = recorder.as_ref().filter(|_| !self.adopted) {
             recorder.clear().await;
         }
@@ -260,12 +260,12 @@ impl Owned<'_> {
     /// Loads the bottle's decisions. If the routes file cannot be read, the routes cannot be changed and the rest
     /// works.
     fn decisions(&self, slug: &Slug, bundle: &Channel) -> Decisions {
-        let folder = self.claim.folder().to_owned();
-        let routes = routes::read(&folder).unwrap_or_else(|error| {
-            tracing::warn!("{}: {error}", routes::path(&folder).display());
+        let directory = self.claim.directory().to_owned();
+        let routes = routes::read(&directory).unwrap_or_else(|error| {
+            tracing::warn!("{}: {error}", routes::path(&directory).display());
             None
         });
-        Decisions::new(&self.host.home, slug, folder, bundle.clone(), routes)
+        Decisions::new(&self.host.home, slug, directory, bundle.clone(), routes)
     }
 }
 
@@ -606,12 +606,12 @@ impl Tasks {
         let events = forward_bundle_events(bundle.clone(), guest.clone(), shared.clone());
         let questions = questions::serve(bundle.clone(), shared.clone());
         let labels = Labels::of(&record);
-        let may_start = children::read(claim.folder()).unwrap_or_else(|error| {
+        let may_start = children::read(claim.directory()).unwrap_or_else(|error| {
             tracing::warn!("cannot read which bottles this one may start: {error}");
             None
         });
         let calls =
-            tool_calls::serve(host.clone(), record.slug.clone(), record.start_folder(), bundle.clone());
+            tool_calls::serve(host.clone(), record.slug.clone(), record.start_directory(), bundle.clone());
         let tool_calls = async move {
             if may_start.is_some() {
                 calls.await;
@@ -622,7 +622,7 @@ impl Tasks {
         let usage = usage::record(host.home.clone(), record.slug, labels, bundle.clone(), shared.clone());
         // Settings that cannot be read prevent starts, but must not end a bottle that runs.
         let log_keep = Settings::load(host).unwrap_or_default().log_keep;
-        let log = access_log::record(claim.folder().to_owned(), log_keep, bundle.clone());
+        let log = access_log::record(claim.directory().to_owned(), log_keep, bundle.clone());
         let of_processes = guest.clone();
         let processes = async {
             if let Some(recorder) = recorder {

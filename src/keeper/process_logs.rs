@@ -43,12 +43,12 @@ struct Inner {
 }
 
 impl Recorder {
-    /// A recorder for the bottle with this folder. `None` if its secrets cannot be masked: then nothing is saved.
-    pub(super) fn new(folder: &Path, secrets: &[Secret]) -> Option<Self> {
+    /// A recorder for the bottle with this directory. `None` if its secrets cannot be masked: then nothing is saved.
+    pub(super) fn new(directory: &Path, secrets: &[Secret]) -> Option<Self> {
         let redactor = Redactor::new(secrets)
             .inspect_err(|error| tracing::warn!("cannot save the output of processes: {error}"))
             .ok()?;
-        Some(Self(Arc::new(Inner { logs: Mutex::new(ProcessLogs::of(folder)), redactor })))
+        Some(Self(Arc::new(Inner { logs: Mutex::new(ProcessLogs::of(directory)), redactor })))
     }
 
     /// Removes what an earlier launch saved.
@@ -247,9 +247,9 @@ mod tests {
 
     #[test]
     fn a_command_line_is_masked_and_bounded() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let secrets = [Secret::new("hunter2-hunter2".to_owned())];
-        let recorder = Recorder::new(folder.path(), &secrets).expect("a recorder");
+        let recorder = Recorder::new(directory.path(), &secrets).expect("a recorder");
         let argv = ["curl", "-H", "key: hunter2-hunter2", &"x".repeat(ARGV_MAX), "more"];
         let masked = recorder.masked_argv(argv.map(str::to_owned).to_vec());
         assert_eq!(masked, ["curl", "-H", "key: [redacted]"]);

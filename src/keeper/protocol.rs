@@ -448,7 +448,7 @@ pub struct Ended {
     /// What `bottle resume` would start from, if the bottle is preserved.
     #[serde(default)]
     pub resumable: Option<Resumable>,
-    /// The folder of the agent's copied conversations.
+    /// The directory of the agent's copied conversations.
     #[serde(default)]
     pub transcript: Option<String>,
     /// What the agent changed in the directory of `--cwd=live`, and that has an effect outside of the bottle.

@@ -1,11 +1,12 @@
 //! Tears a bottle down and preserves its unsaved work.
 //!
 //! ```text
-//! agent exit │ stop │ client lost ─► agent's output ─► conversations ─► pid 1, bundle ─► work? ─► resources ─► folder
+//! agent exit │ stop │ client lost ─► agent's output ─► conversations ─► pid 1, bundle ─► work? ─► resources ─►
+//! directory
 //!                                    to logs/ if       copied out                        │      deploy keys
 //!                                    not attached                                        │
-//!   unsaved work, a failed agent with conversations, or the bottle of a task: layers and folder stay, `.preserve`
-//!   none of these, but a snapshot or a conversation: the folder stays, because it names them
+//!   unsaved work, a failed agent with conversations, or the bottle of a task: layers and directory stay, `.preserve`
+//!   none of these, but a snapshot or a conversation: the directory stays, because it names them
 //!   nothing: everything is removed, except the logs if the agent failed, no client attached, or `learn` is set
 //! ```
 
@@ -104,7 +105,7 @@ impl Teardown<'_> {
         let failed = exit != Some(Exit::Code(0));
         let by_itself = matches!(end.cause, EndCause::AgentExited | EndCause::GuestDied);
         let keep_logs = !end.attached || (failed && end.cause == EndCause::AgentExited);
-        // If nothing of the bottle is preserved, its folder is removed with the output.
+        // If nothing of the bottle is preserved, its directory is removed with the output.
         self.save_output(output).await;
         let overrun = self.overrun().await;
         let conversation = self.save_conversations().await;
@@ -130,7 +131,7 @@ impl Teardown<'_> {
         let _ = snapshots::remove_abandoned(self.backend, &self.claim).await;
         let conversation_only = kept_for == Some(KeptFor::Conversation);
         let snapshot = self.claim.has_snapshot();
-        let keeping = Keeping { layers: keep, folder: snapshot || conversation_only, logs };
+        let keeping = Keeping { layers: keep, directory: snapshot || conversation_only, logs };
         let resumable = match (keep, snapshot, conversation_only) {
             (true, ..) => Some(Resumable::Kept),
             (false, true, _) => Some(Resumable::Snapshot),
@@ -151,14 +152,14 @@ impl Teardown<'_> {
             self.records_task.abort();
         }
         let record = self.claim.record();
-        end_leases(self.host, self.claim.folder(), &record).await;
-        let learned = if record.learn { learn::of_bottle(self.claim.folder()) } else { Ok(None) };
+        end_leases(self.host, self.claim.directory(), &record).await;
+        let learned = if record.learn { learn::of_bottle(self.claim.directory()) } else { Ok(None) };
         let learned = learned.unwrap_or_else(|error| {
             tracing::warn!("cannot learn from the denied requests: {error}");
             None
         });
-        let live = live_changes(&record, self.claim.folder()).await;
-        let retrieval = retrieval(&record, self.claim.folder());
+        let live = live_changes(&record, self.claim.directory()).await;
+        let retrieval = retrieval(&record, self.claim.directory());
         let slug = record.slug;
         let audit = Trail::of(&self.host.home, &slug).stored_head();
         let kept = if keep { self.backend.kept_workspace(&slug) } else { None };
@@ -227,7 +228,7 @@ impl Teardown<'_> {
         match transcript::save(&transcripts, &record.transcript, &self.guest, &self.secrets).await {
             Ok(found) => Conversation {
                 found: if found { Talked::Copied } else { Talked::No },
-                copied_to: found.then(|| transcripts.folder().to_owned()),
+                copied_to: found.then(|| transcripts.directory().to_owned()),
             },
             Err(why) => {
                 tracing::warn!("{why:#}");
@@ -257,7 +258,7 @@ impl Teardown<'_> {
             (None, _) => kept_before(&record),
             (Some(_), Some(unsaved)) => unsaved,
             (Some(search), None) => {
-                let found = engines::find_work(self.backend, self.claim.folder(), &record, search).await;
+                let found = engines::find_work(self.backend, self.claim.directory(), &record, search).await;
                 found.unwrap_or_else(|error| unknown(&error))
             }
         }
@@ -280,14 +281,14 @@ impl Teardown<'_> {
 
     /// Whether something else than `bottle` removed the bottle's files.
     async fn is_lost(&self) -> bool {
-        let (record, folder) = (self.claim.record(), self.claim.folder());
-        engines::require(self.backend, folder, &record).await.is_ok()
+        let (record, directory) = (self.claim.record(), self.claim.directory());
+        engines::require(self.backend, directory, &record).await.is_ok()
             && matches!(engines::has_layers(self.backend, &record).await, Ok(false))
     }
 
     /// Writes the agent's buffered output to `logs/agent.log`. Secrets in it are masked.
     async fn save_output(&self, mut output: JoinHandle<Vec<u8>>) {
-        let path = self.claim.folder().join("logs/agent.log");
+        let path = self.claim.directory().join("logs/agent.log");
         let Ok(Ok(output)) = tokio::time::timeout(STEP_TIMEOUT, &mut output).await else {
             output.abort();
             return;
@@ -318,7 +319,7 @@ impl Teardown<'_> {
         let (found, _) =
             tokio::join!(end_guest(&self.guest, search), tokio::time::timeout(STEP_TIMEOUT, bundle));
         match (search, found) {
-            (Some(search), Some(changes)) => Some(work::judge(self.claim.folder(), search, changes).await),
+            (Some(search), Some(changes)) => Some(work::judge(self.claim.directory(), search, changes).await),
             _ => None,
         }
     }
@@ -345,7 +346,7 @@ impl Teardown<'_> {
 async fn live_changes(record: &Record, state: &Path) -> Option<LiveChanges> {
     let live = record.live()?.clone();
     let since = record.changed_since(clock::boot_offset())?;
-    let (folder, state) = (live.path.clone(), state.to_owned());
+    let (directory, state) = (live.path.clone(), state.to_owned());
     let find = move || {
         let tree = LiveTree::take(&state, live_changes::BOUNDS.entries).unwrap_or_else(|error| {
             tracing::warn!("cannot read the tree of the directory at the start: {error}");
@@ -354,7 +355,7 @@ async fn live_changes(record: &Record, state: &Path) -> Option<LiveChanges> {
         live_changes::find(&live, &tree.map_or(Before::Time(since), Before::Tree))
     };
     let found = spawn_blocking(find).await;
-    let failed = |why: String| LiveChanges { folder, unknown: Some(why), ..LiveChanges::default() };
+    let failed = |why: String| LiveChanges { directory, unknown: Some(why), ..LiveChanges::default() };
     Some(match found {
         Ok(Ok(found)) => found,
         Ok(Err(error)) => failed(error.to_string()),
@@ -379,7 +380,7 @@ pub(super) async fn unsaved(backend: &dyn Backend, claim: &Claim, guest: &Channe
         changes_in(stream.receive().await)
     };
     match tokio::time::timeout(WORK_TIMEOUT, query).await.ok().flatten() {
-        Some(changes) => work::judge(claim.folder(), &search, changes).await,
+        Some(changes) => work::judge(claim.directory(), &search, changes).await,
         None => unknown(&BackendError::failed("pid 1 does not answer")),
     }
 }
@@ -399,7 +400,7 @@ async fn end_guest(guest: &Channel, search: Option<&Changed>) -> Option<Changes>
 }
 
 async fn search(backend: &dyn Backend, claim: &Claim) -> Option<Changed> {
-    work::search(backend, claim.folder(), &claim.record()).await
+    work::search(backend, claim.directory(), &claim.record()).await
 }
 
 /// What would be lost with a workspace in which no agent ran: what an earlier launch preserved.
@@ -471,16 +472,16 @@ struct Conversation {
 
 struct Keeping {
     layers: bool,
-    /// The folder, because it names a snapshot or a conversation.
-    folder: bool,
+    /// The directory, because it names a snapshot or a conversation.
+    directory: bool,
     logs: bool,
 }
 
-/// Preserves the bottle's folder, keeps it for its logs or for a later cleanup, or removes it. Returns the failures,
-/// and whether the folder is preserved.
+/// Preserves the bottle's directory, keeps it for its logs or for a later cleanup, or removes it. Returns the failures,
+/// and whether the directory is preserved.
 fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<String>) -> (Vec<String>, bool) {
-    let preserved = keeping.layers || keeping.folder;
-    // The folder stays while it contains usage records that could not be collected.
+    let preserved = keeping.layers || keeping.directory;
+    // The directory stays while it contains usage records that could not be collected.
     let collected = claim.collect_usage();
     left.extend(collected.err().map(|error| error.to_string()));
     let done = if preserved {
@@ -530,7 +531,7 @@ async fn read_output(stream: Result<Stream, ChannelError>) -> Vec<u8> {
 /// What brings the work out of a bottle with this record, whose state is in this directory.
 fn retrieval(record: &Record, state: &Path) -> Retrieval {
     let is_recorded = |name: &str| matches!(Given::origin(&given::record(state, name)), Ok(Some(_)));
-    let mut names = record.folders.iter().map(|folder| folder.name.as_str()).chain([""]);
+    let mut names = record.directories.iter().map(|directory| directory.name.as_str()).chain([""]);
     if record.is_of_repository() {
         Retrieval::Repository
     } else if record.copied_cwd && names.any(is_recorded) {

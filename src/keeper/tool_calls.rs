@@ -80,9 +80,9 @@ impl Drop for Relay {
 
 /// Runs the process of a call. `None` if it did not answer.
 async fn carry_out(host: &Host, slug: &Slug, cwd: &Path, request: &ToolRequest) -> Option<ToolAnswer> {
-    let folder = if cwd.is_dir() { cwd } else { host.home.as_path() };
+    let directory = if cwd.is_dir() { cwd } else { host.home.as_path() };
     let mut command = own_program(host);
-    command.args(["mcp", "relay", slug.as_str()]).current_dir(folder);
+    command.args(["mcp", "relay", slug.as_str()]).current_dir(directory);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let spawned = command.spawn().inspect_err(|error| tracing::warn!("cannot run bottle: {error}"));
     let mut running = Relay(Some(spawned.ok()?));

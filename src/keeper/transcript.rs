@@ -1,7 +1,7 @@
 //! Copies the agent's conversations out of the bottle when the bottle ends.
 //!
 //! The agent controls the content of these files. The copy therefore has a size limit, follows no link out of the
-//! target folder, and masks the agent's secrets.
+//! target directory, and masks the agent's secrets.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,7 +70,7 @@ async fn copy_out(
 }
 
 async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Result<u64, ReceiveError> {
-    files::create_private_folder(into).map_err(ReceiveError::Unpacked)?;
+    files::create_private_directory(into).map_err(ReceiveError::Unpacked)?;
     let request = GuestRequest::CopyOut(CopyOut { path: path.to_owned() });
     let stream = guest.open(&request).await.map_err(|_| ReceiveError::BrokeOff)?;
     let into = Directory::open(into).map_err(ReceiveError::Unpacked)?;
@@ -81,7 +81,7 @@ async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Resu
     Ok(unpacked.files)
 }
 
-/// The folder into which the archive of a path is extracted, relative to the root.
+/// The directory into which the archive of a path is extracted, relative to the root.
 fn parent_of(path: &str) -> PathBuf {
     let relative = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path));
     relative.parent().map(Path::to_owned).unwrap_or_default()

@@ -19,7 +19,7 @@ pub struct LaunchContext<'a> {
     pub backend: &'a dyn Backend,
     /// The plan, the prepared image or program, and the secrets.
     pub order: &'a LaunchOrder,
-    /// The bottle's folder, lock and ledger.
+    /// The bottle's directory, lock and ledger.
     pub claim: &'a Claim,
     /// Receives the progress of the copy of the working directory, or of preserved files.
     pub progress: ProgressSink,
@@ -37,7 +37,7 @@ impl LaunchContext<'_> {
     pub(super) fn launch(&self) -> Launch<'_> {
         Launch {
             plan: &self.order.plan,
-            state: self.claim.folder(),
+            state: self.claim.directory(),
             ledger: self.claim,
             origin: &self.order.origin,
             progress: &self.progress,

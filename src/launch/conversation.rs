@@ -17,15 +17,15 @@ use crate::archive;
 /// Time limit for pid 1 to find the first file at a path. After it, the path counts as having no files.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Copies saved transcripts into the bottle. Below `folder`, each transcript has the same path as in the bottle.
+/// Copies saved transcripts into the bottle. Below `directory`, each transcript has the same path as in the bottle.
 pub(super) async fn restore_transcripts(
     guest: &Channel,
-    folder: &Path,
+    directory: &Path,
     paths: &[String],
 ) -> Result<(), LaunchError> {
     for path in paths {
         let inside = Path::new(path);
-        let copied = folder.join(inside.strip_prefix("/").unwrap_or(inside));
+        let copied = directory.join(inside.strip_prefix("/").unwrap_or(inside));
         let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else { continue };
         if !copied.exists() {
             continue;

@@ -32,7 +32,7 @@ const CA_VARIABLES: [&str; 11] = [
 /// The variable from which every version of Java reads options.
 const JAVA_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 
-/// The system folders in the `PATH` of a bottle that runs on the host's system instead of an image. Only
+/// The system directories in the `PATH` of a bottle that runs on the host's system instead of an image. Only
 /// [`names::COMMANDS_DIR`] comes after them.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -93,7 +93,7 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
     set("NODE_USE_ENV_PROXY", "1");
     if prepared.inside.is_none() {
         // Lets pip install packages outside a virtual environment. They go to the bottle's writable `/usr/local`; the
-        // host's system folders are read-only in the bottle.
+        // host's system directories are read-only in the bottle.
         set("PIP_BREAK_SYSTEM_PACKAGES", "1");
         set("NPM_CONFIG_PREFIX", "/usr/local");
     }
@@ -188,14 +188,14 @@ fn proxies() -> [(&'static str, String); 4] {
 
 fn path(prepared: &Prepared) -> String {
     let own = format!("{}/.local/bin", home(prepared));
-    let folders = prepared.path.iter().map(|folder| folder.to_string_lossy().into_owned());
-    // If the bottle runs from an image, the image's `PATH` replaces the system folders.
+    let directories = prepared.path.iter().map(|directory| directory.to_string_lossy().into_owned());
+    // If the bottle runs from an image, the image's `PATH` replaces the system directories.
     let of_image = prepared.inside.as_ref().and_then(|inside| inside.env.get("PATH"));
     let system = of_image.map_or(SYSTEM_PATH, String::as_str).to_owned();
     // [`names::COMMANDS_DIR`] is last, so that a program of the agent or the system precedes a command of the same
     // name.
     let ours = names::COMMANDS_DIR.to_owned();
-    std::iter::once(own).chain(folders).chain([system, ours]).collect::<Vec<_>>().join(":")
+    std::iter::once(own).chain(directories).chain([system, ours]).collect::<Vec<_>>().join(":")
 }
 
 /// The agent's home directory.

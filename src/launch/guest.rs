@@ -13,7 +13,7 @@ use super::context::{LaunchContext, Trust};
 use super::error::{LaunchError, Peer};
 use super::isolation::{self, Controls};
 use super::{conversation, environment, truststore, workspace};
-use crate::plan::{LiveFolder, Plan, PlannedFile};
+use crate::plan::{LiveDirectory, Plan, PlannedFile};
 
 /// Starts pid 1 and opens a channel to it.
 pub(super) async fn start(context: &LaunchContext<'_>) -> Result<Channel, LaunchError> {
@@ -44,7 +44,7 @@ pub(super) async fn provision(
         env: environment::build(context)?,
         secret: environment::secret_names(plan),
         files,
-        work: work_folders(plan),
+        work: work_directories(plan),
     });
     done(&mut open(guest, &request).await?).await?;
     let truststore = PlannedFile {
@@ -59,16 +59,16 @@ pub(super) async fn provision(
     copy_in(guest, "/", plan.files.clone()).await
 }
 
-/// The folders whose changes count as work; none for the workspace. In a live workspace without a repository, there is
-/// nothing that could be lost.
-fn work_folders(plan: &Plan) -> Option<Vec<String>> {
+/// The directories whose changes count as work; none for the workspace. In a live workspace without a repository, there
+/// is nothing that could be lost.
+fn work_directories(plan: &Plan) -> Option<Vec<String>> {
     let live = plan.live.as_ref()?;
-    Some(live.repository.map(|_| LiveFolder::work_folders()).unwrap_or_default())
+    Some(live.repository.map(|_| LiveDirectory::work_directories()).unwrap_or_default())
 }
 
-/// Writes files, whose paths are relative to `folder`. Unlike the files of [`Provision`], they need not be text.
-async fn copy_in(guest: &Channel, folder: &str, files: Vec<PlannedFile>) -> Result<(), LaunchError> {
-    let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: folder.to_owned() })).await?;
+/// Writes files, whose paths are relative to `directory`. Unlike the files of [`Provision`], they need not be text.
+async fn copy_in(guest: &Channel, directory: &str, files: Vec<PlannedFile>) -> Result<(), LaunchError> {
+    let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: directory.to_owned() })).await?;
     send(&mut stream, workspace::planned_files_archive(files)).await
 }
 

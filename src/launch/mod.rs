@@ -54,10 +54,10 @@ use crate::instance::Claim;
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::transcripts::Transcripts;
 
-/// Phase in which only the claim on the bottle's folder exists.
+/// Phase in which only the claim on the bottle's directory exists.
 pub struct Planned<'a>(LaunchContext<'a>);
 
-/// Phase in which the private network and the folder of the proxy's sockets exist.
+/// Phase in which the private network and the directory of the proxy's sockets exist.
 pub struct Networked<'a> {
     context: LaunchContext<'a>,
     roots: JoinHandle<String>,
@@ -97,7 +97,7 @@ impl<'a> Planned<'a> {
         Self(context)
     }
 
-    /// Creates the private network and the folder of the proxy's sockets.
+    /// Creates the private network and the directory of the proxy's sockets.
     ///
     /// # Errors
     /// [`LaunchError`]; the caller then runs [`undo`].
@@ -151,7 +151,7 @@ impl<'a> SidecarsReady<'a> {
         if self.context.order.resumed.as_ref().is_some_and(|resumed| resumed.give_back) {
             let transcripts = Transcripts::of(&self.context.host.home, &self.context.claim.record());
             let paths = &self.context.order.plan.transcript;
-            conversation::restore_transcripts(&self.guest, transcripts.folder(), paths).await?;
+            conversation::restore_transcripts(&self.guest, transcripts.directory(), paths).await?;
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ pub struct Resumed {
 }
 
 impl LaunchOrder {
-    /// Whether the launch resumes the preserved bottle of its slug, so that the bottle's folder exists.
+    /// Whether the launch resumes the preserved bottle of its slug, so that the bottle's directory exists.
     #[must_use]
     pub fn resumes(&self) -> bool {
         self.resumed.is_some() && self.forked.is_none()

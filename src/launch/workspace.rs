@@ -1,9 +1,9 @@
 //! Copies the initial workspace and the plan's files into a bottle.
 //!
-//! A backend whose bottles have their files in folders of this machine copies a directory itself
+//! A backend whose bottles have their files in directories of this machine copies a directory itself
 //! ([`crate::backend::Lifecycle::copy_files`]), and shares the objects of its git repository
 //! ([`crate::backend::Lifecycle::share_objects`]). Everything else is a tar stream to pid 1, which sets the owner of
-//! the files and keeps the paths inside the target folder. The walk that chooses the files is the same for both.
+//! the files and keeps the paths inside the target directory. The walk that chooses the files is the same for both.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -22,13 +22,13 @@ use super::git_dir::GitDir;
 use super::git_format::require_readable;
 use super::given_record::GivenRecord;
 use super::workspace_archive::{
-    InitialFiles, SelectedFiles, archive_alternate, archive_folder, archive_git_dir, archive_objects,
+    InitialFiles, SelectedFiles, archive_alternate, archive_directory, archive_git_dir, archive_objects,
 };
 use super::workspace_files::{FileSelection, Objects};
 use crate::backend::{Copied, HostFiles, Origin, ProgressSink, RepositoryObjects};
 use crate::host::clock;
 use crate::instance::{Store, given};
-use crate::plan::{CopiedFolder, Plan, PlannedFile, Workspace};
+use crate::plan::{CopiedDirectory, Plan, PlannedFile, Workspace};
 
 /// A request for the time at which the workspace was ready; pid 1 has not answered it yet.
 pub(super) struct PendingReadyTime(Stream);
@@ -62,21 +62,22 @@ pub(super) async fn fill(
     pending: Option<PendingReadyTime>,
 ) -> Result<(), LaunchError> {
     if let Some(forked) = &context.order.forked {
-        let from = Store::of(context.host).folder(&forked.from);
-        let folders = context.order.plan.identity.folders.iter().map(|folder| folder.name.as_str());
-        given::copy(&from, context.claim.folder(), folders)
+        let from = Store::of(context.host).directory(&forked.from);
+        let directories =
+            context.order.plan.identity.directories.iter().map(|directory| directory.name.as_str());
+        given::copy(&from, context.claim.directory(), directories)
             .map_err(LaunchError::host("copy the record of the given files"))?;
     }
     if let Some(content) = copied(context) {
         let plan = &context.order.plan;
         let transfer = Transfer { guest, progress: &context.progress, bytes: Arc::default() };
-        if plan.identity.folders.is_empty() {
+        if plan.identity.directories.is_empty() {
             let path = plan.live.as_ref().map_or(&plan.identity.cwd, |live| &live.path);
-            copy_folder(context, &transfer, Folder { path, content, name: None }).await?;
+            copy_directory(context, &transfer, Directory { path, content, name: None }).await?;
         }
-        for CopiedFolder { name, path, all } in &plan.identity.folders {
+        for CopiedDirectory { name, path, all } in &plan.identity.directories {
             let content = if *all { Workspace::CopyAll } else { Workspace::Copy };
-            copy_folder(context, &transfer, Folder { path, content, name: Some(name) }).await?;
+            copy_directory(context, &transfer, Directory { path, content, name: Some(name) }).await?;
         }
     }
     if context.order.has_ready_time() {
@@ -101,15 +102,15 @@ pub(super) async fn fill(
 }
 
 /// A directory of the user that is copied.
-struct Folder<'a> {
+struct Directory<'a> {
     path: &'a Path,
     /// What is copied of it.
     content: Workspace,
-    /// The name of its folder in the workspace; `None` if it is the whole workspace.
+    /// The name of its directory in the workspace; `None` if it is the whole workspace.
     name: Option<&'a str>,
 }
 
-impl Folder<'_> {
+impl Directory<'_> {
     fn target(&self) -> String {
         self.name.map_or_else(|| names::WORKSPACE.to_owned(), |name| format!("{}/{name}", names::WORKSPACE))
     }
@@ -139,28 +140,28 @@ impl Folder<'_> {
     fn objects(&self, git_dir: Option<&Arc<GitDir>>) -> Option<RepositoryObjects> {
         let (from, borrowed) = git_dir?.objects().split_first()?;
         let (from, borrowed) = (Arc::clone(from), borrowed.to_vec());
-        Some(RepositoryObjects { from, borrowed, folder: self.name.map(str::to_owned) })
+        Some(RepositoryObjects { from, borrowed, directory: self.name.map(str::to_owned) })
     }
 }
 
-/// Copies a folder into the workspace. The objects of its git repository come last, so that they include every object
-/// that a copied reference names.
-async fn copy_folder(
+/// Copies a directory into the workspace. The objects of its git repository come last, so that they include every
+/// object that a copied reference names.
+async fn copy_directory(
     context: &LaunchContext<'_>,
     transfer: &Transfer<'_>,
-    folder: Folder<'_>,
+    directory: Directory<'_>,
 ) -> Result<(), LaunchError> {
-    let target = folder.target();
+    let target = directory.target();
     let plan = &context.order.plan;
-    let git_dir = folder.git_dir(plan)?;
-    let objects = folder.objects(git_dir.as_ref());
-    let given = folder.given(context.claim.folder(), plan);
-    if folder.content == Workspace::Repository {
-        record_live(context, folder.path).await?;
+    let git_dir = directory.git_dir(plan)?;
+    let objects = directory.objects(git_dir.as_ref());
+    let given = directory.given(context.claim.directory(), plan);
+    if directory.content == Workspace::Repository {
+        record_live(context, directory.path).await?;
     }
     let files = SelectedFiles {
-        folder: folder.path,
-        content: folder.content,
+        directory: directory.path,
+        content: directory.content,
         user_ignore_file: plan.user_ignore_file.as_deref(),
         objects: if objects.is_some() { Objects::Separate } else { Objects::Included },
         git_dir: git_dir.as_ref(),
@@ -169,21 +170,21 @@ async fn copy_folder(
     // A launch that is cancelled waits for no walk.
     let stop = Stop::default();
     let _stopped = stop.on_drop();
-    if !copy_directly(context, transfer, &folder, files, &stop).await? {
+    if !copy_directly(context, transfer, &directory, files, &stop).await? {
         let (from, user, stop, place) =
-            (folder.path.to_owned(), plan.user_ignore_file.clone(), stop.clone(), target.clone());
+            (directory.path.to_owned(), plan.user_ignore_file.clone(), stop.clone(), target.clone());
         let (content, objects) = (files.content, files.objects);
         let (git_dir, given) = (git_dir.clone(), given.clone());
         let archive = move |out: &mut dyn Write| {
             let files = SelectedFiles {
-                folder: &from,
+                directory: &from,
                 content,
                 user_ignore_file: user.as_deref(),
                 objects,
                 git_dir: git_dir.as_ref(),
                 given: given.as_ref(),
             };
-            archive_folder(files, &place, &stop, out)
+            archive_directory(files, &place, &stop, out)
         };
         transfer.run(&target, archive).await?;
     }
@@ -210,7 +211,7 @@ async fn copy_folder(
 /// Records the files of a directory in which the agent is about to work (`--cwd=live`): all of them, or those that git does
 /// not compare if its repository has a commit.
 async fn record_live(context: &LaunchContext<'_>, directory: &Path) -> Result<(), LaunchError> {
-    let (directory, state) = (directory.to_owned(), context.claim.folder().to_owned());
+    let (directory, state) = (directory.to_owned(), context.claim.directory().to_owned());
     let user = context.order.plan.user_ignore_file.clone();
     let record = move || {
         let place = given::record(&state, "");
@@ -223,11 +224,11 @@ async fn record_live(context: &LaunchContext<'_>, directory: &Path) -> Result<()
     recorded.map_err(LaunchError::host("record the files of the directory"))
 }
 
-/// Copies the files of a folder on a backend that can copy them without pid 1. Returns false on another one.
+/// Copies the files of a directory on a backend that can copy them without pid 1. Returns false on another one.
 async fn copy_directly(
     context: &LaunchContext<'_>,
     transfer: &Transfer<'_>,
-    folder: &Folder<'_>,
+    directory: &Directory<'_>,
     files: SelectedFiles<'_>,
     stop: &Stop,
 ) -> Result<bool, LaunchError> {
@@ -237,8 +238,8 @@ async fn copy_directly(
     // If a file cannot be read, the archive reports the error.
     let Ok(initial) = InitialFiles::of(files, &copying) else { return Ok(false) };
     let files = HostFiles {
-        from: folder.path.to_owned(),
-        folder: folder.name.map(str::to_owned),
+        from: directory.path.to_owned(),
+        directory: directory.name.map(str::to_owned),
         entries: initial.entries,
         progress: transfer.further_bytes(),
         stop: copying,
@@ -247,10 +248,10 @@ async fn copy_directly(
         return Ok(false);
     }
     if let Some(git_dir) = initial.git_dir {
-        let (stop, place, worktrees) = (stop.clone(), folder.target(), initial.worktrees);
+        let (stop, place, worktrees) = (stop.clone(), directory.target(), initial.worktrees);
         let archive =
             move |out: &mut dyn Write| archive_git_dir(&git_dir, objects, &worktrees, &place, &stop, out);
-        transfer.run(&folder.target(), archive).await?;
+        transfer.run(&directory.target(), archive).await?;
     }
     Ok(true)
 }

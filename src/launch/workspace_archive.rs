@@ -19,7 +19,7 @@ use crate::plan::Workspace;
 /// Which files of a directory are a workspace's initial content.
 #[derive(Clone, Copy)]
 pub(super) struct SelectedFiles<'a> {
-    pub(super) folder: &'a Path,
+    pub(super) directory: &'a Path,
     pub(super) content: Workspace,
     /// The user's own ignore file.
     pub(super) user_ignore_file: Option<&'a Path>,
@@ -45,19 +45,19 @@ impl InitialFiles {
     /// # Errors
     /// When the directory or the ignore rules for it cannot be read.
     pub(super) fn of(files: SelectedFiles<'_>, stop: &Stop) -> io::Result<Self> {
-        let SelectedFiles { folder, content, user_ignore_file, objects, git_dir, given } = files;
+        let SelectedFiles { directory, content, user_ignore_file, objects, git_dir, given } = files;
         type Entries = Box<dyn Iterator<Item = Result<Entry, WalkError>> + Send>;
         let entries: Entries = match content {
             Workspace::Repository => {
-                Box::new(repository_files(folder, objects, git_dir.map(Arc::as_ref), stop)?)
+                Box::new(repository_files(directory, objects, git_dir.map(Arc::as_ref), stop)?)
             }
-            Workspace::Files => Box::new(Walk::content(open(folder)?).except(GIT_DIR).until(stop.clone())),
+            Workspace::Files => Box::new(Walk::content(open(directory)?).except(GIT_DIR).until(stop.clone())),
             Workspace::CopyAll | Workspace::Copy | Workspace::Empty => {
                 let selection = match content {
                     Workspace::CopyAll => FileSelection::All,
                     _ => FileSelection::NotIgnored(user_ignore_file),
                 };
-                Box::new(WorkspaceFiles::of(folder, selection, objects, git_dir.map(Arc::as_ref), stop)?)
+                Box::new(WorkspaceFiles::of(directory, selection, objects, git_dir.map(Arc::as_ref), stop)?)
             }
         };
         let git_dir = git_dir.filter(|_| content != Workspace::Files).cloned();
@@ -86,7 +86,7 @@ impl InitialFiles {
 }
 
 /// Archives these files, which are to be at the path `place` of the bottle, until `stop` is set.
-pub(super) fn archive_folder(
+pub(super) fn archive_directory(
     files: SelectedFiles<'_>,
     place: &str,
     stop: &Stop,
@@ -152,12 +152,12 @@ fn is_of_one(path: &Path, several: bool) -> bool {
     path == Path::new("info/alternates") || several && is_index(path)
 }
 
-/// Archives the folder of a repository's own objects, which names the shared objects as an alternate
+/// Archives the directory of a repository's own objects, which names the shared objects as an alternate
 /// (gitrepository-layout(5)).
 pub(super) fn archive_alternate(objects: &RepositoryObjects, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
-    for folder in ["", "info", "pack"] {
-        append_directory(&mut archive, &Path::new(OBJECTS).join(folder))?;
+    for directory in ["", "info", "pack"] {
+        append_directory(&mut archive, &Path::new(OBJECTS).join(directory))?;
     }
     let alternate = format!("{}\n", objects.inside());
     let mut header = tar::Header::new_gnu();
@@ -177,7 +177,7 @@ mod tests {
 
     fn write(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
-        std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("directory");
         std::fs::write(path, text).expect("write");
     }
 
@@ -187,7 +187,7 @@ mod tests {
             .entries()
             .expect("entries")
             .map(|entry| {
-                // The path of a folder can end with a slash.
+                // The path of a directory can end with a slash.
                 let entry = entry.expect("entry");
                 let path: PathBuf = entry.path().expect("path").components().collect();
                 path.to_string_lossy().into_owned()
@@ -198,30 +198,30 @@ mod tests {
     }
 
     fn archive(
-        folder: &Path,
+        directory: &Path,
         content: Workspace,
         user_ignore_file: Option<&Path>,
         objects: Objects,
         git_dir: Option<&Arc<GitDir>>,
     ) -> Vec<u8> {
-        let files = SelectedFiles { folder, content, user_ignore_file, objects, git_dir, given: None };
+        let files = SelectedFiles { directory, content, user_ignore_file, objects, git_dir, given: None };
         let mut bytes = Vec::new();
-        archive_folder(files, "", &Stop::default(), &mut bytes).expect("archive");
+        archive_directory(files, "", &Stop::default(), &mut bytes).expect("archive");
         bytes
     }
 
     #[test]
     fn copies_git_data_and_skips_ignored_files_unless_requested() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let write = |path: &str, text: &str| write(folder.path(), path, text);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let write = |path: &str, text: &str| write(directory.path(), path, text);
         write(".gitignore", "target/\n");
         write(".git/HEAD", "ref: refs/heads/main\n");
         write("target/huge", "x");
         write("src/main.rs", "fn main() {}");
-        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).expect("link");
-        let some = archive(folder.path(), Workspace::Copy, None, Objects::Included, None);
+        std::os::unix::fs::symlink("/etc/passwd", directory.path().join("link")).expect("link");
+        let some = archive(directory.path(), Workspace::Copy, None, Objects::Included, None);
         assert_eq!(names_in(&some), [".git", ".git/HEAD", ".gitignore", "link", "src", "src/main.rs"]);
-        let all = archive(folder.path(), Workspace::CopyAll, None, Objects::Included, None);
+        let all = archive(directory.path(), Workspace::CopyAll, None, Objects::Included, None);
         assert!(names_in(&all).contains(&"target/huge".to_owned()));
     }
 
@@ -244,8 +244,8 @@ mod tests {
 
     #[test]
     fn no_ignore_file_affects_the_repository_itself() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let write = |path: &str, text: &str| write(folder.path(), path, text);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let write = |path: &str, text: &str| write(directory.path(), path, text);
         write(".gitignore", "dist\n*.pack\n");
         write(".git/refs/heads/dist", "0");
         write(".git/objects/pack/a.pack", "0");
@@ -253,7 +253,7 @@ mod tests {
         write("sub/.git/dist", "");
         write("sub/dist", "0");
         let archived = |objects| {
-            let bytes = archive(folder.path(), Workspace::Copy, None, objects, None);
+            let bytes = archive(directory.path(), Workspace::Copy, None, objects, None);
             names_in(&bytes)
         };
         let [all, apart] = [Objects::Included, Objects::Separate].map(archived);
@@ -271,8 +271,8 @@ mod tests {
         ];
         assert_eq!(apart, expected);
         let mut objects = Vec::new();
-        let opened = Directory::open(&folder.path().join(OBJECTS)).expect("opened");
-        let own = RepositoryObjects { from: Arc::new(opened), borrowed: Vec::new(), folder: None };
+        let opened = Directory::open(&directory.path().join(OBJECTS)).expect("opened");
+        let own = RepositoryObjects { from: Arc::new(opened), borrowed: Vec::new(), directory: None };
         archive_objects(&own, &Stop::default(), &mut objects).expect("archive");
         assert_eq!(names_in(&objects), [".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"]);
     }
@@ -280,7 +280,7 @@ mod tests {
     /// The objects that a repository borrows are in the copy as its own are, and no path of this machine.
     #[test]
     fn borrowed_objects_are_archived_as_those_of_the_repository() {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         let write = |path: &str| write(root.path(), path, "0");
         for path in ["own/ab/1", "own/pack/pack-1.pack", "own/info/alternates", "own/info/commit-graph"] {
             write(path);
@@ -290,7 +290,8 @@ mod tests {
             write(path);
         }
         let open = |name: &str| Arc::new(Directory::open(&root.path().join(name)).expect("opened"));
-        let objects = RepositoryObjects { from: open("own"), borrowed: vec![open("lender")], folder: None };
+        let objects =
+            RepositoryObjects { from: open("own"), borrowed: vec![open("lender")], directory: None };
         let mut bytes = Vec::new();
         archive_objects(&objects, &Stop::default(), &mut bytes).expect("archive");
         let names = ["", "/ab", "/ab/1", "/ab/2", "/pack", "/pack/pack-1.pack", "/pack/pack-2.pack"];
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_worktree_has_the_files_and_objects_of_its_repository() {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         let write = |path: &str, text: &str| write(root.path(), path, text);
         write("main/.git/worktrees/one/HEAD", "ref: refs/heads/one\n");
         write("main/.git/worktrees/one/commondir", "../..\n");
@@ -332,27 +333,27 @@ mod tests {
         assert_eq!(archived(Objects::Included), files);
         let mut bytes = Vec::new();
         let [own] = git_dir.objects() else { panic!("its own") };
-        let own = RepositoryObjects { from: Arc::clone(own), borrowed: Vec::new(), folder: None };
+        let own = RepositoryObjects { from: Arc::clone(own), borrowed: Vec::new(), directory: None };
         archive_objects(&own, &Stop::default(), &mut bytes).expect("archive");
         assert_eq!(names_in(&bytes), objects);
     }
 
     #[test]
     fn only_rules_of_the_repository_and_its_ignore_files_count() {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         let write = |path: &str, text: &str| write(root.path(), path, text);
         write(".gitignore", "above\n");
         write("top/.gitignore", "ignored\n");
         write("top/.git/HEAD", "ref: refs/heads/main\n");
         write("top/.git/info/exclude", "excluded\n");
         for name in ["objects", "refs"] {
-            std::fs::create_dir_all(root.path().join("top/.git").join(name)).expect("folder");
+            std::fs::create_dir_all(root.path().join("top/.git").join(name)).expect("directory");
         }
         for name in ["above", "ignored", "excluded"] {
             write(&format!("top/sub/{name}"), "0");
         }
-        let archived = |folder: &str| {
-            let bytes = archive(&root.path().join(folder), Workspace::Copy, None, Objects::Included, None);
+        let archived = |directory: &str| {
+            let bytes = archive(&root.path().join(directory), Workspace::Copy, None, Objects::Included, None);
             names_in(&bytes)
         };
         assert_eq!(archived("top/sub"), ["above"]);
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn tracked_files_are_copied_although_rules_ignore_them() {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         let write = |path: &str, text: &str| write(root.path(), path, text);
         let git = |arguments: &[&str]| {
             let mut git = std::process::Command::new("git");
@@ -390,7 +391,7 @@ mod tests {
 
         use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         for at in 0..20 {
             write(root.path(), &format!("project/work/{at}/file"), "inside");
             write(root.path(), &format!("private/{at}/file"), "CANARY");

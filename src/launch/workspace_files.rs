@@ -13,7 +13,7 @@ use bottle_repository::{Directory, Entry, IgnoreRules, Index, Located, RuleSourc
 use super::git_dir::GitDir;
 use crate::plan::Plan;
 
-/// Whether a walk includes the objects of the folder's git repository.
+/// Whether a walk includes the objects of the directory's git repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Objects {
     /// It includes them.
@@ -38,10 +38,10 @@ impl<'a> FileSelection<'a> {
     }
 }
 
-/// The folder of a git repository, relative to its working tree.
+/// The directory of a git repository, relative to its working tree.
 pub(super) const GIT_DIR: &str = ".git";
 
-/// The folder of a git repository's objects, relative to its working tree.
+/// The directory of a git repository's objects, relative to its working tree.
 pub(super) const OBJECTS: &str = ".git/objects";
 
 /// The files of a directory that `--cwd` copies. The files of its git repository, which no ignore rule affects, are the
@@ -59,14 +59,14 @@ impl WorkspaceFiles {
     /// # Errors
     /// When the directory or the ignore rules for it cannot be read.
     pub(crate) fn of(
-        folder: &Path,
+        directory: &Path,
         selection: FileSelection<'_>,
         objects: Objects,
         git_dir: Option<&GitDir>,
         stop: &Stop,
     ) -> Result<Self, WalkError> {
-        let repository = repository_files(folder, objects, git_dir, stop)?;
-        let walk = Walk::content(open(folder)?).except(GIT_DIR).until(stop.clone());
+        let repository = repository_files(directory, objects, git_dir, stop)?;
+        let walk = Walk::content(open(directory)?).except(GIT_DIR).until(stop.clone());
         // It is the `.git` of the copy.
         let walk = match git_dir.and_then(GitDir::inside) {
             Some(inside) => walk.except(inside),
@@ -75,7 +75,7 @@ impl WorkspaceFiles {
         let FileSelection::NotIgnored(user) = selection else {
             return Ok(Self { working_tree: walk, repository, has_ignore_file: true });
         };
-        let place = Place::of(folder)?;
+        let place = Place::of(directory)?;
         let has_ignore_file = place.has_ignore_file();
         Ok(Self { working_tree: place.without_ignored(walk, user)?, repository, has_ignore_file })
     }
@@ -105,15 +105,15 @@ struct Place {
 }
 
 impl Place {
-    fn of(folder: &Path) -> Result<Self, WalkError> {
-        let real = folder.canonicalize().map_err(|error| unreadable(folder, error))?;
+    fn of(directory: &Path) -> Result<Self, WalkError> {
+        let real = directory.canonicalize().map_err(|error| unreadable(directory, error))?;
         // A repository that git would not use either has no rules.
         let found = locate(&real).ok().flatten().filter(|found| found.kind != Kind::Bare);
         if let Some(found) = found
             && let Ok(below) = real.strip_prefix(found.top.path())
         {
             let (top, below) = (found.top.try_clone(), below.to_owned());
-            let top = top.map_err(|error| unreadable(folder, error))?;
+            let top = top.map_err(|error| unreadable(directory, error))?;
             return Ok(Self { top, below, repository: found.is_proven().then_some(found) });
         }
         Ok(Self { top: open(&real)?, below: PathBuf::new(), repository: None })
@@ -137,14 +137,14 @@ impl Place {
     }
 }
 
-/// Walks the files of the git repository in `folder`, if there is one, that a copy has as they are.
+/// Walks the files of the git repository in `directory`, if there is one, that a copy has as they are.
 pub(super) fn repository_files(
-    folder: &Path,
+    directory: &Path,
     objects: Objects,
     git_dir: Option<&GitDir>,
     stop: &Stop,
 ) -> Result<Walk, WalkError> {
-    let walk = Walk::entry(open(folder)?, GIT_DIR.as_ref()).until(stop.clone());
+    let walk = Walk::entry(open(directory)?, GIT_DIR.as_ref()).until(stop.clone());
     let walk = match git_dir.map(GitDir::copy) {
         Some(copy) => walk.leaving_out(Box::new(move |path, kind| {
             path.strip_prefix(GIT_DIR).is_ok_and(|path| copy.leaves_out(path, kind))
@@ -154,8 +154,8 @@ pub(super) fn repository_files(
     Ok(if objects == Objects::Separate { walk.except(OBJECTS) } else { walk })
 }
 
-pub(super) fn open(folder: &Path) -> Result<Directory, WalkError> {
-    Directory::open(folder).map_err(|error| unreadable(folder, error))
+pub(super) fn open(directory: &Path) -> Result<Directory, WalkError> {
+    Directory::open(directory).map_err(|error| unreadable(directory, error))
 }
 
 fn unreadable(path: &Path, error: io::Error) -> WalkError {

@@ -22,17 +22,17 @@ struct Line {
     reason: Reason,
 }
 
-/// Collects every denied request from the log files in `folder`. Skips other lines and lines that cannot be
+/// Collects every denied request from the log files in `directory`. Skips other lines and lines that cannot be
 /// parsed.
 ///
 /// # Errors
 /// When the log exists but cannot be read.
-pub(super) fn read(folder: &Path) -> io::Result<Learning> {
+pub(super) fn read(directory: &Path) -> io::Result<Learning> {
     let mut learning = Learning::default();
-    for path in files(folder) {
+    for path in files(directory) {
         let file = match plain_file::open(&path) {
             Ok(file) => file,
-            // The file was rotated away after the folder was listed, or it is not a regular file.
+            // The file was rotated away after the directory was listed, or it is not a regular file.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
                 continue;
             }
@@ -63,23 +63,23 @@ mod tests {
 
     #[test]
     fn reads_denials_from_every_log_file_and_skips_other_lines() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let line = |host: &str, verdict: &str| {
             format!(
                 "{{\"event\":\"request\",\"verdict\":\"{verdict}\",\"host\":\"{host}\",\"port\":443,\"method\":\"GET\",\
                  \"path\":\"/\",\"reason\":\"host-not-allowed\",\"bytes\":0}}\n"
             )
         };
-        std::fs::write(folder.path().join("egress.1.jsonl"), line("old.example", "refused"))
+        std::fs::write(directory.path().join("egress.1.jsonl"), line("old.example", "refused"))
             .expect("written");
         let now = [line("new.example", "denied"), "nonsense\n".to_owned(), line("x.example", "passed")];
         let now = now.concat() + &line(NEVER_LISTED, "denied") + "{\"verdict\":\"refu";
-        std::fs::write(folder.path().join("egress.jsonl"), now).expect("written");
-        std::os::unix::fs::symlink("egress.jsonl", folder.path().join("egress.2.jsonl")).expect("link");
-        assert!(read(folder.path()).is_err(), "a link is refused");
-        std::fs::remove_file(folder.path().join("egress.2.jsonl")).expect("removed");
+        std::fs::write(directory.path().join("egress.jsonl"), now).expect("written");
+        std::os::unix::fs::symlink("egress.jsonl", directory.path().join("egress.2.jsonl")).expect("link");
+        assert!(read(directory.path()).is_err(), "a link is refused");
+        std::fs::remove_file(directory.path().join("egress.2.jsonl")).expect("removed");
         let table = bottle_contract::route::parse_routes("routes: []", bottle_contract::route::Form::Runtime);
-        let learned = read(folder.path()).expect("read").learned(&table.expect("routes"));
+        let learned = read(directory.path()).expect("read").learned(&table.expect("routes"));
         assert_eq!(learned.hosts, [("new.example".to_owned(), 1), ("old.example".to_owned(), 1)]);
         assert_eq!(learned.left_out, []);
     }

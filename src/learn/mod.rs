@@ -6,8 +6,8 @@
 //!                  the current routes ──┘                 └─► left out: requests that the routes do not allow, and why
 //! ```
 //! The proposed routes contain the hosts, methods and paths that were requested. If more than [`FEW`] paths
-//! of one folder were requested with the same methods, the folder replaces those paths. If more than
-//! `MAX_ENTRIES` paths and folders remain, every path of the host is allowed for these methods. For a denied
+//! of one directory were requested with the same methods, the directory replaces those paths. If more than
+//! `MAX_ENTRIES` paths and directories remain, every path of the host is allowed for these methods. For a denied
 //! `git clone`, the routes allow both of its requests, `info/refs` and `git-upload-pack`. The agent controls
 //! the requests, so their number in memory is limited, and the routes are validated like a proposal of the
 //! agent.
@@ -32,15 +32,15 @@ use serde_json::{Value, json};
 use crate::backend::SIDECAR_LOGS;
 use crate::instance::routes;
 
-/// The maximum number of paths of one folder that a route lists individually. For more paths, the route
-/// allows the folder.
+/// The maximum number of paths of one directory that a route lists individually. For more paths, the route
+/// allows the directory.
 pub const FEW: usize = 8;
 
 /// The maximum number of hosts in one proposal, because a user must read it. Hosts with fewer requests are left
 /// out.
 const MAX_ROUTES: usize = 50;
 
-/// The maximum number of paths and folders in one entry of a route. For more, the entry allows every path of
+/// The maximum number of paths and directories in one entry of a route. For more, the entry allows every path of
 /// the host.
 const MAX_ENTRIES: usize = 50;
 
@@ -78,14 +78,14 @@ pub struct Learned {
     pub left_out: Vec<(String, usize, String)>,
 }
 
-/// Returns the routes that would allow the denied requests of the bottle whose state is in `folder`, and the
+/// Returns the routes that would allow the denied requests of the bottle whose state is in `directory`, and the
 /// bottle's current routes. `None` if the current routes are unknown.
 ///
 /// # Errors
 /// When the bottle's log or its routes exist but cannot be read.
-pub fn of_bottle(folder: &Path) -> io::Result<Option<(Learned, Routes)>> {
-    let Some(now) = routes::read(folder)? else { return Ok(None) };
-    let learned = journal::read(&folder.join(SIDECAR_LOGS))?.learned(&now.table);
+pub fn of_bottle(directory: &Path) -> io::Result<Option<(Learned, Routes)>> {
+    let Some(now) = routes::read(directory)? else { return Ok(None) };
+    let learned = journal::read(&directory.join(SIDECAR_LOGS))?.learned(&now.table);
     Ok(Some((learned, now)))
 }
 
@@ -227,13 +227,14 @@ fn route(host: &str, wanted: &HostRequests) -> (Value, Vec<String>) {
     for (methods, paths) in by_methods {
         let words = methods.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let folded = folding::fold(&paths, FEW);
-        for (folder, count) in &folded.folders {
+        for (directory, count) in &folded.directories {
             rules.push(format!(
-                "{host}: {count} paths in {folder}/ requested with {words} became that folder"
+                "{host}: {count} paths in {directory}/ requested with {words} became that directory"
             ));
         }
         let exact = folded.paths.iter().map(|path| json!({"type": "exact", "value": path}));
-        let below = folded.folders.iter().map(|(folder, _)| json!({"type": "prefix", "value": folder}));
+        let below =
+            folded.directories.iter().map(|(directory, _)| json!({"type": "prefix", "value": directory}));
         let paths: Vec<Value> = below.chain(exact).collect();
         if paths.len() > MAX_ENTRIES {
             rules.push(format!(

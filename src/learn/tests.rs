@@ -54,7 +54,7 @@ fn reports_where_routes_allow_more_than_was_requested() {
     assert_eq!(
         learned.rules,
         [
-            "a.example: 12 paths in /v1/files/ requested with GET became that folder",
+            "a.example: 12 paths in /v1/files/ requested with GET became that directory",
             "a.example: an attempted clone of /team/repo.git may complete",
         ]
     );

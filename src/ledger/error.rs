@@ -32,7 +32,7 @@ pub enum Cause {
     /// The file is damaged, or is no database.
     #[error("the database is damaged")]
     Damaged(#[source] rusqlite::Error),
-    /// The file or its folder cannot be written.
+    /// The file or its directory cannot be written.
     #[error("it is read-only")]
     ReadOnly(#[source] rusqlite::Error),
     /// The disk is full.
@@ -87,13 +87,13 @@ impl LedgerError {
                 "move {path} away; the next `bottle usage` makes it again from the usage files, \
                  without records older than `keep_days` and without top-ups"
             ),
-            Cause::ReadOnly(_) => format!("make {path} and its folder writable for you"),
+            Cause::ReadOnly(_) => format!("make {path} and its directory writable for you"),
             Cause::Full(_) => "free some disk space, and try again".to_owned(),
             Cause::Locked(_) => {
                 "try again; `fuser` or `lsof` shows the process that has the file open".to_owned()
             }
             Cause::Unopened(_) => {
-                format!("{path} must be a file that you own, in a folder that you can write to")
+                format!("{path} must be a file that you own, in a directory that you can write to")
             }
             Cause::Database(_) | Cause::Usage(_) => "bottles that run are not affected; try again".to_owned(),
         }

@@ -55,7 +55,7 @@ fn home() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let home = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let home = home.expect("home");
-    fs::create_dir(home.path().join("usage")).expect("folder");
+    fs::create_dir(home.path().join("usage")).expect("directory");
     home
 }
 

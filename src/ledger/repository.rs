@@ -183,7 +183,7 @@ pub(super) struct Summed {
 const PERIOD: i64 = 15 * 60 * 1000;
 
 impl Ledger {
-    /// The name of the database in the folder `$BOTTLE_HOME`.
+    /// The name of the database in the directory `$BOTTLE_HOME`.
     pub const FILE: &str = "bottle.db";
 
     /// Opens the ledger of a home. Creates it if it does not exist, and migrates it if an older version wrote it.

@@ -16,7 +16,7 @@ use super::{Group, GroupBy, Ingested, Ledger, LedgerError, Response, Totals, sch
 
 fn home() -> tempfile::TempDir {
     let home = tempfile::tempdir().expect("home");
-    fs::create_dir(home.path().join("usage")).expect("folder");
+    fs::create_dir(home.path().join("usage")).expect("directory");
     home
 }
 
@@ -312,10 +312,10 @@ fn says_what_is_wrong_with_a_database_that_cannot_be_used() {
         .expect("write");
     let error = Ledger::open(other.path()).expect_err("no database");
     assert!(matches!(error.cause, Cause::Damaged(_)) && error.hint().contains("bottle.db away"), "{error:?}");
-    // A folder.
+    // A directory.
     let other = home();
-    fs::create_dir(other.path().join("bottle.db")).expect("folder");
-    let error = Ledger::open(other.path()).expect_err("a folder");
+    fs::create_dir(other.path().join("bottle.db")).expect("directory");
+    let error = Ledger::open(other.path()).expect_err("a directory");
     assert!(matches!(error.cause, Cause::Unopened(_)), "{error:?}");
     // Damaged in the middle.
     let damaged = home();

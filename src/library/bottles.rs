@@ -109,7 +109,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         started_at: Some(record.started_at),
         cwd: Some(record.cwd.display().to_string()),
         copied_cwd: record.copied_cwd,
-        folders: record.folders,
+        directories: record.directories,
         live,
         disk_bytes: record.size.map(|size| size.bytes),
         measured_at: record.size.map(|size| size.at),

@@ -141,7 +141,7 @@ pub(crate) fn receive_failed(
     }
 }
 
-/// The error when the folder with the bottles' state cannot be listed.
+/// The error when the directory with the bottles' state cannot be listed.
 pub(crate) fn unlistable(error: FileError) -> Failure {
     let hint = error.hint();
     Failure::from_error(Kind::State, &error).about("BOTTLE_HOME").hint(hint)

@@ -38,7 +38,7 @@ pub(crate) async fn remove(host: &Host, selector: &SnapshotSelector, which: Remo
     let record = claim.record();
     require_snapshot(host, selector, &which)?;
     let backend = backend_of(host, &record)?;
-    engines::require(&*backend, claim.folder(), &record).await?;
+    engines::require(&*backend, claim.directory(), &record).await?;
     snapshots::remove(&*backend, &claim, &which).await.map_err(freeze_failed)?;
     let names_more = record.kept || record.has_only_conversation() || claim.has_snapshot();
     if matches!(record.status, Status::Preserved) && !names_more {

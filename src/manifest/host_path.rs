@@ -26,7 +26,7 @@ pub enum BadPath {
     OthersHome,
 }
 
-/// Parses a path relative to `$BOTTLE_HOME` that stays inside this folder. Resolves `.` and inner `..`
+/// Parses a path relative to `$BOTTLE_HOME` that stays inside this directory. Resolves `.` and inner `..`
 /// lexically. Links are checked when the file is used.
 ///
 /// # Errors
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn refuses_a_link_that_points_outside_the_home() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let home = folder.path().join("home");
-        std::fs::create_dir(&home).expect("folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let home = directory.path().join("home");
+        std::fs::create_dir(&home).expect("directory");
         std::fs::write(home.join("file"), "").expect("write");
         std::os::unix::fs::symlink("file", home.join("inner")).expect("link");
         std::os::unix::fs::symlink("/etc/passwd", home.join("outer")).expect("link");

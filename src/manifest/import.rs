@@ -1,4 +1,4 @@
-//! Imports manifests from a home folder of bot-bottle, the predecessor of `bottle`, and notes which settings
+//! Imports manifests from a home directory of bot-bottle, the predecessor of `bottle`, and notes which settings
 //! have another meaning.
 //!
 //! The manifests of bot-bottle are Markdown with YAML frontmatter, as in `bottle`. Imported manifests are
@@ -31,11 +31,14 @@ pub struct Imported {
 /// Reads every manifest of the bot-bottle home, agents first. Also returns warnings about skipped files, one
 /// sentence each.
 #[must_use]
-pub fn read(folder: &Path, homes: &Homes) -> (Vec<Imported>, Vec<String>) {
+pub fn read(directory: &Path, homes: &Homes) -> (Vec<Imported>, Vec<String>) {
     // Agents in projects are found in each project, so they need no import. The queue, state and audit log
     // are not imported.
-    let manifests =
-        Manifests::new(Homes { bottle_home: folder.to_owned(), cwd: folder.to_owned(), ..homes.clone() });
+    let manifests = Manifests::new(Homes {
+        bottle_home: directory.to_owned(),
+        cwd: directory.to_owned(),
+        ..homes.clone()
+    });
     let mut found = Vec::new();
     let mut warnings = Vec::new();
     for kind in [Kind::Agent, Kind::Bottle] {

@@ -6,8 +6,8 @@
 //! ```
 //! Listing manifests uses only file names, so that a broken manifest does not prevent the listing of the
 //! others. Every file is read with the function [`read`]. This function accepts only a regular UTF-8 file of
-//! limited size inside its root folder, and refuses links that point outside. If a file exists but cannot be
-//! used, this is an error: the search does not continue in the next folder, where the same name may mean
+//! limited size inside its root directory, and refuses links that point outside. If a file exists but cannot be
+//! used, this is an error: the search does not continue in the next directory, where the same name may mean
 //! something else.
 
 use std::collections::BTreeMap;
@@ -27,16 +27,16 @@ use super::summary::summary;
 use super::write_manifest::path_of;
 use crate::host::Host;
 
-/// The maximum number of files that are listed in a folder; further files are left out of the list. Nobody
+/// The maximum number of files that are listed in a directory; further files are left out of the list. Nobody
 /// writes more manifests than this by hand.
 const MAX_LISTED: usize = 10_000;
 
-/// The folders that may contain manifests.
+/// The directories that may contain manifests.
 #[derive(Debug, Clone)]
 pub struct Homes {
     /// `$BOTTLE_HOME`, absolute.
     pub bottle_home: PathBuf,
-    /// The user's home folder.
+    /// The user's home directory.
     pub user_home: PathBuf,
     /// The working directory, which may be a project that contains agent manifests.
     pub cwd: PathBuf,
@@ -48,12 +48,12 @@ impl From<&Host> for Homes {
     }
 }
 
-/// The manifests in all these folders.
+/// The manifests in all these directories.
 #[derive(Debug, Clone)]
 pub struct Manifests {
     homes: Homes,
-    /// `<cwd>/.bottle`; none if this folder is `$BOTTLE_HOME`, because the working directory is the user's
-    /// home folder.
+    /// `<cwd>/.bottle`; none if this directory is `$BOTTLE_HOME`, because the working directory is the user's
+    /// home directory.
     project: Option<PathBuf>,
 }
 
@@ -78,8 +78,8 @@ pub struct Entry {
 }
 
 impl Manifests {
-    /// Creates a view of the manifests in these folders. The only file access is to check whether the
-    /// project's folder is `$BOTTLE_HOME`.
+    /// Creates a view of the manifests in these directories. The only file access is to check whether the
+    /// project's directory is `$BOTTLE_HOME`.
     #[must_use]
     pub fn new(homes: Homes) -> Self {
         let project = homes.cwd.join(".bottle");
@@ -88,7 +88,7 @@ impl Manifests {
         Self { project: (!same).then_some(project), homes }
     }
 
-    /// Returns the folders that may contain manifests.
+    /// Returns the directories that may contain manifests.
     #[must_use]
     pub fn homes(&self) -> &Homes {
         &self.homes
@@ -108,7 +108,7 @@ impl Manifests {
             }
         }
         for (place, root) in self.roots(kind).into_iter().rev() {
-            for name in names_in(&root.join(kind.folder()), &mut warnings) {
+            for name in names_in(&root.join(kind.directory()), &mut warnings) {
                 let source = Source { place, path: path_of(&root, kind, &name).into() };
                 let replaces = found.get(&name).map(|shadowed| shadowed.source.place);
                 found.insert(name.clone(), Entry { name, source, replaces });
@@ -120,12 +120,12 @@ impl Manifests {
         Listing { entries: found.into_values().collect(), warnings }
     }
 
-    /// Returns a warning if the project contains a folder `bottles/`, which is ignored.
+    /// Returns a warning if the project contains a directory `bottles/`, which is ignored.
     #[must_use]
     pub fn ignored_bottles(&self) -> Option<String> {
-        let folder = self.project.as_ref()?.join(Kind::Bottle.folder());
-        folder.symlink_metadata().ok()?;
-        let source = Source { place: Place::Project, path: folder.into() };
+        let directory = self.project.as_ref()?.join(Kind::Bottle.directory());
+        directory.symlink_metadata().ok()?;
+        let source = Source { place: Place::Project, path: directory.into() };
         Some(format!(
             "{source} is ignored: a project must not define what its agents may reach; put bottles in $BOTTLE_HOME/bottles"
         ))
@@ -134,7 +134,7 @@ impl Manifests {
     /// Finds the file of the manifest with this name.
     ///
     /// # Errors
-    /// Returns [`ManifestError`] if a folder cannot be searched.
+    /// Returns [`ManifestError`] if a directory cannot be searched.
     pub fn find(&self, kind: Kind, name: &Name) -> Result<Option<Entry>, ManifestError> {
         let mut found: Option<Entry> = None;
         for (place, root) in self.roots(kind) {
@@ -233,7 +233,7 @@ impl Manifests {
         }
     }
 
-    /// Returns the folders with manifests of this kind, in the order of precedence.
+    /// Returns the directories with manifests of this kind, in the order of precedence.
     fn roots(&self, kind: Kind) -> Vec<(Place, PathBuf)> {
         let home = (Place::Home, self.homes.bottle_home.clone());
         match (kind, &self.project) {
@@ -247,18 +247,18 @@ fn shipped_source(kind: Kind, name: &Name) -> Source {
     Source { place: Place::Shipped, path: path_of(Path::new(""), kind, name).into() }
 }
 
-/// Whether the error means that the path does not exist, or that a part of it is not a folder.
+/// Whether the error means that the path does not exist, or that a part of it is not a directory.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Returns the names of the manifests in a folder, sorted. Hidden files are ignored without a warning.
-fn names_in(folder: &Path, warnings: &mut Vec<String>) -> Vec<Name> {
-    let entries = match folder.read_dir() {
+/// Returns the names of the manifests in a directory, sorted. Hidden files are ignored without a warning.
+fn names_in(directory: &Path, warnings: &mut Vec<String>) -> Vec<Name> {
+    let entries = match directory.read_dir() {
         Ok(entries) => entries,
         Err(error) if is_absent(&error) => return Vec::new(),
         Err(error) => {
-            warnings.push(format!("cannot list {folder:?}: {error}"));
+            warnings.push(format!("cannot list {directory:?}: {error}"));
             return Vec::new();
         }
     };
@@ -274,7 +274,7 @@ fn names_in(folder: &Path, warnings: &mut Vec<String>) -> Vec<Name> {
             Some(name) => names.push(name),
             None => warnings.push(format!(
                 "{:?} is skipped: a manifest's file is named [a-z][a-z0-9-]*.md",
-                folder.join(file)
+                directory.join(file)
             )),
         }
     }

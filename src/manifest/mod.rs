@@ -9,7 +9,7 @@
 //! agent, bottle  wire types → checked values; their parts are `provider`, `egress`, `git_gate`, `git_key`,
 //!                `resources` and `name`
 //! append     approved routes → the text of a bottle's file
-//! write_manifest  a text → the user's file; `import` reads the home folder of bot-bottle
+//! write_manifest  a text → the user's file; `import` reads the home directory of bot-bottle
 //! skills     a skill's name → its files
 //! ```
 //!

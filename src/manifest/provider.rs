@@ -47,7 +47,7 @@ pub struct ProviderLayer {
 pub enum Image {
     /// An image reference. It requires the Docker backend.
     Reference(String),
-    /// A path to a folder or archive, relative to `$BOTTLE_HOME`.
+    /// A path to a directory or archive, relative to `$BOTTLE_HOME`.
     Path(PathBuf),
 }
 

@@ -2,10 +2,10 @@
 
 use super::source::Kind;
 
-/// Each table has one row for each file of a folder. A test below checks this.
+/// Each table has one row for each file of a directory. A test below checks this.
 macro_rules! table {
-    ($folder:literal: $($name:literal),+ $(,)?) => {
-        &[$(($name, include_str!(concat!("../../manifests/", $folder, "/", $name, ".md")))),+]
+    ($directory:literal: $($name:literal),+ $(,)?) => {
+        &[$(($name, include_str!(concat!("../../manifests/", $directory, "/", $name, ".md")))),+]
     };
 }
 
@@ -34,16 +34,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn includes_every_file_of_the_manifests_folder() {
+    fn includes_every_file_of_the_manifests_directory() {
         for kind in [Kind::Agent, Kind::Bottle] {
-            let folder = format!("{}/manifests/{}", env!("CARGO_MANIFEST_DIR"), kind.folder());
-            let mut files: Vec<String> = std::fs::read_dir(&folder)
-                .expect("folder")
+            let directory = format!("{}/manifests/{}", env!("CARGO_MANIFEST_DIR"), kind.directory());
+            let mut files: Vec<String> = std::fs::read_dir(&directory)
+                .expect("directory")
                 .map(|entry| entry.expect("entry").file_name().into_string().expect("name"))
                 .collect();
             files.sort();
             let table: Vec<String> = all(kind).iter().map(|(name, _)| format!("{name}.md")).collect();
-            assert_eq!(table, files, "{folder}");
+            assert_eq!(table, files, "{directory}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Finds a skill and lists its files.
 //!
-//! A skill is a folder in `$BOTTLE_HOME/skills/` or otherwise in `~/.claude/skills/`; skills in a project are
+//! A skill is a directory in `$BOTTLE_HOME/skills/` or otherwise in `~/.claude/skills/`; skills in a project are
 //! not used. A skill is copied into the bottle, so its size is limited. No link in it may point outside its
-//! folder, because a link to `~/.ssh` would give the agent a key.
+//! directory, because a link to `~/.ssh` would give the agent a key.
 
 use std::fs::Metadata;
 use std::io;
@@ -20,7 +20,7 @@ pub const MAX_FILES: usize = 1_000;
 /// The maximum total size of a skill's files in bytes, because every launch sends the files into the bottle. A
 /// larger skill is refused.
 pub const MAX_BYTES: u64 = 32 << 20;
-/// The maximum depth of folders in a skill. A deeper skill is refused, so a walk through a cycle of links ends.
+/// The maximum depth of directories in a skill. A deeper skill is refused, so a walk through a cycle of links ends.
 const MAX_DEPTH: usize = 16;
 
 /// An existing skill.
@@ -28,8 +28,9 @@ const MAX_DEPTH: usize = 16;
 pub struct Skill {
     /// The name of the skill.
     pub name: Name,
-    /// The folder of the skill.
-    pub folder: PathBuf,
+    /// The directory of the skill.
+    #[serde(rename = "folder")]
+    pub directory: PathBuf,
     /// Its files, sorted by path.
     pub files: Vec<SkillFile>,
 }
@@ -37,7 +38,7 @@ pub struct Skill {
 /// One file of a skill.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SkillFile {
-    /// The path relative to the skill's folder, with `/` as separator.
+    /// The path relative to the skill's directory, with `/` as separator.
     pub path: String,
     /// The path of the file on the host, with all links resolved.
     pub source: PathBuf,
@@ -50,34 +51,34 @@ pub struct SkillFile {
 /// Why a skill cannot be used. Displayed as a sentence fragment that follows the skill's name.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillError {
-    /// The skill's folder does not exist.
+    /// The skill's directory does not exist.
     #[error("does not exist: neither {} nor {}", .tried[0].display(), .tried[1].display())]
     Missing {
-        /// The folders in which the skill was searched.
+        /// The directories in which the skill was searched.
         tried: [PathBuf; 2],
     },
-    /// The path is a file, not a folder.
-    #[error("is not a folder: {}", .0.display())]
-    NoFolder(PathBuf),
-    /// A link points outside the skill's folder.
-    #[error("contains a link that points outside its folder: {}", .0.display())]
+    /// The path is a file, not a directory.
+    #[error("is not a directory: {}", .0.display())]
+    NoDirectory(PathBuf),
+    /// A link points outside the skill's directory.
+    #[error("contains a link that points outside its directory: {}", .0.display())]
     Outside(PathBuf),
     /// An entry is a pipe, a socket or a device.
-    #[error("contains an entry that is neither file nor folder: {}", .0.display())]
+    #[error("contains an entry that is neither file nor directory: {}", .0.display())]
     Special(PathBuf),
     /// A file name is not UTF-8 or contains control characters.
     #[error("contains a file whose name is not UTF-8 or has control characters: {:?}", .0)]
     Unnameable(PathBuf),
-    /// The skill has too many files or too many levels of folders.
-    #[error("contains more than {MAX_FILES} files or more than {MAX_DEPTH} levels of folders")]
+    /// The skill has too many files or too many levels of directories.
+    #[error("contains more than {MAX_FILES} files or more than {MAX_DEPTH} levels of directories")]
     TooMany,
     /// The skill is too large.
     #[error("contains more than {} MiB", MAX_BYTES >> 20)]
     TooLarge,
-    /// A file or folder of the skill cannot be read.
+    /// A file or directory of the skill cannot be read.
     #[error("cannot be read: {}: {error}", .path.display())]
     Unreadable {
-        /// The path of the file or folder that cannot be read.
+        /// The path of the file or directory that cannot be read.
         path: PathBuf,
         /// The I/O error.
         error: io::Error,
@@ -88,27 +89,27 @@ impl Skill {
     /// Finds a skill and lists its files.
     ///
     /// # Errors
-    /// Returns [`SkillError`] if the skill is missing, contains a link that points outside its folder, or is
+    /// Returns [`SkillError`] if the skill is missing, contains a link that points outside its directory, or is
     /// too large.
     pub fn locate(homes: &Homes, name: &Name) -> Result<Self, SkillError> {
         let roots = [homes.bottle_home.join("skills"), homes.user_home.join(".claude/skills")];
-        let folders = roots.clone().map(|root| root.join(name.as_str()));
-        let found = folders.iter().position(|folder| folder.symlink_metadata().is_ok());
-        let Some(index) = found else { return Err(SkillError::Missing { tried: folders }) };
-        let (root, folder) = (&roots[index], &folders[index]);
-        let real = canonical(folder)?;
-        // The folder `skills` may be a link, as many users have it for their dotfiles. The folder of a skill
+        let directories = roots.clone().map(|root| root.join(name.as_str()));
+        let found = directories.iter().position(|directory| directory.symlink_metadata().is_ok());
+        let Some(index) = found else { return Err(SkillError::Missing { tried: directories }) };
+        let (root, directory) = (&roots[index], &directories[index]);
+        let real = canonical(directory)?;
+        // The directory `skills` may be a link, as many users have it for their dotfiles. The directory of a skill
         // may not be a link.
         if real != canonical(root)?.join(name.as_str()) {
-            return Err(SkillError::Outside(folder.clone()));
+            return Err(SkillError::Outside(directory.clone()));
         }
         if !metadata(&real)?.is_dir() {
-            return Err(SkillError::NoFolder(folder.clone()));
+            return Err(SkillError::NoDirectory(directory.clone()));
         }
         let mut walk = Walk { root: real.clone(), files: Vec::new(), bytes: 0 };
-        walk.folder(&real, "", 0)?;
+        walk.directory(&real, "", 0)?;
         walk.files.sort();
-        Ok(Self { name: name.clone(), folder: folder.clone(), files: walk.files })
+        Ok(Self { name: name.clone(), directory: directory.clone(), files: walk.files })
     }
 
     /// Reads a file of a skill, if it is still a regular file with the same size as when it was listed.
@@ -126,7 +127,7 @@ impl Skill {
     }
 }
 
-/// Walks through the folder of a skill.
+/// Walks through the directory of a skill.
 struct Walk {
     root: PathBuf,
     files: Vec<SkillFile>,
@@ -134,12 +135,12 @@ struct Walk {
 }
 
 impl Walk {
-    fn folder(&mut self, folder: &Path, prefix: &str, depth: usize) -> Result<(), SkillError> {
+    fn directory(&mut self, directory: &Path, prefix: &str, depth: usize) -> Result<(), SkillError> {
         if depth >= MAX_DEPTH {
             return Err(SkillError::TooMany);
         }
-        let unreadable = |error| SkillError::Unreadable { path: folder.to_owned(), error };
-        for entry in folder.read_dir().map_err(unreadable)? {
+        let unreadable = |error| SkillError::Unreadable { path: directory.to_owned(), error };
+        for entry in directory.read_dir().map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let name = path
                 .file_name()
@@ -153,7 +154,7 @@ impl Walk {
             }
             let metadata = metadata(&real)?;
             if metadata.is_dir() {
-                self.folder(&real, &inside, depth + 1)?;
+                self.directory(&real, &inside, depth + 1)?;
             } else {
                 self.file(inside, real, &metadata)?;
             }
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     fn homes() -> (tempfile::TempDir, Homes) {
-        let temp = tempfile::tempdir().expect("temporary folder");
+        let temp = tempfile::tempdir().expect("temporary directory");
         let user_home = temp.path().to_owned();
         fs::create_dir_all(user_home.join(".claude/skills/review/scripts")).expect("skills");
         fs::write(user_home.join(".claude/skills/review/SKILL.md"), "# Review").expect("skill");
@@ -223,44 +224,44 @@ mod tests {
         let (_temp, homes) = homes();
         fs::create_dir_all(homes.bottle_home.join("skills/review")).expect("skill");
         let skill = locate(&homes, "review").expect("skill");
-        assert_eq!(skill.folder, homes.bottle_home.join("skills/review"));
+        assert_eq!(skill.directory, homes.bottle_home.join("skills/review"));
         assert_eq!(skill.files, []);
     }
 
     #[test]
     fn accepts_only_links_inside_the_skill() {
         let (_temp, homes) = homes();
-        let folder = homes.user_home.join(".claude/skills/review");
-        symlink("SKILL.md", folder.join("README.md")).expect("link");
+        let directory = homes.user_home.join(".claude/skills/review");
+        symlink("SKILL.md", directory.join("README.md")).expect("link");
         assert_eq!(locate(&homes, "review").expect("skill").files.len(), 3);
-        symlink("..", folder.join("scripts/again")).expect("link");
+        symlink("..", directory.join("scripts/again")).expect("link");
         assert!(matches!(locate(&homes, "review"), Err(SkillError::TooMany)));
-        fs::remove_file(folder.join("scripts/again")).expect("remove");
+        fs::remove_file(directory.join("scripts/again")).expect("remove");
         fs::write(homes.user_home.join("id_ed25519"), "key").expect("key");
-        symlink(homes.user_home.join("id_ed25519"), folder.join("notes.md")).expect("link");
+        symlink(homes.user_home.join("id_ed25519"), directory.join("notes.md")).expect("link");
         assert!(matches!(locate(&homes, "review"), Err(SkillError::Outside(_))));
     }
 
     #[test]
     fn refuses_a_skill_that_is_itself_a_link() {
         let (_temp, homes) = homes();
-        fs::create_dir_all(homes.user_home.join(".ssh")).expect("folder");
+        fs::create_dir_all(homes.user_home.join(".ssh")).expect("directory");
         symlink(homes.user_home.join(".ssh"), homes.user_home.join(".claude/skills/keys")).expect("link");
         assert!(matches!(locate(&homes, "keys"), Err(SkillError::Outside(_))));
         assert!(matches!(locate(&homes, "none"), Err(SkillError::Missing { .. })));
         fs::write(homes.user_home.join(".claude/skills/file"), "").expect("file");
-        assert!(matches!(locate(&homes, "file"), Err(SkillError::NoFolder(_))));
+        assert!(matches!(locate(&homes, "file"), Err(SkillError::NoDirectory(_))));
     }
 
     #[test]
     fn refuses_sockets_and_large_files() {
         let (_temp, homes) = homes();
-        let folder = homes.user_home.join(".claude/skills/review");
-        let big = fs::File::create(folder.join("big")).expect("file");
+        let directory = homes.user_home.join(".claude/skills/review");
+        let big = fs::File::create(directory.join("big")).expect("file");
         big.set_len(MAX_BYTES).expect("size");
         assert!(matches!(locate(&homes, "review"), Err(SkillError::TooLarge)));
-        fs::remove_file(folder.join("big")).expect("remove");
-        let socket = std::os::unix::net::UnixListener::bind(folder.join("socket")).expect("socket");
+        fs::remove_file(directory.join("big")).expect("remove");
+        let socket = std::os::unix::net::UnixListener::bind(directory.join("socket")).expect("socket");
         assert!(matches!(locate(&homes, "review"), Err(SkillError::Special(_))));
         drop(socket);
     }

@@ -18,9 +18,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the name of the folder for manifests of this kind.
+    /// Returns the name of the directory for manifests of this kind.
     #[must_use]
-    pub fn folder(self) -> &'static str {
+    pub fn directory(self) -> &'static str {
         match self {
             Self::Agent => "agents",
             Self::Bottle => "bottles",
@@ -68,7 +68,7 @@ impl Place {
 pub struct Source {
     /// Where the file comes from.
     pub place: Place,
-    /// The path. For [`Place::Shipped`], it is relative to the folder `manifests/` of bottle's source code.
+    /// The path. For [`Place::Shipped`], it is relative to the directory `manifests/` of bottle's source code.
     pub path: Arc<Path>,
 }
 

@@ -11,7 +11,7 @@ use crate::host::{disk, files};
 /// Writes a new manifest. Returns false if the file exists.
 ///
 /// # Errors
-/// Returns an error if the folder or file cannot be written. No partial file remains in this case.
+/// Returns an error if the directory or file cannot be written. No partial file remains in this case.
 pub fn write_new_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> io::Result<bool> {
     let path = path_of(home, kind, name);
     match write_temporary(&path, text)?.persist_noclobber(&path) {
@@ -33,18 +33,18 @@ pub fn write_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> io::R
     write_temporary(&path, text)?.persist(&path).map(drop).map_err(|error| error.error)
 }
 
-/// Returns the path of a manifest in this home folder.
+/// Returns the path of a manifest in this home directory.
 #[must_use]
 pub fn path_of(home: &Path, kind: Kind, name: &Name) -> PathBuf {
-    home.join(kind.folder()).join(format!("{name}.md"))
+    home.join(kind.directory()).join(format!("{name}.md"))
 }
 
-/// Writes the text to a temporary file in the same folder, which only the user can access.
+/// Writes the text to a temporary file in the same directory, which only the user can access.
 fn write_temporary(path: &Path, text: &str) -> io::Result<tempfile::NamedTempFile> {
-    let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
-    files::create_private_folder(folder)?;
+    let directory = path.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
+    files::create_private_directory(directory)?;
     // The name is hidden, so that an incomplete file is not listed as a manifest.
-    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder).map_err(disk::plain)?;
+    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory).map_err(disk::plain)?;
     file.as_file_mut().write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     Ok(file)
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn replaces_a_file_only_on_request() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         let name: Name = "one".parse().expect("name");
         assert!(write_new_manifest(home.path(), Kind::Agent, &name, "first").expect("written"));
         assert!(!write_new_manifest(home.path(), Kind::Agent, &name, "second").expect("exists"));
@@ -64,13 +64,13 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).expect("read"), "first");
         write_manifest(home.path(), Kind::Agent, &name, "third").expect("written");
         assert_eq!(std::fs::read_to_string(&path).expect("read"), "third");
-        let names: Vec<_> = std::fs::read_dir(home.path().join("agents")).expect("folder").collect();
+        let names: Vec<_> = std::fs::read_dir(home.path().join("agents")).expect("directory").collect();
         assert_eq!(names.len(), 1, "nothing is left beside it");
     }
 
     #[test]
     fn writes_through_a_link() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         let name: Name = "one".parse().expect("name");
         std::fs::create_dir(home.path().join("bottles")).expect("made");
         std::fs::write(home.path().join("elsewhere.md"), "old").expect("written");

@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
-    AgentProcess, CodexPart, CopiedFolder, DockerfileError, Egress, GitDirectory, GitField, GitFieldSource,
-    GitIdentity, Identity, ImageSource, LiveFolder, Plan, PlannedFile, PlannedService, Renewal, Resources,
-    SecretSource, Unsettled, Value, Workspace, gate, image, slug,
+    AgentProcess, CodexPart, CopiedDirectory, DockerfileError, Egress, GitDirectory, GitField,
+    GitFieldSource, GitIdentity, Identity, ImageSource, LiveDirectory, Plan, PlannedFile, PlannedService,
+    Renewal, Resources, SecretSource, Unsettled, Value, Workspace, gate, image, slug,
 };
 use crate::forge::NoRepository;
 use crate::host::Host;
@@ -43,11 +43,11 @@ pub struct Flags {
     /// The value of `--cwd`.
     pub workspace: Workspace,
     /// The directory of `--cwd=live`.
-    pub live: Option<LiveFolder>,
+    pub live: Option<LiveDirectory>,
     /// The repository that is copied instead of the working directory, which it contains.
     pub repository: Option<InRepository>,
-    /// As [`Identity::folders`].
-    pub folders: Vec<CopiedFolder>,
+    /// As [`Identity::directories`].
+    pub directories: Vec<CopiedDirectory>,
     /// As [`Plan::git_directories`].
     pub git_directories: Vec<GitDirectory>,
     /// As [`Plan::user_ignore_file`].
@@ -221,7 +221,7 @@ fn identity(
         template: Some(manifest.provider.template.value),
         cwd: flags.repository.as_ref().map_or(&host.cwd, |repository| &repository.top).clone(),
         inside: flags.repository.as_ref().map(|repository| repository.inside.clone()),
-        folders: flags.folders.clone(),
+        directories: flags.directories.clone(),
     })
 }
 
@@ -350,8 +350,8 @@ fn provider_route(
 
 /// Returns the path of codex's login file on this machine.
 fn codex_login(host: &Host) -> PathBuf {
-    let folder = host.env.get(OsStr::new("CODEX_HOME")).filter(|folder| !folder.is_empty());
-    folder.map_or_else(|| host.user_home.join(".codex"), PathBuf::from).join("auth.json")
+    let directory = host.env.get(OsStr::new("CODEX_HOME")).filter(|directory| !directory.is_empty());
+    directory.map_or_else(|| host.user_home.join(".codex"), PathBuf::from).join("auth.json")
 }
 
 /// Converts a route to the form that the proxy uses. Its secret reference is replaced by a slot. The slot's
@@ -451,10 +451,10 @@ pub(super) fn quoted(value: &str) -> String {
 }
 
 fn skill_files(skill: &Skill, provider: &dyn Provider) -> Result<Vec<PlannedFile>, PlanError> {
-    let folder = in_home(&format!("{}/{}", provider.skills(), skill.name));
+    let directory = in_home(&format!("{}/{}", provider.skills(), skill.name));
     let planned = skill.files.iter().map(|file| {
         Ok(PlannedFile {
-            path: format!("{folder}/{}", file.path),
+            path: format!("{directory}/{}", file.path),
             mode: if file.executable { 0o755 } else { 0o644 },
             content: Skill::read(file)?,
         })
@@ -499,10 +499,10 @@ pub(super) mod tests {
     use crate::resolve::{Selection, resolve};
 
     pub(in crate::plan) fn planned(bottle: &str, change: impl FnOnce(&mut Flags)) -> Result<Plan, PlanError> {
-        let home = tempfile::tempdir().expect("a temporary folder");
-        for (folder, text) in [("bottles", bottle), ("agents", "Do what is asked.\n")] {
-            std::fs::create_dir_all(home.path().join(folder)).expect("folder");
-            std::fs::write(home.path().join(folder).join("here.md"), text).expect("write");
+        let home = tempfile::tempdir().expect("a temporary directory");
+        for (directory, text) in [("bottles", bottle), ("agents", "Do what is asked.\n")] {
+            std::fs::create_dir_all(home.path().join(directory)).expect("directory");
+            std::fs::write(home.path().join(directory).join("here.md"), text).expect("write");
         }
         let host = Host {
             env: BTreeMap::new(),
@@ -524,7 +524,7 @@ pub(super) mod tests {
             workspace: Workspace::Empty,
             live: None,
             repository: None,
-            folders: Vec::new(),
+            directories: Vec::new(),
             git_directories: Vec::new(),
             user_ignore_file: None,
             backend: "fake".to_owned(),
@@ -583,7 +583,7 @@ egress:
     fn the_same_input_gives_the_same_plan() {
         let plan = || planned(WITH_A_KEY, |flags| flags.task = Some("go".to_owned())).expect("plan");
         let (one, mut two) = (plan(), plan());
-        // The two plans have different home folders. The hash includes the paths of files, so it differs.
+        // The two plans have different home directories. The hash includes the paths of files, so it differs.
         two.manifest_hash.clone_from(&one.manifest_hash);
         assert_eq!(one, two);
     }
@@ -676,8 +676,8 @@ git-gate:
 
     #[test]
     fn quotes_any_user_name_for_git() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("gitconfig");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("gitconfig");
         for name in [
             "A \"B\" \\ C",
             "a # b ; c",

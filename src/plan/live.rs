@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 /// A directory of the user that a bottle sees as its workspace and may change.
 ///
-/// The user is shown the directory before a launch. The backend compares [`LiveFolder::device`] and
-/// [`LiveFolder::inode`] when it mounts the directory, so that no link that appears meanwhile can redirect the mount.
+/// The user is shown the directory before a launch. The backend compares [`LiveDirectory::device`] and
+/// [`LiveDirectory::inode`] when it mounts the directory, so that no link that appears meanwhile can redirect the
+/// mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LiveFolder {
+pub struct LiveDirectory {
     /// The canonical path.
     pub path: PathBuf,
     /// The number of the device that contains the directory.
@@ -21,16 +22,16 @@ pub struct LiveFolder {
     pub uid: u32,
     /// The directory's group.
     pub gid: u32,
-    /// The inode of the directory's folder `.git`, over which the bottle's own repository is mounted. `None` if there is
-    /// no `.git`.
+    /// The inode of the directory's directory `.git`, over which the bottle's own repository is mounted. `None` if
+    /// there is no `.git`.
     pub repository: Option<u64>,
 }
 
-impl LiveFolder {
-    /// The folders of the bottle's repository whose changes count as work: commits and staged files. All other files of
-    /// the workspace are the user's, so they cannot be lost with the bottle.
+impl LiveDirectory {
+    /// The directories of the bottle's repository whose changes count as work: commits and staged files. All other
+    /// files of the workspace are the user's, so they cannot be lost with the bottle.
     #[must_use]
-    pub fn work_folders() -> Vec<String> {
-        ["objects", "refs"].map(|folder| format!("{REPOSITORY}/{folder}")).into()
+    pub fn work_directories() -> Vec<String> {
+        ["objects", "refs"].map(|directory| format!("{REPOSITORY}/{directory}")).into()
     }
 }

@@ -7,7 +7,7 @@
 
 pub mod build;
 mod ceiling;
-mod folders;
+mod directories;
 mod gate;
 mod image;
 mod live;
@@ -19,10 +19,10 @@ mod unlimited;
 
 pub use build::{Flags, InRepository, PlanError, build};
 pub use ceiling::Ceiling;
-pub use folders::{CopiedFolder, GitDirectory};
+pub use directories::{CopiedDirectory, GitDirectory};
 pub use gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
-pub use live::LiveFolder;
+pub use live::LiveDirectory;
 pub use login::Unsettled;
 pub use slug::slug;
 pub use unlimited::ineffective_budget;
@@ -59,7 +59,7 @@ pub struct Plan {
     pub workspace: Workspace,
     /// The directory of the user that is mounted as the workspace (`--cwd=live`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub live: Option<LiveFolder>,
+    pub live: Option<LiveDirectory>,
     /// The git directories outside of the copied directories that the user confirmed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub git_directories: Vec<GitDirectory>,
@@ -168,15 +168,15 @@ pub struct Identity {
     pub inside: Option<PathBuf>,
     /// The directories that are copied into the workspace, the first of which is `cwd`. Empty if at most one
     /// directory is copied, which is then the workspace itself.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub folders: Vec<CopiedFolder>,
+    #[serde(rename = "folders", default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<CopiedDirectory>,
 }
 
 impl Identity {
     /// The directory in which the agent starts, relative to the workspace. `None` for the workspace itself.
     #[must_use]
     pub fn start_directory(&self) -> Option<&Path> {
-        self.inside.as_deref().filter(|_| self.folders.is_empty())
+        self.inside.as_deref().filter(|_| self.directories.is_empty())
     }
 }
 
@@ -201,7 +201,7 @@ pub enum ImageSource {
     },
     /// An image reference in `agent_provider.image`.
     Reference(String),
-    /// A folder or archive in `agent_provider.image`: its path, relative to `$BOTTLE_HOME`.
+    /// A directory or archive in `agent_provider.image`: its path, relative to `$BOTTLE_HOME`.
     Path(PathBuf),
     /// An image that was imported together with a bottle: the backend's name for it. No manifest names one.
     Imported(String),

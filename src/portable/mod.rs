@@ -13,7 +13,7 @@
 //! ```
 //! The archive contains no secret, no certificate authority and no canary: the backend's `portable_image`
 //! scans the bottle's own layers while they are written. An archive is untrusted input. The reader limits the number,
-//! the names and the sizes of entries, and writes only to a private staging folder, which `staging` creates and a
+//! the names and the sizes of entries, and writes only to a private staging directory, which `staging` creates and a
 //! cleanup finds. If an archive is damaged, the reader says at which byte and in which entry; `source` counts the
 //! bytes.
 

@@ -26,30 +26,30 @@ const SIZE: std::ops::Range<usize> = 124..136;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 const KIND: usize = 156;
 
-/// Reads an archive into the folder. Checks that nothing is created beside it, and that it takes no more space than the
-/// archive.
+/// Reads an archive into the directory. Checks that nothing is created beside it, and that it takes no more space than
+/// the archive.
 fn check(bytes: &[u8], root: &Path, case: u64) -> Option<Received> {
-    let folder = root.join("case");
+    let directory = root.join("case");
     let begun = Instant::now();
-    let received = receive(&mut { bytes }, &folder.join("image"), &ProgressSink::discard());
+    let received = receive(&mut { bytes }, &directory.join("image"), &ProgressSink::discard());
     assert!(begun.elapsed() < TIMEOUT, "case {case}: {:?}", begun.elapsed());
-    let names = |folder: &Path| -> Vec<String> {
-        let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let names = |directory: &Path| -> Vec<String> {
+        let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     };
     assert_eq!(names(root), ["case"], "case {case}");
-    assert!(names(&folder).iter().all(|name| name == "image"), "case {case}");
+    assert!(names(&directory).iter().all(|name| name == "image"), "case {case}");
     let known = ["blobs", "index.json", "oci-layout"];
-    assert!(names(&folder.join("image")).iter().all(|name| known.contains(&&**name)), "case {case}");
-    let stored = stored(&folder);
+    assert!(names(&directory.join("image")).iter().all(|name| known.contains(&&**name)), "case {case}");
+    let stored = stored(&directory);
     assert!(stored <= bytes.len() as u64, "case {case}: {stored} bytes were stored");
-    let _ = fs::remove_dir_all(folder.join("image"));
+    let _ = fs::remove_dir_all(directory.join("image"));
     received.ok()
 }
 
-/// The size of all files below a folder in bytes.
-fn stored(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+/// The size of all files below a directory in bytes.
+fn stored(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(found) if found.is_dir() => stored(&entry.path()),
         found => found.map_or(0, |found| found.len()),
@@ -160,12 +160,12 @@ fn changed(valid: &[u8], rng: &mut StdRng) -> Vec<u8> {
 }
 
 #[test]
-fn changed_archives_never_panic_and_write_only_to_their_folder() {
-    let root = tempfile::tempdir().expect("folder");
-    let home = tempfile::tempdir().expect("folder");
+fn changed_archives_never_panic_and_write_only_to_their_directory() {
+    let root = tempfile::tempdir().expect("directory");
+    let home = tempfile::tempdir().expect("directory");
     let key = SigningKey::of_home(home.path()).expect("key");
     let valid = archive(&[layer_of("workspace/a", b"work"), layer_of("home/agent/b", b"note")], Some(&key));
-    fs::create_dir(root.path().join("case")).expect("folder");
+    fs::create_dir(root.path().join("case")).expect("directory");
     let digests = check(&valid, root.path(), 0).expect("it is valid").digests;
     assert_eq!(joined(&entries(&valid)), valid);
     let mut refused = 0;
@@ -195,7 +195,7 @@ fn the_number_of_entries_is_limited() {
         builder.append_data(&mut header, digest.blob(), content.as_slice()).expect("added");
         all.push(builder.into_inner().expect("archive")[..2 * BLOCK].to_vec());
     }
-    let root = tempfile::tempdir().expect("folder");
+    let root = tempfile::tempdir().expect("directory");
     let refused = receive(&mut joined(&all).as_slice(), &root.path().join("image"), &ProgressSink::discard());
     assert_eq!(refused.expect_err("too many").to_string(), "it has more than 1024 entries");
 }

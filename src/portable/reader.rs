@@ -1,8 +1,8 @@
-//! Reads an untrusted archive into a staging folder, and verifies all digests.
+//! Reads an untrusted archive into a staging directory, and verifies all digests.
 //!
 //! The reader accepts only the entries that [`super::Writer`] writes: regular files without holes, under known names,
 //! each once, with the metadata first. It limits the number and the sizes of the entries, and the disk space that they
-//! take. Nothing outside the staging folder is written.
+//! take. Nothing outside the staging directory is written.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions};
@@ -24,7 +24,7 @@ use crate::archive::DiskBudget;
 use crate::backend::image::saved::Digest;
 use crate::backend::{Copied, ProgressSink};
 
-/// The folder of the blobs of an OCI layout.
+/// The directory of the blobs of an OCI layout.
 const BLOBS: &str = "blobs/sha256/";
 
 /// The maximum number of entries. An archive has one for each layer and a few more.
@@ -51,7 +51,7 @@ const HEADER: u64 = 512;
 /// The buffer size for copies in bytes.
 const BUFFER: usize = 1 << 20;
 
-/// An archive whose digests were verified. Its OCI layout is in the staging folder.
+/// An archive whose digests were verified. Its OCI layout is in the staging directory.
 #[derive(Debug)]
 pub struct Received {
     /// What the bottle was.
@@ -64,10 +64,10 @@ pub struct Received {
     pub signature: Option<Signature>,
 }
 
-/// Reads an archive, and writes its OCI layout into the empty folder `layout`.
+/// Reads an archive, and writes its OCI layout into the empty directory `layout`.
 ///
 /// # Errors
-/// [`BadArchive`]. The folder's content is then incomplete.
+/// [`BadArchive`]. The directory's content is then incomplete.
 pub fn receive(
     archive: &mut dyn Read,
     layout: &Path,
@@ -82,7 +82,7 @@ pub fn receive(
     }
     let blobs = layout.join(BLOBS);
     DirBuilder::new().recursive(true).mode(0o700).create(&blobs).map_err(BadArchive::Disk)?;
-    let budget = DiskBudget::for_folder(layout).map_err(BadArchive::Disk)?;
+    let budget = DiskBudget::for_directory(layout).map_err(BadArchive::Disk)?;
     let mut reader = Reader {
         layout,
         budget,
@@ -180,7 +180,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Writes an entry into the staging folder. Returns the digest of its content.
+    /// Writes an entry into the staging directory. Returns the digest of its content.
     fn store(&mut self, name: &str, size: u64, content: &mut impl Read) -> Result<Digest, BadArchive> {
         self.budget.take(size).map_err(BadArchive::Disk)?;
         let path = self.layout.join(name);

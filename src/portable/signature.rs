@@ -123,7 +123,7 @@ impl SigningKey {
         let failed = |_| io::Error::other("cannot make a key");
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(failed)?;
         let path = home.join(KEY);
-        files::create_private_folder(path.parent().unwrap_or(home))?;
+        files::create_private_directory(path.parent().unwrap_or(home))?;
         files::replace_durably(&path, |file| file.write_all(document.as_ref()))?;
         Self::existing(home)?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_key_is_made_once_and_signs_only_these_digests() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         assert!(SigningKey::existing(home.path()).expect("read").is_none());
         let key = SigningKey::of_home(home.path()).expect("made");
         assert_eq!(SigningKey::of_home(home.path()).expect("read").public(), key.public());
@@ -175,7 +175,7 @@ mod tests {
         let signature = key.sign(b"digests");
         assert_eq!(signature.verify(b"digests"), Some(key.public()));
         assert_eq!(signature.verify(b"others"), None);
-        let other = SigningKey::of_home(tempfile::tempdir().expect("folder").path()).expect("made");
+        let other = SigningKey::of_home(tempfile::tempdir().expect("directory").path()).expect("made");
         let forged = Signature { key: other.public().to_string(), ..signature.clone() };
         assert_eq!(forged.verify(b"digests"), None);
         for (key, text) in [("", "00"), ("ed25519:00", "00"), (&*signature.key, "zz"), (&*signature.key, "")]

@@ -1,4 +1,4 @@
-//! The private folder in which an archive is assembled or checked.
+//! The private directory in which an archive is assembled or checked.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,40 +8,40 @@ use tempfile::NamedTempFile;
 use crate::host::Host;
 use crate::host::temporary::Temporary;
 
-/// A folder below `$BOTTLE_HOME` that is removed when this value is dropped. After a crash, a cleanup finds it.
+/// A directory below `$BOTTLE_HOME` that is removed when this value is dropped. After a crash, a cleanup finds it.
 #[derive(Debug)]
 pub(crate) struct Staging(Temporary);
 
 impl Staging {
-    /// Creates the folder.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// When the folder cannot be created.
+    /// When the directory cannot be created.
     pub(crate) fn create(host: &Host) -> io::Result<Self> {
         host.temporary("archive-").map(Self)
     }
 
-    /// The path of the folder.
-    pub(crate) fn folder(&self) -> &Path {
+    /// The path of the directory.
+    pub(crate) fn directory(&self) -> &Path {
         self.0.path()
     }
 
-    /// Creates a folder in it.
+    /// Creates a directory in it.
     ///
     /// # Errors
-    /// When the folder cannot be created.
+    /// When the directory cannot be created.
     pub(crate) fn make(&self, name: &str) -> io::Result<PathBuf> {
-        let folder = self.folder().join(name);
-        crate::host::files::create_private_folder(&folder)?;
-        Ok(folder)
+        let directory = self.directory().join(name);
+        crate::host::files::create_private_directory(&directory)?;
+        Ok(directory)
     }
 
-    /// Creates an empty hidden file in the folder of an archive. It is removed when the returned value is dropped. After a
-    /// crash, a cleanup finds it.
+    /// Creates an empty hidden file in the directory of an archive. It is removed when the returned value is dropped.
+    /// After a crash, a cleanup finds it.
     ///
     /// # Errors
     /// When the file cannot be created.
-    pub(crate) fn file_in(&self, folder: &Path) -> io::Result<NamedTempFile> {
-        self.0.file_in(folder)
+    pub(crate) fn file_in(&self, directory: &Path) -> io::Result<NamedTempFile> {
+        self.0.file_in(directory)
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn archive(layers: &[Vec<u8>], key: Option<&SigningKey>) -> Vec<u8> {
 }
 
 fn read(archive: &mut dyn Read) -> (tempfile::TempDir, Result<Received, BadArchive>) {
-    let here = tempfile::tempdir().expect("folder");
+    let here = tempfile::tempdir().expect("directory");
     let received = receive(archive, &here.path().join("image"), &ProgressSink::discard());
     (here, received)
 }
@@ -130,7 +130,7 @@ fn position(entries: &Entries, beginning: &str) -> usize {
 
 #[test]
 fn an_archive_is_read_back_and_its_signature_names_the_key() {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     let key = SigningKey::of_home(home.path()).expect("key");
     let layers = [layer_of("workspace/a", b"work"), layer_of("home/agent/b", &[7; 3 << 20])];
     let bytes = archive(&layers, Some(&key));
@@ -140,7 +140,7 @@ fn an_archive_is_read_back_and_its_signature_names_the_key() {
     assert_eq!((&received.metadata, received.manifest.as_str()), (&metadata(), "a: 1\n"));
     let signature = received.signature.expect("signed");
     assert_eq!(signature.verify(&received.digests), Some(key.public()));
-    let container = Container::folder(&here.path().join("image")).expect("folder");
+    let container = Container::directory(&here.path().join("image")).expect("directory");
     let saved = Saved::read(&container, architecture()).expect("an image");
     let mut budget = layer::Budget::full();
     for (one, expected) in saved.layers.iter().zip(&layers) {
@@ -282,12 +282,12 @@ fn damage_is_named_with_its_byte_and_its_entry() {
 }
 
 #[test]
-fn a_truncated_archive_leaves_no_entry_outside_the_folder() {
+fn a_truncated_archive_leaves_no_entry_outside_the_directory() {
     let bytes = archive(&[layer_of("workspace/a", &[b'x'; 5000])], None);
     for length in (0..bytes.len() - 1024).step_by(97) {
         let (here, received) = read(&mut &bytes[..length]);
         assert!(received.is_err(), "{length}");
-        let names: Vec<_> = fs::read_dir(here.path()).expect("folder").collect();
+        let names: Vec<_> = fs::read_dir(here.path()).expect("directory").collect();
         assert_eq!(names.len(), 1, "{length}");
     }
 }
@@ -381,7 +381,7 @@ proptest! {
         let bytes = archive(&layers, None);
         let (here, received) = read(&mut bytes.as_slice());
         received.expect("received");
-        let container = Container::folder(&here.path().join("image")).expect("folder");
+        let container = Container::directory(&here.path().join("image")).expect("directory");
         let saved = Saved::read(&container, architecture()).expect("an image");
         prop_assert_eq!(saved.layers.len(), layers.len());
         for (one, layer) in saved.layers.iter().zip(&layers) {

@@ -84,7 +84,7 @@ impl Provider for Claude {
         ".claude/skills"
     }
 
-    /// The folder contains one folder for each working directory, with its conversations and memory.
+    /// It contains one subdirectory for each working directory, with its conversations and memory.
     fn transcript(&self) -> &'static [&'static str] {
         &[".claude/projects"]
     }

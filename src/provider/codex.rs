@@ -96,7 +96,7 @@ impl Provider for Codex {
         ".codex/skills"
     }
 
-    /// The folder contains one file for each conversation, sorted into folders by day. Codex rebuilds its
+    /// The directory contains one file for each conversation, sorted into directories by day. Codex rebuilds its
     /// databases from these files.
     fn transcript(&self) -> &'static [&'static str] {
         &[".codex/sessions"]

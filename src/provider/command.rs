@@ -27,7 +27,7 @@ impl Provider for Command {
         Vec::new()
     }
 
-    /// Most agents search this folder for skills.
+    /// Most agents search this directory for skills.
     fn skills(&self) -> &'static str {
         ".claude/skills"
     }

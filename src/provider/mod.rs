@@ -43,10 +43,10 @@ pub trait Provider: Sync {
     /// questions that it asks at its first start.
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile>;
 
-    /// Returns the folder in which the agent searches for skills. Each skill is a folder in it.
+    /// Returns the directory in which the agent searches for skills. Each skill is a directory in it.
     fn skills(&self) -> &'static str;
 
-    /// Returns the files or folders that contain the agent's conversations; none if they are unknown.
+    /// Returns the files or directories that contain the agent's conversations; none if they are unknown.
     ///
     /// When the bottle ends, they are copied out of it. If they are copied back before a start with
     /// [`Run::resumed`], the agent can continue its last conversation without other files.

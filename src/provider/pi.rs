@@ -108,7 +108,7 @@ impl Provider for Pi {
         ".pi/agent/skills"
     }
 
-    /// The folder contains one folder for each working directory, with one file for each conversation.
+    /// It contains one subdirectory for each working directory, with one file for each conversation.
     fn transcript(&self) -> &'static [&'static str] {
         &[".pi/agent/sessions"]
     }
@@ -248,7 +248,7 @@ impl Api {
 fn google(base: &str) -> RequestMatch {
     let models = format!("{base}/models");
     let expression = format!("{}/[A-Za-z0-9._-]+:streamGenerateContent", regex_literal(&models));
-    // If the pattern does not compile, only the path of the folder matches, to which the API does not respond
+    // If the pattern does not compile, only the path of the directory matches, to which the API does not respond
     // with anything useful.
     let path = Pattern::new(&expression).map_or(PathMatch::Exact(models), PathMatch::Regex);
     RequestMatch { methods: vec!["POST".to_owned()], paths: vec![path], headers: Vec::new() }

@@ -12,7 +12,7 @@
 //!                  ├── explain   renders it for the user
 //!                  └── warnings  lists weakening settings
 //! ```
-//! This module reads only the selected manifests and the folders of skills. It does not read environment
+//! This module reads only the selected manifests and the directories of skills. It does not read environment
 //! variables, the clock or secrets, so its result is deterministic.
 
 mod error;

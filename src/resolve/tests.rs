@@ -2,8 +2,8 @@
 //! with complete files.
 
 mod choices;
+pub(super) mod directories;
 mod explain;
-pub(super) mod folders;
 mod refusals;
 mod weakening;
 

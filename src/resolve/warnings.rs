@@ -185,7 +185,7 @@ fn unscanned(dlp: &Dlp) -> impl Iterator<Item = Weakening> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolve::tests::folders::Folders;
+    use crate::resolve::tests::directories::Directories;
 
     fn forge_write_routes(routes: &str) -> Vec<String> {
         let bottle = format!(
@@ -194,8 +194,9 @@ mod tests {
              'https://forge.example.com/api/v1'}}}}\n\
              egress:\n  routes: {routes}\n---\n"
         );
-        let folders = Folders::with(&[("home/bottles/here.md", &bottle), ("home/agents/here.md", "Do.\n")]);
-        let resolved = folders.resolve("here here").expect("resolved");
+        let directories =
+            Directories::with(&[("home/bottles/here.md", &bottle), ("home/agents/here.md", "Do.\n")]);
+        let resolved = directories.resolve("here here").expect("resolved");
         let found = weakening_settings(&resolved.manifest).into_iter();
         found
             .filter(|weakness| weakness.what == Weakening::ForgeWrite)
@@ -211,9 +212,9 @@ mod tests {
             let bottle = format!(
                 "---\nagent_provider: {{template: command, command: [agent]}}\negress:\n  routes: [{{host: '{host}'}}]\n---\n"
             );
-            let folders =
-                Folders::with(&[("home/bottles/here.md", &bottle), ("home/agents/here.md", "Do.\n")]);
-            let resolved = folders.resolve("here here").expect("resolved");
+            let directories =
+                Directories::with(&[("home/bottles/here.md", &bottle), ("home/agents/here.md", "Do.\n")]);
+            let resolved = directories.resolve("here here").expect("resolved");
             let found = weakening_settings(&resolved.manifest);
             assert_eq!(found.iter().any(|setting| setting.what == Weakening::ManyOwners), reported, "{host}");
         }

@@ -85,8 +85,8 @@ mod tests {
     use crate::plan::SecretSource;
 
     fn read(text: &str, wanted: CodexPart) -> Result<String, String> {
-        let folder = tempfile::tempdir().expect("folder");
-        let file = folder.path().join("auth.json");
+        let directory = tempfile::tempdir().expect("directory");
+        let file = directory.path().join("auth.json");
         std::fs::write(&file, text).expect("written");
         let source = SecretSource::CodexLogin { file: file.clone(), part: wanted };
         let need = SecretNeed { id: "x".to_owned(), source, purpose: "the login".to_owned() };

@@ -63,7 +63,7 @@ mod tests {
 
     /// Reads the item `example` with a program that runs `script`.
     async fn read_by(script: &str) -> Result<Secret, String> {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         let program = home.path().join("security");
         // Another process writes the file: a descriptor of this one could be open in a child of another test, and the
         // kernel then refuses to execute the file.
@@ -101,7 +101,7 @@ mod tests {
     #[cfg(not(target_os = "macos"))]
     #[tokio::test]
     async fn a_system_without_a_keychain_says_what_works_instead() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         let source = SecretSource::Keychain("example".into());
         let need = SecretNeed { id: "x".into(), source, purpose: "route x".into() };
         let error = read(&host(home.path()), "example", &need).await.expect_err("no keychain");

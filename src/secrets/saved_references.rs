@@ -68,7 +68,7 @@ impl SavedReferences {
     pub(super) fn save(mut self, host: &Host, name: &str, reference: SecretRef) -> io::Result<PathBuf> {
         self.0.insert(name.to_owned(), reference);
         let path = path_of(host);
-        files::create_private_folder(&host.home)?;
+        files::create_private_directory(&host.home)?;
         let written: BTreeMap<&str, String> =
             self.0.iter().map(|(name, reference)| (name.as_str(), reference.to_string())).collect();
         let text = yaml::to_string(&written).map_err(io::Error::other)?;

@@ -43,7 +43,7 @@ async fn problem(host: &Host, source: SecretSource) -> String {
 
 #[tokio::test]
 async fn resolves_variables_files_and_commands_without_the_trailing_line_break() {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     std::fs::write(home.path().join("key"), "from-a-file\r\n").expect("write");
     std::fs::set_permissions(home.path().join("key"), std::fs::Permissions::from_mode(0o600)).expect("mode");
     let host = host(&[("TOKEN", "from-env"), ("PATH", "/usr/bin:/bin")], home.path());
@@ -62,7 +62,7 @@ async fn resolves_variables_files_and_commands_without_the_trailing_line_break()
 
 #[tokio::test]
 async fn warns_about_a_file_that_others_can_read() {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     let path = home.path().join("key");
     std::fs::write(&path, "v").expect("write");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("mode");
@@ -73,7 +73,7 @@ async fn warns_about_a_file_that_others_can_read() {
 
 #[tokio::test]
 async fn reports_all_missing_secrets_with_every_way_to_set_them() {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     let needs = [
         need("a", SecretSource::Env("FIRST".into())),
         need("b", SecretSource::Env("EMPTY".into())),
@@ -92,7 +92,7 @@ async fn reports_all_missing_secrets_with_every_way_to_set_them() {
 
 #[tokio::test]
 async fn prompts_once_for_each_source_and_accepts_a_cancel() {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     let host = host(&[], home.path());
     let needs = [need("a", SecretSource::Env("T".into())), need("b", SecretSource::Env("T".into()))];
     let mut user = User { answer: Some("typed"), questions: Vec::new() };
@@ -109,7 +109,7 @@ async fn prompts_once_for_each_source_and_accepts_a_cancel() {
 
 #[tokio::test]
 async fn refuses_unusable_secrets_without_showing_them() {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     let host = host(&[("PATH", "/usr/bin:/bin")], home.path());
     let large = home.path().join("large");
     std::fs::write(&large, "x".repeat(SECRET_MAX + 1)).expect("write");
@@ -134,7 +134,7 @@ async fn refuses_unusable_secrets_without_showing_them() {
 
 #[tokio::test]
 async fn saves_a_typed_reference_for_later_launches() {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     let host = host(&[("PATH", "/usr/bin:/bin")], home.path());
     let needs = [need("a", SecretSource::Env("T".into())), need("b", SecretSource::Env("U".into()))];
     let mut user = User { answer: Some("cmd:printf 's3cret value'"), questions: Vec::new() };
@@ -157,7 +157,7 @@ async fn saves_a_typed_reference_for_later_launches() {
 
 #[tokio::test]
 async fn does_not_save_an_unusable_reference() {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     let host = host(&[], home.path());
     for typed in ["file:/no/such/file", "file:relative", "cmd:", "cmd:no-such-program-here"] {
         let mut user = User { answer: Some(typed), questions: Vec::new() };
@@ -170,7 +170,7 @@ async fn does_not_save_an_unusable_reference() {
 
 #[tokio::test]
 async fn names_an_invalid_references_file_without_its_values() {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     let host = host(&[], home.path());
     std::fs::create_dir(home.path().join(".bottle")).expect("made");
     for text in [

@@ -238,7 +238,7 @@ fn is_killed(place: &Place, template: &Template<'_>) -> Result<()> {
     ensure!(outcome.stderr.contains("task ends (kill): the budget of host"), "{}", outcome.transcript());
     let left = scene.bottle(&["list", "--json"])?.stdout;
     ensure!(!left.contains("\"task\""), "{left}");
-    ensure!(!scene.home.bottle_home().join("state/task").exists(), "its folder is left");
+    ensure!(!scene.home.bottle_home().join("state/task").exists(), "its directory is left");
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use super::scene::{Place, Scene, Template, engine};
 use super::terminal::{self, Typed};
 use super::{claude, codex, pi};
 
-/// An agent: its template, the host of its model API, the folder of its skills, and the header of its key.
+/// An agent: its template, the host of its model API, the directory of its skills, and the header of its key.
 struct Agent {
     template: Template<'static>,
     host: &'static str,

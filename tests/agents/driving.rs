@@ -48,8 +48,8 @@ impl Scene {
         command.args(arguments).env_clear();
         // The environment of `bottle`, which the agent starts.
         command.envs(bottle.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        if let Some(folder) = bottle.get_current_dir() {
-            command.current_dir(folder);
+        if let Some(directory) = bottle.get_current_dir() {
+            command.current_dir(directory);
         }
         command.env("SSL_CERT_FILE", self.home.root().join("ca.pem"));
         command.env("NODE_EXTRA_CA_CERTS", self.home.root().join("ca.pem"));

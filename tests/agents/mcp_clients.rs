@@ -129,7 +129,7 @@ fn scene() -> Result<(TestHome, McpServer, String)> {
     Ok((home, server, token))
 }
 
-/// A folder for the packages of a test.
+/// A directory for the packages of a test.
 fn packages(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
@@ -159,12 +159,12 @@ fn drives(client: &[&str]) -> Result<()> {
 #[test]
 #[ignore = "fetches the SDK for TypeScript once: 30 MB"]
 fn real_typescript_client_drives_a_bottle() -> Result<()> {
-    let folder = packages("mcp-typescript");
-    if let Err(why) = node::with_packages(&folder, &["@modelcontextprotocol/sdk@1.32.2"]) {
+    let directory = packages("mcp-typescript");
+    if let Err(why) = node::with_packages(&directory, &["@modelcontextprotocol/sdk@1.32.2"]) {
         skip::aloud("the TypeScript client", &why);
         return Ok(());
     }
-    let client = folder.join("client.mjs");
+    let client = directory.join("client.mjs");
     fs::write(&client, TYPESCRIPT)?;
     drives(&["/usr/bin/node", &client.display().to_string()])
 }
@@ -185,19 +185,19 @@ fn real_python_client_drives_a_bottle() -> Result<()> {
 #[test]
 #[ignore = "fetches the conformance suite and a Node for it once: 236 MB"]
 fn real_conformance_suite_accepts_the_server() -> Result<()> {
-    let folder = packages("mcp-conformance");
+    let directory = packages("mcp-conformance");
     // It needs Node 22.
     let newer_node = format!("{}@22.23.3", node::NODE);
     let wanted = ["@modelcontextprotocol/conformance@0.1.16", &newer_node];
-    if let Err(why) = node::with_packages(&folder, &wanted) {
+    if let Err(why) = node::with_packages(&directory, &wanted) {
         skip::aloud("the conformance suite", &why);
         return Ok(());
     }
-    fs::write(folder.join("not-offered.yml"), NOT_OFFERED)?;
+    fs::write(directory.join("not-offered.yml"), NOT_OFFERED)?;
     let (_home, server, token) = scene()?;
     let address = with_token(&server.address, &token)?;
-    let ended = Command::new(node::program(&folder))
-        .current_dir(&folder)
+    let ended = Command::new(node::program(&directory))
+        .current_dir(&directory)
         .args(["node_modules/@modelcontextprotocol/conformance/dist/index.js", "server", "--suite", "all"])
         .args(["--expected-failures", "not-offered.yml", "--url", &format!("http://{address}/mcp")])
         .stdin(Stdio::null())

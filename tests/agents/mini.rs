@@ -52,7 +52,7 @@ pub(crate) fn setting() -> Setting<'static> {
     }
 }
 
-/// The folder of the Python packages of mini-swe-agent in an image.
+/// The directory of the Python packages of mini-swe-agent in an image.
 const PACKAGES: &str = "/opt/mini";
 const IN_IMAGE: [&str; 3] = ["python3", "-c", "from minisweagent.run.mini import app; app()"];
 
@@ -68,7 +68,7 @@ pub(crate) fn with_setting_in<T>(image: &str, with: impl FnOnce(&Setting<'_>) ->
 pub(crate) fn build_image(mini: &Agent, image: &str, room: &Path) -> Result<()> {
     let root = room.join("root");
     small_root::make(&root)?;
-    let library = mini.program.ancestors().nth(2).context("the agent has no folder")?.join("lib");
+    let library = mini.program.ancestors().nth(2).context("the agent has no directory")?.join("lib");
     let version = fs::read_dir(&library)?.next().context("the agent has no packages")??;
     let packages = version.path().join("site-packages");
     small_root::add_python_packages(&root, &packages, Path::new(PACKAGES))?;

@@ -16,7 +16,7 @@ of two lines' linked && ln -s ../proof.txt relative && ln -s /nowhere dangling &
 
 /// Lists each file of the bottle: type, mode, owner, time, links, target and content.
 ///
-/// The listing leaves out what each start writes, the folders that a conversation changes, and files that the agent
+/// The listing leaves out what each start writes, the directories that a conversation changes, and files that the agent
 /// cannot read in a container.
 const LISTING: &str = r"find /workspace /home /etc /usr /opt /var -xdev \
     ! -path '/etc/hosts' ! -path '/etc/hostname' ! -path '/etc/resolv.conf' ! -path '/etc/machine-id' \

@@ -23,7 +23,7 @@ struct Project {
     /// The path of the tool that the project needs. If it does not exist on this machine, the project is
     /// skipped.
     needs: &'static str,
-    /// A shell script that creates, builds and runs the project. `$TOOLCHAIN` is the folder of the Rust
+    /// A shell script that creates, builds and runs the project. `$TOOLCHAIN` is the directory of the Rust
     /// toolchain.
     script: &'static str,
     /// The line that the project must print.
@@ -197,7 +197,7 @@ fn builds(home: &TestHome, name: &str, fails: bool) -> Result<()> {
     Ok(())
 }
 
-/// Returns a home, this machine's registries, and the folder of its Rust toolchain. If one of them is not
+/// Returns a home, this machine's registries, and the directory of its Rust toolchain. If one of them is not
 /// available, reports that the test is skipped and returns none.
 fn scene(test: &str) -> Result<Option<(TestHome, Registries, String)>> {
     let home = TestHome::new()?;

@@ -357,10 +357,10 @@ impl Scene {
     }
 }
 
-/// Returns the search path: the agent's folders, and the folders of the system.
+/// Returns the search path: the agent's directories, and the directories of the system.
 fn search_path(agent: &Agent) -> String {
-    let folders = agent.path.iter().map(|folder| folder.display().to_string());
-    let path: Vec<String> = folders.chain(["/usr/local/bin:/usr/bin:/bin".to_owned()]).collect();
+    let directories = agent.path.iter().map(|directory| directory.display().to_string());
+    let path: Vec<String> = directories.chain(["/usr/local/bin:/usr/bin:/bin".to_owned()]).collect();
     path.join(":")
 }
 
@@ -448,8 +448,8 @@ pub(crate) fn without_proxies<'a>(command: &[&'a str]) -> Vec<&'a str> {
     ["env"].into_iter().chain(unset).chain(command.iter().copied()).collect()
 }
 
-fn search(folder: &Path, key: &[u8], found: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+fn search(directory: &Path, key: &[u8], found: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() {
             search(&entry.path(), key, found);

@@ -81,7 +81,7 @@ fn headless(case: &Case<'_>, name: &str) -> Result<()> {
 fn on_a_terminal(scene: &Scene, case: &Case<'_>, name: &str, used: &OnTerminal) -> Result<()> {
     let mut program = scene.home.program(["start", name, "--cwd", "--yes", "--label", &case.slug])?;
     program.arguments(case.confirms());
-    program.directory(&case.folder);
+    program.directory(&case.directory);
     let mut pty = Pty::spawn(program.command(), 40, 100)?;
     pty.patience(PATIENCE);
     pty.wait_for(used.ready)?;

@@ -264,10 +264,10 @@ async fn containers_run_no_image_program_and_show_no_secrets() {
             let user = field("Config.User");
             assert!(!user.starts_with("\"0") && user.contains(':'), "{kind}: {user}");
             assert_eq!(field("HostConfig.ReadonlyRootfs"), (kind == "bundle-process").to_string(), "{kind}");
-            // The runtime and the engine store files for the container in the following folders.
-            for folder in ["/run/docker", "/var/lib/docker/containers", "/run/containerd"] {
-                let found = Command::new("grep").args(["-rlsF", SECRET, folder]).output().expect("grep");
-                assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{kind} {folder}");
+            // The runtime and the engine store files for the container in the following directories.
+            for directory in ["/run/docker", "/var/lib/docker/containers", "/run/containerd"] {
+                let found = Command::new("grep").args(["-rlsF", SECRET, directory]).output().expect("grep");
+                assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{kind} {directory}");
             }
         }
         let agent = said(&["inspect", "--format", "{{.Config.User}}", &id(&bottle, "guest-process")]);
@@ -282,8 +282,8 @@ async fn the_sidecars_files_survive_a_stop_and_pending_usage_is_saved() {
     for fixture in docker().await {
         let bottle = fixture.bottle("counted").await;
         bottle.start_bundle().await;
-        let folder = tempfile::tempdir().expect("folder");
-        let file = folder.path().join(WAITING_FILE);
+        let directory = tempfile::tempdir().expect("directory");
+        let file = directory.path().join(WAITING_FILE);
         std::fs::write(&file, "a record\n").expect("written");
         let target = format!("{}:/var/lib/bottle/logs/{WAITING_FILE}", id(&bottle, "bundle-process"));
         said(&["cp", file.to_str().expect("text"), &target]);
@@ -599,8 +599,8 @@ async fn a_taken_container_name_is_reported_and_its_container_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absent_engine_is_reported_as_one_cause() {
     let fixture = Fixture::new("docker", &[]);
-    let folder = tempfile::tempdir().expect("folder");
-    let socket = format!("unix://{}/docker.sock", folder.path().display());
+    let directory = tempfile::tempdir().expect("directory");
+    let socket = format!("unix://{}/docker.sock", directory.path().display());
     for (address, words) in
         [(socket.as_str(), "no container engine answers"), ("tcp://192.0.2.1:2375", "DOCKER_HOST")]
     {
@@ -732,7 +732,7 @@ async fn a_container_of_a_snapshot_is_not_a_bottle() {
 async fn an_agent_works_in_root_owned_volumes_of_its_image() {
     let Some(fixture) = crate::fixture::docker().await.pop() else { return };
     let hash = fixture.host.home_hash();
-    // The folders exist with root as owner before they become volumes, and `/tmp` has the wrong mode.
+    // The directories exist with root as owner before they become volumes, and `/tmp` has the wrong mode.
     let text = format!(
         "FROM debian:bookworm-slim\nRUN mkdir -p /workspace /home/agent /data && chmod 755 /tmp\n\
          VOLUME /workspace /home/agent /data\nLABEL test={hash}\n"

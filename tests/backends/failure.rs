@@ -158,15 +158,18 @@ async fn refuses_an_unsupported_plan_before_creating_anything() {
 /// Simulates a machine without user namespaces.
 #[test]
 fn a_start_without_user_namespaces_reports_it_and_creates_nothing() {
-    let folder = tempfile::tempdir().expect("folder");
-    let home = folder.path().join("home");
+    let directory = tempfile::tempdir().expect("directory");
+    let home = directory.path().join("home");
     let program = Program::bottle().expect("built");
     let bottle = |arguments: &[&str]| {
         let switched_off = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-user=1000", "--map-group=1000", "--keep-caps"]);
         command.args(["/bin/sh", "-c", switched_off, "sh"]).arg(program.path()).args(arguments);
-        command.env("BOTTLE_HOME", &home).env("HOME", folder.path()).env("XDG_RUNTIME_DIR", folder.path());
+        command
+            .env("BOTTLE_HOME", &home)
+            .env("HOME", directory.path())
+            .env("XDG_RUNTIME_DIR", directory.path());
         command.env_remove("BOTTLE_BACKEND").stdin(Stdio::null());
         command.output().expect("unshare")
     };

@@ -44,25 +44,25 @@ async fn home_and_workspace_are_writable_and_the_system_is_not() {
 async fn files_of_the_user_are_copied_and_belong_to_the_agent() {
     for fixture in every_backend().await {
         let from = fixture.host.user_home.join("project");
-        std::fs::create_dir_all(from.join("src")).expect("folder");
+        std::fs::create_dir_all(from.join("src")).expect("directory");
         std::fs::write(from.join("src/tool"), "the tool").expect("file");
         std::fs::set_permissions(from.join("src/tool"), PermissionsExt::from_mode(0o6750)).expect("mode");
         std::os::unix::fs::symlink("/etc/shadow", from.join("link")).expect("link");
         let bottle = fixture.bottle("copied").await;
-        let copy = |folder: Option<&str>| HostFiles {
+        let copy = |directory: Option<&str>| HostFiles {
             from: from.clone(),
-            folder: folder.map(str::to_owned),
+            directory: directory.map(str::to_owned),
             entries: Box::new(Walk::content(Directory::open(&from).expect("opened")).map(|entry| Ok(entry?))),
             progress: ProgressSink::discard(),
             stop: Stop::default(),
         };
         let mut copied = Vec::new();
-        for folder in [None, Some("a project")] {
-            copied.push(fixture.backend.copy_files(&bottle.launch(), copy(folder)).await.expect("copied"));
+        for directory in [None, Some("a project")] {
+            copied.push(fixture.backend.copy_files(&bottle.launch(), copy(directory)).await.expect("copied"));
         }
         assert_eq!(copied, [fixture.name() == "linux"; 2], "{}", fixture.name());
         if copied[0] {
-            let show = "for folder in . 'a project'; do cd \"/workspace/$folder\"; cat src/tool; echo; readlink link; \
+            let show = "for directory in . 'a project'; do cd \"/workspace/$directory\"; cat src/tool; echo; readlink link; \
                         stat -c '%U %G %a' src src/tool; stat -c '%U %G' link; \
                         echo more >>src/tool; touch src/new; done";
             let expected = "the tool\n/etc/shadow\nagent agent 755\nagent agent 750\nagent agent\n";
@@ -101,7 +101,7 @@ async fn exposed_paths_are_read_only_and_their_siblings_invisible() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn detects_changes_and_removes_unreadable_folders() {
+async fn detects_changes_and_removes_unreadable_directories() {
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("work").await;
         let pause = || tokio::time::sleep(std::time::Duration::from_millis(20));
@@ -141,7 +141,7 @@ async fn processes_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tmpfs_folders_are_bounded() {
+async fn tmpfs_directories_are_bounded() {
     for fixture in every_isolating_backend().await {
         let resources = Resources { disk: Some(8 << 20), ..Resources::default() };
         let bottle = fixture.bottle_with("small", Prepared::default(), resources).await;

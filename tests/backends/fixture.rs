@@ -35,7 +35,7 @@ pub(crate) struct Fixture {
     prepared: OnceCell<Prepared>,
     unpacked: Option<Arc<Unpacked>>,
     loaded: OnceCell<Arc<Loaded>>,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 /// Every backend with each of its transports to the proxy, as the backend's name and the `settings.yml` that selects
@@ -111,7 +111,7 @@ pub(crate) async fn every_isolating_backend() -> Vec<Fixture> {
 impl Fixture {
     /// Creates a fixture for this backend with a new home.
     pub(crate) fn new(name: &str, env: &[(&str, &str)]) -> Self {
-        let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
+        let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
         let mut env: BTreeMap<OsString, OsString> =
             env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         if name == "apple" {
@@ -119,7 +119,7 @@ impl Fixture {
             let path = std::env::var("PATH").unwrap_or_default();
             env.insert("PATH".into(), format!("{}:{path}", container_programs().display()).into());
             // It keeps the archives of snapshots there.
-            env.insert("TMPDIR".into(), folder.path().into());
+            env.insert("TMPDIR".into(), directory.path().into());
         }
         if name == "smolvm" {
             // The backend finds its program with the environment.
@@ -128,9 +128,9 @@ impl Fixture {
         let host = Host {
             env,
             cwd: "/".into(),
-            home: folder.path().join("home"),
-            user_home: folder.path().join("user"),
-            runtime: folder.path().join("run"),
+            home: directory.path().join("home"),
+            user_home: directory.path().join("user"),
+            runtime: directory.path().join("run"),
             program: Program::bottle().expect("built").path().to_owned(),
         };
         let backend = registry::by_name(&host, name).expect("a backend of that name");
@@ -145,7 +145,7 @@ impl Fixture {
             prepared: OnceCell::new(),
             unpacked: None,
             loaded: OnceCell::new(),
-            _folder: folder,
+            _directory: directory,
         }
     }
 
@@ -283,7 +283,7 @@ impl Fixture {
         bottle
     }
 
-    /// Creates only the state folder of a bottle.
+    /// Creates only the state directory of a bottle.
     pub(crate) fn planned(&self, slug: &str) -> Bottle<'_> {
         let plan = Plan { image: self.planned_only.image.clone(), ..plan(slug, self.name()) };
         let state = self.host.state().join(slug);
@@ -332,7 +332,7 @@ impl Loaded {
         };
         let (from, to) =
             (loaded.fixture.host.home.join("apple/program"), fixture.host.home.join("apple/program"));
-        std::fs::create_dir_all(&to).expect("folder");
+        std::fs::create_dir_all(&to).expect("directory");
         for file in ["bottle", "build-id"] {
             let _ = std::fs::hard_link(from.join(file), to.join(file));
         }
@@ -347,20 +347,20 @@ impl Drop for Loaded {
     }
 }
 
-/// A folder with the programs that the apple backend calls.
+/// A directory with the programs that the apple backend calls.
 fn container_programs() -> &'static std::path::Path {
-    static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("container-programs");
-        std::fs::create_dir_all(&folder).expect("folder");
+    static DIRECTORY: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("container-programs");
+        std::fs::create_dir_all(&directory).expect("directory");
         let double = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/backends/apple/container");
         for name in ["container", "sw_vers"] {
-            match std::os::unix::fs::symlink(double, folder.join(name)) {
+            match std::os::unix::fs::symlink(double, directory.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{name}: {error}"),
                 _ => {}
             }
         }
-        folder
+        directory
     })
 }
 
@@ -378,7 +378,7 @@ impl Unpacked {
             .prepare(&plan, &Default::default(), &ProgressSink::discard())
             .await
             .expect("unpacked");
-        let home = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
+        let home = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
         std::fs::rename(fixture.host.home.join("images"), home.path().join("images")).expect("kept");
         let unpacked = Arc::new(Self { home, prepared });
         *shared = Arc::downgrade(&unpacked);
@@ -636,7 +636,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
             bottles: Vec::new(),
             cwd: "/".into(),
             inside: None,
-            folders: Vec::new(),
+            directories: Vec::new(),
         },
         backend: backend.to_owned(),
         image: ImageSource::Provider(Template::Command),

@@ -7,7 +7,7 @@ use bottle::backend::{NewSnapshot, Origin, ProgressSink};
 
 use crate::fixture::{Bottle, Fixture, close, every_isolating_backend, replacing, run};
 
-/// The folder of a bottle's only snapshot, on backends that store snapshots in the home.
+/// The directory of a bottle's only snapshot, on backends that store snapshots in the home.
 fn stored(fixture: &Fixture, bottle: &Bottle<'_>) -> PathBuf {
     let own = fixture.host.home.join("snapshots").join(bottle.slug().as_str());
     let all: Vec<_> = std::fs::read_dir(&own).expect("snapshots").map(|e| e.expect("one").path()).collect();
@@ -21,14 +21,14 @@ async fn fixtures() -> Vec<Fixture> {
     fixtures
 }
 
-/// The name of the folder that contains the agent's home, in a bottle's layers and in its snapshots.
+/// The name of the directory that contains the agent's home, in a bottle's layers and in its snapshots.
 fn home_of(fixture: &Fixture) -> &'static str {
     if fixture.is_in_image() { "upper/home/agent" } else { "home" }
 }
 
-/// The folder of a running bottle's files.
+/// The directory of a running bottle's files.
 fn layers(fixture: &Fixture, bottle: &Bottle<'_>) -> PathBuf {
-    fixture.backend.kept_workspace(bottle.slug()).expect("a folder").with_file_name("")
+    fixture.backend.kept_workspace(bottle.slug()).expect("a directory").with_file_name("")
 }
 
 async fn shell(bottle: &Bottle<'_>, script: &str) -> String {
@@ -135,14 +135,14 @@ async fn a_freeze_follows_no_link_to_the_host() {
         let bottle = fixture.bottle("links").await;
         bottle
             .shell(&format!(
-                "cd /workspace; ln -s {0} file; ln -s {1} folder; ln -s / root; ln -s ../../../.. up; mkdir a; ln -s ../folder a/b",
+                "cd /workspace; ln -s {0} file; ln -s {1} directory; ln -s / root; ln -s ../../../.. up; mkdir a; ln -s ../directory a/b",
                 secret.display(),
                 fixture.host.user_home.display()
             ))
             .await;
         bottle.freeze(None).await;
         let stored = stored(&fixture, &bottle).join("workspace");
-        for name in ["file", "folder", "root", "up", "a/b"] {
+        for name in ["file", "directory", "root", "up", "a/b"] {
             assert!(stored.join(name).symlink_metadata().expect("there").is_symlink(), "{name}");
         }
         bottle.remove().await;
@@ -160,7 +160,7 @@ async fn a_too_deep_tree_is_reported_and_leaves_nothing() {
             .await
             .expect_err("too deep");
         assert!(
-            error.one_line().contains("more than 128 folders deep") && error.one_line().len() < 400,
+            error.one_line().contains("more than 128 directories deep") && error.one_line().len() < 400,
             "{error}"
         );
         assert!(
@@ -174,7 +174,7 @@ async fn a_too_deep_tree_is_reported_and_leaves_nothing() {
     }
 }
 
-/// A script that descends through folders with names of maximum length and runs `then` in each folder.
+/// A script that descends through directories with names of maximum length and runs `then` in each directory.
 fn deepest(then: &str) -> String {
     format!(
         "import os\nos.chdir('/workspace')\nfor _ in range(120):\n  n = 'x' * 255\n  {then}\n  os.chdir(n)\n"
@@ -206,7 +206,7 @@ async fn a_freeze_copies_the_longest_names_at_every_depth() {
     }
 }
 
-/// A script that endlessly replaces folders and files with links that point outside, and back.
+/// A script that endlessly replaces directories and files with links that point outside, and back.
 const EXCHANGES: &str = "import ctypes, os, sys\n\
     libc, out = ctypes.CDLL(None), sys.argv[1]\n\
     os.makedirs('d/sub/sub'); os.symlink(out, 'l'); os.symlink(out, 'd/l')\n\
@@ -218,7 +218,7 @@ const EXCHANGES: &str = "import ctypes, os, sys\n\
     \x20 for one, other in pairs: libc.renameat2(-100, one, -100, other, 2)\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn swapping_folders_and_links_does_not_escape_the_tree() {
+async fn swapping_directories_and_links_does_not_escape_the_tree() {
     if !Path::new("/usr/bin/python3").exists() {
         return bottle_test_support::skip::aloud("exchanges", &"there is no /usr/bin/python3");
     }
@@ -261,10 +261,10 @@ async fn swapping_folders_and_links_does_not_escape_the_tree() {
 }
 
 /// Asserts that a stored tree contains no file of the user.
-fn assert_only_its_own(folder: &Path) {
-    for entry in entries(folder) {
+fn assert_only_its_own(directory: &Path) {
+    for entry in entries(directory) {
         let kind = entry.file_type().expect("kind");
-        assert_ne!(entry.file_name(), "beside", "{}", folder.display());
+        assert_ne!(entry.file_name(), "beside", "{}", directory.display());
         if kind.is_dir() {
             assert_only_its_own(&entry.path());
         } else if kind.is_file() {
@@ -305,17 +305,17 @@ async fn freezes_a_tree_that_keeps_changing() {
     }
 }
 
-/// The entries of a folder except `.prefix`, in which a folder of the kernel cannot be read.
-fn entries(folder: &Path) -> Vec<std::fs::DirEntry> {
-    let all = std::fs::read_dir(folder).expect("read").map(|entry| entry.expect("entry"));
+/// The entries of a directory except `.prefix`, in which a directory of the kernel cannot be read.
+fn entries(directory: &Path) -> Vec<std::fs::DirEntry> {
+    let all = std::fs::read_dir(directory).expect("read").map(|entry| entry.expect("entry"));
     all.filter(|entry| entry.file_name() != ".prefix").collect()
 }
 
 /// Whether a tree has at most `most` entries. With the host's files it would have more.
-fn no_more_than(folder: &Path, most: usize) -> bool {
-    let entries = entries(folder);
-    let folders = entries.iter().filter(|entry| entry.file_type().expect("kind").is_dir());
-    entries.len() <= most && folders.into_iter().all(|entry| no_more_than(&entry.path(), most))
+fn no_more_than(directory: &Path, most: usize) -> bool {
+    let entries = entries(directory);
+    let directories = entries.iter().filter(|entry| entry.file_type().expect("kind").is_dir());
+    entries.len() <= most && directories.into_iter().all(|entry| no_more_than(&entry.path(), most))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,7 +23,7 @@ async fn shell(bottle: &Bottle<'_>, script: &str) -> String {
     bottle.once(&["/bin/sh", "-c", script]).await.expect("ran").0
 }
 
-/// The folder of a snapshot's system files.
+/// The directory of a snapshot's system files.
 fn stored(fixture: &Fixture, snapshot: &Snapshot) -> PathBuf {
     let own = fixture.host.home.join("snapshots").join(snapshot.slug.as_str());
     own.join(&snapshot.reference).join("upper")
@@ -117,15 +117,15 @@ async fn a_resumed_bottle_keeps_its_changed_system() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crafted_snapshot_is_harmless() {
     let Some(fixture) = fixture().await else { return };
-    let outside = tempfile::tempdir().expect("folder");
+    let outside = tempfile::tempdir().expect("directory");
     std::fs::write(outside.path().join("hosts"), "the host's").expect("written");
     let bottle = fixture.bottle("crafted").await;
     bottle.shell("mkdir -p /opt/d; echo x >/opt/d/x; echo y >/usr/bin/new").await;
     let snapshot = bottle.freeze(None).await;
     bottle.remove().await;
     let upper = stored(&fixture, &snapshot);
-    // The snapshot gets overlay attributes that redirect a folder and a file, a link to the outside, a set-id program
-    // and, if root runs the test, a device.
+    // The snapshot gets overlay attributes that redirect a directory and a file, a link to the outside, a set-id
+    // program and, if root runs the test, a device.
     let set = |path: &Path, name: &str, value: &[u8]| {
         let path = upper.join(path);
         rustix::fs::setxattr(&path, name, value, rustix::fs::XattrFlags::empty()).expect("set");

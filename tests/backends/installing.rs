@@ -14,11 +14,11 @@ async fn fixtures() -> Vec<Fixture> {
     fixtures
 }
 
-fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
+fn all_below(directory: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(folder) = waiting.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok) {
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok) {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 waiting.push(entry.path());
             }

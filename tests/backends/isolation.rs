@@ -252,7 +252,7 @@ async fn proc_hides_the_machines_disks_and_devices() {
                 "for f in /proc/* /proc/.[!.]*; do case ${f#/proc/} in \
                      [0-9]*|self|thread-self|mounts|net|sys|.*|\
                      cgroups|cpuinfo|filesystems|loadavg|meminfo|stat|sysvipc|uptime|version|vmstat) ;; \
-                     *) [ -d $f ] && [ -n \"$(ls -A $f)\" ] && echo folder $f; \
+                     *) [ -d $f ] && [ -n \"$(ls -A $f)\" ] && echo directory $f; \
                         [ -f $f ] && [ -s $f ] && echo file $f; \
                         [ -d $f ] || [ $(cat $f | wc -c) = 0 ] || echo read $f; \
                         [ -d $f ] && touch $f/x && echo wrote $f; true;; \

@@ -19,15 +19,15 @@ impl Image {
     async fn new(fixture: &Fixture, name: &str, instructions: &str) -> Self {
         let inside = fixture.prepared().await.expect("prepared").inside.expect("an image");
         let name = format!("bottle-test-{name}-{}-{}", std::process::id(), fixture.host.home_hash());
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let script = format!(
-            "cd {folder} && mkdir -p .{WORKSPACE} .{home} bin tmp && \
+            "cd {directory} && mkdir -p .{WORKSPACE} .{home} bin tmp && \
              for file in $(ldd /bin/sh /bin/cat | grep -o '/[^ ):]*' | sort -u); do \
              mkdir -p .${{file%/*}} && cp -L $file .$file; done && \
              tar --numeric-owner --owner={uid} --group={gid} -c . | docker import - {name}-base >/dev/null && \
              docker build --quiet --tag {name} - <<'END'\nFROM {name}-base\n{instructions}\nEND\n\
              docker rmi {name}-base",
-            folder = folder.path().display(),
+            directory = directory.path().display(),
             home = inside.home,
             uid = inside.uid,
             gid = inside.gid,

@@ -147,12 +147,12 @@ async fn a_stopped_bottle_keeps_its_layers_when_they_are_not_named() {
         let mut all = bottle.ledger.all();
         all.retain(|resource| resource.kind != LAYERS);
         fixture.backend.remove(&all).await.expect("removed");
-        assert!(kept.iter().all(|folder| folder.is_dir()), "{}", fixture.name());
+        assert!(kept.iter().all(|directory| directory.is_dir()), "{}", fixture.name());
         let found = bottle.found().await;
         assert!(found.iter().all(|resource| resource.kind == LAYERS), "{}: {found:?}", fixture.name());
         assert_eq!(found.len(), 1, "{}", fixture.name());
         bottle.remove().await;
-        assert!(!kept.is_some_and(|folder| folder.exists()), "{}", fixture.name());
+        assert!(!kept.is_some_and(|directory| directory.exists()), "{}", fixture.name());
         assert_eq!(bottle.found().await, [], "{}", fixture.name());
     }
 }
@@ -182,9 +182,9 @@ async fn files_that_are_moved_away_free_their_name() {
         assert_eq!(bottle.found().await, moved, "{}", fixture.name());
         assert!(moved.iter().all(|resource| resource.kind != LAYERS), "{}: {moved:?}", fixture.name());
         assert_eq!(moved.len(), usize::from(fixture.name() == "linux"), "{}: {moved:?}", fixture.name());
-        if let Some(folder) = moved.first() {
-            // A cleanup leaves a folder alone that another process is removing.
-            let lock = std::fs::File::open(&folder.id).expect("folder");
+        if let Some(directory) = moved.first() {
+            // A cleanup leaves a directory alone that another process is removing.
+            let lock = std::fs::File::open(&directory.id).expect("directory");
             lock.lock().expect("locked");
             assert_eq!(bottle.found().await, [], "{}", fixture.name());
         }

@@ -29,7 +29,7 @@ fn image(imported: &Imported) -> Option<&str> {
 
 /// Writes the archive of a snapshot. Returns what its files are.
 async fn export(fixture: &Fixture, base: Option<&str>, snapshot: &Snapshot, file: &Path) -> RootKind {
-    let scratch = tempfile::tempdir().expect("folder");
+    let scratch = tempfile::tempdir().expect("directory");
     let mut metadata = metadata(fixture, snapshot);
     let writer = Writer::begin(File::create(file).expect("file"), &metadata, "").expect("begun");
     let scanner = Arc::new(ContentScanner::new(&[], Default::default()).expect("scanner"));
@@ -68,7 +68,7 @@ fn metadata(fixture: &Fixture, snapshot: &Snapshot) -> Metadata {
 }
 
 async fn import(fixture: &Fixture, file: &Path, slug: &str) -> Result<Imported, BackendError> {
-    let scratch = tempfile::tempdir().expect("folder");
+    let scratch = tempfile::tempdir().expect("directory");
     let layout = scratch.path().join("image");
     let mut archive = std::fs::File::open(file).expect("file");
     let received = receive(&mut archive, &layout, &ProgressSink::discard()).expect("received");
@@ -115,7 +115,7 @@ async fn a_bottle_moves_to_every_backend_that_can_have_its_files() {
     let mut fixtures = every_backend().await;
     fixtures.retain(|fixture| fixture.name() != "docker");
     fixtures.extend(Fixture::docker_on_small_image().await);
-    let folder = tempfile::tempdir().expect("folder");
+    let directory = tempfile::tempdir().expect("directory");
     for from in &fixtures {
         let bottle = from.bottle("moving").await;
         let is_fake = from.name() == "fake";
@@ -129,7 +129,7 @@ async fn a_bottle_moves_to_every_backend_that_can_have_its_files() {
             bottle.once(&["/bin/sh", "-c", DESCRIBE]).await.expect("described").0
         };
         let snapshot = bottle.freeze(None).await;
-        let file = folder.path().join("archive");
+        let file = directory.path().join("archive");
         let root = export(from, base(&bottle), &snapshot, &file).await;
         bottle.remove().await;
         let _ = from.backend.remove_snapshot(&snapshot).await;
@@ -176,7 +176,7 @@ type Tree = BTreeMap<String, (u8, u32, u64, u64, u64, String, Vec<u8>)>;
 
 /// Reads the files of an archive: all layers, each one over the previous ones.
 fn tree(file: &Path) -> Tree {
-    let blobs = tempfile::tempdir().expect("folder");
+    let blobs = tempfile::tempdir().expect("directory");
     tar::Archive::new(File::open(file).expect("archive")).unpack(blobs.path()).expect("unpacked");
     let json = |name: &str| -> serde_json::Value {
         serde_json::from_slice(&std::fs::read(blobs.path().join(name)).expect("a blob")).expect("JSON")
@@ -194,10 +194,13 @@ fn tree(file: &Path) -> Tree {
             let mut entry = entry.expect("an entry");
             let path = entry.path().expect("path").to_string_lossy().into_owned();
             let path = path.trim_start_matches("./").trim_end_matches('/').to_owned();
-            let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
+            let (directory, name) = path.rsplit_once('/').unwrap_or(("", &path));
             if let Some(removed) = name.strip_prefix(".wh.") {
-                let gone =
-                    if removed == ".wh..opq" { folder.to_owned() } else { format!("{folder}/{removed}") };
+                let gone = if removed == ".wh..opq" {
+                    directory.to_owned()
+                } else {
+                    format!("{directory}/{removed}")
+                };
                 let below = format!("{gone}/");
                 tree.retain(|path, _| !path.starts_with(&below) && (*path != gone || removed == ".wh..opq"));
                 continue;
@@ -231,12 +234,12 @@ async fn a_bottle_of_containers_comes_back_from_linux_with_equal_files() {
     let mut fixtures = every_backend().await;
     fixtures.retain(|fixture| fixture.is_in_image() && fixture.name() == "linux");
     let Some(linux) = fixtures.pop() else { return };
-    let folder = tempfile::tempdir().expect("folder");
+    let directory = tempfile::tempdir().expect("directory");
     let bottle = docker.bottle("there").await;
     let make = format!("{MAKE}; mkdir -m 1777 sticky; rm -f /home/agent/.profile");
     assert_eq!(bottle.shell(&make).await, "");
     let snapshot = bottle.freeze(None).await;
-    let [there, away, back] = ["there", "away", "back"].map(|name| folder.path().join(name));
+    let [there, away, back] = ["there", "away", "back"].map(|name| directory.path().join(name));
     export(&docker, base(&bottle), &snapshot, &there).await;
     bottle.remove().await;
     docker.backend.remove_snapshot(&snapshot).await.expect("removed");

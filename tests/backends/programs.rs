@@ -9,10 +9,10 @@ use bottle_test_support::skip;
 
 use crate::fixture::{Fixture, run};
 
-/// The linux backend with this folder at the beginning of `PATH`.
-async fn fixture_with(folder: &Path) -> Option<Fixture> {
+/// The linux backend with this directory at the beginning of `PATH`.
+async fn fixture_with(directory: &Path) -> Option<Fixture> {
     let own = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&own)));
+    let path = std::env::join_paths([directory.to_owned()].into_iter().chain(std::env::split_paths(&own)));
     let fixture = Fixture::new("linux", &[("PATH", path.expect("path").to_str().expect("UTF-8"))]);
     let check = fixture.backend.check().await;
     if !check.usable {
@@ -32,7 +32,7 @@ async fn says(fixture: &Fixture, argv: &[&str]) -> String {
         .await
         .expect("prepared");
     let program = prepared.program.clone().expect("found on the host");
-    let path: Vec<String> = prepared.path.iter().map(|folder| folder.display().to_string()).collect();
+    let path: Vec<String> = prepared.path.iter().map(|directory| directory.display().to_string()).collect();
     let bottle = fixture.bottle_with("installed", prepared, Resources::default()).await;
     let channel = bottle.provisioned().await;
     let path = format!("PATH={}:/usr/local/bin:/usr/bin:/bin", path.join(":"));
@@ -46,23 +46,23 @@ async fn says(fixture: &Fixture, argv: &[&str]) -> String {
 
 fn executable(path: &Path, content: &str) {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::create_dir_all(path.parent().expect("parent")).expect("folders");
+    std::fs::create_dir_all(path.parent().expect("parent")).expect("directories");
     std::fs::write(path, content).expect("written");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("executable");
 }
 
-fn folder() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("folder");
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("directory");
     // Everyone can execute programs that root installed, like system programs.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).expect("open");
-    let path = folder.path().canonicalize().expect("real");
-    (folder, path)
+    std::fs::set_permissions(directory.path(), open).expect("open");
+    let path = directory.path().canonicalize().expect("real");
+    (directory, path)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_in_a_virtual_environment_finds_its_modules() {
-    let (_folder, place) = folder();
+    let (_directory, place) = directory();
     let venv = place.join("venv");
     let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status();
     if !made.is_ok_and(|status| status.success()) {
@@ -85,7 +85,7 @@ async fn a_program_in_a_node_package_finds_its_dependencies() {
         skip::aloud("a node package", &"there is no node here");
         return;
     }
-    let (_folder, place) = folder();
+    let (_directory, place) = directory();
     let modules = place.join("lib/node_modules/@scope/tool");
     executable(
         &modules.join("dist/cli.js"),

@@ -251,16 +251,16 @@ async fn shared_git_objects_stay_as_they_were_and_are_part_of_a_snapshot() {
     for fixture in every_backend().await {
         let objects = fixture.host.user_home.join("objects");
         let pack = format!("pack/pack-{}.pack", "0a".repeat(20));
-        std::fs::create_dir_all(objects.join("pack")).expect("folder");
+        std::fs::create_dir_all(objects.join("pack")).expect("directory");
         std::fs::write(objects.join(&pack), "objects").expect("a pack");
         let opened = Arc::new(Directory::open(&objects).expect("opened"));
-        let repository = RepositoryObjects { from: opened, borrowed: Vec::new(), folder: None };
+        let repository = RepositoryObjects { from: opened, borrowed: Vec::new(), directory: None };
         let mut bottle = fixture.planned("shared");
         bottle.plan.workspace = Workspace::Copy;
         bottle.prepared = fixture.prepared().await.expect("prepared");
         bottle.begin().await;
         let shared = fixture.backend.share_objects(&bottle.launch(), &repository).await.expect("shared");
-        assert!(shared || fixture.name() != "linux", "an engine may not see the folders of this machine");
+        assert!(shared || fixture.name() != "linux", "an engine may not see the directories of this machine");
         if !shared {
             bottle.remove().await;
             continue;

@@ -171,7 +171,7 @@ fn a_proposal_survives_a_failed_write_and_a_killed_keeper() -> Result<()> {
     let Some(home) = running_bottle("asking and failing", "linux", &[])? else { return Ok(()) };
     let (asks, id) = propose(&home, "api.site.example")?;
     let audit = home.bottle_home().join("audit");
-    std::fs::write(&audit, "no folder")?;
+    std::fs::write(&audit, "no directory")?;
     let failed = run(&home, &["supervise", "approve", &id])?;
     ensure!(failed.code == 1 && failed.stderr.contains("cannot write the audit log"), "{}", failed.stderr);
     ensure!(fetched(&home, "1")?.contains("403"), "nothing was applied");
@@ -657,13 +657,13 @@ fn agent_text_is_marked_and_masked() -> Result<()> {
     ensure!(again.code != 0, "{}", again.transcript());
     let listed = run(&home, &["supervise", "list", "--json"])?.json()?;
     ensure!(listed == serde_json::json!([]), "{listed}");
-    for folder in ["queue", "audit", "state"] {
+    for directory in ["queue", "audit", "state"] {
         let found = std::process::Command::new("grep")
             // The user's answer in the user's own file is not masked.
             .args(["-rl", "--exclude=*.response.json", SECRET])
-            .arg(home.bottle_home().join(folder))
+            .arg(home.bottle_home().join(directory))
             .output()?;
-        ensure!(found.stdout.is_empty(), "{folder}: {}", String::from_utf8_lossy(&found.stdout));
+        ensure!(found.stdout.is_empty(), "{directory}: {}", String::from_utf8_lossy(&found.stdout));
     }
     let told = std::fs::read_to_string(&log)?;
     ensure!(told.contains("[redacted]") && !told.contains(SECRET), "{told}");

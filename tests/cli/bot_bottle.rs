@@ -25,13 +25,13 @@ fn init_imports_another_tools_manifests_with_notes() -> Result<()> {
     home.write("home/.bot-bottle/bottles/Bad Name.md", "---\n---\n")?;
     home.write("home/.bot-bottle/agents/worker.md", "---\nbottle: work\n---\nWork.\n")?;
     home.write("home/.bot-bottle/agents/binary.md", "\u{0}")?;
-    let folder = home.home().join(".bot-bottle");
-    let folder = folder.to_str().expect("text");
+    let directory = home.home().join(".bot-bottle");
+    let directory = directory.to_str().expect("text");
     let text = transcripts(
         &home,
         &[
-            &["init", "--import", folder],
-            &["init", "--import", folder, "--json"],
+            &["init", "--import", directory],
+            &["init", "--import", directory, "--json"],
             &["init", "--import", "nowhere"],
             &["init", "--import", "."],
         ],
@@ -297,8 +297,8 @@ fn the_manifest_for_both_tools_needs_no_note() -> Result<()> {
 #[test]
 fn an_import_overwrites_nothing_and_leaves_the_state() -> Result<()> {
     let home = TestHome::new()?;
-    for folder in ["queue", "state", "audit"] {
-        home.write(&format!("home/.bot-bottle/{folder}/one/file"), "x")?;
+    for directory in ["queue", "state", "audit"] {
+        home.write(&format!("home/.bot-bottle/{directory}/one/file"), "x")?;
     }
     home.write("home/.bot-bottle/bottles/mine.md", "---\nenv: {A: theirs}\n---\n")?;
     home.write("home/.bottle/bottles/mine.md", "---\nenv: {A: mine}\n---\n")?;
@@ -306,8 +306,8 @@ fn an_import_overwrites_nothing_and_leaves_the_state() -> Result<()> {
     says(&home, &["init", "--import"], "1 already existed and stay unchanged")?;
     let mine = std::fs::read_to_string(home.bottle_home().join("bottles/mine.md"))?;
     ensure!(mine.contains("mine"), "{mine}");
-    for folder in ["queue", "state", "audit"] {
-        ensure!(!home.bottle_home().join(folder).join("one").exists(), "{folder} was copied");
+    for directory in ["queue", "state", "audit"] {
+        ensure!(!home.bottle_home().join(directory).join("one").exists(), "{directory} was copied");
     }
     let listed = transcript(&home, &["list", "agents"])?;
     ensure!(!listed.contains("helper"), "{listed}");

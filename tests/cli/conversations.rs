@@ -47,9 +47,9 @@ fn copied_out(home: &TestHome) -> Result<(PathBuf, String)> {
     let own = home.bottle_home().join("transcripts/one");
     let lives: Vec<_> = std::fs::read_dir(&own)?.collect::<Result<_, _>>()?;
     assert_eq!(lives.len(), 1, "{lives:?}");
-    let folder = lives[0].path().join("home/agent/.claude/projects/-workspace");
-    assert!(!folder.join("link").exists(), "a link that leads out is no conversation");
-    let file = folder.join("talk.jsonl");
+    let directory = lives[0].path().join("home/agent/.claude/projects/-workspace");
+    assert!(!directory.join("link").exists(), "a link that leads out is no conversation");
+    let file = directory.join("talk.jsonl");
     let text = std::fs::read_to_string(&file)?;
     Ok((file, text))
 }

@@ -273,8 +273,8 @@ const EACH: usize = 16;
 /// Fills the queue with proposals of bottles whose keepers have exited.
 fn full(home: &TestHome) -> Result<()> {
     for bottle in 0..BOTTLES {
-        let folder = home.bottle_home().join(format!("queue/bottle-{bottle:02}"));
-        fs::create_dir_all(folder.join("processed"))?;
+        let directory = home.bottle_home().join(format!("queue/bottle-{bottle:02}"));
+        fs::create_dir_all(directory.join("processed"))?;
         for number in 0..EACH {
             let arrival =
                 Timestamp::now() - SignedDuration::from_secs(i64::try_from(bottle * EACH + number)?);
@@ -293,7 +293,7 @@ fn full(home: &TestHome) -> Result<()> {
                 asked_before: 0,
                 excerpt: Vec::new(),
             };
-            fs::write(folder.join(format!("{id}.proposal.json")), serde_json::to_vec_pretty(&proposal)?)?;
+            fs::write(directory.join(format!("{id}.proposal.json")), serde_json::to_vec_pretty(&proposal)?)?;
         }
     }
     Ok(())

@@ -30,7 +30,7 @@ fn bit(argument: u8, bit: u64) -> Result<SeccompRule> {
     Ok(SeccompRule::new(vec![Condition::new(argument, Len::Dword, Op::MaskedEq(bit), bit)?])?)
 }
 
-/// Returns a filter that imitates NFS, 9p or the shared folder of a virtual machine: no renames with flags,
+/// Returns a filter that imitates NFS, 9p or the shared directory of a virtual machine: no renames with flags,
 /// links, cloned files or extended attributes.
 fn on_a_network() -> Result<Filter> {
     const FICLONE: u64 = 0x4004_9409;

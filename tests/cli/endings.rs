@@ -134,8 +134,8 @@ fn shell(home: &TestHome, script: &str) -> Result<Pty> {
 /// Returns the process that has claimed the terminal with a mark file.
 fn holder(home: &TestHome) -> Result<Option<Pid>> {
     let Ok(homes) = std::fs::read_dir(home.runtime().join("bottle")) else { return Ok(None) };
-    for folder in homes {
-        let Ok(marks) = std::fs::read_dir(folder?.path().join(".terminals")) else { continue };
+    for directory in homes {
+        let Ok(marks) = std::fs::read_dir(directory?.path().join(".terminals")) else { continue };
         for mark in marks {
             let mark = std::fs::read_to_string(mark?.path())?;
             if let Some(Ok(pid)) = mark.split(':').next().map(str::parse) {
@@ -227,7 +227,7 @@ fn lists_a_dead_egress_proxy_as_down() -> Result<()> {
     Ok(())
 }
 
-/// Returns the egress daemon of the only bottle below the folder `root`.
+/// Returns the egress daemon of the only bottle below the directory `root`.
 fn egress_daemon_of(root: &Path) -> Result<Pid> {
     let root = root.to_str().context("a path")?;
     for entry in std::fs::read_dir("/proc")? {

@@ -139,8 +139,8 @@ impl Life {
     }
 
     /// Checks that a bottle gets a complete copy of a repository, and that no directory is mounted. `why` is the reason,
-    /// because of which the containers of this engine do not see the folders of this machine as they are.
-    fn sees_no_folders(&self, why: &str) -> Result<()> {
+    /// because of which the containers of this engine do not see the directories of this machine as they are.
+    fn sees_no_directories(&self, why: &str) -> Result<()> {
         self.home.write("project/code", "one\n")?;
         self.home.git(&["add", "-A"])?;
         self.home.git(&["commit", "-qm", "begin"])?;
@@ -167,7 +167,7 @@ fn a_bottle_lives_on_an_engine_with_remapped_user_ids() -> Result<()> {
     let test = "a_bottle_lives_on_an_engine_with_remapped_user_ids";
     let Some(life) = Life::new(test, Kind::Remapped)? else { return Ok(()) };
     if life.lives()? {
-        life.sees_no_folders("the container engine maps user ids")?;
+        life.sees_no_directories("the container engine maps user ids")?;
     }
     Ok(())
 }
@@ -179,7 +179,7 @@ fn a_bottle_lives_on_a_rootless_engine_which_refuses_limits_that_it_ignores() ->
     if !life.lives()? {
         return Ok(());
     }
-    life.sees_no_folders("the container engine does not run as root")?;
+    life.sees_no_directories("the container engine does not run as root")?;
     let info = life.engine.docker(&["info", "--format", "{{.MemoryLimit}}"]).context("info")?;
     let small = life.start("small")?;
     if info == "true" {
@@ -222,7 +222,7 @@ fn a_bottle_lives_on_podman() -> Result<()> {
     let doctor = life.run(&["doctor"])?;
     ensure!(doctor.stdout.contains("uses Podman 4."), "{}", doctor.transcript());
     if life.lives()? {
-        life.sees_no_folders("the container engine is Podman")?;
+        life.sees_no_directories("the container engine is Podman")?;
     }
     Ok(())
 }

@@ -188,7 +188,7 @@ fn an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing() -> Resu
     // This build needs more space than the disk has.
     agent(&mut home, "big", "FROM debian:bookworm-slim\nRUN head -c 2000000000 /dev/zero > /big\n")?;
     let mut scrub = home.scrub()?;
-    scrub.path(engine.folder(), "[ENGINE]")?.add(r"\b[0-9a-f]{12}\b", "[ID]")?;
+    scrub.path(engine.directory(), "[ENGINE]")?.add(r"\b[0-9a-f]{12}\b", "[ID]")?;
     scrub.add("built-by=[0-9a-f]{8}", "built-by=[HOME-HASH]")?;
     let said = run_with_long_timeout(&home, &["start", "big", "--label", "big"])?.transcript();
     let mut text = scrub.apply(&format!("an image that does not fit\n{said}\n"));

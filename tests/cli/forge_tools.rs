@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Tool {
     /// The name of the program and of its package.
     name: &'static str,
-    /// A shell script that downloads the package into the current folder.
+    /// A shell script that downloads the package into the current directory.
     download: &'static str,
     /// The host of the repository.
     forge: &'static str,
@@ -54,7 +54,7 @@ const GLAB: Tool = Tool {
 };
 
 /// Downloads `glab` from Debian 13, the first release with this package, from the mirror that apt uses for this
-/// machine's release. apt verifies the package with Debian's keys. It has folders of its own, which the user
+/// machine's release. apt verifies the package with Debian's keys. It has directories of its own, which the user
 /// `_apt` may not be able to enter, so it downloads as root.
 const DOWNLOAD_FROM_TRIXIE: &str = r#"
     . /etc/os-release
@@ -80,7 +80,7 @@ impl Tool {
         if installed.exists() {
             return Ok(installed);
         }
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         // The program of another release may not run on this machine, so the script runs it once.
         let script = format!(
             "mkdir -p \"$1\"; cd \"$1\"; exec 9> lock; flock 9; [ ! -e usr ] || exit 0
@@ -88,13 +88,13 @@ impl Tool {
              dpkg -x {name}_*.deb .; env -i HOME=\"$PWD\" usr/bin/{name} version; mv usr ..; cd ..; rm -rf new",
             self.download,
         );
-        let output = Command::new("sh").args(["-ec", &script, name]).arg(&folder).output();
+        let output = Command::new("sh").args(["-ec", &script, name]).arg(&directory).output();
         let output = output.map_err(|error| format!("sh: {error}"))?;
         let cause = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
             return Err(format!("cannot download {name}: {}", cause.trim_end()));
         }
-        Ok(folder.join("usr/bin").join(name))
+        Ok(directory.join("usr/bin").join(name))
     }
 
     /// Starts a bottle that has a clone of the forge's repository. Without what it needs, reports that `test` is

@@ -92,9 +92,10 @@ fn a_bottle_starts_from_the_newest_snapshot_that_exists() -> Result<()> {
     }
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
     let _ = run(&home, &["discard", "one", "--yes", "-q"])?;
-    let folder = home.bottle_home().join("snapshots.fake/one");
-    let mut stored: Vec<_> =
-        std::fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    let directory = home.bottle_home().join("snapshots.fake/one");
+    let mut stored: Vec<_> = std::fs::read_dir(&directory)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
     stored.sort();
     std::fs::remove_dir_all(stored.last().context("two snapshots")?)?;
     snapshot!(transcripts(
@@ -205,7 +206,7 @@ fn commit_asks_which_bottle() -> Result<()> {
 #[test]
 fn an_unreadable_state_is_an_error() -> Result<()> {
     let home = home()?;
-    home.write("home/.bottle/state", "no folder\n")?;
+    home.write("home/.bottle/state", "no directory\n")?;
     snapshot!(transcripts(
         &home,
         &[&["cleanup"], &["cleanup", "--json"], &["list"], &["snapshots"], &["commit"]]

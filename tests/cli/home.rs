@@ -68,10 +68,12 @@ pub(crate) fn kill_keeper(home: &TestHome, slug: &str) -> Result<()> {
 fn pids(home: &TestHome, role: &str, slug: &str) -> Result<Vec<Pid>> {
     let own = format!("{role}\0{}\0{slug}\0", bottle::host::home_hash(&home.bottle_home()));
     let processes = fs::read_dir("/proc")?.filter_map(Result::ok).map(|entry| entry.path());
-    let of_role = processes.filter(|folder| {
-        fs::read(folder.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&own))
+    let of_role = processes.filter(|directory| {
+        fs::read(directory.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&own))
     });
-    Ok(of_role.filter_map(|folder| Pid::from_raw(folder.file_name()?.to_str()?.parse().ok()?)).collect())
+    Ok(of_role
+        .filter_map(|directory| Pid::from_raw(directory.file_name()?.to_str()?.parse().ok()?))
+        .collect())
 }
 
 /// Runs a `bottle` command in this home until it exits.

@@ -36,7 +36,7 @@ fn reports_a_home_that_is_a_file() -> Result<()> {
 #[test]
 fn reports_a_home_of_another_user() -> Result<()> {
     if !rustix::process::getuid().is_root() {
-        skip::aloud("reports_a_home_of_another_user", &"only root can give a folder away");
+        skip::aloud("reports_a_home_of_another_user", &"only root can give a directory away");
         return Ok(());
     }
     let home = home()?;
@@ -132,18 +132,18 @@ fn lives(home: &TestHome, place: &Path) -> Result<Vec<Outcome>> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    for folder in ["agents", "bottles"] {
-        std::fs::create_dir_all(to.join(folder))?;
-        for entry in std::fs::read_dir(from.join(folder))? {
+    for directory in ["agents", "bottles"] {
+        std::fs::create_dir_all(to.join(directory))?;
+        for entry in std::fs::read_dir(from.join(directory))? {
             let entry = entry?;
-            std::fs::copy(entry.path(), to.join(folder).join(entry.file_name()))?;
+            std::fs::copy(entry.path(), to.join(directory).join(entry.file_name()))?;
         }
     }
     Ok(())
 }
 
 #[test]
-fn any_home_path_works_with_a_runtime_folder() -> Result<()> {
+fn any_home_path_works_with_a_runtime_directory() -> Result<()> {
     let home = home()?;
     let names = [
         OsString::from("d".repeat(200)),
@@ -193,7 +193,7 @@ fn reports_a_path_that_is_not_utf8() -> Result<()> {
 }
 
 #[test]
-fn reports_another_runtime_folder_at_once() -> Result<()> {
+fn reports_another_runtime_directory_at_once() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
     let other = home.outside("other");

@@ -20,7 +20,7 @@ fn in_image() -> Result<TestHome> {
     Ok(home)
 }
 
-/// Runs a script as root, with the right to mount file systems. `$DISK` is the path of an empty folder.
+/// Runs a script as root, with the right to mount file systems. `$DISK` is the path of an empty directory.
 pub(crate) fn script(home: &TestHome, script: &str) -> Result<String> {
     let disk = home.outside("disk");
     std::fs::create_dir(&disk)?;
@@ -119,7 +119,7 @@ fn a_full_disk_leaves_no_partial_image() -> Result<()> {
     Ok(())
 }
 
-/// Lists the image folder of this home.
+/// Lists the image directory of this home.
 fn images(home: &TestHome) -> Vec<String> {
     let entries = std::fs::read_dir(home.bottle_home().join("images")).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()

@@ -110,7 +110,7 @@ fn reports_image_settings_without_effect_and_still_runs() -> Result<()> {
     };
     let text = "FROM debian:bookworm-slim\nENTRYPOINT [\"/bin/false\"]\nHEALTHCHECK CMD touch /ran\nVOLUME /data\nUSER root\n";
     built.write("odd", text, "[sh, -c, \"id -un; ls /ran\"]")?;
-    // In this image, the home folder belongs to another user and is not writable.
+    // In this image, the home directory belongs to another user and is not writable.
     let text = "FROM debian:bookworm-slim\nRUN useradd -u 1234 -m locked && chmod 500 /home/locked && chown root /home/locked\nUSER locked\n";
     built.write("locked", text, "[sh, -c, \"cd && pwd && touch here && stat -c %U here\"]")?;
     let dry = built.run(&["start", "odd", "--dry-run", "--json"])?.json()?;

@@ -42,11 +42,11 @@ fn processes(home: &TestHome, role: &str) -> Result<usize> {
     let home = home.bottle_home();
     let mut count = 0;
     for entry in fs::read_dir("/proc")? {
-        let folder = entry?.path();
-        let Ok(line) = fs::read(folder.join("cmdline")) else { continue };
+        let directory = entry?.path();
+        let Ok(line) = fs::read(directory.join("cmdline")) else { continue };
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-        let log = fs::read_link(folder.join("fd/2")).unwrap_or_default();
-        let environ = fs::read(folder.join("environ")).unwrap_or_default();
+        let log = fs::read_link(directory.join("fd/2")).unwrap_or_default();
+        let environ = fs::read(directory.join("environ")).unwrap_or_default();
         let ours = log.starts_with(&home)
             || String::from_utf8_lossy(&environ).contains(&format!("BOTTLE_HOME={}", home.display()));
         count += usize::from(ours && words.get(1) == Some(&role.as_bytes()));
@@ -145,14 +145,14 @@ fn the_guest_ends_with_its_client() -> Result<()> {
 
 fn kill_keeper(home: &TestHome) -> Result<()> {
     for entry in fs::read_dir("/proc")? {
-        let folder = entry?.path();
-        let environ = fs::read(folder.join("environ")).unwrap_or_default();
-        let line = fs::read(folder.join("cmdline")).unwrap_or_default();
+        let directory = entry?.path();
+        let environ = fs::read(directory.join("environ")).unwrap_or_default();
+        let line = fs::read(directory.join("cmdline")).unwrap_or_default();
         let ours = format!("BOTTLE_HOME={}\0", home.bottle_home().display());
         if line.split(|byte| *byte == 0).nth(1) == Some(b"__keeper")
             && String::from_utf8_lossy(&environ).contains(&ours)
         {
-            let pid: i32 = folder.file_name().and_then(|name| name.to_str()).context("a pid")?.parse()?;
+            let pid: i32 = directory.file_name().and_then(|name| name.to_str()).context("a pid")?.parse()?;
             let pid = rustix::process::Pid::from_raw(pid).context("a pid")?;
             rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
         }

@@ -33,11 +33,11 @@ fn inside(home: &TestHome, script: &str) -> Result<Outcome> {
     run(home, &["exec", "one", "--", "/bin/sh", "-c", script])
 }
 
-/// The content, mode, owner, inode and modification time of all files below a folder. The bottle shares the objects by
-/// hard links, which change their change time.
-pub(crate) fn facts(folder: &Path) -> Result<BTreeMap<String, String>> {
+/// The content, mode, owner, inode and modification time of all files below a directory. The bottle shares the objects
+/// by hard links, which change their change time.
+pub(crate) fn facts(directory: &Path) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let metadata = path.symlink_metadata()?;
         let content = if metadata.is_file() { fs::read(&path)? } else { Vec::new() };
@@ -110,12 +110,12 @@ fn files_keep_the_users_ownership() -> Result<()> {
     }
     let owner = fs::metadata(&project)?;
     let _ = run(&home, &START)?.expect_code(0);
-    let script = "set -e; echo two >>code; echo new >src/new; ln code linked; mkdir folder; chmod 700 src; \
+    let script = "set -e; echo two >>code; echo new >src/new; ln code linked; mkdir directory; chmod 700 src; \
         cp code replaced; mv replaced code; stat -c %U . code src/new; git status --short";
     let done = inside(&home, script)?.expect_code(0);
     let expected = "agent\nagent\nagent\n M code\n?? linked\n?? src/new\n";
     ensure!(done.stdout == expected, "{done:?}");
-    for path in ["code", "src/new", "linked", "src", "folder"] {
+    for path in ["code", "src/new", "linked", "src", "directory"] {
         let found = fs::metadata(project.join(path))?;
         ensure!((found.uid(), found.gid()) == (owner.uid(), owner.gid()), "{path}: {found:?}");
     }
@@ -229,22 +229,22 @@ fn a_directory_that_is_more_than_files_is_refused() -> Result<()> {
         return Ok(());
     };
     let project = home.project();
-    let start = |folder: &str| -> Result<String> {
-        let started = home.program(START)?.directory(project.join(folder)).run()?;
+    let start = |directory: &str| -> Result<String> {
+        let started = home.program(START)?.directory(project.join(directory)).run()?;
         Ok(home.scrub()?.apply(&started.expect_code(2).transcript()))
     };
     let mut shown = Vec::new();
-    let mut refused = |folder: &str| -> Result<()> {
-        shown.push(format!("{folder}:\n{}", start(folder)?));
+    let mut refused = |directory: &str| -> Result<()> {
+        shown.push(format!("{directory}:\n{}", start(directory)?));
         Ok(())
     };
     refused("../home")?;
     refused("..")?;
     refused("../home/.bottle/agents")?;
-    for (folder, git) in [("nested", "nested/vendor/a/.git"), ("tree", "tree/.git")] {
-        fs::create_dir_all(project.join(folder).join("vendor/a"))?;
+    for (directory, git) in [("nested", "nested/vendor/a/.git"), ("tree", "tree/.git")] {
+        fs::create_dir_all(project.join(directory).join("vendor/a"))?;
         fs::write(project.join(git), "gitdir: ../elsewhere\n")?;
-        refused(folder)?;
+        refused(directory)?;
     }
     fs::create_dir_all(project.join("keys/deep/.ssh"))?;
     refused("keys")?;

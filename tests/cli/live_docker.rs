@@ -51,7 +51,7 @@ fn with_a_repository(test: &str) -> Result<Option<TestHome>> {
     Ok(Some(home))
 }
 
-/// Gives a folder and everything in it to a user.
+/// Gives a directory and everything in it to a user.
 fn give(path: &Path, owner: (u32, u32)) -> Result<()> {
     lchown(path, Some(owner.0), Some(owner.1))?;
     if path.symlink_metadata()?.is_dir() {
@@ -77,13 +77,13 @@ fn the_agent_changes_the_users_files_and_commits_to_its_own_repository() -> Resu
     let project = home.project();
     let before = facts(&project.join(".git"))?;
     let _ = run(&home, &START)?.expect_code(0);
-    let script = "set -e; git status --short; echo two >>code; echo new >src/new; rm src/main.c; mkdir folder; \
+    let script = "set -e; git status --short; echo two >>code; echo new >src/new; rm src/main.c; mkdir directory; \
         cp code replaced; mv replaced code; stat -c %u:%g . code src/new; ";
     let done = inside(&home, "one", &format!("{script}{COMMIT} -am more; git log --format=%s"))?;
     ensure!(done == "1000:1234\n1000:1234\n1000:1234\nmore\nbegin\n", "{done}");
     ensure!(fs::read_to_string(project.join("code"))? == "one\ntwo\n");
     ensure!(facts(&project.join(".git"))? == before, "the user's repository stays");
-    for path in ["", "code", "src", "src/new", "folder"] {
+    for path in ["", "code", "src", "src/new", "directory"] {
         let found = fs::metadata(project.join(path))?;
         ensure!((found.uid(), found.gid()) == OWNER, "{path}: {found:?}");
     }
@@ -250,7 +250,7 @@ fn another_directory_at_the_path_is_not_mounted() -> Result<()> {
     give(&project, OWNER)?;
     let committed = run(&home, &["commit", "one"])?.expect_code(1);
     ensure!(committed.stderr.contains("/.git is gone"), "{committed:?}");
-    ensure!(!project.join(".git").exists(), "no engine made a folder in the directory");
+    ensure!(!project.join(".git").exists(), "no engine made a directory there");
     let resumed = run(&home, &["resume", "one", "--detach", "-y"])?.expect_code(1);
     ensure!(resumed.stderr.contains("its .git is gone"), "{resumed:?}");
     fs::write(project.join("private"), "new\n")?;

@@ -72,7 +72,7 @@ fn refuses_a_yaml_bomb_and_a_giant_file_at_once() -> Result<()> {
 }
 
 #[test]
-fn refuses_a_path_outside_the_folder() -> Result<()> {
+fn refuses_a_path_outside_the_directory() -> Result<()> {
     let mut home = home()?;
     home.agent("skilled", "---\nbottle: hi\nskills: [stray]\n---\n")?;
     home.agent("climber", "---\nbottle: hi\nskills: ['../../etc']\n---\n")?;

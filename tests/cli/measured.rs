@@ -40,7 +40,7 @@ impl Drop for EngineSocket {
     fn drop(&mut self) {
         if self.made {
             let _ = fs::remove_file(&self.path);
-            // Removing the folder fails if it has other entries, which belong to another process.
+            // Removing the directory fails if it has other entries, which belong to another process.
             let _ = self.path.parent().map(fs::remove_dir);
         }
     }

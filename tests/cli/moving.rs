@@ -29,11 +29,11 @@ fn outputs(home: &TestHome, commands: &[&[&str]]) -> Result<String> {
     Ok(sizes.apply(&text))
 }
 
-/// The temporary folders in the home.
+/// The temporary directories in the home.
 fn leftovers(home: &TestHome) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for folder in ["state", "snapshots.fake/two", "keys"] {
-        let Ok(entries) = fs::read_dir(home.bottle_home().join(folder)) else { continue };
+    for directory in ["state", "snapshots.fake/two", "keys"] {
+        let Ok(entries) = fs::read_dir(home.bottle_home().join(directory)) else { continue };
         for entry in entries {
             found.push(entry?.file_name().into_string().ok().context("a name")?);
         }

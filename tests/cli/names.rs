@@ -70,16 +70,16 @@ fn agent_names_are_ascii_and_other_files_are_skipped_with_a_warning() -> Result<
 }
 
 #[test]
-fn copies_files_and_folders_of_any_name() -> Result<()> {
+fn copies_files_and_directories_of_any_name() -> Result<()> {
     let home = home()?;
-    let folder = home.project().join("папка 日本\nשלום");
-    std::fs::create_dir(&folder)?;
+    let directory = home.project().join("папка 日本\nשלום");
+    std::fs::create_dir(&directory)?;
     let names = ["файл.txt", "日本 語", "שלום", "🦀", "new\nline", "-dash", "e\u{301}"];
     for name in names {
-        std::fs::write(folder.join(name), name)?;
+        std::fs::write(directory.join(name), name)?;
     }
     let mut start = home.program(["start", "nap", "--cwd", "--detach", "--label", "one", "-q"])?;
-    let _ = start.directory(&folder).run()?.expect_code(0);
+    let _ = start.directory(&directory).run()?.expect_code(0);
     for name in names {
         let (from, to) = (format!("one:{name}"), format!("./out {name}"));
         let _ = run(&home, &["cp", &from, &to])?.expect_code(0);

@@ -224,7 +224,7 @@ fn the_preflight_shows_details_and_offers_another_choice() -> Result<()> {
     let mut pty = home.on_terminal(&["start", "greeter"], 60, 100)?;
     let screen = pty.wait_for("Start greeter on fake? [y/N/e/?]")?;
     for words in
-        ["bottles   hello", "runs      echo hello on a terminal", "reaches   nothing", "an empty folder"]
+        ["bottles   hello", "runs      echo hello on a terminal", "reaches   nothing", "an empty directory"]
     {
         assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
     }

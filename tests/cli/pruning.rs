@@ -18,13 +18,13 @@ fn aged(home: &TestHome, path: &str, days: u64) -> Result<()> {
 /// As [`aged`], with a file of this size in bytes.
 fn aged_with(home: &TestHome, path: &str, days: u64, bytes: usize) -> Result<()> {
     let path = home.bottle_home().join(path);
-    fs::create_dir_all(path.parent().expect("a folder"))?;
+    fs::create_dir_all(path.parent().expect("a directory"))?;
     fs::write(&path, "x".repeat(bytes))?;
     let then = SystemTime::now() - Duration::from_secs(days * 86_400);
     File::open(&path)?.set_modified(then)?;
-    // The age of a folder with conversations is that of the folder.
+    // The age of a directory with conversations is that of the directory.
     if path.starts_with(home.bottle_home().join("transcripts")) {
-        File::open(path.parent().expect("a folder"))?.set_modified(then)?;
+        File::open(path.parent().expect("a directory"))?.set_modified(then)?;
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ fn the_end_of_a_bottle_bounds_what_ended_bottles_left() -> Result<()> {
     Ok(())
 }
 
-/// A symlink in the place of a folder is not followed.
+/// A symlink in the place of a directory is not followed.
 #[test]
 fn a_symlink_leads_nowhere() -> Result<()> {
     let home = home()?;
@@ -103,7 +103,7 @@ fn a_symlink_leads_nowhere() -> Result<()> {
     fs::create_dir_all(home.bottle_home().join("queue/gone"))?;
     std::os::unix::fs::symlink(outside.path(), home.bottle_home().join("queue/gone/processed"))?;
     let pruned = run(&home, &["prune", "--yes"])?.expect_code(1);
-    assert!(pruned.stderr.contains("not a folder"), "{}", pruned.stderr);
+    assert!(pruned.stderr.contains("not a directory"), "{}", pruned.stderr);
     assert!(outside.path().join("1.json").exists());
     Ok(())
 }

@@ -475,7 +475,7 @@ fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
     assert!(diff.stdout.contains("+x\r\n") && diff.stdout.contains("b/sub/file"), "{}", diff.transcript());
     assert!(!diff.stderr.contains("`bottle pull` fetches"), "{}", diff.transcript());
     let none = std::fs::read_dir(temporary.path())?.next().is_none();
-    assert!(none, "the folder of the comparison is gone");
+    assert!(none, "the directory of the comparison is gone");
     Ok(())
 }
 

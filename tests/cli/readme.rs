@@ -60,7 +60,7 @@ fn works_as_written(test: &str, type_line: fn(&TestHome, &str) -> Result<(i32, S
         return Ok(());
     }
     let program = home.program(["--version"])?.path().to_owned();
-    let ours = program.parent().context("a folder")?.display().to_string();
+    let ours = program.parent().context("a directory")?.display().to_string();
     let theirs = home.home().join("bin");
     for agent in ["claude", "codex", "mini"] {
         let file = home.write(&format!("home/bin/{agent}"), &double(agent))?;

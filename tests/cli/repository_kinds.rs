@@ -35,8 +35,8 @@ fn work_comes_out_of_every_kind_of_repository() -> Result<()> {
 
 /// Each kind of repository beside another repository, a directory without one, and the main worktree of a worktree.
 #[test]
-fn work_comes_out_of_every_folder_of_a_workspace() -> Result<()> {
-    let test = "work_comes_out_of_every_folder_of_a_workspace";
+fn work_comes_out_of_every_directory_of_a_workspace() -> Result<()> {
+    let test = "work_comes_out_of_every_directory_of_a_workspace";
     let Some(home) = home_of(test, "sleep 600")? else { return Ok(()) };
     // The kinds alternate, and a worktree is tested with commits too.
     let commits = |(number, kind)| (kind, usize::is_multiple_of(number, 2));
@@ -44,12 +44,12 @@ fn work_comes_out_of_every_folder_of_a_workspace() -> Result<()> {
     cases.extend(KINDS.iter().filter(|kind| kind.0 == "worktree").map(|kind| (kind, true)));
     each(cases.len(), THREADS, |number| {
         let (kind, commits) = cases[number];
-        comes_out_of_folders(&Case::new(&home, kind, commits)?, commits)
+        comes_out_of_directories(&Case::new(&home, kind, commits)?, commits)
     })
 }
 
 /// Takes the work out of a bottle with copies of several directories: while it runs, and more of it after its end.
-fn comes_out_of_folders(case: &Case<'_>, commits: bool) -> Result<()> {
+fn comes_out_of_directories(case: &Case<'_>, commits: bool) -> Result<()> {
     let slug = case.slug.as_str();
     let (flags, repositories) = case.beside()?;
     let mut start = vec!["start", "work", "--detach", "--label", slug, "-q"];
@@ -58,17 +58,17 @@ fn comes_out_of_folders(case: &Case<'_>, commits: bool) -> Result<()> {
     let _ = case.bottle(&start)?;
     let does = |line: &str| {
         for name in &repositories {
-            let folder = format!("/workspace/{name}");
+            let directory = format!("/workspace/{name}");
             let script = work(line, commits);
-            let _ = case.bottle(&["exec", slug, "--workdir", &folder, "--", "/bin/sh", "-ec", &script])?;
+            let _ = case.bottle(&["exec", slug, "--workdir", &directory, "--", "/bin/sh", "-ec", &script])?;
         }
         Ok::<_, Error>(())
     };
     does("two")?;
-    case.comes_out_of_folders(&repositories, &["two"])?;
+    case.comes_out_of_directories(&repositories, &["two"])?;
     does("three")?;
     let _ = case.bottle(&["stop", slug, "--time", "0", "-q"])?;
-    case.comes_out_of_folders(&repositories, &["two", "three"])?;
+    case.comes_out_of_directories(&repositories, &["two", "three"])?;
     let _ = case.bottle(&["discard", slug, "--yes", "-q"])?;
     Ok(())
 }

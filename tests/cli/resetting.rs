@@ -40,7 +40,7 @@ fn puts_a_workspace_back_to_its_start() -> Result<()> {
             &["fs", "reset", "one", "--dry-run", "--json", "code", "/workspace/new"],
             &["fs", "reset", "one", "../outside", "--yes"],
             &["fs", "reset", "one", "absent", "--yes"],
-            // The link is in the place of no folder, but the file `sub` is.
+            // The link is in the place of no directory, but the file `sub` is.
             &["fs", "reset", "one", "sub/file", "--yes"],
         ],
     )?;
@@ -85,7 +85,8 @@ fn asks_before_it_resets_preserved_files() -> Result<()> {
     Ok(())
 }
 
-/// A directory in no commit has no known start, and a folder of a repository is compared with its part of the commit.
+/// A directory in no commit has no known start, and a directory of a repository is compared with its part of the
+/// commit.
 #[test]
 fn the_start_of_a_copied_directory_is_its_part_of_the_commit() -> Result<()> {
     let mut home = home()?;
@@ -99,9 +100,9 @@ fn the_start_of_a_copied_directory_is_its_part_of_the_commit() -> Result<()> {
     for arguments in [&["init", "-q"][..], &["add", "top", "part"], &["commit", "-qm", "begin"]] {
         home.git(arguments)?;
     }
-    for (folder, slug) in [("part", "one"), ("fresh", "two")] {
+    for (directory, slug) in [("part", "one"), ("fresh", "two")] {
         let start = ["start", "work", "--cwd", "--detach", "--label", slug, "-q"];
-        let _ = home.program(start)?.directory(home.project().join(folder)).run()?.expect_code(0);
+        let _ = home.program(start)?.directory(home.project().join(directory)).run()?.expect_code(0);
         let change = "echo two >code; echo new >new";
         let _ = run(&home, &["exec", slug, "--", "sh", "-c", change])?.expect_code(0);
     }

@@ -115,7 +115,7 @@ fn changed_routes_outlive_their_keeper_and_end_one_time_grants() -> Result<()> {
     ensure!(status(&home)? == "403");
     let audit = home.bottle_home().join("audit");
     std::fs::rename(&audit, home.bottle_home().join("moved"))?;
-    std::fs::write(&audit, "no folder")?;
+    std::fs::write(&audit, "no directory")?;
     let failed = run(&home, &["allow", "one", "api.site.example"])?.expect_code(1);
     ensure!(failed.stderr.contains("cannot write the audit log"), "{}", failed.stderr);
     ensure!(status(&home)? == "403", "nothing was applied");

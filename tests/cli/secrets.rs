@@ -28,7 +28,7 @@ fn reports_each_missing_secret_with_its_purpose_and_hides_values() -> Result<()>
     home.write("home/empty", "\n")?;
     home.write("home/giant", &VALUE.repeat(20_000))?;
     std::fs::write(home.home().join("binary"), [0xff, 0xfe, b'h'])?;
-    home.write("home/folder/file", VALUE)?;
+    home.write("home/directory/file", VALUE)?;
     rustix::fs::mknodat(
         rustix::fs::CWD,
         home.home().join("pipe"),
@@ -43,7 +43,7 @@ fn reports_each_missing_secret_with_its_purpose_and_hides_values() -> Result<()>
         ("empty", "file:~/empty"),
         ("giant", "file:~/giant"),
         ("binary", "file:~/binary"),
-        ("folder", "file:~/folder"),
+        ("directory", "file:~/directory"),
         ("pipe", "file:~/pipe"),
         ("no-such-command", "cmd:no-such-program-of-mine show"),
         ("failing-command", "cmd:sh -c 'echo hunter2; exit 3'"),
@@ -126,17 +126,17 @@ fn the_most_detailed_log_shows_spans_and_no_secret() -> Result<()> {
         logs += &run(&home, command)?.expect_code(0).transcript();
     }
     assert!(logs.contains("TRACE"), "the commands log too:\n{logs}");
-    let folder = home.bottle_home().join("state/one/logs");
-    let keeper = std::fs::read_to_string(folder.join("keeper.log"))?;
+    let directory = home.bottle_home().join("state/one/logs");
+    let keeper = std::fs::read_to_string(directory.join("keeper.log"))?;
     for span in ["keeper{slug=one}", "launch_phase{phase=Sidecars slug=one backend=\"fake\"}: "] {
         assert!(keeper.contains(span) && keeper.contains("TRACE"), "{span} is missing:\n{keeper}");
     }
-    let mut folders = vec![folder];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder)? {
+    let mut directories = vec![directory];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory)? {
             let path = entry?.path();
             match path.is_dir() {
-                true => folders.push(path),
+                true => directories.push(path),
                 false => logs += &String::from_utf8_lossy(&std::fs::read(path)?),
             }
         }

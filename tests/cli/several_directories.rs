@@ -1,5 +1,5 @@
-//! Tests several `--cwd`: the workspace has a folder for each. The fake backend has no git, so the tests need the Linux
-//! backend.
+//! Tests several `--cwd`: the workspace has a directory for each. The fake backend has no git, so the tests need the
+//! Linux backend.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -76,8 +76,8 @@ fn refuses_directories_that_cannot_be_in_one_workspace() -> Result<()> {
 }
 
 #[test]
-fn copies_each_directory_into_a_folder() -> Result<()> {
-    let Some(home) = with_directories("copies_each_directory_into_a_folder")? else { return Ok(()) };
+fn copies_each_directory_into_the_workspace() -> Result<()> {
+    let Some(home) = with_directories("copies_each_directory_into_the_workspace")? else { return Ok(()) };
     fs::create_dir_all(home.project().join("api/built"))?;
     home.write("project/api/built/x", "built\n")?;
     home.write("project/plain/.env", "x\n")?;
@@ -92,13 +92,13 @@ fn copies_each_directory_into_a_folder() -> Result<()> {
     ] {
         ensure!(dry.contains(line), "{line}: {dry}");
     }
-    let folders = serde_json::json!([
+    let directories = serde_json::json!([
         {"name": "api", "path": format!("{project}/api"), "all": false},
         {"name": "web", "path": format!("{project}/web"), "all": false},
         {"name": "plain", "path": format!("{project}/plain"), "all": false},
     ]);
     let json = run(&home, &[&START[..5], &["--dry-run", "--json"]].concat())?.expect_code(0).json()?;
-    ensure!(json["folders"] == folders, "{json}");
+    ensure!(json["folders"] == directories, "{json}");
     let started = run(&home, &START[..START.len() - 1])?.expect_code(0);
     ensure!(started.stderr.contains("private files of plain: .env"), "{}", started.stderr);
     let files = "pwd; find . -name .git -prune -o -type f -print | LC_ALL=C sort; git -C api log --format=%s; \
@@ -108,7 +108,7 @@ fn copies_each_directory_into_a_folder() -> Result<()> {
     let found = inside(&home, files)?;
     ensure!(found == expected, "{found}");
     let listed = run(&home, &["list", "--json"])?.json()?;
-    ensure!(listed[0]["folders"] == folders && listed[0]["cwd"] == format!("{project}/api"), "{listed}");
+    ensure!(listed[0]["folders"] == directories && listed[0]["cwd"] == format!("{project}/api"), "{listed}");
     let _ = stop(&home)?;
     let _ = run(&home, &["start", "work", "--cwd=./api", "--detach", "--label", "two", "-q"])?.expect_code(0);
     ensure!(
@@ -123,8 +123,8 @@ fn copies_each_directory_into_a_folder() -> Result<()> {
 }
 
 #[test]
-fn shows_and_pulls_the_work_of_all_folders() -> Result<()> {
-    let Some(home) = with_a_bottle("shows_and_pulls_the_work_of_all_folders")? else { return Ok(()) };
+fn shows_and_pulls_the_work_of_all_directories() -> Result<()> {
+    let Some(home) = with_a_bottle("shows_and_pulls_the_work_of_all_directories")? else { return Ok(()) };
     inside(
         &home,
         "cd api; echo two >>code; git commit -qam more; cd ../web; echo new >new; cd ..; \
@@ -139,14 +139,14 @@ fn shows_and_pulls_the_work_of_all_folders() -> Result<()> {
             &["diff", "one"],
             &["diff", "one", "--stat"],
             &["diff", "one", "--name-only", "--json"],
-            &["diff", "one", "--folder", "api"],
-            &["diff", "one", "--folder", "absent"],
-            &["diff", "one", "--folder", "../x"],
-            &["diff", "one", "--folder", "plain"],
+            &["diff", "one", "--directory", "api"],
+            &["diff", "one", "--directory", "absent"],
+            &["diff", "one", "--directory", "../x"],
+            &["diff", "one", "--directory", "plain"],
             &["pull", "one"],
-            &["pull", "one", "--uncommitted", "--folder", "web"],
+            &["pull", "one", "--uncommitted", "--directory", "web"],
             &["pull", "one", "--uncommitted", "--json"],
-            &["pull", "one", "--folder", "plain"],
+            &["pull", "one", "--directory", "plain"],
             &["fs", "reset", "one", "--dry-run"],
             &["fs", "reset", "one", "api", "--yes", "--json"],
             &["fs", "reset", "one", "--yes"],
@@ -165,12 +165,12 @@ fn shows_and_pulls_the_work_of_all_folders() -> Result<()> {
 
 /// A pull of everything is a pull of all work.
 #[test]
-fn a_bottle_whose_folders_were_all_pulled_has_no_unsaved_work() -> Result<()> {
-    let test = "a_bottle_whose_folders_were_all_pulled_has_no_unsaved_work";
+fn a_bottle_whose_directories_were_all_pulled_has_no_unsaved_work() -> Result<()> {
+    let test = "a_bottle_whose_directories_were_all_pulled_has_no_unsaved_work";
     let Some(home) = with_directories(test)? else { return Ok(()) };
     let start = [&START[..4], &START[5..]].concat();
     for (pull, is_kept) in [
-        (&["pull", "one", "--uncommitted", "--folder", "api", "-q"][..], true),
+        (&["pull", "one", "--uncommitted", "--directory", "api", "-q"][..], true),
         (&["pull", "one", "--uncommitted", "-q"], false),
     ] {
         let _ = run(&home, &start)?.expect_code(0);
@@ -207,7 +207,7 @@ fn applies_to_all_directories_or_to_none() -> Result<()> {
         home.write("project/web/code", "one\n")?;
     }
     text +=
-        &transcripts(&home, &[&["apply", "one", "--folder", "web", "--yes"], &["apply", "one", "--yes"]])?;
+        &transcripts(&home, &[&["apply", "one", "--directory", "web", "--yes"], &["apply", "one", "--yes"]])?;
     text += &transcripts(&home, &[&["apply", "one", "--yes", "--json"]])?;
     ensure!(read(&home, "api/code")? == "one\ntwo\n" && read(&home, "web/code")? == "one\nagent\n");
     let _ = stop(&home)?;
@@ -215,10 +215,10 @@ fn applies_to_all_directories_or_to_none() -> Result<()> {
     Ok(())
 }
 
-/// Forks and resumed bottles have the same folders.
+/// Forks and resumed bottles have the same directories.
 #[test]
-fn forks_and_resumed_bottles_have_the_folders() -> Result<()> {
-    let Some(home) = with_a_bottle("forks_and_resumed_bottles_have_the_folders")? else { return Ok(()) };
+fn forks_and_resumed_bottles_have_the_directories() -> Result<()> {
+    let Some(home) = with_a_bottle("forks_and_resumed_bottles_have_the_directories")? else { return Ok(()) };
     inside(&home, "cd api; echo two >>code; git commit -qam more")?;
     let _ = run(&home, &["fork", "one", "--label", "two", "-y", "-q"])?.expect_code(0);
     let commit =
@@ -228,7 +228,7 @@ fn forks_and_resumed_bottles_have_the_folders() -> Result<()> {
         &home,
         &[
             &["diff", "one", "two"],
-            &["diff", "one", "two", "--folder", "web", "--name-only"],
+            &["diff", "one", "two", "--directory", "web", "--name-only"],
             &["pull", "one", "--all-forks", "-q"],
         ],
     )?;
@@ -240,7 +240,7 @@ fn forks_and_resumed_bottles_have_the_folders() -> Result<()> {
         &[
             &["diff", "one", "single"],
             &["diff", "single", "--name-only"],
-            &["diff", "single", "--folder", "src"],
+            &["diff", "single", "--directory", "src"],
         ],
     )?;
     for slug in ["two", "single"] {
@@ -257,8 +257,8 @@ fn forks_and_resumed_bottles_have_the_folders() -> Result<()> {
 
 /// A bottle whose files are missing is copied from the directories again.
 #[test]
-fn a_bottle_that_is_built_anew_has_the_folders() -> Result<()> {
-    let Some(home) = with_a_bottle("a_bottle_that_is_built_anew_has_the_folders")? else { return Ok(()) };
+fn a_bottle_that_is_built_anew_has_the_directories() -> Result<()> {
+    let Some(home) = with_a_bottle("a_bottle_that_is_built_anew_has_the_directories")? else { return Ok(()) };
     inside(&home, "echo two >>api/code")?;
     let _ = stop(&home)?;
     fs::remove_dir_all(home.bottle_home().join("state/one/agent"))?;
@@ -269,16 +269,18 @@ fn a_bottle_that_is_built_anew_has_the_folders() -> Result<()> {
     Ok(())
 }
 
-/// The repositories of an imported bottle are found by their folder.
+/// The repositories of an imported bottle are found by their directory.
 #[test]
-fn work_of_an_imported_bottle_is_pulled_by_folder() -> Result<()> {
-    let Some(home) = with_a_bottle("work_of_an_imported_bottle_is_pulled_by_folder")? else { return Ok(()) };
+fn work_of_an_imported_bottle_is_pulled_by_directory() -> Result<()> {
+    let Some(home) = with_a_bottle("work_of_an_imported_bottle_is_pulled_by_directory")? else {
+        return Ok(());
+    };
     inside(&home, "cd api; echo two >>code; git commit -qam more")?;
     let _ = stop(&home)?;
     let _ = run(&home, &["export", "one", "-o", "one.bottle", "-q"])?.expect_code(0);
     let _ = run(&home, &["import", "one.bottle", "--label", "moved", "-y", "-q"])?.expect_code(0);
     let _ = run(&home, &["resume", "moved", "--detach", "-y", "-q"])?.expect_code(0);
-    let pull = ["pull", "moved", "--folder", "api", "--repository", "api"];
+    let pull = ["pull", "moved", "--directory", "api", "--repository", "api"];
     let refused = run(&home, &pull[..4])?;
     ensure!(refused.code != 0, "the repository of the working directory is not meant");
     let pulled = run(&home, &pull)?.expect_code(0);
@@ -305,7 +307,7 @@ fn pulls_from_two_directories_of_one_repository() -> Result<()> {
         &home,
         &[
             &["diff", "one", "--name-only"],
-            &["diff", "one", "--name-only", "--folder", "left"],
+            &["diff", "one", "--name-only", "--directory", "left"],
             &["pull", "one"],
             &["pull", "one", "--uncommitted"],
         ],
@@ -336,7 +338,7 @@ fn copies_whole_repositories() -> Result<()> {
     }
     let same =
         run(&home, &["start", "work", "--cwd=./api/sub", "--cwd=./web/sub", "--dry-run"])?.expect_code(2);
-    ensure!(same.stderr.contains("both would be the folder sub"), "{}", same.stderr);
+    ensure!(same.stderr.contains("both would be the directory sub"), "{}", same.stderr);
     let start = ["start", "work", "--cwd=./api/sub", "--cwd=./web", "--detach", "--label", "one"];
     let only = run(&home, &start)?.expect_code(0);
     ensure!(only.stderr.contains("`--repository` copies whole repositories"), "{}", only.stderr);

@@ -165,8 +165,8 @@ fn objects_are_read_only(backend: &str) -> Result<()> {
     let objects = home.project().join(".git/objects");
     let facts = || -> Result<Vec<(u64, u32, u32, i64)>> {
         let mut found = Vec::new();
-        for folder in fs::read_dir(&objects)? {
-            for file in fs::read_dir(folder?.path())? {
+        for directory in fs::read_dir(&objects)? {
+            for file in fs::read_dir(directory?.path())? {
                 let file = file?.metadata()?;
                 found.push((file.ino(), file.mode(), file.uid(), file.mtime_nsec()));
             }

@@ -66,7 +66,7 @@ fn verbose_prints_each_cause_on_its_own_line() -> Result<()> {
     let start = ["start", "untrusting", "--label", "one", "--yes", "--quiet"];
     let started = transcripts(&home, &[&start, &[&start[..], &["-v"]].concat()])?;
     std::fs::remove_dir_all(home.bottle_home().join("state"))?;
-    home.write("home/.bottle/state", "no folder\n")?;
+    home.write("home/.bottle/state", "no directory\n")?;
     let listed = transcripts(&home, &[&["list"], &["list", "-v"], &["list", "-v", "--json"]])?;
     snapshot!(format!("{started}\n{listed}"));
     Ok(())

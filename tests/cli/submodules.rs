@@ -46,7 +46,7 @@ fn commits_and_files_in_a_submodule_are_pulled() -> Result<()> {
         named,
         "the commit that the workspace names"
     );
-    let pulled = run(&home, &["pull", "one", "--folder", "lib", "--uncommitted"])?.expect_code(0);
+    let pulled = run(&home, &["pull", "one", "--directory", "lib", "--uncommitted"])?.expect_code(0);
     assert_eq!(pulled.stdout, "lib: bottle/one\n", "{}", pulled.stderr);
     assert_eq!(home.git(&["-C", "lib", "show", "bottle/one:code", "bottle/one:new"])?, "one\ntwo\nnew\n");
     assert_eq!(home.git(&["-C", "lib", "status", "--porcelain"])?, "", "no file of the user changed");

@@ -146,9 +146,9 @@ fn a_real_shell_completes_names() -> Result<()> {
     let home = home()?;
     let program = home.program(["completions", "bash"])?;
     let script = program.run()?.expect_code(0).stdout;
-    let folder = program.path().parent().expect("a folder").display().to_string();
+    let directory = program.path().parent().expect("a directory").display().to_string();
     let lines = format!(
-        "PATH={folder}:$PATH; {script}\nCOMP_WORDS=(bottle start --bottle off); COMP_CWORD=3; COMP_TYPE=9\n\
+        "PATH={directory}:$PATH; {script}\nCOMP_WORDS=(bottle start --bottle off); COMP_CWORD=3; COMP_TYPE=9\n\
          _clap_complete_bottle bottle off --bottle; echo \"completed ${{COMPREPLY[*]}}\"\n"
     );
     let environment = program.command();
@@ -163,9 +163,9 @@ fn a_real_shell_completes_names() -> Result<()> {
 fn manual_pages_are_written_for_every_command() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["man", "pages"])?.expect_code(0);
-    let folder = home.project().join("pages");
+    let directory = home.project().join("pages");
     for page in ["bottle.1", "bottle-start.1", "bottle-snapshots-rm.1"] {
-        let text = std::fs::read_to_string(folder.join(page))?;
+        let text = std::fs::read_to_string(directory.join(page))?;
         assert!(text.contains(".TH") && text.contains(".SH DESCRIPTION"), "{page}: {text}");
     }
     home.write("project/in-the-way", "a file")?;

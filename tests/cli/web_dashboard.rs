@@ -18,7 +18,7 @@ use crate::home::run;
 /// How long the server may take for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder for screenshots, if a developer wants to look at them.
+/// A directory for screenshots, if a developer wants to look at them.
 const SCREENSHOTS: &str = "BOTTLE_TEST_SCREENSHOTS";
 
 /// A running dashboard. It is killed when the value is dropped.
@@ -91,7 +91,7 @@ impl Web {
         self.send("GET", path, &[&host, headers].concat(), "")
     }
 
-    /// Opens the link. Returns the cookie and the folder of the pages.
+    /// Opens the link. Returns the cookie and the directory of the pages.
     fn open(&self) -> Result<(String, String)> {
         let opened = self.get(&self.link, &[])?;
         ensure!(opened.status == 200, "{opened:?}");
@@ -100,8 +100,8 @@ impl Web {
             ensure!(cookie.contains(part), "{cookie}");
         }
         let pair = cookie.split(';').next().context("a cookie")?;
-        let folder = cookie.split("Path=").nth(1).and_then(|rest| rest.split(';').next());
-        Ok((pair.to_owned(), folder.context("a path")?.to_owned()))
+        let directory = cookie.split("Path=").nth(1).and_then(|rest| rest.split(';').next());
+        Ok((pair.to_owned(), directory.context("a path")?.to_owned()))
     }
 }
 
@@ -127,11 +127,11 @@ fn only_the_browser_with_the_link_gets_pages() -> Result<()> {
         ensure!(answer.status == status && answer.body.contains(words), "{path} {headers:?}: {answer:?}");
         ensure!(!answer.headers.contains_key("set-cookie"), "{answer:?}");
     }
-    let (cookie, folder) = web.open()?;
+    let (cookie, directory) = web.open()?;
     let stolen = web.get(&web.link, &[])?;
     ensure!(stolen.status == 410 && !stolen.headers.contains_key("set-cookie"), "{stolen:?}");
     let with = ("Cookie", cookie.as_str());
-    let page = web.get(&folder, &[with])?;
+    let page = web.get(&directory, &[with])?;
     ensure!(page.status == 200 && page.body.contains(">one</a>"), "{page:?}");
     for (name, value) in [
         ("cache-control", "no-store"),
@@ -157,22 +157,22 @@ fn only_the_browser_with_the_link_gets_pages() -> Result<()> {
         ("POST", vec![with, ("Origin", "null")], "from another site"),
     ] {
         let headers = [&[("Host", own.as_str())][..], &headers].concat();
-        let answer = web.send(method, &format!("{folder}bottles/one/stop"), &headers, "")?;
+        let answer = web.send(method, &format!("{directory}bottles/one/stop"), &headers, "")?;
         ensure!(answer.status == 403 && answer.body.contains(words), "{method} {headers:?}: {answer:?}");
     }
     let origin = format!("http://{own}");
     let headers = [("Host", own.as_str()), with, ("Origin", origin.as_str())];
     for body in ["", "token=", "token=00"] {
-        let answer = web.send("POST", &format!("{folder}bottles/one/stop"), &headers, body)?;
+        let answer = web.send("POST", &format!("{directory}bottles/one/stop"), &headers, body)?;
         ensure!(answer.status == 403 && answer.body.contains("not of this dashboard"), "{body}: {answer:?}");
     }
-    ensure!(web.send("PUT", &folder, &headers, "")?.status == 405);
+    ensure!(web.send("PUT", &directory, &headers, "")?.status == 405);
     let big = format!("token={}", "x".repeat(64 << 10));
-    ensure!(web.send("POST", &format!("{folder}bottles/one/stop"), &headers, &big)?.status == 403);
+    ensure!(web.send("POST", &format!("{directory}bottles/one/stop"), &headers, &big)?.status == 403);
     for path in
         ["bottles/none", "bottles/one/none", "none", "proposals/x", "usage?by=nothing", "bottles/..%2f"]
     {
-        let answer = web.get(&format!("{folder}{path}"), &[with])?;
+        let answer = web.get(&format!("{directory}{path}"), &[with])?;
         ensure!(answer.status == 404, "{path}: {answer:?}");
     }
     let active = run(&home, &["list", "--json"])?.json()?;
@@ -186,18 +186,18 @@ fn forms_act_with_their_token_and_only_once() -> Result<()> {
     let web = Web::start(&home)?;
     // Another dashboard of the same home does not disturb this one.
     let other = Web::start(&home)?;
-    let (cookie, folder) = web.open()?;
-    let (other_cookie, other_folder) = other.open()?;
+    let (cookie, directory) = web.open()?;
+    let (other_cookie, other_directory) = other.open()?;
     let with = ("Cookie", cookie.as_str());
-    ensure!(other.get(&other_folder, &[("Cookie", &format!("{cookie}; {other_cookie}"))])?.status == 200);
-    ensure!(other.get(&other_folder, &[with])?.status == 403);
+    ensure!(other.get(&other_directory, &[("Cookie", &format!("{cookie}; {other_cookie}"))])?.status == 200);
+    ensure!(other.get(&other_directory, &[with])?.status == 403);
     let origin = format!("http://{}", web.authority);
     let headers = [("Host", web.authority.as_str()), with, ("Origin", origin.as_str())];
     let budget = "scope=bottle%3Adev&provider=llm.example&window=day";
-    let page = web.get(&format!("{folder}bottles/one/raise?{budget}"), &[with])?;
+    let page = web.get(&format!("{directory}bottles/one/raise?{budget}"), &[with])?;
     let (token, limit) = (hidden(&page.body, "token")?, hidden(&page.body, "limit")?);
     ensure!(limit == "20000", "{limit}");
-    let raise = format!("{folder}bottles/one/raise");
+    let raise = format!("{directory}bottles/one/raise");
     for bad in ["0", "-1", "5M", ""] {
         let body = format!("token={token}&{budget}&limit={limit}&tokens={bad}");
         let answer = web.send("POST", &raise, &headers, &body)?;
@@ -213,12 +213,12 @@ fn forms_act_with_their_token_and_only_once() -> Result<()> {
     ensure!(again.status == 422 && again.body.contains("changed meanwhile"), "{again:?}");
     // An answer needs the digest of what was shown.
     let _asker = propose(&home, PROPOSAL)?;
-    let list = web.get(&format!("{folder}proposals"), &[with])?;
+    let list = web.get(&format!("{directory}proposals"), &[with])?;
     ensure!(list.body.contains("to install the packages"), "{list:?}");
-    let approve = format!("{folder}proposals/00000000-0000-4000-8000-000000000000/approve");
+    let approve = format!("{directory}proposals/00000000-0000-4000-8000-000000000000/approve");
     let page = web.get(&approve, &[with])?.body;
     ensure!(page.contains("registry.example: a new host") && page.contains("for the next request"), "{page}");
-    let reject = format!("{folder}proposals/00000000-0000-4000-8000-000000000000/reject");
+    let reject = format!("{directory}proposals/00000000-0000-4000-8000-000000000000/reject");
     let stale = web.send("POST", &reject, &headers, &format!("token={token}&digest=00&reason=no"))?;
     let shown = web.get(&stale.headers["location"], &[with])?;
     ensure!(shown.body.contains("nothing was answered"), "{shown:?}");
@@ -239,8 +239,8 @@ fn a_budget_is_approved_without_a_reason() -> Result<()> {
         "arrival_timestamp": "2026-01-01T00:00:00Z", "expires_at": "2099-01-02T00:00:00Z"}"#;
     let _asker = propose(&home, budget)?;
     let web = Web::start(&home)?;
-    let (cookie, folder) = web.open()?;
-    let proposal = format!("{folder}proposals/00000000-0000-4000-8000-000000000000");
+    let (cookie, directory) = web.open()?;
+    let proposal = format!("{directory}proposals/00000000-0000-4000-8000-000000000000");
     let page = web.get(&proposal, &[("Cookie", &cookie)])?.body;
     for text in ["one has spent its budget", ">Reason</h2>", ">Budget</h2>", "The budget is raised"] {
         ensure!(page.contains(text), "{text}: {page}");
@@ -265,9 +265,9 @@ fn texts_of_bottles_are_escaped() -> Result<()> {
     let file = "home/.bottle/queue/one/00000000-0000-4000-8000-000000000000.proposal.json";
     home.write(file, &text)?;
     let web = Web::start(&home)?;
-    let (cookie, folder) = web.open()?;
+    let (cookie, directory) = web.open()?;
     for path in ["proposals", "proposals/00000000-0000-4000-8000-000000000000"] {
-        let page = web.get(&format!("{folder}{path}"), &[("Cookie", &cookie)])?.body;
+        let page = web.get(&format!("{directory}{path}"), &[("Cookie", &cookie)])?.body;
         ensure!(page.contains("&lt;script&gt;alert(1)"), "{page}");
         ensure!(
             !page.contains("<script>alert") && !page.contains('\u{1b}') && !page.contains('\u{202e}'),
@@ -321,8 +321,8 @@ fn low_contrast(browser: &mut Browser) -> Result<()> {
 
 /// Keeps a picture of the page, if a developer wants it.
 fn picture(browser: &mut Browser, name: &str) -> Result<()> {
-    if let Some(folder) = std::env::var_os(SCREENSHOTS) {
-        let path = std::path::Path::new(&folder).join(format!("{name}.png"));
+    if let Some(directory) = std::env::var_os(SCREENSHOTS) {
+        let path = std::path::Path::new(&directory).join(format!("{name}.png"));
         std::fs::write(path, browser.screenshot()?)?;
     }
     Ok(())
@@ -346,11 +346,11 @@ fn pages_of(browser: &mut Browser, web: &Web) -> Result<String> {
 }
 
 /// Looks at pages in both colour schemes, on a wide and on a narrow screen.
-fn look_at(browser: &mut Browser, folder: &str, pages: &[(&str, &str)]) -> Result<()> {
+fn look_at(browser: &mut Browser, directory: &str, pages: &[(&str, &str)]) -> Result<()> {
     for (dark, scheme) in [(false, "light"), (true, "dark")] {
         for (name, path) in pages {
             browser.look(dark, 1200, 800)?;
-            browser.open(&format!("{folder}{path}"))?;
+            browser.open(&format!("{directory}{path}"))?;
             is_accessible(browser).with_context(|| format!("{name}, {scheme}"))?;
             picture(browser, &format!("{name}-{scheme}"))?;
             browser.look(dark, 390, 800)?;
@@ -366,16 +366,16 @@ fn every_page_is_accessible_in_light_and_dark() -> Result<()> {
     let Some(mut browser) = browser("every_page_is_accessible_in_light_and_dark")? else { return Ok(()) };
     let empty = TestHome::new()?;
     let nothing = Web::start(&empty)?;
-    let folder = pages_of(&mut browser, &nothing)?;
+    let directory = pages_of(&mut browser, &nothing)?;
     look_at(
         &mut browser,
-        &folder,
+        &directory,
         &[("empty", ""), ("empty-usage", "usage"), ("empty-proposals", "proposals")],
     )?;
     let home = dashboard_home()?;
     let _asker = propose(&home, PROPOSAL)?;
     let web = Web::start(&home)?;
-    let folder = pages_of(&mut browser, &web)?;
+    let directory = pages_of(&mut browser, &web)?;
     let proposal = "proposals/00000000-0000-4000-8000-000000000000";
     let pages = [
         ("list", ""),
@@ -387,11 +387,11 @@ fn every_page_is_accessible_in_light_and_dark() -> Result<()> {
         ("proposal", proposal),
         ("reject", &format!("{proposal}/reject")),
     ];
-    look_at(&mut browser, &folder, &pages)?;
+    look_at(&mut browser, &directory, &pages)?;
     let background = browser.evaluate("getComputedStyle(document.body).backgroundColor")?;
     ensure!(background == "rgb(20, 24, 27)", "{background}");
     let _ = run(&home, &["budget", "stop", "one", "--policy", "pause"])?.expect_code(0);
-    look_at(&mut browser, &folder, &[("list-paused", ""), ("detail-paused", "bottles/one")])?;
+    look_at(&mut browser, &directory, &[("list-paused", ""), ("detail-paused", "bottles/one")])?;
     // The link is used, also in this browser.
     browser.open(&web.url())?;
     browser.wait_for_text("This link was used before")?;

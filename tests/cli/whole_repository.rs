@@ -30,8 +30,8 @@ fn with_a_repository(test: &str) -> Result<Option<TestHome>> {
 }
 
 /// Runs a command in a directory of the project.
-fn run_in(home: &TestHome, folder: &str, arguments: &[&str]) -> Result<Outcome> {
-    home.program(arguments.iter().copied())?.directory(home.project().join(folder)).run()
+fn run_in(home: &TestHome, directory: &str, arguments: &[&str]) -> Result<Outcome> {
+    home.program(arguments.iter().copied())?.directory(home.project().join(directory)).run()
 }
 
 const START: [&str; 8] = ["start", "works", "--cwd", "--repository", "--detach", "--label", "one", "-y"];
@@ -58,14 +58,14 @@ fn the_agent_starts_in_its_directory_and_work_comes_out_of_all() -> Result<()> {
     assert_eq!(fs::read_to_string(home.project().join("top"))?, "one\ntwo\n");
     assert_eq!(fs::read_to_string(home.project().join("sub/new"))?, "new\n");
     // A resumed agent starts there again, and in the workspace if the directory is gone.
-    for (script, folder) in [(":", "/workspace/sub\n"), ("rm -r sub", "/workspace\n")] {
+    for (script, directory) in [(":", "/workspace/sub\n"), ("rm -r sub", "/workspace\n")] {
         let _ = run(&home, &["exec", "one", "--", "sh", "-c", script])?.expect_code(0);
         let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
         let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
         while !logs()?.contains("begin") {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        assert!(logs()?.starts_with(folder), "{}", logs()?);
+        assert!(logs()?.starts_with(directory), "{}", logs()?);
     }
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
     Ok(())
@@ -89,9 +89,9 @@ fn only_the_directory_is_copied_unless_the_flag_or_the_user_says_so() -> Result<
     );
     let dry = run_in(&home, "sub", &["start", "works", "--cwd", "--repository", "--dry-run"])?.expect_code(0);
     assert!(dry.stdout.contains("the agent starts in sub/"), "{}", dry.stdout);
-    for (folder, why) in [("sub/ignored", ".gitignore excludes it"), ("../outside", "is in none")] {
-        fs::create_dir_all(home.project().join(folder))?;
-        let refused = run_in(&home, folder, &START)?.expect_code(2);
+    for (directory, why) in [("sub/ignored", ".gitignore excludes it"), ("../outside", "is in none")] {
+        fs::create_dir_all(home.project().join(directory))?;
+        let refused = run_in(&home, directory, &START)?.expect_code(2);
         assert!(refused.stderr.contains(why), "{}", refused.stderr);
     }
     let mut command = home.program(["start", "works", "--cwd", "--label", "two"])?;

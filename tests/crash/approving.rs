@@ -36,8 +36,8 @@ fn detached() -> TestHome {
 
 /// The path of the proxy's socket for this port.
 fn socket(home: &TestHome, port: u16) -> PathBuf {
-    fn find(folder: &Path, name: &str) -> Option<PathBuf> {
-        let entries = std::fs::read_dir(folder).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+    fn find(directory: &Path, name: &str) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(directory).ok()?.filter_map(Result::ok).map(|entry| entry.path());
         entries.into_iter().find_map(|path| {
             if path.is_dir() { find(&path, name) } else { path.ends_with(name).then_some(path) }
         })

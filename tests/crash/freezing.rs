@@ -46,8 +46,8 @@ fn committed(backend: &str) -> TestHome {
 }
 
 fn snapshots_of(home: &TestHome, backend: &str) -> Vec<PathBuf> {
-    let folder = if backend == "fake" { "snapshots.fake" } else { "snapshots" };
-    let own = home.bottle_home().join(folder).join("one");
+    let directory = if backend == "fake" { "snapshots.fake" } else { "snapshots" };
+    let own = home.bottle_home().join(directory).join("one");
     let entries = std::fs::read_dir(own).into_iter().flatten();
     entries.map(|entry| entry.expect("entry").path()).collect()
 }

@@ -36,10 +36,10 @@ fn usage_command(home: &Path) -> Command {
 
 #[test]
 fn a_killed_ingestion_neither_loses_nor_doubles_usage() {
-    let folder = tempfile::tempdir().expect("folder");
-    let home = folder.path().join("home");
+    let directory = tempfile::tempdir().expect("directory");
+    let home = directory.path().join("home");
     let usage = home.join("usage");
-    fs::create_dir_all(&usage).expect("folder");
+    fs::create_dir_all(&usage).expect("directory");
     let (mut written, mut killed) = (0, 0);
     for round in 0..40_u64 {
         let mut text = String::new();

@@ -17,7 +17,7 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Searches for processes of this home, and for files in its runtime folder and state.
+    /// Searches for processes of this home, and for files in its runtime directory and state.
     pub(crate) fn of(home: &TestHome) -> Self {
         let runtime = home.runtime().join("bottle").join(home_hash(&home.bottle_home()));
         Self {
@@ -41,7 +41,7 @@ impl Left {
         self
     }
 
-    /// Whether only the state folder of this bottle is left, without the bottle's files.
+    /// Whether only the state directory of this bottle is left, without the bottle's files.
     pub(crate) fn is_only_state_of(&self, slug: &str) -> bool {
         let Self { processes, runtime, state } = self;
         let [own] = &state[..] else { return false };
@@ -57,7 +57,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether a file in the process's `/proc` folder contains this text. Any white space separates words.
+    /// Whether a file in the process's `/proc` directory contains this text. Any white space separates words.
     pub(crate) fn says(&self, file: &str, text: &str) -> bool {
         let path = format!("/proc/{}/{file}", self.pid.as_raw_nonzero());
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -104,13 +104,14 @@ fn processes(home: &TestHome) -> Vec<Found> {
         .collect()
 }
 
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten();
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
     entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
 }
 
-/// Lists files and sockets at any depth. A folder without any is not listed, because all bottles share such folders.
-fn files_under(folder: &Path) -> Vec<PathBuf> {
+/// Lists files and sockets at any depth. A directory without any is not listed, because all bottles share such
+/// directories.
+fn files_under(directory: &Path) -> Vec<PathBuf> {
     let of_entry = |path: PathBuf| if path.is_dir() { files_under(&path) } else { vec![path] };
-    entries(folder).into_iter().flat_map(of_entry).collect()
+    entries(directory).into_iter().flat_map(of_entry).collect()
 }

@@ -1,8 +1,8 @@
 //! Kills every process of a bottle at many moments. Afterwards `bottle cleanup` must find everything that is left.
 //!
-//! The tests look for processes with this home's label, files in its runtime folder, folders in its state, and objects
-//! on an engine. Processes are killed at each step of the fake backend, at arbitrary moments of the linux backend if it
-//! is usable, and at every call to a container engine.
+//! The tests look for processes with this home's label, files in its runtime directory, directories in its state, and
+//! objects on an engine. Processes are killed at each step of the fake backend, at arbitrary moments of the linux
+//! backend if it is usable, and at every call to a container engine.
 //!
 //! - `usage`: the usage of each model response is counted exactly once
 //! - `budgets`: a budget of several bottles holds, and each response is counted once, while their processes are killed
@@ -290,9 +290,9 @@ fn a_bottle_without_keeper_and_bundle_is_adopted_and_stopped() {
     }
 }
 
-/// Whether a proxy's socket below `folder`, for one of `ports`, accepts a connection.
-fn answers_anywhere(folder: &Path, ports: &[u16]) -> bool {
-    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+/// Whether a proxy's socket below `directory`, for one of `ports`, accepts a connection.
+fn answers_anywhere(directory: &Path, ports: &[u16]) -> bool {
+    let Ok(entries) = std::fs::read_dir(directory) else { return false };
     entries.filter_map(Result::ok).map(|entry| entry.path()).any(|path| {
         if path.is_dir() {
             return answers_anywhere(&path, ports);

@@ -240,7 +240,7 @@ fn a_response_cut_by_the_bottles_end_is_counted_as_far_as_received() {
     );
 }
 
-/// If the usage file cannot be written, the bottle's folder stays, and the next cleanup collects its usage records.
+/// If the usage file cannot be written, the bottle's directory stays, and the next cleanup collects its usage records.
 #[test]
 fn an_unwritable_disk_is_reported_and_usage_is_saved_later() {
     let scene = Scene::new();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The folders in which the runtime and the engine keep files of containers.
+/// The directories in which the runtime and the engine keep files of containers.
 const RUNTIME: [&str; 3] = ["/run/docker", "/run/containerd", "/var/lib/docker/containers"];
 /// The maximum number of bytes read from a file. A secret would be in a configuration file, which is short.
 const FILE_MAX: u64 = 4 << 20;
@@ -55,8 +55,8 @@ impl Place {
 pub(crate) struct Search {
     /// The home's hash, which identifies the home's objects on the engine.
     pub(crate) home: String,
-    /// The user's folders to search.
-    pub(crate) folders: Vec<PathBuf>,
+    /// The user's directories to search.
+    pub(crate) directories: Vec<PathBuf>,
     /// The secrets to search for.
     pub(crate) needles: Vec<String>,
     /// Secrets that the environment of an agent's process may contain.
@@ -168,16 +168,16 @@ impl Search {
 
     /// Searches the files of the runtime, of the containers and of the user.
     fn disk(&self, found: &Mutex<Found>, _: &mut BTreeSet<String>) {
-        for folder in RUNTIME {
-            self.files(found, Place::Runtime, Path::new(folder));
+        for directory in RUNTIME {
+            self.files(found, Place::Runtime, Path::new(directory));
         }
-        for folder in &self.folders {
-            self.files(found, Place::Home, folder);
+        for directory in &self.directories {
+            self.files(found, Place::Home, directory);
         }
         let label = format!("label=bottle.home={}", self.home);
         for id in ids(&["ps", "--all", "--quiet", "--filter", &label]) {
-            let folder = said_text(&["inspect", "--format", "{{.GraphDriver.Data.UpperDir}}", &id]);
-            self.files(found, Place::Layers, Path::new(folder.trim()));
+            let directory = said_text(&["inspect", "--format", "{{.GraphDriver.Data.UpperDir}}", &id]);
+            self.files(found, Place::Layers, Path::new(directory.trim()));
         }
     }
 
@@ -208,8 +208,8 @@ impl Search {
         }
     }
 
-    fn files(&self, found: &Mutex<Found>, place: Place, folder: &Path) {
-        for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+    fn files(&self, found: &Mutex<Found>, place: Place, directory: &Path) {
+        for entry in fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok) {
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() {
                 self.files(found, place, &entry.path());

@@ -141,7 +141,7 @@ async fn disk_ends_at_its_limit() {
     }
 }
 
-/// Writes this many MiB below a folder and waits.
+/// Writes this many MiB below a directory and waits.
 fn fill(place: &str, n: u64, seconds: u64) -> String {
     format!(
         "import os, time\n\
@@ -172,9 +172,9 @@ async fn removing_image_files_frees_no_disk_limit() {
 
 /// Removes the programs in `/usr/bin` except Python and `sh`, and prints their total size in bytes.
 const REMOVES: &str = "import os, time\n\
-    taken, folder = 0, '/usr/bin/'\n\
-    names = [n for n in os.listdir(folder) if not n.startswith('python') and n != 'sh']\n\
-    for name in names: taken += os.path.getsize(folder + name); os.remove(folder + name)\n\
+    taken, directory = 0, '/usr/bin/'\n\
+    names = [n for n in os.listdir(directory) if not n.startswith('python') and n != 'sh']\n\
+    for name in names: taken += os.path.getsize(directory + name); os.remove(directory + name)\n\
     print(taken, flush=True)\n\
     time.sleep(5)\n";
 

@@ -1,4 +1,4 @@
-//! Hostile files in an agent's folders, while the host searches the folders for changes and removes them.
+//! Hostile files in an agent's directories, while the host searches the directories for changes and removes them.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -17,7 +17,7 @@ async fn removing_a_bottle_follows_no_link_and_ignores_modes() {
         let bottle = fixture.bottle("litter").await;
         bottle
             .shell(&format!(
-                "for d in /workspace /home/agent; do cd $d; ln -s {0} folder; ln -s {0}/file file; ln -s / root; \
+                "for d in /workspace /home/agent; do cd $d; ln -s {0} directory; ln -s {0}/file file; ln -s / root; \
                      ln -s .. up; mkdir -p deep/er; ln -s ../../.. deep/er/up; mkfifo deep/pipe; \
                      touch 'a\nb' \"$(printf '\\033]0;x\\007')\" ./-rf; chmod 0 deep/er; chmod 0 deep; done",
                 precious.display()

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! on every available backend that isolates:
-//!   writing      writing files of the host, through links, /proc and system folders
+//!   writing      writing files of the host, through links, /proc and system directories
 //!   possessions  reading the user's keys, shell history and sockets
 //!   processes    inspecting, stopping and killing processes outside the bottle
 //!   memory       using the machine's shared memory
@@ -13,7 +13,7 @@
 //!   kernel       making dangerous system calls, with every system call numbering
 //!   sockets      creating sockets that reach outside or load kernel modules
 //!   typing       injecting input into the user's terminal
-//!   layers       leaving hostile files in folders that the host searches and removes
+//!   layers       leaving hostile files in directories that the host searches and removes
 //!   exhaustion   exhausting processes, memory and disk space
 //!   nested       the actions that `resources.nested` allows and forbids
 //! with complete launches:

@@ -5,14 +5,14 @@ use bottle_contract::names::GIT_OBJECTS_DIR;
 
 use crate::fixture::{every_isolating_backend, run};
 
-/// The mounts that a bottle may write: its own folders, its tmpfs mounts, and the virtual file systems `/proc` and
+/// The mounts that a bottle may write: its own directories, its tmpfs mounts, and the virtual file systems `/proc` and
 /// `/dev/pts`.
 const OWN: [&str; 9] =
     ["/home/agent", "/workspace", "/usr/local", "/opt", "/tmp", "/run", "/proc", "/dev/shm", "/dev/pts"];
 
 /// Whether the mount is one of the harmless devices, each of which is a separate mount.
-fn is_device(folder: &str, kind: &str) -> bool {
-    kind == "devtmpfs" && folder.starts_with("/dev/")
+fn is_device(directory: &str, kind: &str) -> bool {
+    kind == "devtmpfs" && directory.starts_with("/dev/")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,15 +34,18 @@ async fn every_mount_has_its_restrictions() {
             .filter_map(|line| line.split(' ').skip(1).take(3).collect::<Vec<_>>().try_into().ok())
             .collect();
         let system = if fixture.is_in_image() { "/" } else { "/usr" };
-        assert!(mounts.iter().any(|[folder, ..]| *folder == system), "the control: {mounts:?}");
-        assert!(mounts.iter().any(|[folder, ..]| *folder == GIT_OBJECTS_DIR), "the objects: {mounts:?}");
-        for [folder, kind, options] in mounts {
+        assert!(mounts.iter().any(|[directory, ..]| *directory == system), "the control: {mounts:?}");
+        assert!(
+            mounts.iter().any(|[directory, ..]| *directory == GIT_OBJECTS_DIR),
+            "the objects: {mounts:?}"
+        );
+        for [directory, kind, options] in mounts {
             let has = |option| options.split(',').any(|one| one == option);
-            assert!(has("nosuid"), "set-id programs work at {folder}");
-            assert!(has("nodev") || kind == "devtmpfs" || kind == "devpts", "devices work at {folder}");
+            assert!(has("nosuid"), "set-id programs work at {directory}");
+            assert!(has("nodev") || kind == "devtmpfs" || kind == "devpts", "devices work at {directory}");
             // The files of an image belong to the bottle and are writable.
-            let own = OWN.contains(&folder) || fixture.is_in_image() && folder == "/";
-            assert!(has("ro") || own || is_device(folder, kind), "{folder} can be written");
+            let own = OWN.contains(&directory) || fixture.is_in_image() && directory == "/";
+            assert!(has("ro") || own || is_device(directory, kind), "{directory} can be written");
         }
         bottle.remove().await;
     }

@@ -13,11 +13,11 @@ use bottle_test_support::{skip, small_root};
 /// A secret that only the user may read.
 const SECRET: &str = "a secret of the user's";
 
-/// Creates hostile files in the folder `$1`. `$2` is a folder of the user that contains the secret. A file that cannot
-/// be created is skipped.
-const PLANT: &str = "mkdir -p $1 && cd $1 || exit 1; echo plain >plain; ln -s $2/secret file; ln -s $2 folder; \
-    ln -s / root; ln -s ../../../../../../../../../..$2/secret up; ln -s folder/secret through; mkfifo pipe; \
-    cp /bin/cat setid; chmod 6755 setid; mkdir -p sub; ln -s ../folder sub/over; printf '#!/bin/sh\\n' >sub/run; \
+/// Creates hostile files in the directory `$1`. `$2` is a directory of the user that contains the secret. A file that
+/// cannot be created is skipped.
+const PLANT: &str = "mkdir -p $1 && cd $1 || exit 1; echo plain >plain; ln -s $2/secret file; ln -s $2 directory; \
+    ln -s / root; ln -s ../../../../../../../../../..$2/secret up; ln -s directory/secret through; mkfifo pipe; \
+    cp /bin/cat setid; chmod 6755 setid; mkdir -p sub; ln -s ../directory sub/over; printf '#!/bin/sh\\n' >sub/run; \
     chmod 755 sub/run; ln /etc/passwd hard 2>/dev/null; mknod null c 1 3 2>/dev/null; mknod gone c 0 0 2>/dev/null; \
     ln -s /proc/self/fd/0 fd; ln -s /dev/zero zero; truncate -s 1T sparse 2>/dev/null && rm -f sparse; true";
 
@@ -73,8 +73,8 @@ impl Scene {
         self.done(&[&command[..], arguments].concat())
     }
 
-    fn plant(&self, slug: &str, folder: &str) -> Result<()> {
-        self.shell(slug, PLANT, &[folder, &self.private().display().to_string()]).map(drop)
+    fn plant(&self, slug: &str, directory: &str) -> Result<()> {
+        self.shell(slug, PLANT, &[directory, &self.private().display().to_string()]).map(drop)
     }
 
     fn end(&self, slug: &str) -> Result<()> {
@@ -91,20 +91,20 @@ impl Scene {
     }
 }
 
-/// Lists every path below the folder and asserts that no file has a harmful type or mode.
-fn harmless(folder: &Path) -> Result<Vec<String>> {
+/// Lists every path below the directory and asserts that no file has a harmful type or mode.
+fn harmless(directory: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    let mut waiting = vec![folder.to_owned()];
+    let mut waiting = vec![directory.to_owned()];
     while let Some(next) = waiting.pop() {
         for entry in fs::read_dir(&next)? {
             let path = entry?.path();
-            let name = path.strip_prefix(folder)?.display().to_string();
+            let name = path.strip_prefix(directory)?.display().to_string();
             let metadata = path.symlink_metadata()?;
             let kind = metadata.file_type();
             if kind.is_symlink() {
                 let target = fs::canonicalize(path.parent().context("a parent")?.join(fs::read_link(&path)?));
                 ensure!(
-                    target.is_err() || target.is_ok_and(|target| target.starts_with(folder)),
+                    target.is_err() || target.is_ok_and(|target| target.starts_with(directory)),
                     "{name} leads out"
                 );
             } else if kind.is_dir() {
@@ -130,17 +130,17 @@ fn a_copy_contains_only_files_and_inner_links() -> Result<()> {
         let got = scene.home.outside(&format!("got-{agent}"));
         // The destination of the copy contains a link that the user created.
         fs::create_dir(&got)?;
-        symlink(scene.private(), got.join("folder"))?;
+        symlink(scene.private(), got.join("directory"))?;
         let copied = scene.run(&["cp", &format!("{agent}:/workspace/out"), &got.display().to_string()])?;
         ensure!(copied.code == 0, "{}", copied.transcript());
-        fs::remove_file(got.join("folder"))?;
+        fs::remove_file(got.join("directory"))?;
         let found = harmless(&fs::canonicalize(&got)?)?;
         for wanted in ["out/plain", "out/sub/run", "out/setid"] {
             ensure!(found.iter().any(|name| name == wanted), "{found:?}");
         }
         ensure!(!found.iter().any(|name| name.ends_with("pipe") || name.ends_with("null")), "{found:?}");
         // If the requested path is a link, it is resolved in the bottle, where the user's files do not exist.
-        for planted in ["file", "up", "folder/secret", "through", "pipe", "zero", "fd"] {
+        for planted in ["file", "up", "directory/secret", "through", "pipe", "zero", "fd"] {
             let to = scene.home.outside("one");
             let _ = fs::remove_file(&to);
             let from = format!("{agent}:/workspace/out/{planted}");
@@ -197,11 +197,11 @@ fn a_copy_larger_than_the_disk_fails_and_leaves_nothing() -> Result<()> {
     scene.shell("host", "cd /workspace; mkdir few; for n in $(seq 6000); do : >few/$n; done", &[])?;
     let disk = scene.home.outside("disk");
     fs::create_dir(&disk)?;
-    for folder in ["many", "few"] {
+    for directory in ["many", "few"] {
         let script = "mount -t tmpfs -o size=20m,nr_inodes=20000 disk \"$0\" || exit 77; \
                       \"$@\"; code=$?; ls -A \"$0\"; exit $code";
         let own =
-            scene.home.program(["cp", &format!("host:{folder}"), &disk.display().to_string()])?.command();
+            scene.home.program(["cp", &format!("host:{directory}"), &disk.display().to_string()])?.command();
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(&disk).arg(own.get_program()).args(own.get_args());
         command.env_clear();
@@ -215,8 +215,8 @@ fn a_copy_larger_than_the_disk_fails_and_leaves_nothing() -> Result<()> {
             break;
         }
         let words = "it takes more than is free there: 20.00 MiB, of which 1.00 MiB stay free";
-        ensure!(outcome.status.code() == Some(1) && said.contains(words), "{folder}: {said}");
-        ensure!(outcome.stdout.is_empty(), "{folder}: something was left: {outcome:?}");
+        ensure!(outcome.status.code() == Some(1) && said.contains(words), "{directory}: {said}");
+        ensure!(outcome.stdout.is_empty(), "{directory}: something was left: {outcome:?}");
     }
     scene.end("host")
 }
@@ -289,7 +289,7 @@ fn copies_a_transcript_without_planted_files() -> Result<()> {
 }
 
 /// A snapshot entry that no freeze creates: its description, and a function that creates it. The function's arguments
-/// are the snapshot's folder and the user's folder.
+/// are the snapshot's directory and the user's directory.
 type Crafted = (&'static str, fn(&Path, &Path) -> Result<()>);
 
 /// The entries that a resume refuses.
@@ -313,9 +313,9 @@ fn mkfifo(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The entries below a folder, each with its type and content.
-fn all_below(folder: &Path) -> Result<Vec<String>> {
-    let listed = Command::new("find").arg(folder).args(["-printf", "%P %y %m %s %l\n"]).output()?;
+/// The entries below a directory, each with its type and content.
+fn all_below(directory: &Path) -> Result<Vec<String>> {
+    let listed = Command::new("find").arg(directory).args(["-printf", "%P %y %m %s %l\n"]).output()?;
     let mut lines: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
     lines.sort();
     Ok(lines)
@@ -393,7 +393,7 @@ fn files_planted_in_a_snapshot_are_restored_harmlessly() -> Result<()> {
         let said = scene.shell(
             agent,
             "cd /workspace/out; stat -c '%n %F %a' setid pipe sub/run; ls -d s zero-device overlay-mark 2>/dev/null; \
-             cat absolute file up 2>/dev/null; ls -d folder/ root$1 2>/dev/null; true",
+             cat absolute file up 2>/dev/null; ls -d directory/ root$1 2>/dev/null; true",
             &[&scene.private().display().to_string()],
         )?;
         ensure!(

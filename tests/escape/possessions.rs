@@ -41,9 +41,9 @@ async fn sockets_of_other_programs_are_unreachable() {
         return;
     }
     for fixture in every_isolating_backend().await {
-        let folder = &fixture.host.user_home;
-        std::fs::create_dir_all(folder).expect("made");
-        let path = folder.join("agent.sock");
+        let directory = &fixture.host.user_home;
+        std::fs::create_dir_all(directory).expect("made");
+        let path = directory.join("agent.sock");
         let _named = UnixListener::bind(&path).expect("an agent of the user's");
         let name = format!("bottle-test-{:016x}", rand::random::<u64>());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");

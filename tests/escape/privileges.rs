@@ -59,7 +59,10 @@ async fn existing_devices_do_not_work() {
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("device").await;
         let Some(workspace) = fixture.backend.kept_workspace(bottle.slug()) else {
-            skip::aloud("a planted device", &format!("{}'s workspace is not a folder here", fixture.name()));
+            skip::aloud(
+                "a planted device",
+                &format!("{}'s workspace is not a directory here", fixture.name()),
+            );
             bottle.remove().await;
             continue;
         };
@@ -73,7 +76,7 @@ async fn existing_devices_do_not_work() {
     }
 }
 
-/// Whether this kernel's Landlock can restrict files without forbidding moves between folders.
+/// Whether this kernel's Landlock can restrict files without forbidding moves between directories.
 fn landlock_guards_files() -> bool {
     use landlock::{AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
     let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);

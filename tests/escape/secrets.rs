@@ -48,7 +48,7 @@ fn home(settings: &str, secrets: &Secrets, llm: &FakeLlm) -> TestHome {
     llm.write_ca(&ca).expect("written");
     let kept = home.write("given/secret", &secrets.program).expect("written");
     home.write("home/.bottle/settings.yml", settings).expect("settings");
-    home.write("tmp/note", "the folder for temporary files").expect("made");
+    home.write("tmp/note", "the directory for temporary files").expect("made");
     home.agent("user", "---\nbottle: user\n---\n").expect("agent");
     let bottle = format!(
         "---\nbackend: docker\nenv: {{TOKEN: $GIVEN_TOKEN}}\n\
@@ -94,7 +94,7 @@ impl Planted {
         process.args(["-c", "read line", &needle]).env("PLANTED", &needle).stdin(Stdio::piped());
         let process = process.spawn().expect("a process");
         let file = state.join("planted");
-        std::fs::create_dir_all(state).expect("folder");
+        std::fs::create_dir_all(state).expect("directory");
         std::fs::write(&file, &needle).expect("written");
         Self { needle, home: home.to_owned(), container, process, file }
     }
@@ -139,7 +139,7 @@ fn searched(settings: &str, test: &str) -> Option<()> {
 
     let search = |needles: Vec<String>| Search {
         home: hash.clone(),
-        folders: vec![home.bottle_home(), home.outside("tmp"), home.runtime()],
+        directories: vec![home.bottle_home(), home.outside("tmp"), home.runtime()],
         needles,
         agents_own: vec![secrets.variable.clone()],
     };

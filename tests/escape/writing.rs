@@ -28,8 +28,8 @@ async fn no_path_resolves_to_an_outside_file() {
     }
 }
 
-/// Folders that cannot be written, whether the bottle uses the host's system or an image. Only `/dev/shm` can be
-/// written: it is the control beside read-only folders.
+/// Directories that cannot be written, whether the bottle uses the host's system or an image. Only `/dev/shm` can be
+/// written: it is the control beside read-only directories.
 const SHUT: [&str; 6] = ["/dev/shm", "/dev", "/sys", "/proc", "/proc/sys", "/run/bottle/proxy"];
 const SHUT_FILES: [&str; 2] = ["/run/bottle/bottle", "/proc/1/mem"];
 
@@ -40,18 +40,18 @@ const SYSTEM_FILES: [&str; 6] =
     ["/etc/passwd", "/etc/hosts", "/etc/resolv.conf", "/bin/sh", "/usr/bin/env", "/etc/ld.so.cache"];
 
 /// A script that writes to all these paths and prints those that could be written.
-fn write(folders: &[&str], files: &[&str]) -> String {
+fn write(directories: &[&str], files: &[&str]) -> String {
     format!(
         "for d in {}; do (echo evil >$d/evil) 2>/dev/null && echo wrote $d; done; \
          for f in {}; do (echo evil >>$f) 2>/dev/null && echo wrote $f; \
              [ -e $f ] && chmod 777 $f 2>/dev/null && echo changed $f; done; true",
-        folders.join(" "),
+        directories.join(" "),
         files.join(" ")
     )
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn system_folders_are_read_only() {
+async fn system_directories_are_read_only() {
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("system").await;
         assert_eq!(bottle.shell(&write(&SHUT, &SHUT_FILES)).await, "wrote /dev/shm\n", "{}", fixture.name());

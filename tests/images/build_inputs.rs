@@ -1,4 +1,4 @@
-//! Tests what a user's Dockerfile is built from: its folder, arguments, secrets, and BuildKit.
+//! Tests what a user's Dockerfile is built from: its directory, arguments, secrets, and BuildKit.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn write(fixture: &Fixture, text: &str) {
 }
 
 #[tokio::test]
-async fn a_dockerfile_copies_files_of_its_folder_and_no_others() {
+async fn a_dockerfile_copies_files_of_its_directory_and_no_others() {
     let Some(fixture) = Fixture::new("a build context") else { return };
     fixture.write("outside", "no part of it");
     fixture.write("images/src/main", "one");
@@ -42,7 +42,7 @@ async fn a_dockerfile_copies_files_of_its_folder_and_no_others() {
     assert!(fixture.reports.take().iter().any(|line| line.starts_with("> sending 5 files, ")));
     // Nothing changed.
     assert_eq!(built(&fixture, "").await.expect("there"), image);
-    assert_eq!(fixture.reports.take(), [""; 0], "an unchanged folder is built again");
+    assert_eq!(fixture.reports.take(), [""; 0], "an unchanged directory is built again");
     // An ignored file changed, then one of the context.
     fixture.write("images/target/big", "other");
     assert_eq!(built(&fixture, "").await.expect("there"), image);
@@ -60,7 +60,7 @@ async fn a_dockerfile_in_the_home_itself_has_no_context() {
     fixture.write("state/secret", "of another bottle");
     let error = fixture.of_dockerfile(&format!("{BASE}\nCOPY . /seen/")).await.expect_err("no context");
     assert_eq!(error.one_line(), "the image of the Dockerfile Dockerfile has no build context");
-    assert!(error.hint.is_some_and(|hint| hint.contains("into a folder below $BOTTLE_HOME")));
+    assert!(error.hint.is_some_and(|hint| hint.contains("into a directory below $BOTTLE_HOME")));
 }
 
 #[tokio::test]

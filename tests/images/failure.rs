@@ -126,9 +126,9 @@ async fn a_cleanup_lists_build_leftovers_before_removing_them() {
             "FROM debian:bookworm-slim\nLABEL bottle.image=stage bottle.built-by={home} test={}\n",
             fixture.word()
         );
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("Dockerfile"), dockerfile).expect("written");
-        docker(&["build", "--quiet", &folder.path().display().to_string()])
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("Dockerfile"), dockerfile).expect("written");
+        docker(&["build", "--quiet", &directory.path().display().to_string()])
     };
     let [ours, used, anothers] =
         [fixture.host.home_hash(), fixture.host.home_hash() + " more=1", "another".to_owned()]

@@ -20,7 +20,7 @@ pub(crate) struct Fixture {
     pub(crate) docker: Docker,
     pub(crate) host: Host,
     pub(crate) reports: ReportLog,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Fixture {
@@ -30,24 +30,24 @@ impl Fixture {
             skip::aloud(test, &why);
             return None;
         }
-        let folder = tempfile::Builder::new().prefix("bottle-images").tempdir().expect("a folder");
+        let directory = tempfile::Builder::new().prefix("bottle-images").tempdir().expect("a directory");
         let host = Host {
             env: BTreeMap::new(),
             cwd: "/".into(),
-            home: folder.path().join("home"),
-            user_home: folder.path().join("user"),
-            runtime: folder.path().join("run"),
-            program: program(&folder),
+            home: directory.path().join("home"),
+            user_home: directory.path().join("user"),
+            runtime: directory.path().join("run"),
+            program: program(&directory),
         };
         std::fs::create_dir_all(&host.home).expect("home");
         let docker = Docker::connect_with_defaults().expect("an engine");
-        Some(Self { docker, host, reports: ReportLog::default(), folder })
+        Some(Self { docker, host, reports: ReportLog::default(), directory })
     }
 
     /// Writes a file in the home.
     pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.host.home.join(path);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("directory");
         std::fs::write(path, text).expect("write");
     }
 
@@ -65,18 +65,18 @@ impl Fixture {
         self.images().agent(plan, &BTreeMap::new(), &self.reports.sink()).await
     }
 
-    /// Creates the runtime folder of this home and returns its path.
+    /// Creates the runtime directory of this home and returns its path.
     pub(crate) fn runtime(&self) -> PathBuf {
-        let folder = self.folder.path().join("xdg");
+        let directory = self.directory.path().join("xdg");
         let mut private = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
-        private.recursive(true).create(&folder).expect("folder");
-        folder
+        private.recursive(true).create(&directory).expect("directory");
+        directory
     }
 
     /// Returns a word that is unique to this fixture, in lower case.
     pub(crate) fn word(&self) -> String {
-        self.folder.path().file_name().expect("a name").to_string_lossy().to_lowercase()
+        self.directory.path().file_name().expect("a name").to_string_lossy().to_lowercase()
     }
 
     /// Lists the scratch containers of this home.
@@ -106,10 +106,10 @@ impl Fixture {
     /// Returns a plan for a bottle manifest whose `agent_provider` has these entries.
     pub(crate) fn plan_with(&self, provider: &str) -> Plan {
         let manifests = Manifests::new(Homes::from(&self.host));
-        let write = |folder: &str, text: &str| {
-            let folder = self.host.home.join(folder);
-            std::fs::create_dir_all(&folder).expect("folder");
-            std::fs::write(folder.join("here.md"), text).expect("write");
+        let write = |directory: &str, text: &str| {
+            let directory = self.host.home.join(directory);
+            std::fs::create_dir_all(&directory).expect("directory");
+            std::fs::write(directory.join("here.md"), text).expect("write");
         };
         write("agents", "");
         write("bottles", &format!("---\nagent_provider: {{{provider}}}\n---\n"));
@@ -124,7 +124,7 @@ impl Fixture {
             workspace: Workspace::Empty,
             live: None,
             repository: None,
-            folders: Vec::new(),
+            directories: Vec::new(),
             git_directories: Vec::new(),
             user_ignore_file: None,
             backend: "docker".to_owned(),
@@ -150,8 +150,8 @@ impl Fixture {
 
 /// Builds a unique static program. Its sidecars' image and its volume are therefore not shared with other
 /// tests.
-fn program(folder: &tempfile::TempDir) -> PathBuf {
-    let (source, program) = (folder.path().join("program.c"), folder.path().join("bottle"));
+fn program(directory: &tempfile::TempDir) -> PathBuf {
+    let (source, program) = (directory.path().join("program.c"), directory.path().join("bottle"));
     let word: u64 = rand::random();
     let text =
         format!("#include <stdio.h>\nint main(void) {{ puts(\"the program {word:x}\"); return 0; }}\n");

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! fixture       an engine, a home, a unique program, and containers for inspecting images
-//! build_inputs  the folder, arguments and secrets of a Dockerfile, and BuildKit
+//! build_inputs  the directory, arguments and secrets of a Dockerfile, and BuildKit
 //! built_images  images that `bottle` builds itself
-//! others        user-provided images: a Dockerfile, a reference, a folder, an archive
+//! others        user-provided images: a Dockerfile, a reference, a directory, an archive
 //! registries    pulls with and without a login, and newer images
 //! races         concurrent builds and killed builds
 //! failure       failed, cancelled and killed builds

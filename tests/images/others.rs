@@ -1,4 +1,4 @@
-//! Tests user-provided images: a Dockerfile, a reference, a folder, an archive.
+//! Tests user-provided images: a Dockerfile, a reference, a directory, an archive.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -33,7 +33,7 @@ async fn the_agent_is_never_root_and_owns_its_home() {
         ("USER dev", "dev:1234:1234:/srv/dev"),
         ("USER 1234:50", "dev:1234:50:/srv/dev"),
         ("USER 4711", "agent:4711:0:/home/agent"),
-        // The user's home folder is missing, not writable, owned by another user, or a link.
+        // The user's home directory is missing, not writable, owned by another user, or a link.
         ("USER nobody", "nobody:65534:65534:/home/nobody"),
         ("USER locked", "locked:1235:1235:/home/locked"),
         ("USER rooted", "rooted:1236:1236:/home/rooted"),
@@ -43,8 +43,9 @@ async fn the_agent_is_never_root_and_owns_its_home() {
         let Account { name, uid, gid, home } = &image.account;
         assert_eq!(format!("{name}:{uid}:{gid}:{home}"), who, "{instruction}");
         let files = files(&image.id);
-        let (owner, folder) = (format!(" {uid}/"), format!(" {}/", &home[1..]));
-        let owned = |line: &str| line.starts_with("drwx") && line.contains(&owner) && line.ends_with(&folder);
+        let (owner, directory) = (format!(" {uid}/"), format!(" {}/", &home[1..]));
+        let owned =
+            |line: &str| line.starts_with("drwx") && line.contains(&owner) && line.ends_with(&directory);
         assert!(files.lines().any(owned), "{instruction}\n{files}");
     }
     docker(&["rmi", "--force", &base]);
@@ -61,7 +62,7 @@ async fn the_agent_can_work_in_an_image_whose_user_is_root() {
     assert_eq!(said, "node:1000:100:/home/node\nnode");
 }
 
-/// Creates an image that contains only a few users and their home folders. Returns its name.
+/// Creates an image that contains only a few users and their home directories. Returns its name.
 fn users(fixture: &Fixture) -> String {
     let name = format!("bottle-test-{}:users", fixture.word());
     let mut archive = tar::Builder::new(Vec::new());
@@ -144,7 +145,7 @@ async fn a_dockerfile_is_rebuilt_only_when_changed_and_the_change_is_shown() {
 }
 
 #[tokio::test]
-async fn images_come_from_references_folders_and_archives() {
+async fn images_come_from_references_directories_and_archives() {
     let Some(fixture) = Fixture::new("images by reference and path") else { return };
     let reference = format!("bottle-test-{}:1", fixture.word());
     fixture.write("small/word", &fixture.word());
@@ -157,16 +158,16 @@ async fn images_come_from_references_folders_and_archives() {
     let container = docker(&["create", &reference, "/nothing"]);
     docker(&["export", "--output", &file("exported.tar"), &container]);
     docker(&["rm", &container]);
-    for (archive, folder) in [("exported.tar", "folder"), ("saved.tar", "saved")] {
-        std::fs::create_dir(fixture.host.home.join(folder)).expect("folder");
+    for (archive, directory) in [("exported.tar", "directory"), ("saved.tar", "saved")] {
+        std::fs::create_dir(fixture.host.home.join(directory)).expect("directory");
         let unpacked = Command::new("tar")
-            .args(["--directory", &file(folder), "--numeric-owner", "-xpf", &file(archive)])
+            .args(["--directory", &file(directory), "--numeric-owner", "-xpf", &file(archive)])
             .status()
             .expect("tar");
         assert!(unpacked.success(), "{archive}");
     }
     let mut ids = Vec::new();
-    for source in [reference.as_str(), "./saved.tar", "./exported.tar", "./folder", "./saved"] {
+    for source in [reference.as_str(), "./saved.tar", "./exported.tar", "./directory", "./saved"] {
         let plan = fixture.plan_with(&format!("template: command, command: [sh], image: {source}"));
         let image = fixture.agent(&plan).await.expect(source);
         let files = files(&image.id);
@@ -206,13 +207,13 @@ async fn an_unusable_image_is_reported_with_the_reason() {
     // A user that does not exist in the image.
     let error = fixture.of_dockerfile(&format!("{BASE}\nUSER somebody")).await.expect_err("no user");
     assert!(error.one_line().contains("has `USER somebody`, but no such user"), "{error}");
-    // A file in the folder that `bottle` cannot read.
-    fixture.write("folder/etc/passwd", "root:x:0:0::/root:/bin/sh\n");
-    let unread = fixture.host.home.join("folder/etc/passwd");
+    // A file in the directory that `bottle` cannot read.
+    fixture.write("directory/etc/passwd", "root:x:0:0::/root:/bin/sh\n");
+    let unread = fixture.host.home.join("directory/etc/passwd");
     std::fs::set_permissions(&unread, std::fs::Permissions::from_mode(0o000)).expect("mode");
     if std::fs::read(&unread).is_err() {
-        let error = fixture.agent(&plan("./folder")).await.expect_err("unreadable");
-        assert!(error.one_line().contains("cannot read the image ./folder"), "{error}");
+        let error = fixture.agent(&plan("./directory")).await.expect_err("unreadable");
+        assert!(error.one_line().contains("cannot read the image ./directory"), "{error}");
     }
     assert_eq!(fixture.stand_ins(), "", "a container was left");
 }
@@ -246,7 +247,7 @@ fn saved_for(path: &Path, architecture: &str) {
 
 #[tokio::test]
 async fn an_agent_can_install_programs_and_write_temporary_files_in_every_image() {
-    let Some(fixture) = Fixture::new("an agent's folders") else { return };
+    let Some(fixture) = Fixture::new("an agent's directories") else { return };
     let text = format!(
         "{BASE}\nRUN mv /etc/passwd /etc/users && ln -s users /etc/passwd && mkdir -p /usr/local/lib/a/b /opt/tool \\\n \
          && rm -rf /tmp && mkdir -m 755 /tmp && useradd --uid 4711 --no-create-home other; true"

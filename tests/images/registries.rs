@@ -37,9 +37,9 @@ fn plan(fixture: &Fixture, image: &str) -> Plan {
 
 /// Writes the file of `docker login`.
 fn logins(fixture: &Fixture, config: &serde_json::Value) {
-    let folder = fixture.host.user_home.join(".docker");
-    std::fs::create_dir_all(&folder).expect("folder");
-    std::fs::write(folder.join("config.json"), config.to_string()).expect("written");
+    let directory = fixture.host.user_home.join(".docker");
+    std::fs::create_dir_all(&directory).expect("directory");
+    std::fs::write(directory.join("config.json"), config.to_string()).expect("written");
 }
 
 fn auth(registry: &Registry, login: &str) -> serde_json::Value {
@@ -78,12 +78,12 @@ async fn a_private_image_is_pulled_with_the_users_login() {
 
 /// Puts the program `docker-credential-test` into PATH.
 fn helper(fixture: &mut Fixture, answer: &str) {
-    let folder = fixture.host.home.join("helpers");
-    std::fs::create_dir_all(&folder).expect("folder");
-    let path = folder.join("docker-credential-test");
+    let directory = fixture.host.home.join("helpers");
+    std::fs::create_dir_all(&directory).expect("directory");
+    let path = directory.join("docker-credential-test");
     std::fs::write(&path, format!("#!/bin/sh\nread -r registry\necho '{answer}'\n")).expect("written");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("mode");
-    fixture.host.env.insert("PATH".into(), format!("{}:/usr/bin:/bin", folder.display()).into());
+    fixture.host.env.insert("PATH".into(), format!("{}:/usr/bin:/bin", directory.display()).into());
 }
 
 #[tokio::test]

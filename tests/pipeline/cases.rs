@@ -8,11 +8,11 @@ use bottle::manifest::{Homes, Manifests};
 use bottle::resolve::{ResolveError, Resolved, Selection, explain, resolve, weakening_settings};
 use bottle_contract::yaml;
 
-use super::{each, entries, expect, folder, runs};
+use super::{directory, each, entries, expect, runs};
 
 #[test]
 fn every_case_matches_its_snapshot() {
-    each(&entries(&folder("cases")), run);
+    each(&entries(&directory("cases")), run);
 }
 
 fn run(case: &Path) {

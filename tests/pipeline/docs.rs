@@ -47,10 +47,10 @@ fn pages() -> Vec<PathBuf> {
 
 fn manifests_of(page: &Path) {
     let text = fs::read_to_string(page).expect("text");
-    let home = tempfile::tempdir().expect("temporary folder");
+    let home = tempfile::tempdir().expect("temporary directory");
     let host = host(home.path());
-    for folder in ["agents", "bottles", "skills/review"] {
-        fs::create_dir_all(host.home.join(folder)).expect("folder");
+    for directory in ["agents", "bottles", "skills/review"] {
+        fs::create_dir_all(host.home.join(directory)).expect("directory");
     }
     for fence in fences(&text) {
         let shown = format!("{}: {}\n{}", page.display(), fence.words.join(" "), fence.text);
@@ -84,7 +84,7 @@ fn resolves(host: &Host, kind: &str, fence: &Fence<'_>, shown: &str) {
 
 fn commands_of(page: &Path) {
     let text = fs::read_to_string(page).expect("text");
-    let home = tempfile::tempdir().expect("temporary folder");
+    let home = tempfile::tempdir().expect("temporary directory");
     for fence in fences(&text).filter(|fence| fence.words == ["sh"]) {
         for line in fence.text.lines().filter(|line| line.starts_with("bottle ")) {
             let words = shlex::split(line).expect("words");

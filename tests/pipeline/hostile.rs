@@ -14,7 +14,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let temp = tempfile::tempdir().expect("temporary folder");
+        let temp = tempfile::tempdir().expect("temporary directory");
         let user_home = temp.path().join("user");
         let homes =
             Homes { bottle_home: user_home.join(".bottle"), cwd: temp.path().join("project"), user_home };
@@ -51,12 +51,12 @@ fn refuses_a_manifest_of_two_mebibytes() {
 }
 
 #[test]
-fn refuses_binary_files_folders_and_pipes_without_blocking() {
+fn refuses_binary_files_directories_and_pipes_without_blocking() {
     let world = World::new();
     fs::write(world.bottle("latin"), b"---\nenv:\n  A: \xe9\n---\n").expect("file");
     assert_eq!(world.refusal("shell", "latin"), "is not UTF-8 text (line 3)");
-    fs::create_dir(world.bottle("folder")).expect("folder");
-    assert_eq!(world.refusal("shell", "folder"), "cannot be read: not a regular file");
+    fs::create_dir(world.bottle("directory")).expect("directory");
+    assert_eq!(world.refusal("shell", "directory"), "cannot be read: not a regular file");
     rustix::fs::mkfifoat(rustix::fs::CWD, world.bottle("pipe"), rustix::fs::Mode::RWXU).expect("pipe");
     assert_eq!(world.refusal("shell", "pipe"), "cannot be read: not a regular file");
 }
@@ -97,7 +97,7 @@ fn lists_names_without_reading_and_warns_about_other_files() {
     fs::write(world.homes.bottle_home.join("bottles/notes.txt"), "").expect("file");
     fs::write(world.homes.bottle_home.join("bottles/.hidden"), "").expect("file");
     fs::write(world.homes.bottle_home.join("bottles/\u{1b}[2J.md"), "").expect("file");
-    fs::create_dir(world.homes.cwd.join(".bottle/bottles")).expect("folder");
+    fs::create_dir(world.homes.cwd.join(".bottle/bottles")).expect("directory");
     fs::write(world.homes.cwd.join(".bottle/bottles/evil.md"), "---\n---\n").expect("file");
     let listing = Manifests::new(world.homes.clone()).list(Kind::Bottle);
     let names: Vec<&str> = listing.entries.iter().map(|entry| entry.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Tests the steps from manifest files to a resolved manifest or an error. A case is a file or a folder, with
+//! Tests the steps from manifest files to a resolved manifest or an error. A case is a file or a directory, with
 //! its expected output next to it.
 //!
 //! ```text
@@ -23,14 +23,14 @@ mod shipped;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// Returns the path of a folder of these tests.
-fn folder(name: &str) -> PathBuf {
+/// Returns the path of a directory of these tests.
+fn directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pipeline").join(name)
 }
 
-/// Lists the entries of a folder, sorted.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let listed = folder.read_dir().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+/// Lists the entries of a directory, sorted.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let listed = directory.read_dir().unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut paths: Vec<PathBuf> = listed.map(|entry| entry.expect("entry").path()).collect();
     paths.sort();
     paths
@@ -44,10 +44,10 @@ fn each(cases: &[PathBuf], run: impl Fn(&Path)) {
     assert!(failed.is_empty(), "failed: {failed:#?}");
 }
 
-/// Compares `text` with the snapshot `name` in a folder.
-fn expect(folder: &Path, name: &str, text: &str) {
+/// Compares `text` with the snapshot `name` in a directory.
+fn expect(directory: &Path, name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
-    settings.set_snapshot_path(folder);
+    settings.set_snapshot_path(directory);
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     settings.bind(|| insta::assert_snapshot!(name, text));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bottle::manifest::{AgentManifest, BottleLayer, ManifestError, Place, Source};
 
-use super::{each, entries, expect, folder};
+use super::{directory, each, entries, expect};
 
 fn refuse(case: &Path, parse: impl Fn(Source, &str) -> Option<ManifestError>) {
     let text = std::fs::read_to_string(case).expect("text");
@@ -15,11 +15,11 @@ fn refuse(case: &Path, parse: impl Fn(Source, &str) -> Option<ManifestError>) {
     assert!(error.position.is_some(), "no position: {error}");
     assert!(!error.to_string().contains("hunter2"), "the error contains a value: {error}");
     let name = case.file_stem().and_then(|stem| stem.to_str()).expect("name");
-    expect(case.parent().expect("folder"), name, &error.to_string());
+    expect(case.parent().expect("directory"), name, &error.to_string());
 }
 
 fn manifests(kind: &str) -> Vec<std::path::PathBuf> {
-    let mut files = entries(&folder("refused").join(kind));
+    let mut files = entries(&directory("refused").join(kind));
     files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
     files
 }

@@ -91,7 +91,7 @@ fn flags(line: &str) -> Flags {
         workspace: Workspace::Empty,
         live: None,
         repository: None,
-        folders: Vec::new(),
+        directories: Vec::new(),
         git_directories: Vec::new(),
         user_ignore_file: None,
         backend: "fake".to_owned(),

@@ -5,7 +5,7 @@ use bottle::resolve::{Selection, explain, resolve, weakening_settings};
 
 /// Returns a home in which only the shipped manifests exist, and its manifests.
 fn shipped_only() -> (tempfile::TempDir, Manifests) {
-    let empty = tempfile::tempdir().expect("temporary folder");
+    let empty = tempfile::tempdir().expect("temporary directory");
     let homes = Homes {
         bottle_home: empty.path().join("home/.bottle"),
         user_home: empty.path().join("home"),

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// The paths of the table of defences and of the folder for the copy, relative to the workspace's root.
+/// The paths of the table of defences and of the directory for the copy, relative to the workspace's root.
 const TABLE: &str = "tests/escape/broken.yaml";
 const ROOM: &str = "target/broken";
 
@@ -135,7 +135,7 @@ impl Broken {
     }
 }
 
-/// The copy of the sources and its build folder.
+/// The copy of the sources and its build directory.
 struct Room<'a> {
     root: &'a Path,
     tree: PathBuf,
@@ -170,7 +170,7 @@ impl<'a> Room<'a> {
             let (from, to) = (self.root.join(file), self.tree.join(file));
             let wanted = fs::read(&from).with_context(|| format!("read {file}"))?;
             if fs::read(&to).ok().as_ref() != Some(&wanted) {
-                fs::create_dir_all(to.parent().context("a folder")?)?;
+                fs::create_dir_all(to.parent().context("a directory")?)?;
                 fs::copy(&from, &to).with_context(|| format!("copy {file}"))?;
             }
         }
@@ -178,11 +178,11 @@ impl<'a> Room<'a> {
     }
 
     /// Removes files of an earlier copy that the sources no longer contain, recursively.
-    fn remove_stale(&self, files: &BTreeSet<&str>, folder: &Path) -> Result<()> {
-        let Ok(entries) = fs::read_dir(self.tree.join(folder)) else { return Ok(()) };
+    fn remove_stale(&self, files: &BTreeSet<&str>, directory: &Path) -> Result<()> {
+        let Ok(entries) = fs::read_dir(self.tree.join(directory)) else { return Ok(()) };
         for entry in entries {
             let entry = entry?;
-            let path = folder.join(entry.file_name());
+            let path = directory.join(entry.file_name());
             let own = ["target", "dist"].iter().any(|own| path == Path::new(own));
             if entry.file_type()?.is_dir() && !own {
                 self.remove_stale(files, &path)?;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// The minimum percentage of covered lines for each part. If a part has less, the command fails.
 const BAR: f64 = 90.0;
 
-/// The parts of the code in which a mistake could let data leave a bottle, with their files and folders.
+/// The parts of the code in which a mistake could let data leave a bottle, with their files and directories.
 const PARTS: [(&str, &[&str]); 6] = [
     (
         "decision",

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::elf;
 
-/// The folder to which programs are written, relative to the workspace's root.
+/// The directory to which programs are written, relative to the workspace's root.
 const OUTPUT: &str = "dist";
 
 /// The name of an environment variable of the fake backend. A program that contains it is a test build and is
@@ -111,7 +111,7 @@ pub(crate) fn run(processor: Option<&str>) -> Result<()> {
     let has_test_parts = program.windows(TEST_PART.len()).any(|bytes| bytes == TEST_PART);
     ensure!(!has_test_parts, "{} has the parts for tests", built.display());
     let output = root.join(&build.output);
-    fs::create_dir_all(output.parent().context("the output's folder")?)?;
+    fs::create_dir_all(output.parent().context("the output's directory")?)?;
     // The new program is written next to the old one and then renamed, so that a bottle that runs the old
     // program keeps it.
     let fresh = output.with_extension("new");
@@ -128,9 +128,9 @@ pub(crate) fn run(processor: Option<&str>) -> Result<()> {
 
 fn compile(root: &Path, build: &Build) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // A separate target folder is used, because other flags in the usual folder would invalidate the
+    // A separate target directory is used, because other flags in the usual directory would invalidate the
     // developer's build.
-    let folder = root.join("target/dist");
+    let directory = root.join("target/dist");
     let status = Command::new(cargo)
         .current_dir(root)
         .args([
@@ -145,7 +145,7 @@ fn compile(root: &Path, build: &Build) -> Result<PathBuf> {
             &build.target,
         ])
         .arg("--target-dir")
-        .arg(&folder)
+        .arg(&directory)
         // The optimisations of the whole program, which are the last ones, are those of this crate. Loops of all crates
         // become vector instructions there, but not at the level of the profile, which is for size. Functions of crates
         // that are compiled for size stay small.
@@ -156,7 +156,7 @@ fn compile(root: &Path, build: &Build) -> Result<PathBuf> {
         .status()
         .context("start cargo")?;
     ensure!(status.success(), "cargo could not build it");
-    Ok(folder.join(&build.target).join("release/bottle"))
+    Ok(directory.join(&build.target).join("release/bottle"))
 }
 
 #[cfg(test)]

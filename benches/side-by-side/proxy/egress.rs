@@ -24,7 +24,7 @@ pub(crate) struct Running {
     pub(crate) peer: Peer,
     process: Child,
     _channel: Channel,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Drop for Running {
@@ -80,10 +80,10 @@ pub(crate) enum Budget {
 
 /// Starts and provisions the daemon.
 pub(crate) async fn start(site: &Site, detectors: Detectors, budget: Budget) -> Result<Running> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let config = EgressConfig {
-        proxy: ListenerConfig::Socket { folder: folder.path().to_owned() },
-        logs: folder.path().to_owned(),
+        proxy: ListenerConfig::Socket { directory: directory.path().to_owned() },
+        logs: directory.path().to_owned(),
         relay_log: false,
         identity: None,
         machine: None,
@@ -102,8 +102,8 @@ pub(crate) async fn start(site: &Site, detectors: Detectors, budget: Budget) -> 
     let BundleEvent::Ready { ca_certificate } = answer else { bail!("not ready: {answer:?}") };
     tokio::spawn(lease(channel.open(&BundleRequest::Leases).await?, budget));
     tokio::spawn(collect(channel.open(&BundleRequest::Usage).await?));
-    let peer = Peer::proxy(Address::Unix(folder.path().join("9099")), &ca_certificate)?;
-    Ok(Running { peer, process, _channel: channel, _folder: folder })
+    let peer = Peer::proxy(Address::Unix(directory.path().join("9099")), &ca_certificate)?;
+    Ok(Running { peer, process, _channel: channel, _directory: directory })
 }
 
 /// Answers the proxy's requests for tokens, as the keeper does.

@@ -19,7 +19,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct Running {
     pub(crate) peer: Peer,
     process: Child,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Drop for Running {
@@ -35,10 +35,10 @@ pub(crate) async fn start(site: &Site) -> Result<Running> {
     let program = installed()?;
     let version = Command::new(&program).arg("--version").output()?.stdout;
     println!("peer: {}", String::from_utf8_lossy(&version).lines().next().unwrap_or_default());
-    let folder = tempfile::tempdir()?;
-    let roots = folder.path().join("roots.pem");
+    let directory = tempfile::tempdir()?;
+    let roots = directory.path().join("roots.pem");
     site.authority.write_pem(&roots)?;
-    let addon = folder.path().join("addon.py");
+    let addon = directory.path().join("addon.py");
     std::fs::write(&addon, include_str!("addon.py"))?;
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let set = |key: &str, value: String| ["--set".to_owned(), format!("{key}={value}")];
@@ -46,7 +46,7 @@ pub(crate) async fn start(site: &Site) -> Result<Running> {
         .args(["--quiet", "--listen-host", "127.0.0.1", "--listen-port", &port.to_string()])
         .arg("--scripts")
         .arg(&addon)
-        .args(set("confdir", folder.path().display().to_string()))
+        .args(set("confdir", directory.path().display().to_string()))
         .args(set("ssl_verify_upstream_trusted_ca", roots.display().to_string()))
         .args(set("flow_detail", "0".into()))
         .env("BENCH_HOST", HOST)
@@ -54,10 +54,10 @@ pub(crate) async fn start(site: &Site) -> Result<Running> {
         .stdin(Stdio::null())
         .spawn()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let ca = folder.path().join("mitmproxy-ca-cert.pem");
+    let ca = directory.path().join("mitmproxy-ca-cert.pem");
     wait(address, &ca).await?;
     let peer = Peer::proxy(Address::Tcp(address), &std::fs::read_to_string(ca)?)?;
-    Ok(Running { peer, process, _folder: folder })
+    Ok(Running { peer, process, _directory: directory })
 }
 
 async fn wait(address: SocketAddr, ca: &Path) -> Result<()> {

@@ -29,7 +29,7 @@ use scene::{Scene, until};
 
 const ROUNDS: usize = 15;
 
-/// A script that creates 5000 commits, 5000 files in 50 folders, and 500 branches.
+/// A script that creates 5000 commits, 5000 files in 50 directories, and 500 branches.
 const LARGE: &str = r#"
 awk 'BEGIN { for (c = 1; c <= 5000; c++) {
     print "commit refs/heads/main\ncommitter A <a@example.com> " c " +0000\ndata 1\nx"

@@ -26,10 +26,10 @@ const MAX_KNOWN: usize = 4_096;
 /// The maximum number of ignored paths that are listed individually. Files below further paths are only counted.
 const MAX_LISTED: usize = 20;
 
-/// Ignore rules, by the folder of their ignore file.
+/// Ignore rules, by the directory of their ignore file.
 #[derive(Debug, Default)]
 pub struct Rules {
-    folders: HashMap<PathBuf, Vec<Gitignore>>,
+    directories: HashMap<PathBuf, Vec<Gitignore>>,
     bytes: usize,
     patterns: usize,
     /// The answers for the directories of earlier files, which most files share.
@@ -37,8 +37,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Adds the rules of an ignore file in this folder of the workspace. An unreadable file adds no rules.
-    pub fn add(&mut self, folder: &Path, text: &str) {
+    /// Adds the rules of an ignore file in this directory of the workspace. An unreadable file adds no rules.
+    pub fn add(&mut self, directory: &Path, text: &str) {
         self.bytes += text.len();
         if text.len() > MAX_FILE || self.bytes > MAX_TOTAL {
             return;
@@ -55,50 +55,50 @@ impl Rules {
             let _ = builder.add_line(None, line);
         }
         if let Ok(rules) = builder.build() {
-            self.folders.entry(folder.to_owned()).or_default().push(rules);
+            self.directories.entry(directory.to_owned()).or_default().push(rules);
         }
     }
 
-    /// Returns the topmost ignored folder that contains this file, or the file itself if only it is ignored.
+    /// Returns the topmost ignored directory that contains this file, or the file itself if only it is ignored.
     fn topmost(&mut self, file: &Path) -> Option<PathBuf> {
-        if self.folders.is_empty() {
+        if self.directories.is_empty() {
             return None;
         }
-        let above = file.parent().and_then(|folder| self.topmost_folder(folder));
+        let above = file.parent().and_then(|directory| self.topmost_directory(directory));
         above.or_else(|| self.excludes(file, false).then(|| file.to_owned()))
     }
 
     /// Returns the topmost ignored directory of a directory and those that contain it.
-    fn topmost_folder(&mut self, folder: &Path) -> Option<PathBuf> {
-        if folder.as_os_str().is_empty() {
+    fn topmost_directory(&mut self, directory: &Path) -> Option<PathBuf> {
+        if directory.as_os_str().is_empty() {
             return None;
         }
-        if let Some(known) = self.known.get(folder) {
+        if let Some(known) = self.known.get(directory) {
             return known.clone();
         }
-        let above = folder.parent().and_then(|above| self.topmost_folder(above));
-        let topmost = above.or_else(|| self.excludes(folder, true).then(|| folder.to_owned()));
+        let above = directory.parent().and_then(|above| self.topmost_directory(above));
+        let topmost = above.or_else(|| self.excludes(directory, true).then(|| directory.to_owned()));
         if self.known.len() == MAX_KNOWN {
             self.known.clear();
         }
-        self.known.insert(folder.to_owned(), topmost.clone());
+        self.known.insert(directory.to_owned(), topmost.clone());
         topmost
     }
 
-    /// Whether the rules exclude a folder, or one that contains it.
-    pub fn exclude_folder(&self, folder: &Path) -> bool {
+    /// Whether the rules exclude a directory, or one that contains it.
+    pub fn exclude_directory(&self, directory: &Path) -> bool {
         let mut above: Vec<&Path> =
-            folder.ancestors().filter(|place| !place.as_os_str().is_empty()).collect();
+            directory.ancestors().filter(|place| !place.as_os_str().is_empty()).collect();
         above.reverse();
         above.into_iter().any(|place| self.excludes(place, true))
     }
 
-    /// The rule in the folder nearest to the file decides.
-    fn excludes(&self, place: &Path, is_folder: bool) -> bool {
-        for folder in place.ancestors().skip(1) {
-            let Ok(below) = place.strip_prefix(folder) else { continue };
-            for rules in self.folders.get(folder).into_iter().flatten() {
-                match rules.matched(below, is_folder) {
+    /// The rule in the directory nearest to the file decides.
+    fn excludes(&self, place: &Path, is_directory: bool) -> bool {
+        for directory in place.ancestors().skip(1) {
+            let Ok(below) = place.strip_prefix(directory) else { continue };
+            for rules in self.directories.get(directory).into_iter().flatten() {
+                match rules.matched(below, is_directory) {
                     Match::Ignore(_) => return true,
                     Match::Whitelist(_) => return false,
                     Match::None => {}
@@ -142,7 +142,7 @@ impl Ignored {
 
     /// Whether the user's own rules match a file.
     pub fn excludes_by_own(&mut self, file: &Path) -> bool {
-        // An ignored workspace, such as a build folder in which the user started, has files that are not ignored.
+        // An ignored workspace, such as a build directory in which the user started, has files that are not ignored.
         self.own.topmost(&self.prefix.join(file)).is_some_and(|top| !self.prefix.starts_with(top))
     }
 

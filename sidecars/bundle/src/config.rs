@@ -11,31 +11,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundleConfig {
-    /// The home folder and slug of the bottle. Home folder and slug are the first arguments of each daemon,
+    /// The home directory and slug of the bottle. Home directory and slug are the first arguments of each daemon,
     /// so that the backend can find the processes.
     pub labels: [String; 2],
-    /// The listeners for the bottle. The folder of their sockets must exist and be writable for
+    /// The listeners for the bottle. The directory of their sockets must exist and be writable for
     /// [`Self::identity`].
     pub proxy: ListenerConfig,
     /// Whether keepers connect to a socket or over the bundle's standard streams.
     pub control: Control,
-    /// An existing folder for the daemons' logs. The folder must be writable for [`Self::identity`].
+    /// An existing directory for the daemons' logs. The directory must be writable for [`Self::identity`].
     pub logs: PathBuf,
     /// Whether the access log is sent to the keeper ([`BundleRequest::Log`]) instead of written to
-    /// [`Self::logs`], because the keeper cannot read that folder.
+    /// [`Self::logs`], because the keeper cannot read that directory.
     ///
     /// [`BundleRequest::Log`]: bottle_contract::session::bundle::BundleRequest::Log
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub relay_log: bool,
     /// The user that the bundle and the daemons switch to; set only by a backend that runs as root. The user
-    /// needs no access to the parent folders of the listeners' folder and the logs.
+    /// needs no access to the parent directories of the listeners' directory and the logs.
     #[serde(default)]
     pub identity: Option<Identity>,
     /// The address of the user's machine as the bundle sees it. `None` means loopback, because the bundle
     /// runs on that machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<IpAddr>,
-    /// An existing folder for the git gate's mirrors, writable for [`Self::identity`]. `None` disables the
+    /// An existing directory for the git gate's mirrors, writable for [`Self::identity`]. `None` disables the
     /// git gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<PathBuf>,
@@ -67,7 +67,7 @@ mod tests {
     fn by_socket() -> BundleConfig {
         BundleConfig {
             labels: ["0123abcd".into(), "a-1".into()],
-            proxy: ListenerConfig::Socket { folder: "/run/x/proxy".into() },
+            proxy: ListenerConfig::Socket { directory: "/run/x/proxy".into() },
             control: Control::Socket { path: "/run/x/bundle.sock".into() },
             logs: "/state/x/logs".into(),
             relay_log: false,

@@ -372,12 +372,12 @@ mod tests {
     /// Four pieces by request and four by push are eight pieces of one bottle.
     #[tokio::test]
     async fn counts_the_pieces_of_all_daemons_together() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let config = BundleConfig {
             labels: ["0123abcd".into(), "a-1".into()],
-            proxy: ListenerConfig::Socket { folder: folder.path().into() },
+            proxy: ListenerConfig::Socket { directory: directory.path().into() },
             control: Control::Stdio,
-            logs: folder.path().into(),
+            logs: directory.path().into(),
             relay_log: false,
             identity: None,
             machine: None,

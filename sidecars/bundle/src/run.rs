@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bottle_daemon::ListenerConfig;
-use bottle_harden::folder_access::Held;
+use bottle_harden::directory_access::Held;
 use bottle_harden::landlock::Files;
 use bottle_harden::{HardenError, MissingProtection, daemon_syscalls, process};
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,13 +39,13 @@ pub fn run_and_notify(config: BundleConfig, listening: impl FnOnce() -> io::Resu
 }
 
 fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> anyhow::Result<()> {
-    process::leave_folder()?;
+    process::leave_directory()?;
     let keepers = Keepers::open(&config.control)?;
     listening().context("notify the parent that the control socket listens")?;
     // The daemons are started before the bundle drops privileges, because each daemon drops its privileges
     // itself.
     let starting = sidecar::start_all(&config)?;
-    let _listener_folder = config.open_listener_folder().context("listener")?;
+    let _listener_directory = config.open_listener_directory().context("listener")?;
     let weaker = harden(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(config, keepers, starting, weaker))
@@ -59,7 +59,7 @@ fn harden(config: &BundleConfig) -> anyhow::Result<Vec<MissingProtection>> {
     }
     process::seal()?;
     process::drop_capabilities()?;
-    let files = Files { sockets: config.socket_folders(), signal_others: true, ..Files::default() };
+    let files = Files { sockets: config.socket_directories(), signal_others: true, ..Files::default() };
     let weaker = [files.restrict()?, daemon_syscalls::restrict()?];
     Ok(weaker.into_iter().flatten().collect())
 }
@@ -86,24 +86,24 @@ async fn serve(
 }
 
 impl BundleConfig {
-    /// Opens the listeners' folder before the process switches users. The folder remains accessible as long
+    /// Opens the listeners' directory before the process switches users. The directory remains accessible as long
     /// as the returned value exists.
     ///
     /// # Errors
-    /// If the folder cannot be opened.
-    fn open_listener_folder(&mut self) -> Result<Option<Held>, HardenError> {
+    /// If the directory cannot be opened.
+    fn open_listener_directory(&mut self) -> Result<Option<Held>, HardenError> {
         if self.identity.is_some() { self.proxy.hold() } else { Ok(None) }
     }
 
-    /// Returns the folders in which the bundle removes unix sockets.
-    fn socket_folders(&self) -> Vec<PathBuf> {
+    /// Returns the directories in which the bundle removes unix sockets.
+    fn socket_directories(&self) -> Vec<PathBuf> {
         let control = match &self.control {
-            // After switching users, the bundle cannot write to this folder.
+            // After switching users, the bundle cannot write to this directory.
             Control::Socket { path } => path.parent().filter(|_| self.identity.is_none()),
             Control::Stdio => None,
         };
         let proxy = match &self.proxy {
-            ListenerConfig::Socket { folder } => Some(folder.as_path()),
+            ListenerConfig::Socket { directory } => Some(directory.as_path()),
             ListenerConfig::Network { .. } => None,
         };
         control.into_iter().chain(proxy).map(Path::to_owned).collect()

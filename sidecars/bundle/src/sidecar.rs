@@ -96,10 +96,10 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
         lock_after: Some(HITS),
     };
     let mut started = vec![start(config, EGRESS, &egress)?];
-    if let Some(folder) = &config.gate {
+    if let Some(directory) = &config.gate {
         let gate = GateConfig {
             proxy: config.proxy.clone(),
-            folder: folder.clone(),
+            directory: directory.clone(),
             identity: config.identity,
             forward_seconds: FORWARD_SECONDS,
             lock_after: Some(HITS),

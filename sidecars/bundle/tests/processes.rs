@@ -71,7 +71,7 @@ fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) 
 
 /// A running bundle. The bundle is killed on drop.
 struct Running {
-    folder: TempDir,
+    directory: TempDir,
     process: Child,
 }
 
@@ -85,7 +85,7 @@ impl Drop for Running {
 
 impl Running {
     fn start(identity: Option<Identity>) -> Result<Self> {
-        Self::start_with(identity, |folder| Control::Socket { path: folder.join("bundle.sock") })
+        Self::start_with(identity, |directory| Control::Socket { path: directory.join("bundle.sock") })
     }
 
     /// Starts a bundle that keepers control over its standard streams. `self.process` has the test's ends of
@@ -103,20 +103,20 @@ impl Running {
         control: impl Fn(&Path) -> Control,
         change: fn(&Path, &mut BundleConfig),
     ) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         for name in ["proxy", "logs", "gate"] {
-            let path = folder.path().join(name);
+            let path = directory.path().join(name);
             std::fs::create_dir(&path)?;
             if let Some(Identity { uid, gid }) = identity {
                 std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
             }
         }
-        // The folder is not accessible to other users, like the folder of a real keeper.
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700))?;
-        let mut config = config(folder.path(), identity, control(folder.path()));
-        change(folder.path(), &mut config);
+        // The directory is not accessible to other users, like the directory of a real keeper.
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700))?;
+        let mut config = config(directory.path(), identity, control(directory.path()));
+        change(directory.path(), &mut config);
         let process = bundle(&config)?.spawn()?;
-        Ok(Self { folder, process })
+        Ok(Self { directory, process })
     }
 
     /// Connects a new keeper over the standard streams.
@@ -133,7 +133,7 @@ impl Running {
 
     /// Connects a keeper as soon as the control socket exists.
     async fn keeper(&self) -> Result<Channel> {
-        let path = self.folder.path().join("bundle.sock");
+        let path = self.directory.path().join("bundle.sock");
         let until = Instant::now() + PATIENCE;
         let socket = loop {
             match UnixStream::connect(&path).await {
@@ -148,7 +148,7 @@ impl Running {
     }
 
     fn proxy(&self, port: u16) -> PathBuf {
-        self.folder.path().join("proxy").join(port.to_string())
+        self.directory.path().join("proxy").join(port.to_string())
     }
 
     /// Sends a plain HTTP GET through the proxy and returns the response.
@@ -192,12 +192,12 @@ impl Running {
     }
 }
 
-fn config(folder: &Path, identity: Option<Identity>, control: Control) -> BundleConfig {
+fn config(directory: &Path, identity: Option<Identity>, control: Control) -> BundleConfig {
     BundleConfig {
         labels: ["0123abcd".into(), "tested".into()],
-        proxy: ListenerConfig::Socket { folder: folder.join("proxy") },
+        proxy: ListenerConfig::Socket { directory: directory.join("proxy") },
         control,
-        logs: folder.join("logs"),
+        logs: directory.join("logs"),
         relay_log: false,
         identity,
         machine: None,
@@ -290,7 +290,7 @@ async fn lifecycle() -> Result<()> {
     ensure!(request(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     ensure!(running.process.wait()?.success());
     ensure!(!Path::new(&format!("/proc/{egress}")).exists(), "the daemon still runs");
-    for path in [running.proxy(9099), running.proxy(80), running.folder.path().join("bundle.sock")] {
+    for path in [running.proxy(9099), running.proxy(80), running.directory.path().join("bundle.sock")] {
         ensure!(!path.exists(), "{} is left", path.display());
     }
     Ok(())
@@ -326,7 +326,7 @@ async fn reconnects() -> Result<()> {
     ensure!(running.get("http://evil.example.net/")?.starts_with("HTTP/1.1 403"));
     let BundleEvent::Refused(refused) = event(&mut latest).await? else { bail!("no refusal") };
     ensure!(refused.host == "evil.example.net", "{refused:?}");
-    let path = running.folder.path().join("logs/egress.jsonl");
+    let path = running.directory.path().join("logs/egress.jsonl");
     let log = || std::fs::read_to_string(&path).unwrap_or_default();
     // A separate thread of the daemon writes the log.
     until("both are in the log", || log().lines().count() == 2).await?;
@@ -354,9 +354,9 @@ const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
 /// Starts a bundle with all daemons. Its proxy and its git gate have [`KEY`].
 async fn with_every_daemon() -> Result<(Running, Channel)> {
-    let control = |folder: &Path| Control::Socket { path: folder.join("bundle.sock") };
-    let running = Running::start_as(None, control, |folder, config| {
-        config.gate = Some(folder.join("gate"));
+    let control = |directory: &Path| Control::Socket { path: directory.join("bundle.sock") };
+    let running = Running::start_as(None, control, |directory, config| {
+        config.gate = Some(directory.join("gate"));
         config.supervise = true;
     })?;
     let keeper = running.keeper().await?;
@@ -492,10 +492,10 @@ async fn switches_user() -> Result<()> {
         ensure!(status.contains("Uid:\t54321\t54321\t54321\t54321"), "{status}");
         ensure!(status.contains("Gid:\t54322\t54322\t54322\t54322"), "{status}");
     }
-    let around = std::fs::metadata(running.folder.path())?;
+    let around = std::fs::metadata(running.directory.path())?;
     ensure!(around.permissions().mode() & 0o077 == 0, "other users can reach the listener");
     ensure!(running.get("http://evil.example.org/")?.starts_with("HTTP/1.1 403"));
-    let log = running.folder.path().join("logs/egress.jsonl");
+    let log = running.directory.path().join("logs/egress.jsonl");
     until("no line in the log", || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("evil")))
         .await?;
     ensure!(std::fs::metadata(&log)?.uid() == 54_321);
@@ -524,7 +524,7 @@ async fn buffers_bodies() -> Result<()> {
             let answer = running.post(&format!("{}{end}", "abcdefghij ".repeat(300_000)))?;
             ensure!(answer.contains(&format!("x-bottle-reason: {reason}")), "{identity:?}: {answer}");
         }
-        let left = std::fs::read_dir(running.folder.path().join("logs"))?.count();
+        let left = std::fs::read_dir(running.directory.path().join("logs"))?.count();
         ensure!(left == 1, "{left} files beside the log");
     }
     Ok(())
@@ -587,11 +587,11 @@ async fn exits() -> Result<()> {
 }
 
 async fn reports_failure() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    std::fs::create_dir(folder.path().join("proxy"))?;
-    // The folder for logs does not exist.
-    let control = Control::Socket { path: folder.path().join("bundle.sock") };
-    let output = bundle(&config(folder.path(), None, control))?.stderr(Stdio::piped()).output()?;
+    let directory = tempfile::tempdir()?;
+    std::fs::create_dir(directory.path().join("proxy"))?;
+    // The directory for logs does not exist.
+    let control = Control::Socket { path: directory.path().join("bundle.sock") };
+    let output = bundle(&config(directory.path(), None, control))?.stderr(Stdio::piped()).output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success());
     ensure!(stderr.lines().any(|line| line.contains("__egress") && line.contains("logs")), "{stderr}");

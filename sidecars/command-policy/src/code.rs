@@ -89,7 +89,7 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
         }
         index = end;
     }
-    // A text without a folder is no path that the floor protects.
+    // A text without a directory is no path that the floor protects.
     uses.retain(|used| !matches!(used, Use::Open(path, _) if !path.contains('/')));
     uses
 }

@@ -263,7 +263,7 @@ fn tilde_value(tilde: &TildeExpr, scope: &Scope) -> Text {
     let value = match tilde {
         TildeExpr::Home => "~".to_owned(),
         TildeExpr::UserHome(user) => format!("~{user}"),
-        TildeExpr::WorkingDir => scope.folder.clone(),
+        TildeExpr::WorkingDir => scope.directory.clone(),
         _ => return Text::unknown(),
     };
     Text { value, is_approximate: !matches!(tilde, TildeExpr::Home), ..Text::default() }

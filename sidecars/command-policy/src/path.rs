@@ -2,9 +2,9 @@
 
 use crate::text::{SOMETHING, UNKNOWN};
 
-/// The folders of the system, of which the contents are protected too.
+/// The directories of the system, of which the contents are protected too.
 const SYSTEM: &[&str] = &["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr"];
-/// Folders directly below `/` that hold data of users and services.
+/// Directories directly below `/` that hold data of users and services.
 const TOP: &[&str] = &[
     "Applications",
     "Library",
@@ -19,15 +19,15 @@ const TOP: &[&str] = &[
     "srv",
     "var",
 ];
-/// Folders below the system's that belong to users.
+/// Directories below the system's that belong to users.
 const OURS: &[&str] = &["/usr/local/", "/usr/src/", "/dev/shm/"];
 
-/// Where a path leads. It is normal: `/a/b`, `~/a`, or relative to the folder in which the command line starts.
+/// Where a path leads. It is normal: `/a/b`, `~/a`, or relative to the directory in which the command line starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place(String);
 
 impl Place {
-    /// The path `path`, seen from the folder `from`.
+    /// The path `path`, seen from the directory `from`.
     pub(crate) fn of(path: &str, from: &str) -> Self {
         let joined = if path.starts_with(['/', '~']) { path.to_owned() } else { format!("{from}/{path}") };
         Self(normal(&joined))
@@ -41,12 +41,8 @@ impl Place {
     /// The place whose content the last component lists, if that is `*` or the like; otherwise itself.
     fn listed(&self) -> &str {
         match self.0.rsplit_once('/') {
-            Some((folder, "*" | ".*" | "?*" | "*.*" | "**" | ".?*" | ".[!.]*")) => {
-                if folder.is_empty() {
-                    "/"
-                } else {
-                    folder
-                }
+            Some((directory, "*" | ".*" | "?*" | "*.*" | "**" | ".?*" | ".[!.]*")) => {
+                if directory.is_empty() { "/" } else { directory }
             }
             _ => &self.0,
         }
@@ -57,8 +53,8 @@ impl Place {
         self.listed() == "/"
     }
 
-    /// Whether its loss destroys more than work: the root, a folder of the system or anything in it, the home
-    /// directory, or a folder above the starting one.
+    /// Whether its loss destroys more than work: the root, a directory of the system or anything in it, the home
+    /// directory, or a directory above the starting one.
     pub(crate) fn is_protected(&self) -> bool {
         let listed = self.listed();
         if listed == "/" || matches!(listed, "~" | "/root") || is_above(listed) || self.is_system() {
@@ -70,7 +66,7 @@ impl Place {
         listed.starts_with('/') && (second.is_none() && matches_any(first, TOP) || is_home_of_user)
     }
 
-    /// Whether it is a folder of the system or in one.
+    /// Whether it is a directory of the system or in one.
     pub(crate) fn is_system(&self) -> bool {
         let listed = self.listed();
         let Some(path) = listed.strip_prefix('/') else { return false };
@@ -117,7 +113,7 @@ fn is_own_process(path: &str) -> bool {
         || path.starts_with("/dev/udp/")
 }
 
-/// Whether a path leads above the folder in which the command line starts.
+/// Whether a path leads above the directory in which the command line starts.
 fn is_above(path: &str) -> bool {
     path.split('/').all(|part| part == "..")
 }

@@ -106,8 +106,8 @@ impl Walk {
                 Inner::Command(words) => {
                     let mut inside = scope.clone();
                     inside.descends |= program == "find" || is_fed(&program, source);
-                    if let Some(folder) = wrappers::folder(&call) {
-                        inside.change_folder(&[folder]);
+                    if let Some(directory) = wrappers::directory(&call) {
+                        inside.change_directory(&[directory]);
                     }
                     output = self.nested_call(&words, source, &mut inside);
                 }
@@ -150,14 +150,14 @@ impl Walk {
         let mut inner = scope.with_parameters(Some(argv[1..].to_vec()));
         let output = self.body(body, source.clone(), &mut inner);
         self.inside.pop();
-        scope.folder = inner.folder;
+        scope.directory = inner.directory;
         output
     }
 
     /// What commands of the shell itself change.
     fn builtin(&mut self, program: &str, argv: &[Text], source: &Source, scope: &mut Scope) {
         match program {
-            "cd" | "pushd" => scope.change_folder(&argv[1..]),
+            "cd" | "pushd" => scope.change_directory(&argv[1..]),
             "export" | "declare" | "local" | "typeset" | "readonly" => {
                 for argument in &argv[1..] {
                     if let Some((name, value)) = argument.value.split_once('=') {
@@ -261,7 +261,7 @@ fn output_of(call: &Call<'_>) -> Source {
             say(if call.has(&['e'], &[]) { unescape(&line) } else { line })
         }
         "printf" => say(printed(&operands())),
-        "pwd" => say(call.scope.folder.clone()),
+        "pwd" => say(call.scope.directory.clone()),
         "which" | "type" | "command" => operands().last().and_then(|last| say((*last).to_owned())),
         "cat" | "tee" | "head" | "tail" | "sort" | "uniq"
             if operands().is_empty() || call.program == "tee" =>
@@ -279,7 +279,7 @@ fn output_of(call: &Call<'_>) -> Source {
         _ => false,
     };
     let places = match call.program {
-        "find" => wrappers::find_folders(call),
+        "find" => wrappers::find_directories(call),
         "ls" | "fd" => call.operands().cloned().collect(),
         _ => source.places.clone(),
     };

@@ -1,4 +1,4 @@
-//! What a command line sets on its way: variables, the folder, functions.
+//! What a command line sets on its way: variables, the directory, functions.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -32,8 +32,8 @@ const SET: &[&str] = &[
 /// The state of the shell at a place of the command line.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// The folder, relative to the one in which the command line starts.
-    pub(crate) folder: String,
+    /// The directory, relative to the one in which the command line starts.
+    pub(crate) directory: String,
     /// The parameters of the script or function, if they are known.
     pub(crate) parameters: Option<Vec<Text>>,
     /// Functions by name.
@@ -48,7 +48,7 @@ pub(crate) struct Scope {
 impl Default for Scope {
     fn default() -> Self {
         Self {
-            folder: ".".to_owned(),
+            directory: ".".to_owned(),
             parameters: None,
             functions: HashMap::new(),
             descends: false,
@@ -73,7 +73,7 @@ impl Scope {
         }
         match name {
             "HOME" => Text::known("~"),
-            "PWD" => Text { is_approximate: true, ..Text::known(&self.folder) },
+            "PWD" => Text { is_approximate: true, ..Text::known(&self.directory) },
             "IFS" => Text::known(" "),
             name if SET.contains(&name) => Text::known(&SOMETHING.to_string()),
             _ => Text::unknown(),
@@ -93,10 +93,10 @@ impl Scope {
         }
     }
 
-    /// Changes the folder as `cd` with these arguments does.
-    pub(crate) fn change_folder(&mut self, arguments: &[Text]) {
+    /// Changes the directory as `cd` with these arguments does.
+    pub(crate) fn change_directory(&mut self, arguments: &[Text]) {
         let to = arguments.iter().find(|argument| !argument.value.starts_with('-') || argument.value == "-");
-        self.folder = match to {
+        self.directory = match to {
             None => "~".to_owned(),
             Some(to) if to.value == "-" || to.is_unknown() => UNKNOWN.to_string(),
             Some(to) => self.place(to).as_str().to_owned(),
@@ -105,6 +105,6 @@ impl Scope {
 
     /// The place that a word names.
     pub(crate) fn place(&self, text: &Text) -> Place {
-        Place::of(&text.value, &self.folder)
+        Place::of(&text.value, &self.directory)
     }
 }

@@ -49,7 +49,7 @@ impl Text {
         self.value.replace(UNKNOWN, "")
     }
 
-    /// The name of the program if this is the first word of a command: without folders, in lower case. The file
+    /// The name of the program if this is the first word of a command: without directories, in lower case. The file
     /// systems of some hosts ignore case.
     pub(crate) fn program(&self) -> String {
         let name = self.value.trim_end_matches('/').rsplit('/').next().unwrap_or_default();

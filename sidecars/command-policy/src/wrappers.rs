@@ -225,8 +225,8 @@ fn after_options<'a>(words: &'a [Text], valued: &str, long: &[&str], operands: u
     words.get(index + operands..).unwrap_or_default()
 }
 
-/// The folder in which a wrapper runs its command.
-pub(crate) fn folder(call: &Call<'_>) -> Option<Text> {
+/// The directory in which a wrapper runs its command.
+pub(crate) fn directory(call: &Call<'_>) -> Option<Text> {
     let (short, long) = match call.program {
         "env" => ("-C", "--chdir"),
         "sudo" => ("-D", "--chdir"),
@@ -451,17 +451,17 @@ fn flock(call: &Call<'_>) -> Wrapped {
     one(Inner::Command(rest.to_vec()), false)
 }
 
-/// The folders in which `find` starts.
-pub(crate) fn find_folders(call: &Call<'_>) -> Vec<Text> {
+/// The directories in which `find` starts.
+pub(crate) fn find_directories(call: &Call<'_>) -> Vec<Text> {
     let start = |word: &&Text| !word.value.starts_with(['-', '(', '!']);
     let options = |word: &&Text| matches!(word.value.as_str(), "-H" | "-L" | "-P");
     call.arguments().iter().skip_while(options).take_while(start).cloned().collect()
 }
 
-/// The commands of `-exec` and the like. `{}` is each of the folders in which `find` starts.
+/// The commands of `-exec` and the like. `{}` is each of the directories in which `find` starts.
 fn find_commands(call: &Call<'_>) -> Vec<Inner> {
     let words = call.arguments();
-    let folders = find_folders(call);
+    let directories = find_directories(call);
     let mut inner = Vec::new();
     for (index, word) in words.iter().enumerate() {
         if !matches!(word.value.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir") {
@@ -469,10 +469,10 @@ fn find_commands(call: &Call<'_>) -> Vec<Inner> {
         }
         let command: Vec<&Text> =
             words[index + 1..].iter().take_while(|word| !matches!(word.value.as_str(), ";" | "+")).collect();
-        let all = if folders.is_empty() { vec![Text::known(".")] } else { folders.clone() };
-        for folder in all {
+        let all = if directories.is_empty() { vec![Text::known(".")] } else { directories.clone() };
+        for directory in all {
             let filled = command.iter().map(|word| Text {
-                value: word.value.replace("{}", &folder.value),
+                value: word.value.replace("{}", &directory.value),
                 is_approximate: true,
                 ..(*word).clone()
             });

@@ -56,17 +56,17 @@ pub const LISTENER_PORTS: [u16; 5] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, SUPERV
 /// these listeners do not collide with servers that the agent starts there.
 pub const PROXY_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
 
-/// The folder inside a bottle for the files of one launch. The folder is a tmpfs and never part of a
+/// The directory inside a bottle for the files of one launch. The directory is a tmpfs and never part of a
 /// snapshot.
 pub const RUN_DIR: &str = "/run/bottle";
 
-/// The folder of the bottle's secrets as files.
+/// The directory of the bottle's secrets as files.
 pub const SECRETS_DIR: &str = "/run/bottle/secrets";
-/// The folder of the listener sockets inside a bottle. Each socket is named after its port.
+/// The directory of the listener sockets inside a bottle. Each socket is named after its port.
 pub const LISTENER_DIR: &str = "/run/bottle/proxy";
 /// The path of the `bottle` program inside a bottle. The program runs there in the guest role.
 pub const GUEST_PROGRAM: &str = "/run/bottle/bottle";
-/// The folder of commands for the agent inside a bottle. Each command is a link to [`GUEST_PROGRAM`].
+/// The directory of commands for the agent inside a bottle. Each command is a link to [`GUEST_PROGRAM`].
 pub const COMMANDS_DIR: &str = "/run/bottle/commands";
 /// The command in [`COMMANDS_DIR`] that asks the user to allow hosts.
 pub const ASK_COMMAND: &str = "bottle-ask";
@@ -88,12 +88,12 @@ pub const TASK_FILE: &str = "/run/bottle/task.md";
 pub const WORKSPACE: &str = "/workspace";
 /// The git repository of the workspace.
 pub const REPOSITORY: &str = "/workspace/.git";
-/// The folder inside a bottle with the git objects that the copied repository shares with the host's repository. It is
-/// read-only, and the copied repository names it as an alternate. The objects of each of several repositories are in a
-/// folder of their own in it ([`GIT_OBJECTS_OF_SEVERAL`]).
+/// The directory inside a bottle with the git objects that the copied repository shares with the host's repository. It
+/// is read-only, and the copied repository names it as an alternate. The objects of each of several repositories are in
+/// a directory of their own in it ([`GIT_OBJECTS_OF_SEVERAL`]).
 pub const GIT_OBJECTS_DIR: &str = "/git-objects";
-/// The folder in [`GIT_OBJECTS_DIR`] with the objects of several repositories, each in a folder with the name that the
-/// repository has in the workspace.
+/// The directory in [`GIT_OBJECTS_DIR`] with the objects of several repositories, each in a directory with the name
+/// that the repository has in the workspace.
 pub const GIT_OBJECTS_OF_SEVERAL: &str = "repositories";
 /// The agent's user name if the image sets none.
 pub const AGENT_USER: &str = "agent";

@@ -4,7 +4,7 @@
 //! daemon ── Question ──► bundle ──► keeper ── Proposal file ──► user
 //!        ◄── Answer ───        ◄──        ◄── Response file ──
 //! ```
-//! A daemon sends its question through its channel to the keeper process and cannot access the queue folder.
+//! A daemon sends its question through its channel to the keeper process and cannot access the queue directory.
 //! The keeper writes the proposal files.
 
 use std::fmt;

@@ -29,8 +29,8 @@ const WHOLE: &[&str] = &[
 const SUFFIXES: &[&str] =
     &[".kdbx", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".tfstate", ".gnucash", ".ovpn"];
 
-/// Pairs of folder and file name. Such a file usually contains secrets only in a folder of that name.
-const IN_FOLDERS: &[(&str, &str)] = &[
+/// Pairs of directory and file name. Such a file usually contains secrets only in a directory of that name.
+const IN_DIRECTORIES: &[(&str, &str)] = &[
     (".aws", "credentials"),
     (".docker", "config.json"),
     (".kube", "config"),
@@ -102,17 +102,17 @@ fn is_invisible(letter: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether the file `name` in `folder` usually contains secrets. `folder` is the name of the folder alone.
+/// Whether the file `name` in `directory` usually contains secrets. `directory` is the name of the directory alone.
 #[must_use]
-pub fn is_secret_file(folder: &[u8], name: &[u8]) -> bool {
+pub fn is_secret_file(directory: &[u8], name: &[u8]) -> bool {
     // On Windows, a name that contains `\` is a path.
     let mut parts = name.rsplit(|byte| *byte == b'\\');
     let name = normalized(parts.next().unwrap_or_default());
-    let folder = normalized(parts.next().unwrap_or(folder));
+    let directory = normalized(parts.next().unwrap_or(directory));
     let name = name.as_str();
     WHOLE.contains(&name)
         || SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-        || IN_FOLDERS.contains(&(folder.as_str(), name))
+        || IN_DIRECTORIES.contains(&(directory.as_str(), name))
         || is_environment_file(name)
 }
 
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn detects_secret_files_by_name() {
-        for (folder, name, found) in [
+        for (directory, name, found) in [
             ("", ".env", true),
             ("app", ".ENV", true),
             ("", ".env.production", true),
@@ -167,7 +167,7 @@ mod tests {
             ("", "", false),
             ("", "...", false),
         ] {
-            assert_eq!(is_secret_file(folder.as_bytes(), name.as_bytes()), found, "{folder}/{name:?}");
+            assert_eq!(is_secret_file(directory.as_bytes(), name.as_bytes()), found, "{directory}/{name:?}");
         }
     }
 }

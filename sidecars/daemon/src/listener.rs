@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_harden::HardenError;
-use bottle_harden::folder_access::{self, Held};
+use bottle_harden::directory_access::{self, Held};
 use bottle_harden::landlock::Files;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::either::Either;
 
-/// Every user inside the bottle may connect. The permissions of the folder exclude other processes.
+/// Every user inside the bottle may connect. The permissions of the directory exclude other processes.
 const SOCKET_MODE: u32 = 0o666;
 
 /// Pause before the next accept if the process has no free descriptors or memory.
@@ -26,10 +26,10 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ListenerConfig {
-    /// One unix socket for each port in this folder. The socket's file name is the port number.
+    /// One unix socket for each port in this directory. The socket's file name is the port number.
     Socket {
-        /// An existing folder that this process may write to.
-        folder: PathBuf,
+        /// An existing directory that this process may write to.
+        directory: PathBuf,
     },
     /// TCP on the ports themselves. The bottle's DNS resolver listens on the same address.
     Network {
@@ -41,14 +41,14 @@ pub enum ListenerConfig {
 }
 
 impl ListenerConfig {
-    /// Keeps the socket folder accessible for the user that this process switches to, as long as the returned
+    /// Keeps the socket directory accessible for the user that this process switches to, as long as the returned
     /// handle exists. Does nothing for TCP listeners.
     ///
     /// # Errors
-    /// [`HardenError`] if the folder is not accessible before the switch.
+    /// [`HardenError`] if the directory is not accessible before the switch.
     pub fn hold(&mut self) -> Result<Option<Held>, HardenError> {
         match self {
-            Self::Socket { folder } => folder_access::hold(folder).map(Some),
+            Self::Socket { directory } => directory_access::hold(directory).map(Some),
             Self::Network { .. } => Ok(None),
         }
     }
@@ -57,7 +57,7 @@ impl ListenerConfig {
     #[must_use]
     pub fn files(&self) -> Files {
         match self {
-            Self::Socket { folder } => Files { sockets: vec![folder.clone()], ..Files::default() },
+            Self::Socket { directory } => Files { sockets: vec![directory.clone()], ..Files::default() },
             Self::Network { .. } => Files { bind_tcp: true, ..Files::default() },
         }
     }
@@ -68,9 +68,9 @@ impl ListenerConfig {
     /// # Errors
     /// The error of the file system, if an existing socket cannot be removed.
     pub fn close(&self, ports: &[u16]) -> io::Result<()> {
-        let Self::Socket { folder } = self else { return Ok(()) };
+        let Self::Socket { directory } = self else { return Ok(()) };
         for port in ports {
-            remove_if_present(&folder.join(port.to_string()))?;
+            remove_if_present(&directory.join(port.to_string()))?;
         }
         Ok(())
     }
@@ -122,8 +122,8 @@ impl Listener {
     /// [`BindError`] with the path or address that cannot be bound.
     pub async fn bind(proxy: &ListenerConfig, port: u16) -> Result<Self, BindError> {
         let socket = match proxy {
-            ListenerConfig::Socket { folder } => {
-                let path = folder.join(port.to_string());
+            ListenerConfig::Socket { directory } => {
+                let path = directory.join(port.to_string());
                 bind_unix(&path)
                     .map_err(|source| BindError { address: path.display().to_string(), source })?
             }
@@ -185,16 +185,16 @@ mod tests {
 
     #[tokio::test]
     async fn rebinds_a_stale_socket_and_removes_it_on_close() {
-        let folder = tempfile::tempdir().expect("folder");
-        let proxy = ListenerConfig::Socket { folder: folder.path().to_owned() };
+        let directory = tempfile::tempdir().expect("directory");
+        let proxy = ListenerConfig::Socket { directory: directory.path().to_owned() };
         let slots = Arc::new(Semaphore::new(1));
         drop(Listener::bind(&proxy, 80).await.expect("bound"));
         let listener = Listener::bind(&proxy, 80).await.expect("bound again");
-        let _client = UnixStream::connect(folder.path().join("80")).await.expect("connected");
+        let _client = UnixStream::connect(directory.path().join("80")).await.expect("connected");
         let (_socket, _slot) = listener.accept(&slots).await.expect("accepted");
         assert_eq!(slots.available_permits(), 0, "a connection holds its slot");
         proxy.close(&[80, 443]).expect("closed");
-        assert_eq!(fs::read_dir(folder.path()).expect("read").count(), 0);
+        assert_eq!(fs::read_dir(directory.path()).expect("read").count(), 0);
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use crate::memory::Memory;
 const MEMORY: u64 = 3 << 30;
 
 /// Runs a daemon whose command line is `ROLE HOME SLUG CONFIG`: calls `work` with the parsed configuration.
-/// The home folder and slug only identify the process in process listings.
+/// The home directory and slug only identify the process in process listings.
 pub fn run<Config: DeserializeOwned>(
     role: &str,
     work: impl FnOnce(Config) -> anyhow::Result<()>,

@@ -12,7 +12,7 @@ use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
 use bottle_daemon::{Confinement, Lockout, Serve};
 use bottle_harden::daemon_syscalls;
-use bottle_harden::folder_access::{self, Held};
+use bottle_harden::directory_access::{self, Held};
 use bottle_harden::landlock::Files;
 use bottle_queue::Questions;
 
@@ -32,7 +32,7 @@ pub fn run() -> ExitCode {
 }
 
 fn start(mut config: EgressConfig) -> anyhow::Result<()> {
-    let _reach = open_folders(&mut config)?;
+    let _reach = open_directories(&mut config)?;
     let confined = Confinement {
         identity: config.identity,
         // Two sockets for each connection, and further descriptors for files, listeners and channels.
@@ -46,12 +46,12 @@ fn start(mut config: EgressConfig) -> anyhow::Result<()> {
     runtime.block_on(bottle_daemon::serve(confined, &proxy, EgressDaemon::new(config)))
 }
 
-/// Opens the folders that the daemon needs, before it switches to another user.
-fn open_folders(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
+/// Opens the directories that the daemon needs, before it switches to another user.
+fn open_directories(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
     if config.identity.is_none() {
         return Ok(Vec::new());
     }
-    let logs = folder_access::hold(&mut config.logs).context("logs")?;
+    let logs = directory_access::hold(&mut config.logs).context("logs")?;
     Ok(config.proxy.hold().context("proxy")?.into_iter().chain([logs]).collect())
 }
 
@@ -64,14 +64,14 @@ fn files(config: &EgressConfig) -> Files {
 }
 
 /// The paths that must be readable to follow one of the host's configuration files. A file that is replaced instead of
-/// rewritten is a new file to Landlock, so its folder must be readable. If it is a symbolic link into a folder below
-/// `/run` (`/run/systemd/resolve`), that folder must be readable too.
+/// rewritten is a new file to Landlock, so its directory must be readable. If it is a symbolic link into a directory
+/// below `/run` (`/run/systemd/resolve`), that directory must be readable too.
 fn name_configuration(path: &str) -> Vec<PathBuf> {
     let path = Path::new(path);
     let mut paths: Vec<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
     if let Ok(real) = path.canonicalize() {
-        let folder = real.parent().filter(|folder| folder.starts_with("/run"));
-        paths.extend(folder.filter(|folder| *folder != Path::new("/run")).map(Path::to_owned));
+        let directory = real.parent().filter(|directory| directory.starts_with("/run"));
+        paths.extend(directory.filter(|directory| *directory != Path::new("/run")).map(Path::to_owned));
         paths.push(real);
     }
     paths
@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn keeps_a_replaced_configuration_file_readable() {
-        let folder = tempfile::tempdir().expect("folder");
-        let (path, new) = (folder.path().join("hosts"), folder.path().join("new"));
+        let directory = tempfile::tempdir().expect("directory");
+        let (path, new) = (directory.path().join("hosts"), directory.path().join("new"));
         fs::write(&path, "old").expect("written");
         fs::write(&new, "new").expect("written");
         let ((restricted, is_restricted), (replaced, is_replaced)) =

@@ -75,11 +75,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Creates the state. `folder` receives the file of uncollected usage records. The bottle is locked after
+    /// Creates the state. `directory` receives the file of uncollected usage records. The bottle is locked after
     /// `lock_after` hits, or never with `None`.
-    pub(crate) fn new(folder: &Path, lock_after: Option<usize>) -> Self {
+    pub(crate) fn new(directory: &Path, lock_after: Option<usize>) -> Self {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
-        let outbox = Arc::new(Outbox::new(folder, Arc::clone(&backlog)));
+        let outbox = Arc::new(Outbox::new(directory, Arc::clone(&backlog)));
         let lockout = Arc::new(Lockout::new(NAME, lock_after));
         let (questions, gate) = (Questions::default(), Arc::default());
         Self { backlog, questions, outbox, gate, lockout, log_relay: None }
@@ -151,7 +151,7 @@ impl Egress {
         let spools = Spools::new(&config.logs, provision.limits);
         let sink = match log_relay {
             Some(relay) => LogSink::Relay(relay),
-            None => LogSink::Files { folder: &config.logs, keep: provision.log_keep },
+            None => LogSink::Files { directory: &config.logs, keep: provision.log_keep },
         };
         let log = LogConfig { level: provision.log, sink };
         let reporter = Arc::new(Reporter::new(slug.clone(), log, backlog, &secrets)?);

@@ -142,7 +142,7 @@ pub fn connection(bytes: &[u8]) {
     let (runtime, proxy) = &*PROXY;
     runtime.block_on(async {
         let mut socket =
-            UnixStream::connect(proxy.folder.path().join(port.to_string())).await.expect("the proxy");
+            UnixStream::connect(proxy.directory.path().join(port.to_string())).await.expect("the proxy");
         let _ = socket.write_all(bytes).await;
         let _ = socket.shutdown().await;
         let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! A proxy with listeners in a temporary folder, for the tests of this crate and the fuzzers.
+//! A proxy with listeners in a temporary directory, for the tests of this crate and the fuzzers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(crate) struct TestProxy {
     pub(crate) egress: Arc<Egress>,
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) questions: Questions,
-    /// The folder with the proxy's sockets and logs.
-    pub(crate) folder: TempDir,
+    /// The directory with the proxy's sockets and logs.
+    pub(crate) directory: TempDir,
     /// Answers that no budget limits anything.
     pub(crate) keeper: JoinHandle<()>,
 }
@@ -55,15 +55,15 @@ impl TestProxy {
     }
 
     fn without_listeners(provision: Provision, lock_after: Option<usize>) -> Self {
-        let folder = tempfile::tempdir().expect("folder");
-        let shared = Shared::new(folder.path(), lock_after);
-        let egress = provision_egress(provision, folder.path(), shared.clone()).expect("provision");
+        let directory = tempfile::tempdir().expect("directory");
+        let shared = Shared::new(directory.path(), lock_after);
+        let egress = provision_egress(provision, directory.path(), shared.clone()).expect("provision");
         let keeper = tokio::spawn(without_budgets(Arc::clone(&shared.gate)));
-        Self { egress, backlog: shared.backlog, questions: shared.questions, folder, keeper }
+        Self { egress, backlog: shared.backlog, questions: shared.questions, directory, keeper }
     }
 
     async fn open(&self) {
-        serve::open(&self.egress, &listener_in(self.folder.path())).await.expect("open");
+        serve::open(&self.egress, &listener_in(self.directory.path())).await.expect("open");
     }
 }
 
@@ -109,12 +109,12 @@ async fn without_budgets(gate: Arc<Gate>) {
 /// Provisions a proxy without opening its listeners.
 pub(crate) fn provision_egress(
     provision: Provision,
-    folder: &Path,
+    directory: &Path,
     shared: Shared,
 ) -> Result<Arc<Egress>, ProvisionError> {
     let config = EgressConfig {
-        proxy: listener_in(folder),
-        logs: folder.to_owned(),
+        proxy: listener_in(directory),
+        logs: directory.to_owned(),
         relay_log: false,
         identity: None,
         machine: None,
@@ -123,8 +123,8 @@ pub(crate) fn provision_egress(
     Egress::provision(provision, &config, shared)
 }
 
-fn listener_in(folder: &Path) -> ListenerConfig {
-    ListenerConfig::Socket { folder: folder.to_owned() }
+fn listener_in(directory: &Path) -> ListenerConfig {
+    ListenerConfig::Socket { directory: directory.to_owned() }
 }
 
 /// Returns a provisioning with the routes in `yaml` and nothing else.

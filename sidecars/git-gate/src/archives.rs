@@ -341,15 +341,15 @@ impl<'s> Level<'_, 's> {
 
     /// Scans the name of a zip entry, and checks it against the rules for file names.
     fn check_entry_name(&mut self, name: &[u8]) {
-        let (folder, base) = split(name);
-        if is_secret_file(folder, base) && self.found.file.is_none() {
+        let (directory, base) = split(name);
+        if is_secret_file(directory, base) && self.found.file.is_none() {
             self.found.file = Some(String::from_utf8_lossy(name).into_owned());
         }
         self.found.add(self.scanner.scan(name), &Sha256::new_with_prefix(name));
     }
 }
 
-/// Returns the last two components of a path: the folder and the file name. The folder is empty if the path
+/// Returns the last two components of a path: the directory and the file name. The directory is empty if the path
 /// has only one component.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = path.rsplit(|byte| *byte == b'/');

@@ -2,7 +2,7 @@
 //! serves the bottle.
 //!
 //! The gate runs git and ssh, so its system call filter allows executing programs, but only from system
-//! folders. The gate can write only to its own folder.
+//! directories. The gate can write only to its own directory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::gate::GateProvision;
 use bottle_daemon::{Confinement, Listener, ListenerConfig, Lockout, Serve};
 use bottle_harden::daemon_syscalls;
-use bottle_harden::folder_access::Held;
+use bottle_harden::directory_access::Held;
 use bottle_harden::identity::Identity;
 use bottle_harden::landlock::Files;
 use bottle_queue::Questions;
@@ -55,10 +55,10 @@ const FETCHES: usize = 4;
 pub struct GateConfig {
     /// The listener that the bottle connects to.
     pub proxy: ListenerConfig,
-    /// An existing folder in which the gate keeps its mirrors.
-    pub folder: PathBuf,
+    /// An existing directory in which the gate keeps its mirrors.
+    pub directory: PathBuf,
     /// The user to which the gate switches if root started it. This user needs write access to the listener's
-    /// folder and to `folder`.
+    /// directory and to `directory`.
     #[serde(default)]
     pub identity: Option<Identity>,
     /// The time limit in seconds for an upstream to accept a push. After it, the push fails as unconfirmed.
@@ -78,7 +78,7 @@ pub fn run() -> ExitCode {
 
 fn start(mut config: GateConfig) -> anyhow::Result<()> {
     let fds = ReservedFds::reserve().context("descriptors")?;
-    let _listener_folder = prepare_as_root(&mut config)?;
+    let _listener_directory = prepare_as_root(&mut config)?;
     let confined = Confinement {
         identity: config.identity,
         descriptors: None,
@@ -91,27 +91,27 @@ fn start(mut config: GateConfig) -> anyhow::Result<()> {
     runtime.block_on(bottle_daemon::serve(confined, &proxy, GateDaemon::new(config, fds)))
 }
 
-/// Opens the listener's folder, and mounts the mirrors' folder at a path that the unprivileged user can
+/// Opens the listener's directory, and mounts the mirrors' directory at a path that the unprivileged user can
 /// reach.
 fn prepare_as_root(config: &mut GateConfig) -> anyhow::Result<Option<Held>> {
     let Some(identity) = config.identity else { return Ok(None) };
-    let listener_folder = config.proxy.hold().context("listener")?;
-    config.folder = private_root::enter(&config.folder, identity).context("private mount namespace")?;
-    Ok(listener_folder)
+    let listener_directory = config.proxy.hold().context("listener")?;
+    config.directory = private_root::enter(&config.directory, identity).context("private mount namespace")?;
+    Ok(listener_directory)
 }
 
-/// The files that the gate may access: its own folder, programs, and the system files that programs read. The
-/// gate may access no home folder and no file of another process.
+/// The files that the gate may access: its own directory, programs, and the system files that programs read. The
+/// gate may access no home directory and no file of another process.
 fn files(config: &GateConfig) -> Files {
     let programs = ["/usr", "/bin", "/lib", "/lib64", "/nix/store"];
-    // Access is granted to complete folders. Tools replace files there by renaming, and a rule for a single
-    // file would not cover the replacement. If root started the gate, `/etc` is a private folder with few
+    // Access is granted to complete directories. Tools replace files there by renaming, and a rule for a single
+    // file would not cover the replacement. If root started the gate, `/etc` is a private directory with few
     // files (see `private_root`).
     let read = ["/etc", "/run/systemd/resolve"];
     Files {
         read: read.map(PathBuf::from).into(),
         programs: programs.map(PathBuf::from).into(),
-        trees: vec![config.folder.clone(), "/dev/null".into()],
+        trees: vec![config.directory.clone(), "/dev/null".into()],
         ..config.proxy.files()
     }
 }
@@ -171,7 +171,8 @@ impl GateDaemon {
         for repo in provision.repos {
             let name = repo.name.to_string();
             addresses.extend(repo.address.iter().map(|address| (address.clone(), name.clone())));
-            let opened = Repo::open(&self.config.folder, repo, &provision.upstream_roots, &self.fds).await?;
+            let opened =
+                Repo::open(&self.config.directory, repo, &provision.upstream_roots, &self.fds).await?;
             repos.insert(name, Arc::new(opened));
         }
         let gate = Arc::new(Gate {

@@ -1,4 +1,4 @@
-//! Creates the folders and files of a mirror, which is the gate's bare copy of an upstream repository.
+//! Creates the directories and files of a mirror, which is the gate's bare copy of an upstream repository.
 
 use std::fs;
 use std::io;
@@ -158,9 +158,9 @@ pub(crate) fn recreate(mirror: &Path, format: ObjectFormat) -> io::Result<()> {
     make(mirror.parent().unwrap_or(mirror), mirror, format)
 }
 
-/// Creates the folders and files of a mirror that do not exist yet. Overwrites the configuration and the
+/// Creates the directories and files of a mirror that do not exist yet. Overwrites the configuration and the
 /// hook, and removes files that a killed gate left behind.
-pub(crate) fn make(folder: &Path, mirror: &Path, format: ObjectFormat) -> io::Result<()> {
+pub(crate) fn make(directory: &Path, mirror: &Path, format: ObjectFormat) -> io::Result<()> {
     let make = |path: PathBuf| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     for part in ["objects/info", "objects/pack", "refs", KNOWN] {
         make(mirror.join(part))?;
@@ -169,9 +169,9 @@ pub(crate) fn make(folder: &Path, mirror: &Path, format: ObjectFormat) -> io::Re
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    make(folder.join("hooks"))?;
+    make(directory.join("hooks"))?;
     for (name, script) in [("pre-receive", HOOK), ("proc-receive", REPORT_HOOK)] {
-        let hook = folder.join("hooks").join(name);
+        let hook = directory.join("hooks").join(name);
         upstream_credentials::write(&hook, script.as_bytes())?;
         fs::set_permissions(&hook, fs::Permissions::from_mode(0o700))?;
     }
@@ -192,9 +192,9 @@ pub(crate) fn unlock(mirror: &Path) -> io::Result<()> {
     remove(mirror, &|name| name.ends_with(".lock"))
 }
 
-/// Removes the entries of `folder` whose name matches.
-pub(crate) fn remove(folder: &Path, named: &impl Fn(&str) -> bool) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
+/// Removes the entries of `directory` whose name matches.
+pub(crate) fn remove(directory: &Path, named: &impl Fn(&str) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         match (named(&entry.file_name().to_string_lossy()), entry.file_type()?.is_dir()) {
             (true, true) => fs::remove_dir_all(entry.path())?,

@@ -11,7 +11,7 @@ use crate::push_reader::Reader;
 use crate::read_error::ReadError;
 use crate::refs::Update;
 
-/// The name of an object folder in the mirror. It contains the mirror's packs and no loose objects, and
+/// The name of an object directory in the mirror. It contains the mirror's packs and no loose objects, and
 /// therefore only objects that the upstream has.
 pub(crate) const KNOWN: &str = "known";
 

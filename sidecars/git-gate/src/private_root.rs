@@ -1,8 +1,8 @@
 //! Sets up a private mount namespace for a gate that root starts.
 //!
-//! A gate that root starts switches to a user that cannot access the parents of the gate's folder and that
+//! A gate that root starts switches to a user that cannot access the parents of the gate's directory and that
 //! has no entry in `/etc/passwd`. However, git and ssh need accessible paths and a user name. The process
-//! therefore first enters a new mount namespace, in which the folder has a fixed path and `/etc` contains the
+//! therefore first enters a new mount namespace, in which the directory has a fixed path and `/etc` contains the
 //! user's name.
 
 use std::fs;
@@ -10,15 +10,15 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use bottle_harden::folder_access::Held;
+use bottle_harden::directory_access::Held;
 use bottle_harden::identity::Identity;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// The mount point of the gate's folder in the namespace. The gate needs no file of the host's `/tmp`.
+/// The mount point of the gate's directory in the namespace. The gate needs no file of the host's `/tmp`.
 const MOUNT_POINT: &str = "/tmp";
 
-/// The files and folders in the host's `/etc` that git and ssh read, if present.
+/// The files and directories in the host's `/etc` that git and ssh read, if present.
 const ETC: [&str; 13] = [
     "alternatives",
     "crypto-policies",
@@ -35,18 +35,18 @@ const ETC: [&str; 13] = [
     "services",
 ];
 
-/// Enters a new mount namespace, and returns the path of `folder` in it. Requires root and a process with a
+/// Enters a new mount namespace, and returns the path of `directory` in it. Requires root and a process with a
 /// single thread.
 ///
 /// # Errors
 /// Fails with the kernel's error.
-pub(crate) fn enter(folder: &Path, identity: Identity) -> io::Result<PathBuf> {
+pub(crate) fn enter(directory: &Path, identity: Identity) -> io::Result<PathBuf> {
     let Identity { uid, gid } = identity;
     unshare(CloneFlags::CLONE_NEWNS)?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
     mount_private_etc(&format!("root:x:0:0:::\ngate:x:{uid}:{gid}::/nonexistent:/bin/false\n"))?;
-    mount(Some(folder), MOUNT_POINT, none, MsFlags::MS_BIND, none)?;
+    mount(Some(directory), MOUNT_POINT, none, MsFlags::MS_BIND, none)?;
     let plain = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(none, MOUNT_POINT, none, plain, none)?;
     Ok(MOUNT_POINT.into())
@@ -56,7 +56,7 @@ pub(crate) fn enter(folder: &Path, identity: Identity) -> io::Result<PathBuf> {
 ///
 /// If a process renames a file over a mount point, the kernel removes that mount in every namespace. A file
 /// mounted over the host's `/etc/passwd` would therefore disappear with the next `useradd`. In a private
-/// folder no other process renames files, so the files do not change.
+/// directory no other process renames files, so the files do not change.
 fn mount_private_etc(passwd: &str) -> io::Result<()> {
     let machine = Held::open(Path::new("/etc")).map_err(io::Error::other)?;
     let (from, to) = (machine.path(), Path::new("/etc"));

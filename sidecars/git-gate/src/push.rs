@@ -104,7 +104,7 @@ fn proc_receive_report(results: &[RefResult]) -> Vec<u8> {
 
 /// The request of the pre-receive hook.
 struct HookRequest {
-    /// The folder with the new objects; empty if the push only deletes refs.
+    /// The directory with the new objects; empty if the push only deletes refs.
     quarantine: String,
     options: Result<Vec<String>, OptionError>,
     updates: Result<Vec<Update>, Refusal>,
@@ -145,7 +145,7 @@ async fn read_request(hook: impl tokio::io::AsyncBufRead + Unpin) -> Option<Hook
 struct Push<'a> {
     gate: &'a Gate,
     repo: &'a Repo,
-    /// The folder with the new objects; empty if the push only deletes refs.
+    /// The directory with the new objects; empty if the push only deletes refs.
     quarantine: String,
     options: Result<Vec<String>, OptionError>,
     reply: Sender,

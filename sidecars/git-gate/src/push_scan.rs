@@ -288,7 +288,7 @@ impl Reader<'_> {
             names.push(name);
             ends.push(text.len() as u64);
         }
-        for finding in blocking(self.scanner.scan(&text), "a folder")? {
+        for finding in blocking(self.scanner.scan(&text), "a directory")? {
             let at = ends.partition_point(|end| *end <= finding.span.start);
             let Some(name) = names.get(at) else { continue };
             index.flag_name(own, name, finding);
@@ -348,8 +348,8 @@ impl Reader<'_> {
         let boundary = self.reachable(&["--boundary"], updates).await?;
         for parent in boundary.lines().filter_map(|line| line.strip_prefix('-')).take(MOST_PARENTS) {
             for (id, path) in self.list_tree(parent, &["-r"]).await? {
-                let (folder, name) = split(&path);
-                files.remove(&(folder.into(), name.into(), id));
+                let (directory, name) = split(&path);
+                files.remove(&(directory.into(), name.into(), id));
             }
             if files.is_empty() {
                 break;
@@ -363,12 +363,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Lists the objects and paths in a tree, without folders.
+    /// Lists the objects and paths in a tree, without directories.
     async fn list_tree(&self, tree: &str, options: &[&str]) -> Result<Vec<(Id, Vec<u8>)>, ReadError> {
         let arguments = [&["ls-tree", "-z"], options, &[tree]].concat();
         let output = self.with_quarantine().run(self.fds, &arguments, LISTED_WITHIN).await?;
         if !output.success {
-            return Err(ReadError::Output("list the folders of the push"));
+            return Err(ReadError::Output("list the directories of the push"));
         }
         let lines = output.stdout.split(|byte| *byte == 0).filter_map(|line| {
             let tab = line.iter().position(|byte| *byte == b'\t')?;

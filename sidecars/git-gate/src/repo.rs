@@ -142,16 +142,16 @@ struct Refresh {
 impl Repo {
     /// Opens or creates a mirror, and prepares the credentials. A new mirror is empty until it is refreshed.
     pub(crate) async fn open(
-        folder: &Path,
+        directory: &Path,
         repo: GateRepo,
         roots: &str,
         fds: &ReservedFds,
     ) -> Result<Self, OpenError> {
-        let path = folder.join(format!("{}.git", repo.name));
-        mirror::make(folder, &path, mirror::format(&path))
+        let path = directory.join(format!("{}.git", repo.name));
+        mirror::make(directory, &path, mirror::format(&path))
             .map_err(|error| OpenError::Mirror(repo.name.clone(), error))?;
         let git = Git::new(&path);
-        let auth = UpstreamAuth::prepare(folder, &git, &repo, roots, fds)
+        let auth = UpstreamAuth::prepare(directory, &git, &repo, roots, fds)
             .await
             .map_err(|error| OpenError::Auth(repo.name.clone(), error))?;
         Ok(Self {
@@ -474,7 +474,7 @@ impl Repo {
         mirror::unlock(&self.git.mirror)
     }
 
-    /// Removes quarantine folders that killed pushes left behind. Does nothing during a push.
+    /// Removes quarantine directories that killed pushes left behind. Does nothing during a push.
     pub(crate) fn clean_up(&self) {
         let Ok(_alone) = self.receiving.try_write() else { return };
         let objects = self.git.mirror.join("objects");

@@ -35,7 +35,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The shared ssh connection of one repository.
 pub(crate) struct ControlMaster {
-    /// Runs ssh in the mirror's folder, like every ssh command of the repository.
+    /// Runs ssh in the mirror's directory, like every ssh command of the repository.
     git: Git,
     /// The arguments of ssh that start the control master.
     arguments: Vec<String>,

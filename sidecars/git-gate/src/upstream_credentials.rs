@@ -83,7 +83,7 @@ impl Access {
 impl UpstreamAuth {
     /// Prepares the credentials of a repository. Writes trust roots or host keys, and starts an ssh-agent.
     pub(crate) async fn prepare(
-        folder: &Path,
+        directory: &Path,
         mirror: &Git,
         repo: &GateRepo,
         roots: &str,
@@ -92,7 +92,7 @@ impl UpstreamAuth {
         let name = &repo.name;
         match &repo.key {
             GateKey::Token { token } => {
-                let path = folder.join("roots.pem");
+                let path = directory.join("roots.pem");
                 write(&path, roots.as_bytes()).map_err(AuthError::Roots)?;
                 let token = token.0.clone();
                 // The token is redacted alone and in the form that git sends, because an upstream may echo
@@ -102,9 +102,9 @@ impl UpstreamAuth {
                 Ok(Self::Token { token, roots: "../roots.pem".to_owned(), redactor })
             }
             GateKey::Ssh { private, known_hosts } => {
-                let known = folder.join(format!("{name}.known_hosts"));
+                let known = directory.join(format!("{name}.known_hosts"));
                 write(&known, known_hosts.as_bytes()).map_err(AuthError::HostKeys)?;
-                let agent = agent(folder, name, &private.0, fds).await?;
+                let agent = agent(directory, name, &private.0, fds).await?;
                 let options = ssh_options(name);
                 let master = ControlMaster::for_url(&repo.url, mirror.clone(), name, &options);
                 Ok(Self::Ssh { options, master, _agent: Box::new(agent) })
@@ -152,7 +152,7 @@ impl UpstreamAuth {
     }
 }
 
-/// The options of every ssh command for a repository. ssh runs in the mirror's folder.
+/// The options of every ssh command for a repository. ssh runs in the mirror's directory.
 fn ssh_options(name: &Name) -> Vec<String> {
     let options = [
         "BatchMode=yes",
@@ -181,10 +181,10 @@ fn command(options: &[String], path: &str) -> String {
 }
 
 /// Starts an ssh-agent and loads one key into it.
-async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> Result<Running, AuthError> {
+async fn agent(directory: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> Result<Running, AuthError> {
     let socket = format!("{name}.agent");
-    remove_if_present(&folder.join(&socket)).map_err(AuthError::Socket)?;
-    let git = Git::new(folder);
+    remove_if_present(&directory.join(&socket)).map_err(AuthError::Socket)?;
+    let git = Git::new(directory);
     let agent = fds.spawn(&[], |_| {
         // The ssh-agent holds a key, so the kernel kills it when this process exits for any reason.
         let mut command = git.command("setpriv");

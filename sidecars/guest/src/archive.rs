@@ -18,7 +18,7 @@ use tar::{Entries, Entry, EntryType};
 use self::sparse::Map;
 pub use self::sparse::{Content, append_extended_file, append_file};
 
-/// The maximum depth of nested folders. A copy of a deeper tree fails. Each level needs an open descriptor
+/// The maximum depth of nested directories. A copy of a deeper tree fails. Each level needs an open descriptor
 /// while a tree is read.
 pub const MAX_DEPTH: usize = 128;
 
@@ -37,7 +37,7 @@ const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 const MAX_MEMBERS: usize = 1_000_000;
 
 /// The maximum size of all names and headers of an archive in bytes. An archive with more is rejected,
-/// because unpacking keeps the names of folders in memory.
+/// because unpacking keeps the names of directories in memory.
 const MAX_NAMES: u64 = 256 << 20;
 
 /// The rule of this module that an archive breaks. Errors of the `tar` library have another type.
@@ -57,8 +57,8 @@ impl std::error::Error for BadMember {}
 pub enum What {
     /// A regular file.
     File,
-    /// A folder.
-    Folder,
+    /// A directory.
+    Directory,
     /// A symlink, with its target.
     Link(PathBuf),
     /// A hard link, with the name of the member that it links to.
@@ -92,7 +92,7 @@ pub struct Member<'a, R: Read> {
 }
 
 impl<R: Read> Member<'_, R> {
-    /// Returns the member's path relative to the target folder. The path is not absolute, contains no `..`,
+    /// Returns the member's path relative to the target directory. The path is not absolute, contains no `..`,
     /// and is at most [`MAX_DEPTH`] levels deep.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ fn member<R: Read>(
     };
     let what = match kind {
         EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => What::File,
-        EntryType::Directory => What::Folder,
+        EntryType::Directory => What::Directory,
         EntryType::Symlink | EntryType::Link => {
             let short = || header.link_name_bytes().map(|name| OsString::from_vec(name.into_owned()).into());
             let target =
@@ -243,7 +243,7 @@ fn place(name: &Path) -> io::Result<PathBuf> {
         }
     }
     if place.components().count() > MAX_DEPTH {
-        return Err(about(name, format!("more than {MAX_DEPTH} folders deep")));
+        return Err(about(name, format!("more than {MAX_DEPTH} directories deep")));
     }
     Ok(place)
 }

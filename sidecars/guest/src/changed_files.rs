@@ -18,14 +18,15 @@ pub const SEARCH_WITHIN: Duration = Duration::from_secs(20);
 /// The maximum number of entries of a workspace with several directories. More of them are work.
 const MAX_BESIDE: usize = 1_000;
 
-/// Searches a workspace: the request's copied directories and what is beside them. Without any, `folders` are searched.
+/// Searches a workspace: the request's copied directories and what is beside them. Without any, `directories` are
+/// searched.
 ///
 /// # Errors
 /// Fails if a part of the workspace cannot be read.
-pub fn search(workspace: &Path, folders: &[PathBuf], request: &Changed) -> io::Result<Changes> {
+pub fn search(workspace: &Path, directories: &[PathBuf], request: &Changed) -> io::Result<Changes> {
     let stop = Stop::after(SEARCH_WITHIN);
     if request.given.is_empty() {
-        return search_folders(folders, request.since, &stop);
+        return search_directories(directories, request.since, &stop);
     }
     let top = Directory::open_without_link(workspace)?;
     let search = Search {
@@ -49,9 +50,9 @@ pub fn search(workspace: &Path, folders: &[PathBuf], request: &Changed) -> io::R
     Ok(changes)
 }
 
-fn search_folders(folders: &[PathBuf], since: Timestamp, stop: &Stop) -> io::Result<Changes> {
+fn search_directories(directories: &[PathBuf], since: Timestamp, stop: &Stop) -> io::Result<Changes> {
     let mut changes = Changes::default();
-    for path in folders {
+    for path in directories {
         if changes.work || changes.unfinished {
             break;
         }
@@ -117,35 +118,35 @@ mod tests {
     use super::*;
     use crate::file_clock;
 
-    fn looked(folder: &Path, since: Timestamp) -> io::Result<bool> {
-        search(folder, &[folder.to_owned()], &Changed::since(since)).map(|changes| changes.work)
+    fn looked(directory: &Path, since: Timestamp) -> io::Result<bool> {
+        search(directory, &[directory.to_owned()], &Changed::since(since)).map(|changes| changes.work)
     }
 
     #[tokio::test]
     async fn detects_existing_entries_that_are_newer() {
-        let folder = tempfile::tempdir().expect("folder");
-        fs::create_dir(folder.path().join("src")).expect("made");
-        fs::write(folder.path().join("src/old"), "x").expect("written");
+        let directory = tempfile::tempdir().expect("directory");
+        fs::create_dir(directory.path().join("src")).expect("made");
+        fs::write(directory.path().join("src/old"), "x").expect("written");
         let ready = file_clock::between().await;
-        assert!(!looked(folder.path(), ready).expect("looked"));
-        fs::create_dir(folder.path().join("src/empty")).expect("made");
-        fs::remove_dir(folder.path().join("src/empty")).expect("removed");
-        assert!(looked(folder.path(), ready).expect("looked"), "a folder that is not empty changed");
+        assert!(!looked(directory.path(), ready).expect("looked"));
+        fs::create_dir(directory.path().join("src/empty")).expect("made");
+        fs::remove_dir(directory.path().join("src/empty")).expect("removed");
+        assert!(looked(directory.path(), ready).expect("looked"), "a directory that is not empty changed");
 
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let ready = file_clock::between().await;
-        fs::write(folder.path().join("scratch"), "x").expect("written");
-        assert!(looked(folder.path(), ready).expect("looked"));
-        fs::remove_file(folder.path().join("scratch")).expect("removed");
-        assert!(!looked(folder.path(), ready).expect("looked"), "nothing is left of it");
-        assert!(looked(&folder.path().join("absent"), ready).is_err());
+        fs::write(directory.path().join("scratch"), "x").expect("written");
+        assert!(looked(directory.path(), ready).expect("looked"));
+        fs::remove_file(directory.path().join("scratch")).expect("removed");
+        assert!(!looked(directory.path(), ready).expect("looked"), "nothing is left of it");
+        assert!(looked(&directory.path().join("absent"), ready).is_err());
     }
 
     #[tokio::test]
     async fn each_copied_directory_has_its_rules_and_the_rest_has_none() {
-        let top = tempfile::tempdir().expect("folder");
-        for folder in ["one", "two", "beside"] {
-            fs::create_dir(top.path().join(folder)).expect("made");
+        let top = tempfile::tempdir().expect("directory");
+        for directory in ["one", "two", "beside"] {
+            fs::create_dir(top.path().join(directory)).expect("made");
         }
         let ready = file_clock::between().await;
         let path = |path: &str| FilePath::from(path);

@@ -17,8 +17,8 @@ use crate::forward::ForwardConfig;
 pub struct GuestConfig {
     /// The byte stream between guest and host.
     pub transport: Transport,
-    /// The root folder of the bottle, which is `/` unless the backend does not isolate files. Every path in a
-    /// request is resolved inside this folder.
+    /// The root directory of the bottle, which is `/` unless the backend does not isolate files. Every path in a
+    /// request is resolved inside this directory.
     pub root: PathBuf,
     /// The address and the sockets of the proxy, if the guest forwards connections to it.
     pub proxy: Option<ForwardConfig>,
@@ -28,7 +28,7 @@ pub struct GuestConfig {
     pub programs: Programs,
     /// The limits that the guest enforces.
     pub limits: Limits,
-    /// A folder with the bottle's changes to its system files. It counts toward the bottle's disk use, and
+    /// A directory with the bottle's changes to its system files. It counts toward the bottle's disk use, and
     /// processes of the bottle cannot see it.
     pub changed: Option<OwnedFd>,
     /// A further restriction of the processes that requests start.
@@ -52,12 +52,12 @@ impl fmt::Debug for Confine {
 pub struct Limits {
     /// The limit on memory in bytes, for all processes together with files in memory.
     pub memory: Option<Limit>,
-    /// The limit on the disk space in bytes that the bottle's folders may use.
+    /// The limit on the disk space in bytes that the bottle's directories may use.
     pub disk: Option<Limit>,
-    /// The bottle's folders on the disk. If the list is not empty, the guest also stops the bottle if it uses
+    /// The bottle's directories on the disk. If the list is not empty, the guest also stops the bottle if it uses
     /// much of a nearly full disk.
-    pub folders: Vec<PathBuf>,
-    /// The number of bytes in `folders` that came with the bottle's copy of the system. They do not count
+    pub directories: Vec<PathBuf>,
+    /// The number of bytes in `directories` that came with the bottle's copy of the system. They do not count
     /// toward the limit on disk space.
     pub given: u64,
 }

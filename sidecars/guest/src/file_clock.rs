@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_timestamp_separates_earlier_and_later_writes() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         let path = here.path().join("file");
         for round in 0..50 {
             std::fs::write(&path, "x").expect("written");

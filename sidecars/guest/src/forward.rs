@@ -23,7 +23,7 @@ pub struct ForwardConfig {
     pub address: Ipv4Addr,
     /// The ports to listen on.
     pub ports: Vec<u16>,
-    /// The folder that contains a unix socket for each port. Each socket is named by its port number.
+    /// The directory that contains a unix socket for each port. Each socket is named by its port number.
     pub sockets: PathBuf,
 }
 
@@ -95,13 +95,13 @@ mod tests {
 
     #[tokio::test]
     async fn forwards_bytes_and_half_closes_in_both_directions() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let port = free_port();
-        let listener = UnixListener::bind(folder.path().join(port.to_string())).expect("socket");
+        let listener = UnixListener::bind(directory.path().join(port.to_string())).expect("socket");
         let proxy = ForwardConfig {
             address: Ipv4Addr::LOCALHOST,
             ports: vec![port],
-            sockets: folder.path().to_owned(),
+            sockets: directory.path().to_owned(),
         };
         assert_eq!(start(&proxy).await, Vec::<String>::new());
         let bundle = tokio::spawn(async move {
@@ -122,14 +122,14 @@ mod tests {
 
     #[tokio::test]
     async fn closes_the_connection_of_a_dead_proxy_and_reports_a_taken_port() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let holder = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let taken = holder.local_addr().expect("its address").port();
         let port = free_port();
         let proxy = ForwardConfig {
             address: Ipv4Addr::LOCALHOST,
             ports: vec![taken, port],
-            sockets: folder.path().to_owned(),
+            sockets: directory.path().to_owned(),
         };
         let problems = start(&proxy).await;
         assert!(problems[0].contains(&taken.to_string()), "{problems:?}");

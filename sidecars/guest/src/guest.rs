@@ -83,13 +83,13 @@ impl Guest {
         self.environment.set(environment).map_err(|_| bad_state("the bottle is provisioned already"))
     }
 
-    /// Sets the folders whose changes count as work instead of the workspace.
-    pub(crate) fn set_work(&self, folders: &[String]) {
+    /// Sets the directories whose changes count as work instead of the workspace.
+    pub(crate) fn set_work(&self, directories: &[String]) {
         // The bottle is provisioned only once.
-        let _ = self.work.set(folders.iter().map(|folder| self.facts.inside(folder)).collect());
+        let _ = self.work.set(directories.iter().map(|directory| self.facts.inside(directory)).collect());
     }
 
-    /// The folders whose changes count as work.
+    /// The directories whose changes count as work.
     pub(crate) fn work(&self) -> Vec<PathBuf> {
         self.work.get().cloned().unwrap_or_else(|| vec![self.facts.inside(WORKSPACE)])
     }

@@ -214,12 +214,13 @@ async fn handle(guest: Arc<Guest>, request: Request) {
 
 /// Searches for work. This runs on a blocking thread, because the workspace may be large.
 async fn find_changes(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
-    let folders = match &request.folders[..] {
+    let directories = match &request.directories[..] {
         [] => guest.work(),
-        folders => folders.iter().map(|folder| guest.facts.inside(folder)).collect(),
+        directories => directories.iter().map(|directory| guest.facts.inside(directory)).collect(),
     };
     let workspace = guest.facts.inside(WORKSPACE);
-    let search = tokio::task::spawn_blocking(move || changed_files::search(&workspace, &folders, &request));
+    let search =
+        tokio::task::spawn_blocking(move || changed_files::search(&workspace, &directories, &request));
     match search.await.map_err(|error| other(error.to_string()))? {
         Ok(changes) => Ok(GuestEvent::Changed(changes)),
         Err(error) => Err(failed(FailureKind::BadPath, format!("cannot read the workspace: {error}"))),

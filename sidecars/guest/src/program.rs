@@ -32,8 +32,8 @@ pub(crate) fn command(
     process: &Process,
 ) -> Outcome<Command> {
     let environment = environment(provisioned, process)?;
-    let folder = facts.inside(process.cwd.as_deref().unwrap_or(WORKSPACE));
-    if !folder.is_dir() {
+    let directory = facts.inside(process.cwd.as_deref().unwrap_or(WORKSPACE));
+    if !directory.is_dir() {
         let shown = process.cwd.as_deref().unwrap_or(WORKSPACE);
         return Err(failed(FailureKind::BadPath, format!("the working directory {shown:?} does not exist")));
     }
@@ -43,7 +43,7 @@ pub(crate) fn command(
     let mut command = match &facts.programs {
         Programs::Any => {
             let path = environment.iter().find(|(key, _)| *key == "PATH").map(|(_, value)| *value);
-            let mut command = Command::new(find(name, path.unwrap_or(DEFAULT_PATH), &folder)?);
+            let mut command = Command::new(find(name, path.unwrap_or(DEFAULT_PATH), &directory)?);
             command.arg0(name).args(arguments);
             command
         }
@@ -54,7 +54,7 @@ pub(crate) fn command(
             command
         }
     };
-    command.env_clear().envs(environment).current_dir(folder);
+    command.env_clear().envs(environment).current_dir(directory);
     if let Some(user) = &process.user {
         let account = look_up(facts, user)?;
         let own = rustix::process::geteuid();
@@ -98,14 +98,14 @@ pub(crate) fn is_variable(key: &str, value: &str) -> bool {
     !key.is_empty() && !key.contains(['=', '\0']) && !value.contains('\0')
 }
 
-/// Finds a program as a shell does. A name with a slash is a path relative to `folder`; any other name is
-/// searched in the folders of `path`. The first executable file is used.
-fn find(name: &str, path: &str, folder: &Path) -> Outcome<PathBuf> {
+/// Finds a program as a shell does. A name with a slash is a path relative to `directory`; any other name is
+/// searched in the directories of `path`. The first executable file is used.
+fn find(name: &str, path: &str, directory: &Path) -> Outcome<PathBuf> {
     let candidates: Vec<PathBuf> = if name.contains('/') {
-        vec![folder.join(name)]
+        vec![directory.join(name)]
     } else {
-        let folders = path.split(':').map(|entry| if entry.is_empty() { "." } else { entry });
-        folders.map(|entry| folder.join(entry).join(name)).collect()
+        let directories = path.split(':').map(|entry| if entry.is_empty() { "." } else { entry });
+        directories.map(|entry| directory.join(entry).join(name)).collect()
     };
     let files: Vec<PathBuf> = candidates.into_iter().filter(|file| file.exists()).collect();
     if let Some(file) = files.iter().find(|file| is_executable(file)) {

@@ -15,7 +15,7 @@ use crate::facts::relative_to_root;
 use crate::failure::{Outcome, bad_state, failed, other};
 use crate::guest::Guest;
 use crate::program::is_variable;
-use crate::rooted::{make_folder, open_beneath};
+use crate::rooted::{make_directory, open_beneath};
 use crate::secret_files;
 
 /// Provisions the bottle; fails if it is already provisioned. If provisioning fails, the bottle starts no
@@ -45,17 +45,17 @@ pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
     guest.set_environment(environment, &request.secret)
 }
 
-/// Writes one provisioned file. Symlinks in the path of its folder are followed, because they belong to the
+/// Writes one provisioned file. Symlinks in the path of its directory are followed, because they belong to the
 /// image. If the file itself is a symlink, writing fails.
 fn write(root: &Path, file: &ProvisionedFile) -> std::io::Result<()> {
     let path = relative_to_root(&file.path);
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(std::io::ErrorKind::IsADirectory.into());
     };
-    let folder = make_folder(root, folder)?;
+    let directory = make_directory(root, directory)?;
     // The file gets its final mode later, so other users cannot read it before.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
-    let opened = open_beneath(&folder, Path::new(name), flags, Mode::from_raw_mode(0o600))?;
+    let opened = open_beneath(&directory, Path::new(name), flags, Mode::from_raw_mode(0o600))?;
     let mut opened = File::from(opened);
     fchmod(&opened, Mode::from_raw_mode(file.mode & 0o777))?;
     opened.write_all(file.content.0.expose().as_bytes())

@@ -1,7 +1,7 @@
 //! Opens files inside the bottle in such a way that no path leads outside.
 //!
 //! Every file is opened with `openat2`. From the root, the flag `RESOLVE_IN_ROOT` stops `..` and symlinks at
-//! the root; from another folder, `RESOLVE_BENEATH` is used, and symlinks are rejected or stay within it.
+//! the root; from another directory, `RESOLVE_BENEATH` is used, and symlinks are rejected or stay within it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,41 +17,41 @@ pub(crate) fn open_in_root(root: &Path, path: &Path, flags: OFlags) -> io::Resul
     retry(|| openat2(&root, named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
 }
 
-/// Opens a path beneath a folder. An empty path is the folder itself. A symlink anywhere in the path is an error.
+/// Opens a path beneath a directory. An empty path is the directory itself. A symlink anywhere in the path is an error.
 ///
 /// # Errors
-/// The system's error. `ELOOP` for a symlink, `EXDEV` for a path that leaves the folder.
-pub fn open_beneath(folder: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+/// The system's error. `ELOOP` for a symlink, `EXDEV` for a path that leaves the directory.
+pub fn open_beneath(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    retry(|| openat2(folder.as_fd(), named(path), flags | OFlags::CLOEXEC, mode, resolve))
+    retry(|| openat2(directory.as_fd(), named(path), flags | OFlags::CLOEXEC, mode, resolve))
 }
 
-/// Opens a path beneath a folder. Symlinks are followed, but a path that leaves the folder is an error, even if it
-/// returns.
-pub(crate) fn open_within(folder: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+/// Opens a path beneath a directory. Symlinks are followed, but a path that leaves the directory is an error, even if
+/// it returns.
+pub(crate) fn open_within(directory: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    retry(|| openat2(folder.as_fd(), named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
+    retry(|| openat2(directory.as_fd(), named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
 }
 
-/// Opens a folder of the bottle, and creates the components of its path that do not exist.
-pub(crate) fn make_folder(root: &Path, path: &Path) -> io::Result<OwnedFd> {
-    let folder = OFlags::RDONLY | OFlags::DIRECTORY;
-    match open_in_root(root, path, folder) {
+/// Opens a directory of the bottle, and creates the components of its path that do not exist.
+pub(crate) fn make_directory(root: &Path, path: &Path) -> io::Result<OwnedFd> {
+    let directory = OFlags::RDONLY | OFlags::DIRECTORY;
+    match open_in_root(root, path, directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         done => return done,
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::NotFound.into());
     };
-    let parent = make_folder(root, parent)?;
+    let parent = make_directory(root, parent)?;
     match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    open_in_root(root, path, folder)
+    open_in_root(root, path, directory)
 }
 
-/// Replaces an empty path, which stands for the folder itself, by `.`.
+/// Replaces an empty path, which stands for the directory itself, by `.`.
 fn named(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }

@@ -1,7 +1,7 @@
 //! The bottle's secrets as files ([`SECRETS_DIR`]): one for each secret variable, which only the agent's user can read.
 //!
 //! Some programs take a password only from a file, and a file does not pass to every program that the agent starts. The
-//! folder is in a tmpfs. The set is replaced as a whole, so that no program finds files of two sets.
+//! directory is in a tmpfs. The set is replaced as a whole, so that no program finds files of two sets.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,12 +15,12 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, renameat, ren
 use rustix::io::Errno;
 
 use crate::facts::relative_to_root;
-use crate::rooted::{make_folder, open_beneath};
+use crate::rooted::{make_directory, open_beneath};
 
-/// The folder in which a new set is prepared, beside the current one.
+/// The directory in which a new set is prepared, beside the current one.
 const NEW: &str = ".secrets.new";
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
 /// Replaces the files by one for each name, with its value as the content.
 ///
@@ -35,11 +35,11 @@ pub(crate) fn replace<'a>(
         return remove(root);
     }
     let (run, name) = place(root)?;
-    remove_folder(&run, OsStr::new(NEW))?;
+    remove_directory(&run, OsStr::new(NEW))?;
     mkdirat(&run, NEW, Mode::from_raw_mode(0o700))?;
     let prepared = prepare(&run, secrets).and_then(|()| put_in_place(&run, &name));
     // This is the previous set, or a new one that is not complete.
-    prepared.and(remove_folder(&run, OsStr::new(NEW)))
+    prepared.and(remove_directory(&run, OsStr::new(NEW)))
 }
 
 /// Removes the files, if there are any.
@@ -48,23 +48,23 @@ pub(crate) fn replace<'a>(
 /// Fails if a file cannot be removed.
 pub(crate) fn remove(root: &Path) -> io::Result<()> {
     let (run, name) = place(root)?;
-    remove_folder(&run, &name)
+    remove_directory(&run, &name)
 }
 
-/// Opens the folder that contains the set. Returns it with the name of the set.
+/// Opens the directory that contains the set. Returns it with the name of the set.
 fn place(root: &Path) -> io::Result<(OwnedFd, std::ffi::OsString)> {
     let path = relative_to_root(SECRETS_DIR);
     let (Some(run), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    Ok((make_folder(root, run)?, name.to_owned()))
+    Ok((make_directory(root, run)?, name.to_owned()))
 }
 
 fn prepare<'a>(run: &OwnedFd, secrets: impl Iterator<Item = (&'a str, &'a Secret)>) -> io::Result<()> {
-    let folder = open_beneath(run, Path::new(NEW), FOLDER, Mode::empty())?;
+    let directory = open_beneath(run, Path::new(NEW), DIRECTORY, Mode::empty())?;
     for (name, value) in secrets {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = open_beneath(&folder, Path::new(name), flags, Mode::from_raw_mode(0o600))?;
+        let file = open_beneath(&directory, Path::new(name), flags, Mode::from_raw_mode(0o600))?;
         File::from(file).write_all(value.expose().as_bytes())?;
     }
     Ok(())
@@ -78,18 +78,18 @@ fn put_in_place(run: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Removes a folder with its files. The agent may have put anything into it, which is not followed.
-fn remove_folder(run: &OwnedFd, name: &OsStr) -> io::Result<()> {
-    let folder = match open_beneath(run, Path::new(name), FOLDER, Mode::empty()) {
+/// Removes a directory with its files. The agent may have put anything into it, which is not followed.
+fn remove_directory(run: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let directory = match open_beneath(run, Path::new(name), DIRECTORY, Mode::empty()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        folder => folder?,
+        directory => directory?,
     };
-    let names: Vec<_> = Dir::read_from(&folder)?
+    let names: Vec<_> = Dir::read_from(&directory)?
         .filter_map(|entry| entry.ok().map(|entry| entry.file_name().to_owned()))
         .filter(|name| !matches!(name.to_bytes(), b"." | b".."))
         .collect();
     for name in names {
-        unlinkat(&folder, &name, AtFlags::empty())?;
+        unlinkat(&directory, &name, AtFlags::empty())?;
     }
     Ok(unlinkat(run, name, AtFlags::REMOVEDIR)?)
 }
@@ -109,14 +109,14 @@ mod tests {
     }
 
     fn files(root: &Path) -> BTreeMap<String, String> {
-        let Ok(folder) = fs::read_dir(root.join("run/bottle/secrets")) else { return BTreeMap::new() };
+        let Ok(directory) = fs::read_dir(root.join("run/bottle/secrets")) else { return BTreeMap::new() };
         let file = |entry: fs::DirEntry| {
             (
                 entry.file_name().into_string().expect("a name"),
                 fs::read_to_string(entry.path()).expect("content"),
             )
         };
-        folder.map(|entry| file(entry.expect("an entry"))).collect()
+        directory.map(|entry| file(entry.expect("an entry"))).collect()
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
         let root = tempfile::tempdir().expect("root");
         let root = root.path();
         set(root, &[]).expect("no set");
-        assert!(!root.join("run/bottle/secrets").exists(), "a bottle without secrets has no folder");
+        assert!(!root.join("run/bottle/secrets").exists(), "a bottle without secrets has no directory");
         set(root, &[("ONE", "hunter2"), ("TWO", "a\nb\n")]).expect("a set");
         let mode =
             |path: &str| fs::metadata(root.join(path)).expect("an entry").permissions().mode() & 0o7777;
@@ -135,9 +135,9 @@ mod tests {
         set(root, &[("THREE", "x")]).expect("another set");
         assert_eq!(files(root), [("THREE".to_owned(), "x".to_owned())].into());
         assert_eq!(
-            fs::read_dir(root.join("run/bottle")).expect("folder").count(),
+            fs::read_dir(root.join("run/bottle")).expect("directory").count(),
             1,
-            "no other folder stays"
+            "no other directory stays"
         );
         set(root, &[]).expect("no set");
         assert!(!root.join("run/bottle/secrets").exists());
@@ -154,6 +154,6 @@ mod tests {
         symlink(&outside, root.join("run/bottle/secrets")).expect("a link");
         assert!(remove(root).is_err());
         set(root, &[("ONE", "hunter2")]).expect_err("the previous set cannot be removed");
-        assert_eq!(fs::read_dir(&outside).expect("folder").count(), 1, "nothing was written or removed");
+        assert_eq!(fs::read_dir(&outside).expect("directory").count(), 1, "nothing was written or removed");
     }
 }

@@ -3,7 +3,7 @@
 //! Memory use includes all processes, and files in memory. The watch first counts shared memory once for each
 //! process, which is fast and never too low. Only if this sum exceeds the limit does it count exactly. The
 //! watch does not see memory that no process has mapped, such as a file of `memfd_create` or an unused shared
-//! memory segment. Disk use is that of the bottle's folders. Large folders take longer to scan, and are then
+//! memory segment. Disk use is that of the bottle's directories. Large directories take longer to scan, and are then
 //! scanned less often. If the disk is nearly full, the watch stops bottles that use much of it.
 //!
 //! The watch runs on its own thread, so that scanning many processes or files does not block the session.
@@ -36,11 +36,11 @@ const PAUSE_FACTOR: u32 = 15;
 const SPARE: u64 = 1 << 30;
 const SPARE_PART: u64 = 50;
 
-/// Folders whose files are kept in memory.
+/// Directories whose files are kept in memory.
 const IN_MEMORY: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
 
-/// The maximum depth of folders. Deeper nesting counts as an exceeded limit, so that no file can be hidden from the
-/// measurement. Each level needs an open descriptor. No build nests folders deeper.
+/// The maximum depth of directories. Deeper nesting counts as an exceeded limit, so that no file can be hidden from the
+/// measurement. Each level needs an open descriptor. No build nests directories deeper.
 const DEEPEST: usize = 256;
 
 /// The unit of `st_blocks` on every file system (stat(2)).
@@ -58,8 +58,8 @@ pub(crate) fn start(
     if limits == Limits::default() {
         return Ok(None);
     }
-    let Limits { memory, disk, folders, given } = limits;
-    let own = Own { folders, changed, given };
+    let Limits { memory, disk, directories, given } = limits;
+    let own = Own { directories, changed, given };
     let (found, overrun) = oneshot::channel();
     std::thread::Builder::new().name("watch".to_owned()).stack_size(512 << 10).spawn(move || {
         // Sending the result fails if the guest is exiting.
@@ -70,7 +70,7 @@ pub(crate) fn start(
 
 /// Polls until a limit is exceeded.
 fn watch(memory: Option<Limit>, disk: Option<Limit>, own: &Own) -> Overrun {
-    let spare = own.folders.first().map(|folder| Limit { bytes: spare(folder), asked: false });
+    let spare = own.directories.first().map(|directory| Limit { bytes: spare(directory), asked: false });
     let (mut often, mut large, mut full) =
         (Round::every(MEMORY_INTERVAL), Round::every(DISK_INTERVAL), Round::every(DISK_INTERVAL));
     loop {
@@ -86,49 +86,49 @@ fn watch(memory: Option<Limit>, disk: Option<Limit>, own: &Own) -> Overrun {
     }
 }
 
-/// The number of bytes that must remain free on the disk of `folder`.
-fn spare(folder: &Path) -> u64 {
-    let size = rustix::fs::statvfs(folder).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+/// The number of bytes that must remain free on the disk of `directory`.
+fn spare(directory: &Path) -> u64 {
+    let size = rustix::fs::statvfs(directory).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
     SPARE.min(size / SPARE_PART)
 }
 
-/// The folders that a bottle has on the disk.
+/// The directories that a bottle has on the disk.
 struct Own {
-    folders: Vec<PathBuf>,
-    /// An additional folder, for which only a descriptor is known.
+    directories: Vec<PathBuf>,
+    /// An additional directory, for which only a descriptor is known.
     changed: Option<OwnedFd>,
-    /// The number of bytes in the folders that are not counted.
+    /// The number of bytes in the directories that are not counted.
     given: u64,
 }
 
 impl Own {
-    /// Measures the disk use of the folders in bytes. A file with several names is counted once, and
-    /// unreadable entries are skipped. Folders nested deeper than [`DEEPEST`] count as unlimited use.
+    /// Measures the disk use of the directories in bytes. A file with several names is counted once, and
+    /// unreadable entries are skipped. Directories nested deeper than [`DEEPEST`] count as unlimited use.
     fn use_of_disk(&self) -> u64 {
         let mut scan = DiskScan::default();
         if let Some(changed) = &self.changed {
             scan.add(changed, Path::new("."));
         }
-        self.folders.iter().for_each(|folder| scan.add(CWD, folder));
+        self.directories.iter().for_each(|directory| scan.add(CWD, directory));
         if scan.too_deep { u64::MAX } else { scan.bytes.saturating_sub(self.given) }
     }
 
-    /// Whether the disk has less than `spare` bytes free while the folders use more than `spare` bytes.
+    /// Whether the disk has less than `spare` bytes free while the directories use more than `spare` bytes.
     fn fills_the_disk(&self, spare: u64) -> bool {
-        let left = |folder: &PathBuf| {
-            let disk = rustix::fs::statvfs(folder).ok()?;
+        let left = |directory: &PathBuf| {
+            let disk = rustix::fs::statvfs(directory).ok()?;
             Some(disk.f_bavail.saturating_mul(disk.f_frsize))
         };
-        self.folders.iter().filter_map(left).any(|left| left < spare) && self.use_of_disk() > spare
+        self.directories.iter().filter_map(left).any(|left| left < spare) && self.use_of_disk() > spare
     }
 }
 
-/// Measures the disk use of a folder in bytes, with the same method as the watch. Does not count files in folders
-/// nested deeper than 256 levels.
+/// Measures the disk use of a directory in bytes, with the same method as the watch. Does not count files in
+/// directories nested deeper than 256 levels.
 #[must_use]
-pub fn use_of_disk(folder: &Path) -> u64 {
+pub fn use_of_disk(directory: &Path) -> u64 {
     let mut scan = DiskScan::default();
-    scan.add(CWD, folder);
+    scan.add(CWD, directory);
     scan.bytes
 }
 
@@ -198,27 +198,27 @@ fn proportional(text: &str) -> Option<u64> {
     Some((field("Pss_Anon")? + field("Pss_Shmem")? + field("SwapPss").unwrap_or(0)).saturating_mul(1024))
 }
 
-/// One folder level of a depth-first scan.
+/// One directory level of a depth-first scan.
 struct Level {
-    folder: OwnedFd,
+    directory: OwnedFd,
     below: Vec<CString>,
 }
 
-/// The disk use of several folders.
+/// The disk use of several directories.
 #[derive(Default)]
 struct DiskScan {
     bytes: u64,
     /// Files with several names that are already counted, as device and inode.
     seen: HashSet<(u64, u64)>,
-    /// Whether a folder is nested deeper than [`DEEPEST`]. Its files are not counted.
+    /// Whether a directory is nested deeper than [`DEEPEST`]. Its files are not counted.
     too_deep: bool,
 }
 
 impl DiskScan {
-    /// Adds the files beneath `folder`, a path relative to `at`, that are on the same disk as it.
-    fn add(&mut self, at: impl AsFd, folder: &Path) {
+    /// Adds the files beneath `directory`, a path relative to `at`, that are on the same disk as it.
+    fn add(&mut self, at: impl AsFd, directory: &Path) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(top) = rustix::fs::openat(at, folder, flags, Mode::empty()) else { return };
+        let Ok(top) = rustix::fs::openat(at, directory, flags, Mode::empty()) else { return };
         let Ok(disk) = rustix::fs::fstat(&top).map(|stat| stat.st_dev) else { return };
         let mut levels = vec![self.level(top, disk)];
         while let Some(last) = levels.last_mut() {
@@ -226,7 +226,7 @@ impl DiskScan {
                 levels.pop();
                 continue;
             };
-            let Ok(next) = rustix::fs::openat(&last.folder, &name, flags, Mode::empty()) else { continue };
+            let Ok(next) = rustix::fs::openat(&last.directory, &name, flags, Mode::empty()) else { continue };
             if levels.len() < DEEPEST {
                 levels.push(self.level(next, disk));
             } else {
@@ -235,15 +235,15 @@ impl DiskScan {
         }
     }
 
-    /// Counts the entries of a folder, and collects its subfolders on the same disk.
-    fn level(&mut self, folder: OwnedFd, disk: u64) -> Level {
+    /// Counts the entries of a directory, and collects its subdirectories on the same disk.
+    fn level(&mut self, directory: OwnedFd, disk: u64) -> Level {
         let mut below = Vec::new();
-        for entry in Dir::read_from(&folder).into_iter().flatten().filter_map(Result::ok) {
+        for entry in Dir::read_from(&directory).into_iter().flatten().filter_map(Result::ok) {
             let name = entry.file_name();
             if name == c"." || name == c".." {
                 continue;
             }
-            let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(stat) = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             if stat.st_nlink == 1 || self.seen.insert((stat.st_dev, stat.st_ino)) {
                 let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
                 self.bytes = self.bytes.saturating_add(bytes);
@@ -252,7 +252,7 @@ impl DiskScan {
                 below.push(name.to_owned());
             }
         }
-        Level { folder, below }
+        Level { directory, below }
     }
 }
 
@@ -272,42 +272,42 @@ mod tests {
     }
 
     #[test]
-    fn counts_a_folder_nested_too_deep_as_unlimited_use() {
-        let folder = tempfile::tempdir().expect("folder");
-        let own = Own { folders: vec![folder.path().to_owned()], changed: None, given: 0 };
-        fs::create_dir_all(folder.path().join("d/".repeat(DEEPEST - 1))).expect("made");
+    fn counts_a_directory_nested_too_deep_as_unlimited_use() {
+        let directory = tempfile::tempdir().expect("directory");
+        let own = Own { directories: vec![directory.path().to_owned()], changed: None, given: 0 };
+        fs::create_dir_all(directory.path().join("d/".repeat(DEEPEST - 1))).expect("made");
         assert!(own.use_of_disk() < 1 << 30);
-        fs::create_dir_all(folder.path().join("d/".repeat(DEEPEST))).expect("made");
+        fs::create_dir_all(directory.path().join("d/".repeat(DEEPEST))).expect("made");
         assert_eq!(own.use_of_disk(), u64::MAX);
-        assert!(use_of_disk(folder.path()) < 1 << 30);
+        assert!(use_of_disk(directory.path()) < 1 << 30);
     }
 
     #[test]
-    fn counts_each_file_of_a_folder_once() {
-        let folder = tempfile::tempdir().expect("folder");
-        let before = use_of_disk(folder.path());
-        fs::create_dir_all(folder.path().join("a/b")).expect("made");
-        fs::write(folder.path().join("a/b/file"), vec![1; 1 << 20]).expect("written");
-        fs::hard_link(folder.path().join("a/b/file"), folder.path().join("again")).expect("linked");
-        std::os::unix::fs::symlink("/usr", folder.path().join("a/usr")).expect("linked");
-        let sparse = fs::File::create(folder.path().join("sparse")).expect("made");
+    fn counts_each_file_of_a_directory_once() {
+        let directory = tempfile::tempdir().expect("directory");
+        let before = use_of_disk(directory.path());
+        fs::create_dir_all(directory.path().join("a/b")).expect("made");
+        fs::write(directory.path().join("a/b/file"), vec![1; 1 << 20]).expect("written");
+        fs::hard_link(directory.path().join("a/b/file"), directory.path().join("again")).expect("linked");
+        std::os::unix::fs::symlink("/usr", directory.path().join("a/usr")).expect("linked");
+        let sparse = fs::File::create(directory.path().join("sparse")).expect("made");
         sparse.set_len(1 << 30).expect("long");
-        let more = use_of_disk(folder.path()) - before;
+        let more = use_of_disk(directory.path()) - before;
         assert!((1 << 20..1 << 21).contains(&more), "{more}");
-        assert_eq!(use_of_disk(&folder.path().join("absent")), 0);
-        // A folder that is given as descriptor yields the same result, less the bytes that are not counted.
-        let opened = fs::File::open(folder.path()).expect("opened").into();
-        let own = Own { folders: Vec::new(), changed: Some(opened), given: before };
+        assert_eq!(use_of_disk(&directory.path().join("absent")), 0);
+        // A directory that is given as descriptor yields the same result, less the bytes that are not counted.
+        let opened = fs::File::open(directory.path()).expect("opened").into();
+        let own = Own { directories: Vec::new(), changed: Some(opened), given: before };
         assert_eq!(own.use_of_disk(), more);
     }
 
     #[test]
     fn reports_an_exceeded_limit() {
-        let folder = tempfile::tempdir().expect("folder");
-        fs::write(folder.path().join("file"), vec![1; 1 << 20]).expect("written");
+        let directory = tempfile::tempdir().expect("directory");
+        fs::write(directory.path().join("file"), vec![1; 1 << 20]).expect("written");
         let limit = |bytes| Some(Limit { bytes, asked: true });
-        let folders = vec![folder.path().to_owned()];
-        let own = Own { folders, changed: None, given: 0 };
+        let directories = vec![directory.path().to_owned()];
+        let own = Own { directories, changed: None, given: 0 };
         let over = watch(limit(u64::MAX), limit(1 << 19), &own);
         assert_eq!(over, Overrun { resource: Limited::Disk, limit: 1 << 19, asked: true });
         let over = watch(limit(1 << 10), None, &own);

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 /// still be used.
 #[derive(Debug, Clone, Default)]
 pub struct Files {
-    /// Files or folder trees that may be read. Paths that do not exist are ignored.
+    /// Files or directory trees that may be read. Paths that do not exist are ignored.
     pub read: Vec<PathBuf>,
-    /// Folder trees whose files may be read and executed. Paths that do not exist are ignored.
+    /// Directory trees whose files may be read and executed. Paths that do not exist are ignored.
     pub programs: Vec<PathBuf>,
-    /// Files or folder trees to which all access is allowed.
+    /// Files or directory trees to which all access is allowed.
     pub trees: Vec<PathBuf>,
-    /// Folder trees in which files may be read, written, created and removed.
+    /// Directory trees in which files may be read, written, created and removed.
     pub write: Vec<PathBuf>,
-    /// Folder trees in which unix sockets may be created and any files removed.
+    /// Directory trees in which unix sockets may be created and any files removed.
     pub sockets: Vec<PathBuf>,
     /// Whether the process may bind TCP ports.
     pub bind_tcp: bool,

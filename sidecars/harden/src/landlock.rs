@@ -67,7 +67,7 @@ impl Files {
     }
 }
 
-/// Allows `access` below `path`. For a file, leaves out the rights that apply only to folders.
+/// Allows `access` below `path`. For a file, leaves out the rights that apply only to directories.
 fn allow(
     rules: RulesetCreated,
     path: &Path,

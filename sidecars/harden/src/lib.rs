@@ -6,10 +6,10 @@
 //! second thread:
 //!
 //! ```text
-//! folder_access    open folders that the unprivileged user cannot reach
+//! directory_access    open directories that the unprivileged user cannot reach
 //! identity         switch to an unprivileged user (if root starts the process and an identity is configured)
 //! process          not dumpable, no core file, no new privileges, no capabilities
-//! landlock         Landlock: access to only a few files and folders
+//! landlock         Landlock: access to only a few files and directories
 //! daemon_syscalls  seccomp: no new programs, no access to other processes, no mounts
 //! ```
 //! `child_limits` limits the resources of the programs that a daemon starts.
@@ -32,9 +32,9 @@ pub mod child_limits;
 #[cfg(target_os = "linux")]
 pub mod daemon_syscalls;
 #[cfg(target_os = "linux")]
-mod error;
+pub mod directory_access;
 #[cfg(target_os = "linux")]
-pub mod folder_access;
+mod error;
 #[cfg(target_os = "linux")]
 pub mod identity;
 #[cfg(target_os = "linux")]
@@ -49,7 +49,7 @@ pub mod unneeded_syscalls;
 #[cfg(target_os = "macos")]
 mod macos;
 #[cfg(target_os = "macos")]
-pub use macos::{daemon_syscalls, error, folder_access, identity, landlock, process};
+pub use macos::{daemon_syscalls, directory_access, error, identity, landlock, process};
 
 #[cfg(all(test, target_os = "linux"))]
 #[allow(clippy::print_stderr, reason = "a skipped test says why")]

@@ -24,7 +24,7 @@ pub fn seal() -> Result<(), HardenError> {
 ///
 /// # Errors
 /// Fails with [`HardenError::Step`] if `/` is inaccessible.
-pub fn leave_folder() -> Result<(), HardenError> {
+pub fn leave_directory() -> Result<(), HardenError> {
     nix::unistd::chdir("/").map_err(step("change the working directory to `/`"))
 }
 

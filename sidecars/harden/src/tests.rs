@@ -28,8 +28,8 @@ fn in_child_process(test: &str, hardened: fn()) {
 #[test]
 fn denies_files_outside_the_rules() {
     in_child_process("denies_files_outside_the_rules", || {
-        let folder = tempfile::tempdir().expect("folder");
-        let [logs, proxy] = ["logs", "proxy"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir().expect("directory");
+        let [logs, proxy] = ["logs", "proxy"].map(|name| directory.path().join(name));
         fs::create_dir(&logs).expect("logs");
         fs::create_dir(&proxy).expect("proxy");
         let files = Files {
@@ -45,14 +45,14 @@ fn denies_files_outside_the_rules() {
         }
         fs::read("/etc/hosts").expect("a file to read");
         fs::File::open("/dev/urandom").expect("randomness");
-        fs::write(logs.join("a"), "x").expect("a folder to write");
+        fs::write(logs.join("a"), "x").expect("a directory to write");
         fs::rename(logs.join("a"), logs.join("b")).expect("rename inside it");
         fs::remove_file(logs.join("b")).expect("remove inside it");
         UnixListener::bind(proxy.join("9099")).expect("a socket");
         fs::remove_file(proxy.join("9099")).expect("remove the socket");
         fs::read("/etc/passwd").expect_err("another file");
         fs::write(proxy.join("x"), "x").expect_err("a file beside the sockets");
-        fs::write(folder.path().join("x"), "x").expect_err("a file elsewhere");
+        fs::write(directory.path().join("x"), "x").expect_err("a file elsewhere");
         TcpListener::bind("127.0.0.1:0").expect_err("a port");
     });
 }

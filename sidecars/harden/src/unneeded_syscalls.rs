@@ -45,7 +45,7 @@ pub const KERNEL: &[libc::c_long] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// System calls that build a sandbox: mounts, root folders and namespaces.
+/// System calls that build a sandbox: mounts, root directories and namespaces.
 pub const SANDBOXING: &[libc::c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,

@@ -2,14 +2,14 @@
 //!
 //! A daemon in a bundle sends a question over its channel. The keeper, which is the process that owns the
 //! bottle, writes the question to a file in `$BOTTLE_HOME/queue/<slug>/`, and returns the user's answer over
-//! the channel. Therefore no sidecar shares a folder with the host, and the queue works in the same way on
+//! the channel. Therefore no sidecar shares a directory with the host, and the queue works in the same way on
 //! every backend.
 //!
 //! ```text
 //! question_channel   in daemons and the bundle: sends questions, and forwards them to the connected keeper
 //! pending_questions  the asker, in the keeper: writes a file for each question and waits for its answer
 //! cooldown           delays a question about a host or finding that the user rejected before
-//! queue_folder       the files of one bottle, which are written atomically and read as hostile input
+//! queue_directory       the files of one bottle, which are written atomically and read as hostile input
 //! safe_file          single files: atomic creation, locks, limits on their size
 //! list               lists the pending proposals of all bottles
 //! ```
@@ -24,10 +24,10 @@ mod cooldown;
 mod list;
 mod pending_questions;
 mod question_channel;
-mod queue_folder;
+mod queue_directory;
 mod safe_file;
 
 pub use list::{Damaged, Listing, QueueWatcher, find, list};
 pub use pending_questions::{AnswerError, Asker, Decide, Outcome};
 pub use question_channel::{Questions, forward, question};
-pub use queue_folder::{Folder, Pending, RespondError, State, SubmitError};
+pub use queue_directory::{Directory, Pending, RespondError, State, SubmitError};

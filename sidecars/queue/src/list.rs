@@ -11,7 +11,7 @@ use bottle_contract::names::Slug;
 use bottle_contract::queue::Id;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::queue_folder::{Folder, Pending};
+use crate::queue_directory::{Directory, Pending};
 use crate::safe_file::Unreadable;
 
 /// A list of proposals and damaged entries.
@@ -23,7 +23,7 @@ pub struct Listing {
     pub damaged: Vec<Damaged>,
 }
 
-/// An invalid entry in a queue folder.
+/// An invalid entry in a queue directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damaged {
     /// The path of the entry.
@@ -50,52 +50,52 @@ impl Listing {
 /// Lists the proposals of all bottles in `home`, including bottles that are stopped.
 ///
 /// # Errors
-/// Fails if the folder `queue` in `home` exists but cannot be read.
+/// Fails if the directory `queue` in `home` exists but cannot be read.
 pub fn list(home: &Path, now: Timestamp) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for name in names(home)? {
-        listing.add(list_folder(home, &name, now));
+        listing.add(list_directory(home, &name, now));
     }
     listing.sort();
     Ok(listing)
 }
 
-/// Finds the bottle's queue folder that contains the proposal with this id.
+/// Finds the bottle's queue directory that contains the proposal with this id.
 ///
 /// # Errors
-/// Fails if the folder `queue` in `home` exists but cannot be read.
-pub fn find(home: &Path, id: &Id) -> io::Result<Option<Folder>> {
-    let mut folders = names(home)?.into_iter().filter_map(|name| open(home, &name).ok());
-    Ok(folders.find(|folder| folder.contains(id)))
+/// Fails if the directory `queue` in `home` exists but cannot be read.
+pub fn find(home: &Path, id: &Id) -> io::Result<Option<Directory>> {
+    let mut directories = names(home)?.into_iter().filter_map(|name| open(home, &name).ok());
+    Ok(directories.find(|directory| directory.contains(id)))
 }
 
-/// Polls the queue for changes. A folder that has not changed is read again only every three seconds.
+/// Polls the queue for changes. A directory that has not changed is read again only every three seconds.
 #[derive(Debug)]
 pub struct QueueWatcher {
     home: PathBuf,
-    folders: BTreeMap<OsString, CachedFolder>,
-    /// The time at which all folders were last read.
+    directories: BTreeMap<OsString, CachedDirectory>,
+    /// The time at which all directories were last read.
     full_read: Option<Instant>,
     last: Option<Listing>,
 }
 
-/// The most recent listing of a folder.
+/// The most recent listing of a directory.
 #[derive(Debug)]
-struct CachedFolder {
+struct CachedDirectory {
     stamp: Option<Stamp>,
-    /// Whether the folder changed so recently (see [`TICK`]) that a further change might not alter its stamp.
+    /// Whether the directory changed so recently (see [`TICK`]) that a further change might not alter its stamp.
     fresh: bool,
     listing: Listing,
 }
 
-/// The inode and the modification time of a folder. The time changes when an entry is added or removed.
+/// The inode and the modification time of a directory. The time changes when an entry is added or removed.
 type Stamp = (u64, i64, i64);
 
-/// The interval at which unchanged folders are read too. A proposal becomes stale or expires without a change
-/// of its folder.
+/// The interval at which unchanged directories are read too. A proposal becomes stale or expires without a change
+/// of its directory.
 const FULL_READ_INTERVAL: Duration = Duration::from_secs(3);
 
-/// The assumed resolution of modification times. A folder that changed within this time is read again,
+/// The assumed resolution of modification times. A directory that changed within this time is read again,
 /// because a further change might not alter its stamp.
 const TICK: SignedDuration = SignedDuration::from_millis(100);
 
@@ -103,34 +103,34 @@ impl QueueWatcher {
     /// Makes a watcher that has not read the queue yet.
     #[must_use]
     pub fn new(home: PathBuf) -> Self {
-        Self { home, folders: BTreeMap::new(), full_read: None, last: None }
+        Self { home, directories: BTreeMap::new(), full_read: None, last: None }
     }
 
     /// Returns the current listing, like [`list`]; `None` if the listing has not changed since the last call.
     ///
     /// # Errors
-    /// Fails if the folder `queue` in the watcher's `home` exists but cannot be read.
+    /// Fails if the directory `queue` in the watcher's `home` exists but cannot be read.
     pub fn poll(&mut self, now: Timestamp) -> io::Result<Option<Listing>> {
         let all = self.full_read.is_none_or(|last| last.elapsed() >= FULL_READ_INTERVAL);
         let names = names(&self.home)?;
-        self.folders.retain(|name, _| names.contains(name));
+        self.directories.retain(|name, _| names.contains(name));
         for name in names {
             let stamp = stamp(&self.home.join("queue").join(&name));
             let unchanged =
-                self.folders.get(&name).is_some_and(|cached| !cached.fresh && cached.stamp == stamp);
+                self.directories.get(&name).is_some_and(|cached| !cached.fresh && cached.stamp == stamp);
             if unchanged && !all {
                 continue;
             }
-            // A folder without a stamp is read in each call.
+            // A directory without a stamp is read in each call.
             let fresh = stamp.is_none_or(is_fresh);
-            let listing = list_folder(&self.home, &name, now);
-            self.folders.insert(name, CachedFolder { stamp, fresh, listing });
+            let listing = list_directory(&self.home, &name, now);
+            self.directories.insert(name, CachedDirectory { stamp, fresh, listing });
         }
         if all {
             self.full_read = Some(Instant::now());
         }
         let mut listing = Listing::default();
-        self.folders.values().for_each(|cached| listing.add(cached.listing.clone()));
+        self.directories.values().for_each(|cached| listing.add(cached.listing.clone()));
         listing.sort();
         if self.last.as_ref() == Some(&listing) {
             return Ok(None);
@@ -145,14 +145,14 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// Whether the folder with this stamp changed less than a [`TICK`] ago.
+/// Whether the directory with this stamp changed less than a [`TICK`] ago.
 fn is_fresh((_, seconds, nanoseconds): Stamp) -> bool {
     let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
     let changed = Timestamp::new(seconds, nanoseconds).unwrap_or(Timestamp::MAX);
     Timestamp::now().duration_since(changed) < TICK
 }
 
-/// The names of the entries in the folder `queue`, sorted.
+/// The names of the entries in the directory `queue`, sorted.
 fn names(home: &Path) -> io::Result<BTreeSet<OsString>> {
     let entries = match std::fs::read_dir(home.join("queue")) {
         Ok(entries) => entries,
@@ -162,16 +162,16 @@ fn names(home: &Path) -> io::Result<BTreeSet<OsString>> {
     entries.map(|entry| Ok(entry?.file_name())).collect()
 }
 
-fn open(home: &Path, name: &OsStr) -> Result<Folder, Unreadable> {
+fn open(home: &Path, name: &OsStr) -> Result<Directory, Unreadable> {
     let slug = name.to_str().and_then(|name| name.parse::<Slug>().ok());
-    let slug = slug.ok_or_else(|| Unreadable::Damaged("it is not a folder of a bottle".to_owned()))?;
-    Ok(Folder::open(home, &slug)?)
+    let slug = slug.ok_or_else(|| Unreadable::Damaged("it is not a directory of a bottle".to_owned()))?;
+    Ok(Directory::open(home, &slug)?)
 }
 
-/// Lists the proposals in one folder. If the folder cannot be read, the listing reports it as a damaged
+/// Lists the proposals in one directory. If the directory cannot be read, the listing reports it as a damaged
 /// entry.
-fn list_folder(home: &Path, name: &OsStr, now: Timestamp) -> Listing {
-    let read = open(home, name).and_then(|folder| Ok(folder.pending(now)?));
+fn list_directory(home: &Path, name: &OsStr, now: Timestamp) -> Listing {
+    let read = open(home, name).and_then(|directory| Ok(directory.pending(now)?));
     read.unwrap_or_else(|error| {
         let damaged = Damaged { path: home.join("queue").join(name), why: error.to_string() };
         Listing { pending: Vec::new(), damaged: vec![damaged] }

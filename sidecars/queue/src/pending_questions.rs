@@ -18,7 +18,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::spawn_blocking;
 
 use crate::cooldown::{self, Cooldowns};
-use crate::queue_folder::{Asked, Folder, RespondError, SubmitError};
+use crate::queue_directory::{Asked, Directory, RespondError, SubmitError};
 use crate::safe_file::Unreadable;
 
 /// The interval at which the asker checks for an answer. If there is no answer, a check costs one `open`
@@ -158,7 +158,7 @@ struct Inner {
 }
 
 impl Asker {
-    /// Makes an asker that uses the queue in `home`, the folder `$BOTTLE_HOME`. It creates no file before the
+    /// Makes an asker that uses the queue in `home`, the directory `$BOTTLE_HOME`. It creates no file before the
     /// first question. `decide` applies the answers.
     #[must_use]
     pub fn new(home: PathBuf, slug: Slug, decide: Arc<dyn Decide>) -> Self {
@@ -180,7 +180,7 @@ impl Asker {
         if !self.0.is_waiting(&id) {
             return Err(AnswerError::NotPending);
         }
-        self.0.in_folder(move |folder| folder.respond(&response)).await?;
+        self.0.in_directory(move |directory| directory.respond(&response)).await?;
         self.0.answered.notify_waiters();
         let settled = async {
             loop {
@@ -193,7 +193,7 @@ impl Asker {
             }
             // The question was abandoned at the same moment, so the answer is removed.
             let id = id.clone();
-            self.0.in_folder(move |folder| Ok(folder.withdraw_answer(&id)?)).await?;
+            self.0.in_directory(move |directory| Ok(directory.withdraw_answer(&id)?)).await?;
             Err(AnswerError::NotPending)
         };
         tokio::time::timeout(OUTCOME_WITHIN, settled).await.unwrap_or(Err(AnswerError::Late))
@@ -358,13 +358,13 @@ impl Inner {
         waiting.iter().any(|(other, _)| other.id == *id)
     }
 
-    /// Runs a blocking operation on the folder of the bottle, which must exist.
-    async fn in_folder(
+    /// Runs a blocking operation on the directory of the bottle, which must exist.
+    async fn in_directory(
         self: &Arc<Self>,
-        act: impl FnOnce(Folder) -> Result<(), RespondError> + Send + 'static,
+        act: impl FnOnce(Directory) -> Result<(), RespondError> + Send + 'static,
     ) -> Result<(), AnswerError> {
         let inner = Arc::clone(self);
-        let result = spawn_blocking(move || act(Folder::open(&inner.home, &inner.slug)?));
+        let result = spawn_blocking(move || act(Directory::open(&inner.home, &inner.slug)?));
         let result = result.await.map_err(|_| AnswerError::Stopped)?;
         result.map_err(|error| AnswerError::Respond(Arc::new(error)))
     }
@@ -378,10 +378,10 @@ impl Inner {
         abandoned: impl Future<Output = ()>,
     ) -> Result<Answer, AskError> {
         let inner = Arc::clone(self);
-        let (folder, asked) = spawn_blocking(move || inner.submit(proposal)).await??;
+        let (directory, asked) = spawn_blocking(move || inner.submit(proposal)).await??;
         self.decide.asked(&asked.proposal, asked.new);
         stages.send_replace(Stage::Queued);
-        let pending = Arc::new((folder, asked));
+        let pending = Arc::new((directory, asked));
         let mut failures = 0;
         tokio::pin!(abandoned);
         loop {
@@ -413,7 +413,7 @@ impl Inner {
     /// the proposal remains pending.
     async fn apply(
         self: &Arc<Self>,
-        pending: &Arc<(Folder, Asked)>,
+        pending: &Arc<(Directory, Asked)>,
         response: Response,
     ) -> io::Result<Option<Answer>> {
         let id = response.proposal_id.clone();
@@ -431,23 +431,23 @@ impl Inner {
         }
         let pending = Arc::clone(pending);
         let moved = spawn_blocking(move || {
-            let (folder, id) = (&pending.0, &pending.1.proposal.id);
-            if counts { folder.archive(id).map(drop) } else { folder.withdraw_answer(id) }
+            let (directory, id) = (&pending.0, &pending.1.proposal.id);
+            if counts { directory.archive(id).map(drop) } else { directory.withdraw_answer(id) }
         });
         let moved = moved.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-        // The outcome is reported after the files in the folder show it.
+        // The outcome is reported after the files in the directory show it.
         let _ = self.outcomes.send((id, Some(outcome)));
         moved?;
         Ok(counts.then(|| Answer::Decided(Box::new(response))))
     }
 
-    fn submit(&self, proposal: Proposal) -> Result<(Folder, Asked), SubmitError> {
+    fn submit(&self, proposal: Proposal) -> Result<(Directory, Asked), SubmitError> {
         // Proposals are submitted one at a time, because each submission counts the pending proposals before
         // it adds its own.
         let _turn = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = Folder::make(&self.home, &self.slug)?;
-        let asked = folder.submit(proposal, Timestamp::now())?;
-        Ok((folder, asked))
+        let directory = Directory::make(&self.home, &self.slug)?;
+        let asked = directory.submit(proposal, Timestamp::now())?;
+        Ok((directory, asked))
     }
 }
 
@@ -460,32 +460,32 @@ enum Progress {
 }
 
 /// Checks once whether a proposal has an answer, has expired or was removed.
-fn poll(folder: &Folder, asked: &Asked) -> io::Result<Option<Progress>> {
+fn poll(directory: &Directory, asked: &Asked) -> io::Result<Option<Progress>> {
     let proposal = &asked.proposal;
     let now = Timestamp::now();
-    match folder.answer(proposal, now) {
+    match directory.answer(proposal, now) {
         Ok(Some(response)) => return Ok(Some(Progress::Decided(Box::new(response)))),
         Ok(None) => {}
         Err(Unreadable::Io(error)) => return Err(error),
         Err(Unreadable::Damaged(why)) => {
-            folder.archive(&proposal.id)?;
+            directory.archive(&proposal.id)?;
             let why = format!("cannot use the answer: {why}");
             return Ok(Some(Progress::Done(Answer::Refused(why))));
         }
     }
     if proposal.expires_at <= now {
-        folder.close(&proposal.id)?;
+        directory.close(&proposal.id)?;
         // An answer may have arrived at the last moment. After the proposal is closed, no answer can arrive.
-        return Ok(Some(match folder.answer(proposal, now) {
+        return Ok(Some(match directory.answer(proposal, now) {
             // If there is no response to archive, its author has withdrawn it.
-            Ok(Some(response)) if folder.archive_response(&proposal.id)? => {
+            Ok(Some(response)) if directory.archive_response(&proposal.id)? => {
                 Progress::Decided(Box::new(response))
             }
             Err(Unreadable::Io(error)) => return Err(error),
             _ => Progress::Done(Answer::Expired),
         }));
     }
-    if !folder.contains(&proposal.id) {
+    if !directory.contains(&proposal.id) {
         let why = "the proposal was removed from the queue".to_owned();
         return Ok(Some(Progress::Done(Answer::Refused(why))));
     }

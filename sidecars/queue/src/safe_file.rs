@@ -1,4 +1,4 @@
-//! Reads, creates and locks single files in a folder whose contents may be hostile.
+//! Reads, creates and locks single files in a directory whose contents may be hostile.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -37,11 +37,11 @@ impl From<Unreadable> for io::Error {
     }
 }
 
-/// Opens a regular file in the folder, without following symlinks and without blocking. `None` if the file
+/// Opens a regular file in the directory, without following symlinks and without blocking. `None` if the file
 /// does not exist.
-pub(crate) fn open(folder: BorrowedFd<'_>, name: &str) -> Result<Option<File>, Unreadable> {
+pub(crate) fn open(directory: BorrowedFd<'_>, name: &str) -> Result<Option<File>, Unreadable> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(folder, name, flags, Mode::empty()) {
+    let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
         Ok(fd) => File::from(fd),
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return Err(Unreadable::Damaged("it is a symlink".to_owned())),
@@ -72,7 +72,7 @@ pub(crate) fn read<T: DeserializeOwned>(file: &mut File) -> Result<T, Unreadable
 /// # Errors
 /// Fails with [`io::ErrorKind::AlreadyExists`] if a file of that name exists.
 pub(crate) fn create<T: Serialize>(
-    folder: BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
     name: &str,
     content: &T,
     lock: bool,
@@ -84,27 +84,27 @@ pub(crate) fn create<T: Serialize>(
     }
     let temporary = format!("{TEMPORARY}{:032x}", rand::random::<u128>());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::openat(folder, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
+    let mut file = File::from(rustix::fs::openat(directory, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
     let written = file.write_all(&text).and_then(|()| file.sync_all()).and_then(|()| {
         if lock {
             self::lock(&file)?;
         }
-        publish(folder, &temporary, name)
+        publish(directory, &temporary, name)
     });
     // Removing the temporary file fails if it was already renamed.
-    let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
+    let _ = rustix::fs::unlinkat(directory, &temporary, AtFlags::empty());
     written?;
     // Without this call, the file's name could be lost in a power failure.
-    rustix::fs::fsync(folder)?;
+    rustix::fs::fsync(directory)?;
     Ok(file)
 }
 
 /// Gives a temporary file its final name, unless a file of that name exists.
-fn publish(folder: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result<()> {
-    match rustix::fs::linkat(folder, temporary, folder, name, AtFlags::empty()) {
+fn publish(directory: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result<()> {
+    match rustix::fs::linkat(directory, temporary, directory, name, AtFlags::empty()) {
         // The file system does not support hard links.
         Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
-            rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE)?;
+            rustix::fs::renameat_with(directory, temporary, directory, name, RenameFlags::NOREPLACE)?;
             Ok(())
         }
         linked => Ok(linked?),
@@ -134,9 +134,9 @@ pub(crate) fn is_locked(file: &File) -> bool {
     }
 }
 
-/// Moves a file to the folder `processed`. Returns whether the file existed.
-pub(crate) fn archive(folder: &impl AsFd, processed: &impl AsFd, name: &str) -> io::Result<bool> {
-    match rustix::fs::renameat(folder, name, processed, name) {
+/// Moves a file to the directory `processed`. Returns whether the file existed.
+pub(crate) fn archive(directory: &impl AsFd, processed: &impl AsFd, name: &str) -> io::Result<bool> {
+    match rustix::fs::renameat(directory, name, processed, name) {
         Ok(()) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),

@@ -15,7 +15,7 @@ use bottle_contract::queue::{
     Answer, Id, MAX_PENDING, MAX_TEXT, Proposal, Question, Response, Scope, Status, Tool,
 };
 use bottle_queue::{
-    Asker, Decide, Folder, Outcome, Pending, QueueWatcher, RespondError, State, find, list, question,
+    Asker, Decide, Directory, Outcome, Pending, QueueWatcher, RespondError, State, find, list, question,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -67,12 +67,12 @@ async fn until(home: &Path, state: State, count: usize) -> Vec<Pending> {
     }
 }
 
-fn folder(home: &Path) -> PathBuf {
+fn directory(home: &Path) -> PathBuf {
     home.join("queue/a-1")
 }
 
-fn names(folder: &Path) -> HashSet<String> {
-    let entries = std::fs::read_dir(folder).expect("folder");
+fn names(directory: &Path) -> HashSet<String> {
+    let entries = std::fs::read_dir(directory).expect("directory");
     entries.map(|entry| entry.expect("entry").file_name().into_string().expect("text")).collect()
 }
 
@@ -88,15 +88,15 @@ async fn asks_answers_and_archives_a_question() {
     });
     let [pending] = &until(home.path(), State::Waiting, 1).await[..] else { unreachable!() };
     assert_eq!((&pending.proposal.id, pending.proposal.proposed_file.as_str()), (&id, "report"));
-    let file = folder(home.path()).join(format!("{id}.proposal.json"));
+    let file = directory(home.path()).join(format!("{id}.proposal.json"));
     assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, 0o600);
-    assert_eq!(folder(home.path()).metadata().expect("there").permissions().mode() & 0o777, 0o700);
+    assert_eq!(directory(home.path()).metadata().expect("there").permissions().mode() & 0o777, 0o700);
     let found = find(home.path(), &id).expect("looked").expect("found");
     let own = response(&id, "me");
     found.respond(&own).expect("answered");
     assert_eq!(waiting.await.expect("asked"), Answer::Decided(Box::new(own)));
-    assert_eq!(names(&folder(home.path())), HashSet::from(["processed".to_owned()]));
-    let archived = names(&folder(home.path()).join("processed"));
+    assert_eq!(names(&directory(home.path())), HashSet::from(["processed".to_owned()]));
+    let archived = names(&directory(home.path()).join("processed"));
     assert_eq!(archived, HashSet::from([format!("{id}.proposal.json"), format!("{id}.response.json")]));
     assert!(matches!(found.respond(&response(&id, "late")), Err(RespondError::Gone)));
 }
@@ -116,9 +116,9 @@ async fn one_of_many_answers_wins_and_the_others_fail() {
                 .map(|by| {
                     let (start, id, home) = (&start, &id, home.path());
                     scope.spawn(move || {
-                        let folder = Folder::open(home, &slug()).expect("folder");
+                        let directory = Directory::open(home, &slug()).expect("directory");
                         start.wait();
-                        (by, folder.respond(&response(id, by)))
+                        (by, directory.respond(&response(id, by)))
                     })
                 })
                 .into_iter()
@@ -135,7 +135,7 @@ async fn one_of_many_answers_wins_and_the_others_fail() {
         let Answer::Decided(decided) = waiting.await.expect("asked") else { panic!("not decided") };
         assert_eq!(decided.decided_by, winners[0]);
     }
-    assert_eq!(names(&folder(home.path())).len(), 1, "nothing is left beside `processed`");
+    assert_eq!(names(&directory(home.path())).len(), 1, "nothing is left beside `processed`");
 }
 
 #[tokio::test]
@@ -149,12 +149,12 @@ async fn both_sides_agree_whether_a_late_answer_counts() {
         let waiting = tokio::spawn(async move { asker.ask(asked).await });
         tokio::time::sleep(Duration::from_millis(50 + round)).await;
         let taken = match find(home.path(), &id).expect("looked") {
-            Some(folder) => folder.respond(&response(&id, "me")).is_ok(),
+            Some(directory) => directory.respond(&response(&id, "me")).is_ok(),
             None => false,
         };
         let decided = matches!(waiting.await.expect("asked"), Answer::Decided(_));
         assert_eq!(decided, taken);
-        let left = names(&folder(home.path()));
+        let left = names(&directory(home.path()));
         assert_eq!(left.len(), 1, "{left:?}");
     }
 }
@@ -178,7 +178,7 @@ async fn reports_at_once_whether_an_answer_to_an_abandoned_question_counts() {
         if let Err(why) = outcome.expect("an outcome in time") {
             assert_eq!(why.to_string(), "this question is no longer pending");
         }
-        let left = names(&folder(home.path()));
+        let left = names(&directory(home.path()));
         assert!(!left.contains(&format!("{id}.response.json")), "round {round}: {left:?}");
         until(home.path(), State::Waiting, 0).await;
     }
@@ -213,7 +213,7 @@ async fn completes_an_answer_after_its_asker_disconnects() {
     waiting.abort();
     let outcome = tokio::time::timeout(PATIENCE, answering).await.expect("in time").expect("answered");
     assert_eq!(outcome.expect("an outcome"), ["applied"]);
-    assert_eq!(names(&folder(home.path())), HashSet::from(["processed".to_owned()]));
+    assert_eq!(names(&directory(home.path())), HashSet::from(["processed".to_owned()]));
 }
 
 #[tokio::test]
@@ -233,8 +233,8 @@ async fn joins_equal_questions_and_limits_pending_ones() {
     until(home.path(), State::Waiting, MAX_PENDING).await;
     let Answer::Refused(why) = ask("one more".to_owned()).await.expect("asked") else { panic!("taken") };
     assert!(why.contains("16 pending proposals"), "{why}");
-    let folder = Folder::open(home.path(), &slug()).expect("folder");
-    folder.respond(&response(&one.proposal.id, "me")).expect("answered");
+    let directory = Directory::open(home.path(), &slug()).expect("directory");
+    directory.respond(&response(&one.proposal.id, "me")).expect("answered");
     let (first, second) = (first.await.expect("asked"), second.await.expect("asked"));
     assert!(matches!(&first, Answer::Decided(_)) && first == second, "{first:?} {second:?}");
     // Abandoned questions are stale, so new questions may replace them.
@@ -269,7 +269,8 @@ async fn refuses_invalid_answers() {
         let asker = asker(&home);
         let waiting = tokio::spawn(async move { asker.ask(asked).await });
         until(home.path(), State::Waiting, 1).await;
-        std::fs::write(folder(home.path()).join(format!("{id}.response.json")), make(&id)).expect("written");
+        std::fs::write(directory(home.path()).join(format!("{id}.response.json")), make(&id))
+            .expect("written");
         let answer = waiting.await.expect("asked");
         assert!(matches!(&answer, Answer::Refused(why) if why.contains(part)), "{part}: {answer:?}");
     }
@@ -280,12 +281,12 @@ async fn reports_hostile_entries_and_follows_no_links() {
     let home = tempfile::tempdir().expect("home");
     let outside = home.path().join("outside");
     std::fs::write(&outside, "kept").expect("written");
-    Folder::make(home.path(), &slug()).expect("folder");
-    let at = folder(home.path());
+    Directory::make(home.path(), &slug()).expect("directory");
+    let at = directory(home.path());
     let id = |n: u8| Id::from_random([n; 16]);
     let proposal = |n| at.join(format!("{}.proposal.json", id(n)));
     symlink(&outside, proposal(1)).expect("link");
-    std::fs::create_dir(proposal(2)).expect("folder");
+    std::fs::create_dir(proposal(2)).expect("directory");
     let pipe = Command::new("mkfifo").arg(proposal(3)).status().expect("mkfifo");
     assert!(pipe.success());
     std::fs::write(proposal(4), vec![b'['; 2 << 20]).expect("written");
@@ -304,11 +305,11 @@ async fn reports_hostile_entries_and_follows_no_links() {
         .map(|damaged| damaged.path.file_name().expect("name").to_string_lossy().into_owned())
         .collect();
     assert_eq!(damaged.len(), 10, "{damaged:?}");
-    let opened = Folder::open(home.path(), &slug()).expect("folder");
+    let opened = Directory::open(home.path(), &slug()).expect("directory");
     for n in 1..=5 {
         assert!(opened.get(&id(n), Timestamp::now()).is_err(), "entry {n}");
     }
-    // The queue never writes through a symlink, even if the owner of the folder replaces a proposal by one.
+    // The queue never writes through a symlink, even if the owner of the directory replaces a proposal by one.
     let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
     let id = asked.id.clone();
     symlink(&outside, at.join(format!("{id}.response.json"))).expect("link");
@@ -317,11 +318,11 @@ async fn reports_hostile_entries_and_follows_no_links() {
     assert_eq!(std::fs::read_to_string(&outside).expect("read"), "kept");
 }
 
-/// A proposal counts only under its own name and in the folder of its bottle.
+/// A proposal counts only under its own name and in the directory of its bottle.
 #[tokio::test]
 async fn reports_proposals_under_a_wrong_name() {
     let home = tempfile::tempdir().expect("home");
-    let at = Folder::make(home.path(), &slug()).map(|_| folder(home.path())).expect("folder");
+    let at = Directory::make(home.path(), &slug()).map(|_| directory(home.path())).expect("directory");
     let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
     let write = |name: &OsStr, slug: &str| {
         let proposal = Proposal::new(slug.parse().expect("slug"), asked.clone(), Timestamp::now());
@@ -343,7 +344,7 @@ async fn reports_proposals_under_a_wrong_name() {
     assert_eq!(why, ["it is not a regular file", first, second, "its name is not UTF-8"]);
     // The same proposal under its own name is listed.
     write(own.as_ref(), "a-1");
-    let opened = Folder::open(home.path(), &slug()).expect("folder");
+    let opened = Directory::open(home.path(), &slug()).expect("directory");
     let found = opened.get(&asked.id, Timestamp::now()).expect("read").expect("found");
     assert_eq!((found.proposal.id, found.state), (asked.id.clone(), State::Stale));
     assert_eq!(opened.get(&Id::from_random([7; 16]), Timestamp::now()).expect("read"), None);
@@ -352,9 +353,9 @@ async fn reports_proposals_under_a_wrong_name() {
 #[tokio::test]
 async fn reads_a_bounded_number_of_entries() {
     let home = tempfile::tempdir().expect("home");
-    Folder::make(home.path(), &slug()).expect("folder");
+    Directory::make(home.path(), &slug()).expect("directory");
     for n in 0..2_000 {
-        std::fs::write(folder(home.path()).join(format!("{n}")), "").expect("written");
+        std::fs::write(directory(home.path()).join(format!("{n}")), "").expect("written");
     }
     let damaged = list(home.path(), Timestamp::now()).expect("listed").damaged;
     assert!(damaged.len() < 1_100, "{}", damaged.len());
@@ -388,7 +389,7 @@ async fn refuses_questions_that_cannot_be_submitted() {
 async fn a_proposal_that_was_removed_is_refused() {
     let home = tempfile::tempdir().expect("home");
     let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
-    let file = folder(home.path()).join(format!("{}.proposal.json", asked.id));
+    let file = directory(home.path()).join(format!("{}.proposal.json", asked.id));
     let asker = asker(&home);
     let waiting = tokio::spawn(async move { asker.ask(asked).await });
     until(home.path(), State::Waiting, 1).await;
@@ -400,7 +401,7 @@ async fn a_proposal_that_was_removed_is_refused() {
 #[tokio::test]
 async fn removes_what_killed_writers_left_after_a_minute() {
     let home = tempfile::tempdir().expect("home");
-    let at = Folder::make(home.path(), &slug()).map(|_| folder(home.path())).expect("folder");
+    let at = Directory::make(home.path(), &slug()).map(|_| directory(home.path())).expect("directory");
     let write = |name: &str, age: u64| {
         let file = std::fs::File::create(at.join(name)).expect("made");
         file.set_modified(SystemTime::now() - Duration::from_secs(age)).expect("dated");
@@ -440,9 +441,9 @@ async fn the_watcher_reports_each_change_once() {
     next(&[State::Waiting]).await;
     waiting.abort();
     next(&[State::Stale]).await;
-    std::fs::remove_dir_all(folder(home.path())).expect("removed");
+    std::fs::remove_dir_all(directory(home.path())).expect("removed");
     next(&[]).await;
-    // The pause is long enough for the watcher to read all folders.
+    // The pause is long enough for the watcher to read all directories.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(watcher.poll(Timestamp::now()).expect("looked"), None);
     std::fs::remove_dir(home.path().join("queue")).expect("removed");
@@ -483,17 +484,17 @@ async fn a_killed_asker_leaves_a_stale_proposal_that_the_next_one_resumes() {
     let home = tempfile::tempdir().expect("home");
     let mut first = asking_process(&home, "x");
     let [pending] = &until(home.path(), State::Waiting, 1).await[..] else { unreachable!() };
-    let folder = Folder::open(home.path(), &slug()).expect("folder");
-    assert!(matches!(folder.dismiss(&pending.proposal.id), Err(RespondError::Unfit(_))));
+    let directory = Directory::open(home.path(), &slug()).expect("directory");
+    assert!(matches!(directory.dismiss(&pending.proposal.id), Err(RespondError::Unfit(_))));
     first.kill().expect("killed");
     first.wait().expect("reaped");
     until(home.path(), State::Stale, 1).await;
     // The bundle sends the same question to the next keeper, which uses the same file.
     let mut second = asking_process(&home, "x");
     until(home.path(), State::Waiting, 1).await;
-    folder.respond(&response(&pending.proposal.id, "me")).expect("answered");
+    directory.respond(&response(&pending.proposal.id, "me")).expect("answered");
     assert!(second.wait().expect("ended").success());
-    assert_eq!(names(&self::folder(home.path())).len(), 1);
+    assert_eq!(names(&self::directory(home.path())).len(), 1);
     // If the keeper is killed while it writes, the file is complete or does not exist.
     for pause in 0..15 {
         let mut asking = asking_process(&home, "y");
@@ -505,7 +506,7 @@ async fn a_killed_asker_leaves_a_stale_proposal_that_the_next_one_resumes() {
     let mut last = asking_process(&home, "z");
     let listing = list(home.path(), Timestamp::now()).expect("listed");
     if let [left] = &listing.pending[..] {
-        let _ = folder.dismiss(&left.proposal.id);
+        let _ = directory.dismiss(&left.proposal.id);
     }
     last.kill().expect("killed");
     last.wait().expect("reaped");
@@ -577,9 +578,9 @@ async fn a_question_of_the_user_is_queued_at_once_or_refused() {
     assert!(why.contains("pending proposals"), "{why}");
     drop(waiting);
     let unwritable = tempfile::tempdir().expect("home");
-    std::fs::write(unwritable.path().join("queue"), "no folder").expect("written");
+    std::fs::write(unwritable.path().join("queue"), "no directory").expect("written");
     let refused = self::asker(&unwritable).propose(host("one.example")).await;
-    assert!(refused.is_err(), "the folder cannot be created");
+    assert!(refused.is_err(), "the directory cannot be created");
 }
 
 /// Asks this many questions of the user.

@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(read(text.as_bytes()), [b""; 0], "{text}");
         }
         // Long names and paths consist of base64 letters, but do not decode to text.
-        assert_eq!(read(b"src/module_name/another_folder/some_file_name"), [b""; 0]);
+        assert_eq!(read(b"src/module_name/another_directory/some_file_name"), [b""; 0]);
     }
 
     #[test]

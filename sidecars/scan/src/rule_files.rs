@@ -86,7 +86,7 @@ impl RuleFiles {
         Ok(read)
     }
 
-    /// The path in `[extend]` of a rule file, relative to the folder of rule files; `None` if there is none, or if
+    /// The path in `[extend]` of a rule file, relative to the directory of rule files; `None` if there is none, or if
     /// the file is no TOML.
     #[must_use]
     pub fn extended_path(text: &str) -> Option<String> {
@@ -140,7 +140,7 @@ fn bases(names: &[&str], raws: &[Option<RawFile>], remarks: &mut [Remarks]) -> V
                     || {
                         format!(
                             "useDefault needs the default rules of gitleaks, which bottle does not contain; save them \
-                             as {:?} in the same folder",
+                             as {:?} in the same directory",
                             DEFAULT_FILES[0]
                         )
                     },

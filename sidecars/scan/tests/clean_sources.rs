@@ -73,14 +73,14 @@ fn published_packages_have_listed_findings_only() {
     fetch_wheels(room.path());
     let scanner = Scanner::outbound(Arc::new(KnownSecrets::new(&[]).unwrap()));
     let mut all = All::default();
-    let folders = fs::read_dir(room.path().join("crates")).unwrap().map(|entry| entry.unwrap().path());
-    for folder in folders {
-        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+    let directories = fs::read_dir(room.path().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    for directory in directories {
+        let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
         if CRATES.iter().any(|(package, version)| name == format!("{package}-{version}")) {
-            all.scan_folder(&scanner, &folder, &name);
+            all.scan_directory(&scanner, &directory, &name);
         }
     }
-    all.scan_folder(&scanner, &room.path().join("wheels"), "wheels");
+    all.scan_directory(&scanner, &room.path().join("wheels"), "wheels");
     assert!(all.packages == CRATES.len() + 1, "{} packages were looked at", all.packages);
 
     let listed: Vec<Known> = serde_yaml::from_str(include_str!("clean_sources.yaml")).unwrap();
@@ -111,21 +111,21 @@ struct All {
 }
 
 impl All {
-    fn scan_folder(&mut self, scanner: &Scanner, folder: &Path, name: &str) {
+    fn scan_directory(&mut self, scanner: &Scanner, directory: &Path, name: &str) {
         self.packages += 1;
-        let mut folders = vec![folder.to_owned()];
-        while let Some(inner) = folders.pop() {
+        let mut directories = vec![directory.to_owned()];
+        while let Some(inner) = directories.pop() {
             for entry in fs::read_dir(&inner).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    folders.push(path);
+                    directories.push(path);
                     continue;
                 }
                 let text = fs::read(&path).unwrap();
                 let report = scanner.scan(&text);
                 self.files += 1;
                 self.bytes += text.len() as u64;
-                let file = format!("{name}/{}", path.strip_prefix(folder).unwrap().display());
+                let file = format!("{name}/{}", path.strip_prefix(directory).unwrap().display());
                 for finding in report.findings {
                     let at = usize::try_from(finding.span.start).unwrap();
                     let line = text[..at].iter().filter(|byte| **byte == b'\n').count() + 1;

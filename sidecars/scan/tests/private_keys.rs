@@ -338,17 +338,21 @@ fn processor_seconds() -> f64 {
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
-/// Runs a program in `folder`; `None` if the program is not installed.
-fn run_program(folder: &std::path::Path, program: &str, arguments: &[&str]) -> Option<Vec<u8>> {
-    let output =
-        Command::new(program).args(arguments).current_dir(folder).env("GNUPGHOME", folder).output().ok()?;
+/// Runs a program in `directory`; `None` if the program is not installed.
+fn run_program(directory: &std::path::Path, program: &str, arguments: &[&str]) -> Option<Vec<u8>> {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(directory)
+        .env("GNUPGHOME", directory)
+        .output()
+        .ok()?;
     output.status.success().then_some(output.stdout)
 }
 
 #[test]
 fn finds_keys_of_real_programs() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = folder.path();
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
     let scanner = scanner();
     let mut keys: Vec<(String, Vec<u8>)> = Vec::new();
     for arguments in [

@@ -1,7 +1,7 @@
 //! Logging of the guest, the bundle and the daemons.
 //!
 //! The `tracing` events of this project's crates go to standard error, which the backend redirects to a file
-//! in the bottle's state folder. `RUST_LOG` sets the filter; without it, the level is `info`. Hostile bottles
+//! in the bottle's state directory. `RUST_LOG` sets the filter; without it, the level is `info`. Hostile bottles
 //! and servers can cause most events. Therefore secrets and control characters are removed from every line,
 //! and the output of a process is limited.
 

@@ -34,7 +34,7 @@ pub struct SuperviseConfig {
     /// The listener that the bottle connects to.
     pub proxy: ListenerConfig,
     /// The user to which the daemon switches if root started it. This user needs write access to the
-    /// listener's folder.
+    /// listener's directory.
     #[serde(default)]
     pub identity: Option<Identity>,
 }
@@ -46,7 +46,7 @@ pub fn run() -> ExitCode {
 }
 
 fn start(mut config: SuperviseConfig) -> anyhow::Result<()> {
-    let _listener_folder =
+    let _listener_directory =
         if config.identity.is_some() { config.proxy.hold().context("listener")? } else { None };
     let confined = Confinement {
         identity: config.identity,

@@ -1,8 +1,8 @@
 //! Builds the arguments of `container`. Every function is pure.
 //!
-//! A test checks each of them against the grammar of `container` 1.2.2, which is in the folder `grammar`. Values of long
-//! options are joined with `=`, because a separate value must not begin with a dash. No call uses `--all` with a command
-//! that stops or removes containers, because it would also stop the builder.
+//! A test checks each of them against the grammar of `container` 1.2.2, which is in the directory `grammar`. Values of
+//! long options are joined with `=`, because a separate value must not begin with a dash. No call uses `--all` with a
+//! command that stops or removes containers, because it would also stop the builder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(super) struct NewContainer {
     pub(super) processes: u64,
     /// The capabilities of the first process.
     pub(super) capabilities: &'static [&'static str],
-    /// Folders in memory, with their sizes in MiB.
+    /// Directories in memory, with their sizes in MiB.
     pub(super) tmpfs: Vec<(&'static str, u64)>,
     /// The size of shared memory in MiB.
     pub(super) shared_memory: u64,
@@ -43,8 +43,8 @@ pub(super) struct NewContainer {
 /// Something that a container mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mount {
-    /// A folder of the host, which the container cannot change.
-    Folder(PathBuf, &'static str),
+    /// A directory of the host, which the container cannot change.
+    Directory(PathBuf, &'static str),
     /// A named volume.
     Volume(String, &'static str),
     /// A socket of the host to which programs of the container connect.
@@ -99,13 +99,13 @@ pub(super) fn create(new: &NewContainer) -> Vec<OsString> {
     for capability in new.capabilities {
         option("cap-add", (*capability).into());
     }
-    for (folder, size) in &new.tmpfs {
-        option("mount", format!("type=tmpfs,destination={folder},size={}", size << 20).into());
+    for (directory, size) in &new.tmpfs {
+        option("mount", format!("type=tmpfs,destination={directory},size={}", size << 20).into());
     }
     option("shm-size", format!("{}M", new.shared_memory).into());
     for mount in &new.mounts {
         let value = match mount {
-            Mount::Folder(host, inside) => joined(host, &format!("{inside}:ro")),
+            Mount::Directory(host, inside) => joined(host, &format!("{inside}:ro")),
             Mount::Volume(name, inside) => format!("{name}:{inside}").into(),
             Mount::Socket(socket) => joined(&socket.host, &socket.inside),
         };
@@ -174,7 +174,7 @@ pub(super) fn delete_image(reference: &str) -> Vec<OsString> {
     words(&["image", "delete", "--force", reference])
 }
 
-/// Builds an image from the folder `context` with its Dockerfile.
+/// Builds an image from the directory `context` with its Dockerfile.
 pub(super) fn build(tag: &str, arguments: &[(&str, &str)], context: &Path) -> Vec<OsString> {
     let mut words = vec![format!("--tag={tag}"), "--progress=plain".to_owned()];
     words.extend(arguments.iter().map(|(name, value)| format!("--build-arg={name}={value}")));
@@ -236,7 +236,7 @@ mod tests {
             tmpfs: vec![("/run", 64), ("/tmp", 4096)],
             shared_memory: 1024,
             mounts: vec![
-                Mount::Folder("/Users/a b/.bottle/apple/program".into(), "/.bottle/bin"),
+                Mount::Directory("/Users/a b/.bottle/apple/program".into(), "/.bottle/bin"),
                 Mount::Volume("bottle-0123abcd-state-a".to_owned(), "/var/lib/bottle"),
                 Mount::Socket(socket("/tmp/r/a/agent/443", "/.bottle/proxy/443")),
             ],

@@ -1,5 +1,5 @@
-//! The host's side of a bottle: the runtime folder with its sockets, and the configurations of its containers. Except
-//! for the folder, the module has no side effects.
+//! The host's side of a bottle: the runtime directory with its sockets, and the configurations of its containers.
+//! Except for the directory, the module has no side effects.
 //!
 //! ```text
 //! <runtime>/.apple/<slug>/     0700
@@ -71,18 +71,18 @@ const RUN_SIZE: u64 = 64;
 /// The size of the bundle's `/tmp` in MiB.
 const BUNDLE_SCRATCH: u64 = 64;
 
-/// The runtime folder of a bottle.
+/// The runtime directory of a bottle.
 #[derive(Debug, Clone)]
 pub(super) struct Sockets(PathBuf);
 
 impl Sockets {
-    /// The folder of this bottle in the backend's runtime folder. It may not exist yet.
+    /// The directory of this bottle in the backend's runtime directory. It may not exist yet.
     pub(super) fn new(runtime: &Path, slug: &Slug) -> Self {
         Self(runtime.join(slug.as_str()))
     }
 
-    /// The path of the folder.
-    pub(super) fn folder(&self) -> &Path {
+    /// The path of the directory.
+    pub(super) fn directory(&self) -> &Path {
         &self.0
     }
 
@@ -104,7 +104,7 @@ impl Sockets {
         self.0.join("b").join(port.to_string())
     }
 
-    /// Creates the folder, and in it the sockets on which nothing listens. Keeps a socket of a bundle that runs.
+    /// Creates the directory, and in it the sockets on which nothing listens. Keeps a socket of a bundle that runs.
     ///
     /// # Errors
     /// [`BackendError`] when the path is too long, contains a character that `container` cannot take, or cannot be
@@ -116,13 +116,13 @@ impl Sockets {
             return Err(BackendError::failed(format!(
                 "cannot make sockets in {name}: a path has {longest} bytes, and {SOCKET_MAX} are possible"
             ))
-            .with_hint("set XDG_RUNTIME_DIR to a folder with a shorter path"));
+            .with_hint("set XDG_RUNTIME_DIR to a directory with a shorter path"));
         }
         expect_mountable(&self.0)?;
         let made = || {
-            for folder in [self.0.clone(), self.0.join("a"), self.0.join("b")] {
-                DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-                fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
+            for directory in [self.0.clone(), self.0.join("a"), self.0.join("b")] {
+                DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+                fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
             }
             for port in LISTENER_PORTS {
                 let path = self.mounted(port);
@@ -172,8 +172,8 @@ impl Sockets {
     }
 }
 
-/// Lets every user connect. The folder is private; in the container, the socket gets this mode and belongs to root, and
-/// the guest must connect to it.
+/// Lets every user connect. The directory is private; in the container, the socket gets this mode and belongs to root,
+/// and the guest must connect to it.
 fn open_for_all(socket: &Path) -> io::Result<()> {
     fs::set_permissions(socket, Permissions::from_mode(0o666))
 }
@@ -201,7 +201,7 @@ pub(super) struct Agent<'a> {
     pub(super) image: &'a str,
     /// The agent's account in the container. Its user id is never 0.
     pub(super) inside: &'a ImageInfo,
-    /// The folder with the program of pid 1.
+    /// The directory with the program of pid 1.
     pub(super) program: &'a Path,
     pub(super) sockets: &'a Sockets,
     pub(super) limits: &'a Resources,
@@ -220,7 +220,7 @@ impl Agent<'_> {
             memory,
             memory_asked: self.limits.memory.is_some(),
         };
-        let mut mounts = vec![Mount::Folder(self.program.to_owned(), PROGRAM_DIR)];
+        let mut mounts = vec![Mount::Directory(self.program.to_owned(), PROGRAM_DIR)];
         let socket =
             |port: u16| Socket { host: self.sockets.mounted(port), inside: format!("{PROXY}/{port}") };
         if !reads {
@@ -264,7 +264,7 @@ pub(super) fn bundle(
     let slug = &plan.identity.slug;
     let config = BundleConfig {
         labels: names.arguments(slug),
-        proxy: ListenerConfig::Socket { folder: PROXY.into() },
+        proxy: ListenerConfig::Socket { directory: PROXY.into() },
         control: Control::Socket { path: BUNDLE_SOCKET.into() },
         logs: LOGS.into(),
         relay_log: true,
@@ -400,8 +400,8 @@ mod tests {
 
     #[test]
     fn a_published_socket_replaces_the_one_on_which_nothing_listens() {
-        let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
-        let sockets = Sockets::new(folder.path(), &slug());
+        let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
+        let sockets = Sockets::new(directory.path(), &slug());
         sockets.make().expect("made");
         assert!(UnixStream::connect(sockets.mounted(443)).is_err(), "nothing listens");
         assert!(sockets.join().is_err(), "nothing is published");

@@ -141,9 +141,9 @@ mod tests {
 
     #[tokio::test]
     async fn reads_the_facts_of_programs_that_fail_hang_or_print_garbage() {
-        let (_folder, system) = program("sw_vers", "echo 26.1");
+        let (_directory, system) = program("sw_vers", "echo 26.1");
         let read = async |script: &str| {
-            let (_folder, container) = program("container", script);
+            let (_directory, container) = program("container", script);
             Facts::read(&container, &system).await.findings()
         };
         let answers = "case $1 in --version) echo 'container CLI version 1.2.2 (build: release)';; ";
@@ -158,8 +158,8 @@ mod tests {
             let findings = read(&script).await;
             assert!(findings[0].what.contains(expected), "{script}: {findings:?}");
         }
-        let (_folder, other) = program("container", "echo called >&2; exit 1");
-        let (_folder, linux) = program("sw_vers", "exit 127");
+        let (_directory, other) = program("container", "echo called >&2; exit 1");
+        let (_directory, linux) = program("sw_vers", "exit 127");
         let findings = Facts::read(&other, &linux).await.findings();
         assert!(findings[0].what.ends_with("this is not macOS"), "{findings:?}");
     }

@@ -299,14 +299,14 @@ mod tests {
     use super::*;
 
     fn cli(script: &str) -> (tempfile::TempDir, Cli) {
-        let (folder, container) = program("container", script);
-        (folder, Cli { sw_vers: container.clone(), program: container })
+        let (directory, container) = program("container", script);
+        (directory, Cli { sw_vers: container.clone(), program: container })
     }
 
     #[tokio::test]
     async fn a_missing_program_is_named_with_the_next_step() {
-        let (folder, cli) = cli("");
-        fs::remove_file(folder.path().join("container")).expect("removed");
+        let (directory, cli) = cli("");
+        fs::remove_file(directory.path().join("container")).expect("removed");
         let error = cli.start("a").await.expect_err("missing");
         assert_eq!(error.kind, BackendErrorKind::Unavailable);
         assert_eq!(error.one_line(), "cannot start a: `container` is not installed");
@@ -316,7 +316,7 @@ mod tests {
     #[tokio::test]
     async fn garbage_in_place_of_a_list_is_an_error() {
         for script in ["echo 'Warning: old'; echo '[]'", "printf '\\033[31m\\377'", "true", "echo '{}'"] {
-            let (_folder, cli) = cli(script);
+            let (_directory, cli) = cli(script);
             let error = cli.containers().await.expect_err(script).one_line();
             assert!(
                 error.starts_with("cannot list the containers of `container`: it printed no list"),
@@ -328,11 +328,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_after_a_wall_of_progress_is_shown() {
-        let (_folder, cli) =
+        let (_directory, cli) =
             cli("yes '[1/6] Fetching image 1%' | head -c 3000000 >&2; echo 'Error: disk full' >&2; exit 1");
         let error = cli.load(Path::new("/image.tar")).await.expect_err("failed").one_line();
         assert_eq!(error, "cannot load an image: `container image load` failed (exit 1): Error: disk full");
-        let (_folder, killed) = self::cli("kill -9 $$");
+        let (_directory, killed) = self::cli("kill -9 $$");
         let error = killed.delete_image("localhost/a:1").await.expect_err("killed").one_line();
         assert!(error.ends_with("failed (signal 9)"), "{error}");
     }
@@ -346,24 +346,24 @@ mod tests {
             delete) if [ -e "$here/tried" ]; then touch "$here/gone"; else touch "$here/tried";
                 echo 'Error: container a is stopping' >&2; exit 1; fi;;
             esac"#;
-        let (folder, cli) = cli(script);
+        let (directory, cli) = cli(script);
         cli.delete("a").await.expect("removed");
         cli.delete("b").await.expect("missing");
-        let calls = fs::read_to_string(folder.path().join("calls")).expect("called");
+        let calls = fs::read_to_string(directory.path().join("calls")).expect("called");
         assert_eq!(calls.matches("delete --force a").count(), 2, "{calls}");
         assert!(!calls.contains("delete --force b"), "{calls}");
     }
 
     #[tokio::test]
     async fn output_is_copied_and_a_failure_after_it_is_an_error() {
-        let (folder, cli) =
+        let (directory, cli) =
             cli("head -c 9000000 /dev/zero; [ $3 = good ] || { echo 'archive: no' >&2; exit 1; }");
         let copy = async |word: &str| {
-            let file = fs::File::create(folder.path().join(word)).expect("a file");
+            let file = fs::File::create(directory.path().join(word)).expect("a file");
             cli.exec("archive the files", "a", &[word], file).await
         };
         copy("good").await.expect("copied");
-        assert_eq!(fs::metadata(folder.path().join("good")).expect("a file").len(), 9_000_000);
+        assert_eq!(fs::metadata(directory.path().join("good")).expect("a file").len(), 9_000_000);
         let error = copy("bad").await.expect_err("failed").one_line();
         assert!(error.ends_with("failed (exit 1): archive: no"), "{error}");
     }

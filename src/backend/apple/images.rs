@@ -1,7 +1,7 @@
 //! Makes the images of agents and sidecars.
 //!
 //! ```text
-//!   a folder or an archive in $BOTTLE_HOME ─► layers + own layers ─► localhost/bottle-agent:<hash>
+//!   a directory or an archive in $BOTTLE_HOME ─► layers + own layers ─► localhost/bottle-agent:<hash>
 //!   Dockerfile.sidecars + the program ─ `container build` ─────────► localhost/bottle-sidecars:<hash>
 //!   the program ──────────────────────────────────────────────────► $BOTTLE_HOME/apple/program/bottle
 //! ```
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::cli::Cli;
-use super::layout::{Layout, Survey, folders_layer};
+use super::layout::{Layout, Survey, directories_layer};
 use super::output::Image;
 use crate::backend::docker::images::LEFT_OUT_LABEL;
 use crate::backend::docker::images::load::pack;
@@ -67,8 +67,8 @@ impl Images {
         Self { host: host.clone(), cli }
     }
 
-    /// The folder of this backend in the home. Images are built in it.
-    pub(super) fn folder(&self) -> PathBuf {
+    /// The directory of this backend in the home. Images are built in it.
+    pub(super) fn directory(&self) -> PathBuf {
         self.host.home.join("apple")
     }
 
@@ -177,23 +177,23 @@ impl Images {
     async fn make(&self, path: &Path, source: Local, reference: &str) -> Result<(), BackendError> {
         let named = named(path);
         let labels = [(HOME_LABEL, self.host.home_hash()), (SOURCE_LABEL, path.display().to_string())];
-        let (folder, name) = (self.folder(), reference.to_owned());
+        let (directory, name) = (self.directory(), reference.to_owned());
         let packed = run_blocking(move || {
-            let mut layout = Layout::new(&folder, ProgressSink::discard())?;
+            let mut layout = Layout::new(&directory, ProgressSink::discard())?;
             let config = add_source(&mut layout, &source)?;
             let labels = labels.into_iter().filter(|(_, value)| !value.contains('='));
             let mut config = config;
             config.labels.extend(labels.map(|(name, value)| (name.to_owned(), value)));
             layout.pack(config, &[&name])
         });
-        let (_folder, archive) = packed.await?.map_err(|error| match error {
+        let (_directory, archive) = packed.await?.map_err(|error| match error {
             BadImage::Refused(why) => BackendError::failed(format!("{named} {why}")).with_hint(IMAGE_HINT),
             error @ BadImage::Disk(_) => BackendError::failed(format!("cannot load {named}")).because(error),
         })?;
         self.cli.load(&archive).await
     }
 
-    /// Returns the sidecars' image, and the folder with the program of pid 1. Makes both if they do not exist.
+    /// Returns the sidecars' image, and the directory with the program of pid 1. Makes both if they do not exist.
     ///
     /// # Errors
     /// [`BackendError`] when the image cannot be built.
@@ -202,7 +202,7 @@ impl Images {
         progress: &ProgressSink<Step>,
     ) -> Result<ContainerImages, BackendError> {
         let program = self.program().await?;
-        let folder = self.place_program(program.clone()).await?;
+        let directory = self.place_program(program.clone()).await?;
         let sidecars = sidecars_reference(&program);
         if self.find(&sidecars).await?.is_none() {
             let subject = "the image for the sidecars";
@@ -217,19 +217,19 @@ impl Images {
                 self.build_sidecars(program, &sidecars).await?;
             }
         }
-        Ok(ContainerImages { sidecars, program: folder.display().to_string() })
+        Ok(ContainerImages { sidecars, program: directory.display().to_string() })
     }
 
     async fn build_sidecars(&self, program: Program, reference: &str) -> Result<(), BackendError> {
-        let (parent, id) = (self.folder(), program.id.clone());
+        let (parent, id) = (self.directory(), program.id.clone());
         let context = run_blocking(move || {
             let failed = |error: io::Error| {
                 BackendError::failed("cannot make the build context of the sidecars' image").because(error)
             };
-            let folder = temporary::directory_in(&parent, ".new-").map_err(failed)?;
-            fs::write(folder.path().join("Dockerfile"), SIDECARS_DOCKERFILE).map_err(failed)?;
-            write_program(&folder.path().join("bottle"), &program)?;
-            Ok::<_, BackendError>(folder)
+            let directory = temporary::directory_in(&parent, ".new-").map_err(failed)?;
+            fs::write(directory.path().join("Dockerfile"), SIDECARS_DOCKERFILE).map_err(failed)?;
+            write_program(&directory.path().join("bottle"), &program)?;
+            Ok::<_, BackendError>(directory)
         });
         let context = context.await??;
         self.cli.build(reference, &[("PROGRAM", &id)], context.path()).await.map_err(|error| {
@@ -243,31 +243,32 @@ impl Images {
         })
     }
 
-    /// Puts the program into the folder that containers mount. A running container keeps the file that it has opened.
+    /// Puts the program into the directory that containers mount. A running container keeps the file that it has
+    /// opened.
     async fn place_program(&self, program: Program) -> Result<PathBuf, BackendError> {
-        let folder = self.program_folder();
+        let directory = self.program_directory();
         run_blocking(move || {
             let failed = |error: io::Error| {
-                BackendError::failed(format!("cannot make {}", folder.display())).because(error)
+                BackendError::failed(format!("cannot make {}", directory.display())).because(error)
             };
-            DirBuilder::new().recursive(true).mode(0o755).create(&folder).map_err(failed)?;
-            let (path, mark) = (folder.join("bottle"), folder.join("build-id"));
+            DirBuilder::new().recursive(true).mode(0o755).create(&directory).map_err(failed)?;
+            let (path, mark) = (directory.join("bottle"), directory.join("build-id"));
             let is_placed = fs::read_to_string(&mark).is_ok_and(|id| id == program.id) && path.is_file();
             if !is_placed {
-                let new = folder.join(format!(".new-{}", std::process::id()));
+                let new = directory.join(format!(".new-{}", std::process::id()));
                 write_program(&new, &program)?;
                 fs::rename(&new, &path).map_err(failed)?;
                 fs::write(&mark, &program.id).map_err(failed)?;
             }
-            Ok(folder)
+            Ok(directory)
         })
         .await?
     }
 
-    /// The folder with the program of pid 1. Its path stays the same when the program changes, so that kept containers
-    /// start with the present one.
-    pub(super) fn program_folder(&self) -> PathBuf {
-        self.folder().join("program")
+    /// The directory with the program of pid 1. Its path stays the same when the program changes, so that kept
+    /// containers start with the present one.
+    pub(super) fn program_directory(&self) -> PathBuf {
+        self.directory().join("program")
     }
 
     /// Lists the agents' images of this home whose source changed or is gone, and the sidecars' images of other
@@ -361,7 +362,7 @@ fn add_source(layout: &mut Layout, source: &Local) -> Result<ImageConfig, BadIma
         Config::default()
     };
     let (account, own) = survey.account(&config.user)?;
-    for layer in [own, folders_layer()?] {
+    for layer in [own, directories_layer()?] {
         layout.layers.add(false, |out| out.write_all(&layer))?;
     }
     let labels = [(ACCOUNT_LABEL, account.label()), (LEFT_OUT_LABEL, config.left_out().join(","))];
@@ -373,8 +374,8 @@ fn add_source(layout: &mut Layout, source: &Local) -> Result<ImageConfig, BadIma
 }
 
 fn add_saved(layout: &mut Layout, survey: &mut Survey, source: &Local) -> Result<Config, BadImage> {
-    let container = match source.folder {
-        true => Container::folder(&source.path)?,
+    let container = match source.directory {
+        true => Container::directory(&source.path)?,
         false => Container::archive(&source.path)?,
     };
     let saved = Saved::read(&container, architecture())?;
@@ -392,7 +393,7 @@ fn add_saved(layout: &mut Layout, survey: &mut Survey, source: &Local) -> Result
 }
 
 fn add_plain(layout: &mut Layout, survey: &mut Survey, source: &Local) -> Result<(), BadImage> {
-    let archive = match source.folder {
+    let archive = match source.directory {
         true => {
             let path = layout.temporary("plain.tar");
             pack(&source.path, &mut io::BufWriter::with_capacity(1 << 20, File::create_new(&path)?))?;
@@ -402,7 +403,7 @@ fn add_plain(layout: &mut Layout, survey: &mut Survey, source: &Local) -> Result
     };
     layer::plain(File::open(&archive)?, &mut Budget::full(), |content| survey.read(content))?;
     layout.layers.add(false, |out| io::copy(&mut File::open(&archive)?, out).map(drop))?;
-    if source.folder {
+    if source.directory {
         fs::remove_file(&archive)?;
     }
     Ok(())

@@ -18,7 +18,7 @@ pub(super) const ARCHIVE_FLAG: &str = "__apple-archive";
 /// end for good after a failed connection, so that nothing connects before. The rest of the line differs at each start.
 pub(super) const READY: &str = "bottle-is-ready";
 
-/// The mount point of the folder with the `bottle` program.
+/// The mount point of the directory with the `bottle` program.
 pub(super) const PROGRAM_DIR: &str = "/.bottle/bin";
 
 /// The path of the `bottle` program in the agent's container.
@@ -27,27 +27,28 @@ pub(super) const PROGRAM: &str = "/.bottle/bin/bottle";
 /// The path of the `bottle` program in the sidecars' image.
 pub(super) const SIDECARS_PROGRAM: &str = "/usr/local/bin/bottle";
 
-/// The folder of the proxy's sockets, each named after its port.
+/// The directory of the proxy's sockets, each named after its port.
 pub(super) const PROXY: &str = "/.bottle/proxy";
 
-/// The socket on which the guest listens. Only root may enter its folder, so that no process of the agent can connect.
+/// The socket on which the guest listens. Only root may enter its directory, so that no process of the agent can
+/// connect.
 pub(super) const GUEST_SOCKET: &str = "/.bottle/guest/socket";
 
 /// The socket on which the bundle listens.
 pub(super) const BUNDLE_SOCKET: &str = "/.bottle/bundle/socket";
 
-/// The folders of everything that the backend puts into a container. Every image contains them, and snapshots exclude
-/// them. Sockets that a container publishes must be on its root file system.
-pub(super) const FOLDERS: [&str; 5] =
+/// The directories of everything that the backend puts into a container. Every image contains them, and snapshots
+/// exclude them. Sockets that a container publishes must be on its root file system.
+pub(super) const DIRECTORIES: [&str; 5] =
     ["/.bottle", "/.bottle/bin", "/.bottle/proxy", "/.bottle/guest", "/.bottle/bundle"];
 
 /// The mount point of the volume with the sidecars' files.
 pub(super) const STATE: &str = "/var/lib/bottle";
 
-/// The folder of the sidecars' buffered bodies and of the usage records that no keeper has received.
+/// The directory of the sidecars' buffered bodies and of the usage records that no keeper has received.
 pub(super) const LOGS: &str = "/var/lib/bottle/logs";
 
-/// The git gate's folder, with its mirrors.
+/// The git gate's directory, with its mirrors.
 pub(super) const GATE: &str = "/var/lib/bottle/git-gate";
 
 /// The argument of pid 1 in the agent's container.

@@ -5,10 +5,10 @@ use std::path::Path;
 use bottle_contract::names::Slug;
 
 use super::AppleBackend;
-use super::launch::is_runtime_folder;
+use super::launch::is_runtime_directory;
 use crate::backend::docker::commit::{KEPT_HOME, KEPT_SLUG};
 use crate::backend::docker::names::Part;
-use crate::backend::runtime_folder::{self, RUNTIME_FOLDER};
+use crate::backend::runtime_directory::{self, RUNTIME_DIRECTORY};
 use crate::backend::{BackendError, LAYERS, Resource};
 
 /// The [`Resource::kind`] of an agent's container that runs. Its removal only stops it.
@@ -27,17 +27,17 @@ pub(super) const VOLUME: &str = "volume";
 pub(super) const IMAGE: &str = "kept-image";
 
 /// The order of removal: processes first, then what they used.
-const ORDER: [&str; 7] = [GUEST, BUNDLE, READER, LAYERS, IMAGE, VOLUME, RUNTIME_FOLDER];
+const ORDER: [&str; 7] = [GUEST, BUNDLE, READER, LAYERS, IMAGE, VOLUME, RUNTIME_DIRECTORY];
 
 impl AppleBackend {
     /// Implements [`crate::backend::Lifecycle::enumerate`].
     pub(super) async fn list(&self) -> Result<Vec<Resource>, BackendError> {
-        let folders = runtime_folder::find(&self.runtime).map_err(|error| {
+        let directories = runtime_directory::find(&self.runtime).map_err(|error| {
             BackendError::failed(format!("cannot list {}", self.runtime.display())).because(error)
         })?;
-        let mut found: Vec<Resource> = folders
+        let mut found: Vec<Resource> = directories
             .into_iter()
-            .map(|(slug, path)| Resource::new(&slug, RUNTIME_FOLDER, path.display().to_string()))
+            .map(|(slug, path)| Resource::new(&slug, RUNTIME_DIRECTORY, path.display().to_string()))
             .collect();
         if !self.is_used() {
             return Ok(found);
@@ -79,7 +79,7 @@ impl AppleBackend {
 
     /// Whether this home ever used the backend. Otherwise `container` is not asked for anything.
     fn is_used(&self) -> bool {
-        self.images.folder().is_dir()
+        self.images.directory().is_dir()
     }
 
     /// Implements [`crate::backend::Lifecycle::remove`].
@@ -99,8 +99,8 @@ impl AppleBackend {
     async fn remove_one(&self, resource: &Resource) -> Result<(), BackendError> {
         let Resource { slug, kind, id } = resource;
         match kind.as_str() {
-            RUNTIME_FOLDER if is_runtime_folder(&self.runtime, slug, id) => {
-                runtime_folder::RuntimeFolder::remove(Path::new(id))
+            RUNTIME_DIRECTORY if is_runtime_directory(&self.runtime, slug, id) => {
+                runtime_directory::RuntimeDirectory::remove(Path::new(id))
                     .map_err(|error| BackendError::failed("cannot be removed").because(error))
             }
             GUEST if self.owns_container(resource, &[Part::Agent, Part::Kept]).await? => {

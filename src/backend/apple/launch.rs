@@ -27,7 +27,7 @@ use super::inside::READY;
 use super::inventory::{BUNDLE, GUEST, IMAGE, READER, VOLUME};
 use super::output::Container;
 use crate::backend::docker::names::{Part, WIRING};
-use crate::backend::runtime_folder::RUNTIME_FOLDER;
+use crate::backend::runtime_directory::RUNTIME_DIRECTORY;
 use crate::backend::{
     Access, BackendError, ByteStream, ImageInfo, KeptFiles, LAYERS, Launch, Ledger, Origin, Prepared,
     ProgressSink, Resource, unix_connect,
@@ -79,7 +79,7 @@ impl AppleBackend {
     }
 
     /// Implements [`crate::backend::Lifecycle::make_network`].
-    pub(super) async fn make_folder(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
+    pub(super) async fn make_directory(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
         if *launch.origin == Origin::Kept {
             self.find_kept(slug, "resume").await?;
@@ -89,7 +89,7 @@ impl AppleBackend {
 
     fn make_sockets(&self, slug: &Slug, ledger: &dyn Ledger) -> Result<(), BackendError> {
         let sockets = self.sockets(slug);
-        ledger.record(Resource::new(slug, RUNTIME_FOLDER, sockets.folder().display().to_string()))?;
+        ledger.record(Resource::new(slug, RUNTIME_DIRECTORY, sockets.directory().display().to_string()))?;
         sockets.make()
     }
 
@@ -176,7 +176,7 @@ impl AppleBackend {
         image: &str,
         limits: &Resources,
     ) -> NewContainer {
-        let (sockets, program) = (self.sockets(slug), self.images.program_folder());
+        let (sockets, program) = (self.sockets(slug), self.images.program_directory());
         let names = &self.names;
         Agent { names, slug, part, image, inside, program: &program, sockets: &sockets, limits }.container()
     }
@@ -190,7 +190,7 @@ impl AppleBackend {
         limits: &Resources,
         ledger: &dyn Ledger,
     ) -> Result<String, BackendError> {
-        expect_mountable(&self.images.program_folder())?;
+        expect_mountable(&self.images.program_directory())?;
         let mut earlier = self.find_all(Part::Agent, slug).await?;
         let newest = earlier.pop();
         for outdated in earlier {
@@ -324,7 +324,7 @@ impl AppleBackend {
             return visit(&container.id).await;
         }
         let sockets = self.sockets(slug);
-        let is_temporary = !sockets.folder().exists();
+        let is_temporary = !sockets.directory().exists();
         sockets.make()?;
         self.images.contained(&ProgressSink::discard()).await?;
         let visited = match self.start(&format!("the bottle {slug}"), &container.id).await {
@@ -334,7 +334,7 @@ impl AppleBackend {
         // If it does not stop here, a later removal stops it.
         let stopped = self.cli.stop(&container.id).await;
         if is_temporary {
-            let _ = std::fs::remove_dir_all(sockets.folder());
+            let _ = std::fs::remove_dir_all(sockets.directory());
         }
         visited.and_then(|visited| stopped.map(|()| visited))
     }
@@ -396,8 +396,8 @@ fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }
 
-/// Whether this path is the runtime folder of a bottle.
-pub(super) fn is_runtime_folder(runtime: &Path, slug: &Slug, id: &str) -> bool {
+/// Whether this path is the runtime directory of a bottle.
+pub(super) fn is_runtime_directory(runtime: &Path, slug: &Slug, id: &str) -> bool {
     runtime.join(slug.as_str()).as_os_str() == id
 }
 
@@ -417,11 +417,11 @@ mod tests {
     }
 
     #[test]
-    fn only_the_folder_of_the_slug_is_its_runtime_folder() {
+    fn only_the_directory_of_the_slug_is_its_runtime_directory() {
         let slug: Slug = "a-1".parse().expect("slug");
-        assert!(is_runtime_folder(Path::new("/r"), &slug, "/r/a-1"));
+        assert!(is_runtime_directory(Path::new("/r"), &slug, "/r/a-1"));
         for other in ["/r", "/r/a", "/r/a-1/..", "/", "a-1"] {
-            assert!(!is_runtime_folder(Path::new("/r"), &slug, other), "{other}");
+            assert!(!is_runtime_directory(Path::new("/r"), &slug, other), "{other}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Builds images: an OCI layout in a private folder, checked as a whole, and packed into the archive that `container`
-//! loads.
+//! Builds images: an OCI layout in a private directory, checked as a whole, and packed into the archive that
+//! `container` loads.
 //!
 //! `container` unpacks an image with the rights of its user, so that every image is checked before it is loaded, also
 //! one that is made of a bottle's files.
@@ -14,14 +14,14 @@ use bottle_guest::archive::{Members, What};
 use bottle_scan::RuleFiles;
 use serde_json::Value;
 
-use super::inside::FOLDERS;
+use super::inside::DIRECTORIES;
 use crate::backend::docker::images::adopt::{Additions, additions};
-use crate::backend::docker::images::writable::{Folder, ROOTS, append_folder};
+use crate::backend::docker::images::writable::{Directory, ROOTS, append_directory};
 use crate::backend::image::account::{Account, NoAccount, Users, default_home};
 use crate::backend::image::saved::entry::{OPAQUE, WHITEOUT, checked_path};
 use crate::backend::image::saved::{BadImage, check};
 use crate::backend::portable_image::{
-    BlobFolder, ContentScanner, ExportedImage, ImageConfig, LAYOUT, LayerStore, RootKind,
+    BlobDirectory, ContentScanner, ExportedImage, ImageConfig, LAYOUT, LayerStore, RootKind,
 };
 use crate::backend::{ProgressSink, ROOT_FILES};
 use crate::host::{files, temporary};
@@ -32,8 +32,8 @@ pub(super) const SKIPPED: [&str; 6] = ["proc", "sys", "dev", "run", "tmp", ".bot
 /// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
 const LIST_MAX: u64 = 1 << 20;
 
-/// The maximum number of folders of an image that become the agent's. The other ones stay root's.
-const FOLDERS_MAX: usize = 50_000;
+/// The maximum number of directories of an image that become the agent's. The other ones stay root's.
+const DIRECTORIES_MAX: usize = 50_000;
 
 /// The annotations that name an image in an OCI layout, for `container` and for other programs.
 const NAME_ANNOTATIONS: [&str; 3] = [
@@ -42,35 +42,35 @@ const NAME_ANNOTATIONS: [&str; 3] = [
     "org.opencontainers.image.ref.name",
 ];
 
-/// An image that is being built in a private folder, which is removed with this value.
+/// An image that is being built in a private directory, which is removed with this value.
 pub(super) struct Layout {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     /// The layers so far.
     pub(super) layers: LayerStore,
 }
 
 impl Layout {
-    /// Creates an empty layout in a new folder below `parent`.
+    /// Creates an empty layout in a new directory below `parent`.
     ///
     /// # Errors
-    /// When the folder cannot be created.
+    /// When the directory cannot be created.
     pub(super) fn new(parent: &Path, progress: ProgressSink) -> io::Result<Self> {
-        files::create_private_folder(parent)?;
-        let folder = temporary::directory_in(parent, ".new-")?;
-        let blobs = folder.path().join("blobs/sha256");
-        files::create_private_folder(&blobs)?;
+        files::create_private_directory(parent)?;
+        let directory = temporary::directory_in(parent, ".new-")?;
+        let blobs = directory.path().join("blobs/sha256");
+        files::create_private_directory(&blobs)?;
         // No layer is scanned: the image stays on this machine.
         let scanner = ContentScanner::new(&[], RuleFiles::default()).map_err(io::Error::other)?;
-        Ok(Self { folder, layers: LayerStore::new(BlobFolder(blobs), Arc::new(scanner), progress) })
+        Ok(Self { directory, layers: LayerStore::new(BlobDirectory(blobs), Arc::new(scanner), progress) })
     }
 
     /// The path of a temporary file.
     pub(super) fn temporary(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// Completes the image, checks it, and packs it into an archive. The image has all `references`. The archive is
-    /// removed with the returned folder. Blocks.
+    /// removed with the returned directory. Blocks.
     ///
     /// # Errors
     /// [`BadImage`] when a layer is hostile, or a file cannot be written.
@@ -79,13 +79,13 @@ impl Layout {
         config: ImageConfig,
         references: &[&str],
     ) -> Result<(tempfile::TempDir, PathBuf), BadImage> {
-        let Self { folder, layers } = self;
+        let Self { directory, layers } = self;
         let image = ExportedImage { layers, config, root: RootKind::Complete, home: String::new() };
         let (index, blobs) = image.finish()?;
-        let at = |name: &str| folder.path().join(name);
+        let at = |name: &str| directory.path().join(name);
         fs::write(at("oci-layout"), LAYOUT)?;
         fs::write(at("index.json"), &index)?;
-        check::image(folder.path())?;
+        check::image(directory.path())?;
         let archive = at("image.tar");
         let mut out = tar::Builder::new(io::BufWriter::with_capacity(1 << 20, File::create_new(&archive)?));
         let mut add = |name: &str, content: &mut dyn Read, size: u64| {
@@ -105,7 +105,7 @@ impl Layout {
             fs::remove_file(at(&blob.blob()))?;
         }
         out.into_inner()?.flush()?;
-        Ok((folder, archive))
+        Ok((directory, archive))
     }
 }
 
@@ -127,8 +127,8 @@ fn named_index(index: &str, references: &[&str]) -> serde_json::Result<String> {
 pub(super) struct Survey {
     passwd: String,
     group: String,
-    /// The folders, relative to the root, with the owner's id, the permissions and the time of the last change.
-    folders: BTreeMap<PathBuf, (u32, u32, u64)>,
+    /// The directories, relative to the root, with the owner's id, the permissions and the time of the last change.
+    directories: BTreeMap<PathBuf, (u32, u32, u64)>,
 }
 
 impl Survey {
@@ -148,8 +148,9 @@ impl Survey {
                     true => path.parent().unwrap_or(Path::new("")).to_owned(),
                     false => path.with_file_name(String::from_utf8_lossy(hidden).as_ref()),
                 };
-                self.folders
-                    .retain(|folder, _| !folder.starts_with(&hidden) || name == OPAQUE && *folder == hidden);
+                self.directories.retain(|directory, _| {
+                    !directory.starts_with(&hidden) || name == OPAQUE && *directory == hidden
+                });
                 continue;
             }
             let list = match path.to_str() {
@@ -163,11 +164,11 @@ impl Survey {
                     (&mut member.content).take(LIST_MAX).read_to_end(&mut text).map_err(damaged)?;
                     *list = String::from_utf8_lossy(&text).into_owned();
                 }
-                (What::Folder, _) => {
+                (What::Directory, _) => {
                     let mode = member.mode | member.special;
-                    self.folders.insert(path, (member.uid, mode, member.mtime));
+                    self.directories.insert(path, (member.uid, mode, member.mtime));
                 }
-                _ => drop(self.folders.remove(&path)),
+                _ => drop(self.directories.remove(&path)),
             }
         }
         Ok(())
@@ -181,34 +182,35 @@ impl Survey {
     pub(super) fn account(&self, user: &str) -> Result<(Account, Vec<u8>), BadImage> {
         let users = Users { user, passwd: &self.passwd, group: &self.group };
         let mut account = users.agent().map_err(|why: NoAccount| BadImage::refused(why.to_string()))?;
-        let home = self.folders.get(Path::new(account.home.trim_start_matches('/')));
+        let home = self.directories.get(Path::new(account.home.trim_start_matches('/')));
         let owned = home.is_some_and(|(uid, mode, _)| *uid == account.uid && mode & 0o700 == 0o700);
         if !owned {
             account.home = default_home(&account.name);
         }
-        let is_folder = |path: &Path| path.as_os_str().is_empty() || self.folders.contains_key(path);
+        let is_directory = |path: &Path| path.as_os_str().is_empty() || self.directories.contains_key(path);
         let parent = |file: &str| Path::new(file.trim_start_matches('/')).parent().map(Path::to_owned);
-        let roots =
-            ROOT_FILES.into_iter().filter(|file| parent(file).is_some_and(|folder| is_folder(&folder)));
+        let roots = ROOT_FILES
+            .into_iter()
+            .filter(|file| parent(file).is_some_and(|directory| is_directory(&directory)));
         let more = Additions { owned, roots: roots.collect(), writable: self.writable() };
         let layer = additions(&users, &account, more)?;
         Ok((account, layer.to_vec()))
     }
 
-    /// The folders in which an agent installs programs.
-    fn writable(&self) -> Vec<Folder> {
+    /// The directories in which an agent installs programs.
+    fn writable(&self) -> Vec<Directory> {
         let below = |root: &'static str| {
             let inner = Path::new(root.trim_start_matches('/'));
             let found =
-                self.folders.iter().filter(move |(path, (uid, ..))| path.starts_with(inner) && *uid == 0);
-            let found = found.take(FOLDERS_MAX).map(|(path, (_, mode, modified))| Folder {
+                self.directories.iter().filter(move |(path, (uid, ..))| path.starts_with(inner) && *uid == 0);
+            let found = found.take(DIRECTORIES_MAX).map(|(path, (_, mode, modified))| Directory {
                 path: Path::new("/").join(path),
                 mode: *mode,
                 modified: *modified,
             });
-            let mut found: Vec<Folder> = found.collect();
-            if !self.folders.contains_key(inner) {
-                found.insert(0, Folder { path: root.into(), mode: 0o755, modified: 0 });
+            let mut found: Vec<Directory> = found.collect();
+            if !self.directories.contains_key(inner) {
+                found.insert(0, Directory { path: root.into(), mode: 0o755, modified: 0 });
             }
             found
         };
@@ -216,17 +218,17 @@ impl Survey {
     }
 }
 
-/// The layer with the folders that every container needs: mount points, and those of this backend.
+/// The layer with the directories that every container needs: mount points, and those of this backend.
 ///
 /// # Errors
 /// When the archive cannot be written.
-pub(super) fn folders_layer() -> io::Result<Vec<u8>> {
+pub(super) fn directories_layer() -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     let mode = |path: &str| if path == "tmp" { 0o1777 } else { 0o755 };
     let system = SKIPPED.into_iter().filter(|path| !path.starts_with('.'));
-    for path in system.chain(FOLDERS.map(|path| path.trim_start_matches('/'))) {
-        let folder = Folder { path: Path::new("/").join(path), mode: mode(path), modified: 0 };
-        append_folder(&mut archive, &folder, (0, 0))?;
+    for path in system.chain(DIRECTORIES.map(|path| path.trim_start_matches('/'))) {
+        let directory = Directory { path: Path::new("/").join(path), mode: mode(path), modified: 0 };
+        append_directory(&mut archive, &directory, (0, 0))?;
     }
     archive.into_inner()
 }
@@ -235,7 +237,7 @@ pub(super) fn folders_layer() -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A layer with these folders and files. A folder's name ends with a slash.
+    /// A layer with these directories and files. A directory's name ends with a slash.
     fn layer(entries: &[(&str, &str, u64)]) -> Vec<u8> {
         let mut archive = tar::Builder::new(Vec::new());
         for (path, text, uid) in entries {
@@ -314,9 +316,9 @@ mod tests {
 
     #[test]
     fn the_archive_names_the_image_and_contains_its_blobs() {
-        let folder = tempfile::tempdir().expect("folder");
-        let mut layout = Layout::new(folder.path(), ProgressSink::discard()).expect("a layout");
-        layout.layers.add(false, |out| out.write_all(&folders_layer()?)).expect("a layer");
+        let directory = tempfile::tempdir().expect("directory");
+        let mut layout = Layout::new(directory.path(), ProgressSink::discard()).expect("a layout");
+        layout.layers.add(false, |out| out.write_all(&directories_layer()?)).expect("a layer");
         let (kept, archive) =
             layout.pack(ImageConfig::default(), &["localhost/a:1", "localhost/b:1"]).expect("packed");
         let mut names = Vec::new();
@@ -333,13 +335,13 @@ mod tests {
         let index: Value = serde_json::from_str(&index).expect("JSON");
         assert_eq!(index["manifests"][1]["annotations"][NAME_ANNOTATIONS[0]], "localhost/b:1");
         drop(kept);
-        assert_eq!(fs::read_dir(folder.path()).expect("read").count(), 0, "nothing is left");
+        assert_eq!(fs::read_dir(directory.path()).expect("read").count(), 0, "nothing is left");
     }
 
     #[test]
     fn a_layer_that_leads_outside_is_not_packed() {
-        let folder = tempfile::tempdir().expect("folder");
-        let mut layout = Layout::new(folder.path(), ProgressSink::discard()).expect("a layout");
+        let directory = tempfile::tempdir().expect("directory");
+        let mut layout = Layout::new(directory.path(), ProgressSink::discard()).expect("a layout");
         let mut archive = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::Char);

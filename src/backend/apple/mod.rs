@@ -64,7 +64,7 @@ use crate::plan::{ImageSource, Plan, Renewal};
 #[derive(Debug)]
 pub struct AppleBackend {
     names: Names,
-    /// The parent folder of the bottles' runtime folders. No slug begins with a dot, so it is not a bottle's.
+    /// The parent directory of the bottles' runtime directories. No slug begins with a dot, so it is not a bottle's.
     runtime: PathBuf,
     cli: Arc<Cli>,
     images: Images,
@@ -88,7 +88,7 @@ impl AppleBackend {
 fn needs_image(why: &str) -> BackendError {
     BackendError::unsupported(
         format!("the apple backend runs a bottle only on an image in $BOTTLE_HOME, and {why}"),
-        "name a folder or a `docker save` archive in $BOTTLE_HOME as `agent_provider.image`, or use `--backend docker`",
+        "name a directory or a `docker save` archive in $BOTTLE_HOME as `agent_provider.image`, or use `--backend docker`",
     )
 }
 
@@ -172,7 +172,7 @@ impl super::Images for AppleBackend {
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        if !self.images.folder().is_dir() {
+        if !self.images.directory().is_dir() {
             return Ok(Vec::new());
         }
         match self.images.unused().await {
@@ -190,7 +190,7 @@ impl super::Images for AppleBackend {
 #[async_trait]
 impl Lifecycle for AppleBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
-        self.make_folder(launch).await
+        self.make_directory(launch).await
     }
 
     async fn start_bundle(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
@@ -227,7 +227,7 @@ impl Lifecycle for AppleBackend {
     }
 
     fn kept_workspace(&self, _: &Slug) -> Option<PathBuf> {
-        // The workspace is in the container's file system and has no folder on the host.
+        // The workspace is in the container's file system and has no directory on the host.
         None
     }
 

@@ -1,7 +1,7 @@
 //! Runs the roles of the `bottle` program inside containers, which is always a Linux program.
 //!
-//! Each role starts as root with a few capabilities. Pid 1 prepares folders and sockets, and then becomes another user
-//! for good.
+//! Each role starts as root with a few capabilities. Pid 1 prepares directories and sockets, and then becomes another
+//! user for good.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write};
@@ -74,9 +74,9 @@ fn guest(spec: &GuestSpec) -> io::Result<ExitCode> {
     }
     forbid_core_files()?;
     let listener = listen(Path::new(GUEST_SOCKET))?;
-    // Root has no right to create a folder in one that already is the agent's.
-    for (folder, mode) in [(RUN_DIR, 0o755), ("/run", 0o755), ("/tmp", 0o1777)] {
-        make_folder(folder, mode, (folder != "/tmp").then_some((spec.uid, spec.gid)))?;
+    // Root has no right to create a directory in one that already is the agent's.
+    for (directory, mode) in [(RUN_DIR, 0o755), ("/run", 0o755), ("/tmp", 0o1777)] {
+        make_directory(directory, mode, (directory != "/tmp").then_some((spec.uid, spec.gid)))?;
     }
     let hosts = [EGRESS_HOST, SUPERVISE_HOST, GIT_GATE_HOST].join(" ");
     overwrite("/etc/hosts", &format!("127.0.0.1 localhost\n::1 localhost\n{PROXY_LOOPBACK} {hosts}\n"))?;
@@ -106,10 +106,10 @@ fn guest(spec: &GuestSpec) -> io::Result<ExitCode> {
     }))
 }
 
-/// Binds a socket in a folder that only root may enter, in place of one that an earlier run left.
+/// Binds a socket in a directory that only root may enter, in place of one that an earlier run left.
 fn listen(socket: &Path) -> io::Result<UnixListener> {
-    let folder = socket.parent().unwrap_or(Path::new("/"));
-    make_folder(&folder.to_string_lossy(), 0o700, Some((0, 0)))?;
+    let directory = socket.parent().unwrap_or(Path::new("/"));
+    make_directory(&directory.to_string_lossy(), 0o700, Some((0, 0)))?;
     match fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -119,21 +119,21 @@ fn listen(socket: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Creates a folder if it is missing, and sets its mode and its owner.
-fn make_folder(folder: &str, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
+/// Creates a directory if it is missing, and sets its mode and its owner.
+fn make_directory(directory: &str, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
     let make = || {
-        DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-        if fs::symlink_metadata(folder)?.is_symlink() {
+        DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+        if fs::symlink_metadata(directory)?.is_symlink() {
             return Err(io::Error::other("it is a link"));
         }
         // Only the owner may set the mode.
-        fs::set_permissions(folder, Permissions::from_mode(mode))?;
+        fs::set_permissions(directory, Permissions::from_mode(mode))?;
         if let Some((uid, gid)) = owner {
-            chown(folder, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+            chown(directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
         }
         Ok(())
     };
-    make().map_err(|error| io::Error::new(error.kind(), format!("{folder}: {error}")))
+    make().map_err(|error| io::Error::new(error.kind(), format!("{directory}: {error}")))
 }
 
 /// Writes a file of root. The runtime may have mounted it, so that it cannot be replaced.
@@ -172,14 +172,14 @@ fn become_user(uid: u32, gid: u32) -> io::Result<()> {
 fn bundle(config: BundleConfig) -> io::Result<ExitCode> {
     forbid_core_files()?;
     let own = Some((SIDECARS_ID, SIDECARS_ID));
-    let folders =
+    let directories =
         [("/tmp", 0o1777, None), ("/run", 0o755, None), (RUN_DIR, 0o700, own), (STATE, 0o755, None)];
-    for (folder, mode, owner) in folders.into_iter().chain([(LOGS, 0o700, own), (GATE, 0o700, own)]) {
-        make_folder(folder, mode, owner)?;
+    for (directory, mode, owner) in directories.into_iter().chain([(LOGS, 0o700, own), (GATE, 0o700, own)]) {
+        make_directory(directory, mode, owner)?;
     }
     let control = Path::new(BUNDLE_SOCKET).parent().unwrap_or(Path::new("/"));
-    make_folder(&control.to_string_lossy(), 0o700, Some((0, 0)))?;
-    make_folder(PROXY, 0o755, own)?;
+    make_directory(&control.to_string_lossy(), 0o700, Some((0, 0)))?;
+    make_directory(PROXY, 0o755, own)?;
     let config = BundleConfig {
         identity: Some(Identity { uid: SIDECARS_ID, gid: SIDECARS_ID }),
         machine: gateway().map(IpAddr::V4),

@@ -19,7 +19,7 @@ use super::AppleBackend;
 use super::bottle::env_of;
 use super::images::{Images, account_of};
 use super::inside::{ARCHIVE_FLAG, PROGRAM};
-use super::layout::{Layout, folders_layer};
+use super::layout::{Layout, directories_layer};
 use super::output::{Container, Image};
 use crate::backend::docker::commit::{
     KEPT_HOME, KEPT_SLUG, SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_NAME, SNAPSHOT_PARENT,
@@ -70,13 +70,13 @@ impl AppleBackend {
         progress: ProgressSink,
     ) -> Result<(), BackendError> {
         let failed = |error: io::Error| BackendError::failed(format!("cannot {doing}")).because(error);
-        let mut layout = Layout::new(&self.images.folder(), progress).map_err(failed)?;
+        let mut layout = Layout::new(&self.images.directory(), progress).map_err(failed)?;
         let layout = self
             .visit(slug, container, async |id| {
                 let (mut files, out) = io::pipe().map_err(failed)?;
                 let adding = run_blocking(move || {
                     layout.layers.add(false, |layer| io::copy(&mut files, layer).map(drop))?;
-                    layout.layers.add(false, |layer| layer.write_all(&folders_layer()?))?;
+                    layout.layers.add(false, |layer| layer.write_all(&directories_layer()?))?;
                     Ok::<_, io::Error>(layout)
                 });
                 let archiving = self.cli.exec(doing, id, &[PROGRAM, ARCHIVE_FLAG], out);
@@ -107,7 +107,7 @@ impl AppleBackend {
             let references: Vec<&str> = references.iter().map(String::as_str).collect();
             layout.pack(config, &references)
         });
-        let (_folder, archive) = packed.await?.map_err(|error| bad_image(doing, error))?;
+        let (_directory, archive) = packed.await?.map_err(|error| bad_image(doing, error))?;
         self.cli.load(&archive).await
     }
 
@@ -179,7 +179,7 @@ impl AppleBackend {
 
     /// Implements [`crate::backend::Snapshots::snapshots`].
     pub(super) async fn list_snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
-        if !self.images.folder().is_dir() {
+        if !self.images.directory().is_dir() {
             return Ok(Vec::new());
         }
         let images = self.cli.images().await?;
@@ -249,11 +249,11 @@ impl AppleBackend {
                 "use `--backend docker`, or export it from a bottle that runs on an image",
             ));
         }
-        let (folder, source) = (self.images.folder(), source.to_owned());
+        let (directory, source) = (self.images.directory(), source.to_owned());
         let read = run_blocking(move || {
-            let container = SavedContainer::folder(&source)?;
+            let container = SavedContainer::directory(&source)?;
             let saved = Saved::read(&container, architecture())?;
-            let mut layout = Layout::new(&folder, progress)?;
+            let mut layout = Layout::new(&directory, progress)?;
             let mut budget = Budget::full();
             for one in &saved.layers {
                 layout.layers.add(false, |out| {
@@ -263,7 +263,7 @@ impl AppleBackend {
                     copied.map_err(io::Error::other)
                 })?;
             }
-            layout.layers.add(false, |out| out.write_all(&folders_layer()?))?;
+            layout.layers.add(false, |out| out.write_all(&directories_layer()?))?;
             Ok::<_, BadImage>((layout, saved.config))
         });
         let (layout, config) = read.await?.map_err(|error| bad_image(&doing, error))?;

@@ -216,13 +216,13 @@ impl Program {
         })
     }
 
-    /// The absolute path of the program. Relative folders on the `PATH` are skipped: the working directory can be one
-    /// that an agent wrote.
+    /// The absolute path of the program. Relative directories on the `PATH` are skipped: the working directory can be
+    /// one that an agent wrote.
     fn find(&self) -> Option<PathBuf> {
         let (_, path) = self.env.iter().find(|(name, _)| name == "PATH")?;
         std::env::split_paths(path)
-            .filter(|folder| folder.is_absolute())
-            .map(|folder| folder.join(self.name))
+            .filter(|directory| directory.is_absolute())
+            .map(|directory| directory.join(self.name))
             .find(|program| program.is_file())
     }
 
@@ -393,15 +393,15 @@ mod tests {
 
     /// A program named `engine` that is this shell script.
     fn program(script: &str) -> (tempfile::TempDir, Program) {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("engine");
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("engine");
         script_file(&path, script);
-        let path = format!("relative:{}:/usr/bin:/bin", folder.path().display());
-        (folder, Program { name: "engine", env: vec![("PATH".into(), path.into())] })
+        let path = format!("relative:{}:/usr/bin:/bin", directory.path().display());
+        (directory, Program { name: "engine", env: vec![("PATH".into(), path.into())] })
     }
 
     async fn run(script: &str, within: Duration) -> Result<Output, RunError> {
-        let (_folder, program) = program(script);
+        let (_directory, program) = program(script);
         program.run(&["machine".into(), "ls".into(), "--secret".into()], within).await
     }
 
@@ -435,13 +435,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_hangs_is_killed_with_its_children() {
-        let (folder, program) =
+        let (directory, program) =
             program("sleep 60 & echo $! > \"$(dirname \"$0\")/child\"; echo waiting >&2; wait");
         let begun = Instant::now();
         let error = program.run(&["start".into()], Duration::from_secs(1)).await.expect_err("late");
         assert_eq!(error.to_string(), "`engine start` did not finish within 1 s: waiting");
         assert!(begun.elapsed() < Duration::from_secs(10));
-        let child = fs::read_to_string(folder.path().join("child")).expect("started");
+        let child = fs::read_to_string(directory.path().join("child")).expect("started");
         let child: u32 = child.trim().parse().expect("an id");
         let gone = || !crate::host::process::ProcessId::of(child).is_ok_and(|process| process.is_some());
         for _ in 0..100 {

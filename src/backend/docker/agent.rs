@@ -1,7 +1,7 @@
 //! Builds the request that creates the agent's container. The module has no side effects.
 //!
 //! The container starts only the pid 1 of `bottle`, and no program of the image. The agent's work is in the container's
-//! writable layer. Data of one launch is only in tmpfs folders (`/run`, `/tmp`), so a snapshot cannot contain it.
+//! writable layer. Data of one launch is only in tmpfs directories (`/run`, `/tmp`), so a snapshot cannot contain it.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -44,7 +44,7 @@ pub(super) struct Agent<'a> {
     pub(super) transport: Option<&'a Transport>,
     /// What is at the workspace.
     pub(super) workspace: WorkspaceFiles<'a>,
-    /// The folder of this machine with the git objects that the bottle shares, if it shares any.
+    /// The directory of this machine with the git objects that the bottle shares, if it shares any.
     pub(super) objects: Option<&'a str>,
     /// Whether nothing may change the files of the container.
     pub(super) read_only: bool,

@@ -132,8 +132,8 @@ mod tests {
 
     #[tokio::test]
     async fn standard_output_is_the_stream_and_standard_error_goes_to_the_log() {
-        let folder = tempfile::tempdir().expect("folder");
-        let log = folder.path().join("guest.log");
+        let directory = tempfile::tempdir().expect("directory");
+        let log = directory.path().join("guest.log");
         let out = |text: &'static str| LogOutput::StdOut { message: Bytes::from_static(text.as_bytes()) };
         let err = |text: &'static str| LogOutput::StdErr { message: Bytes::from_static(text.as_bytes()) };
         let pieces = vec![err("a warning\n"), out("one "), out(""), err("another\n"), out("two")];
@@ -145,8 +145,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_log_is_bounded() {
-        let folder = tempfile::tempdir().expect("folder");
-        let log = folder.path().join("guest.log");
+        let directory = tempfile::tempdir().expect("directory");
+        let log = directory.path().join("guest.log");
         let piece = LogOutput::StdErr { message: vec![b'x'; 700 << 10].into() };
         let mut read = Vec::new();
         attached(vec![piece; 5], Some(log.clone())).read_to_end(&mut read).await.expect("read");

@@ -1,9 +1,9 @@
 //! Builds the request that creates the bundle's container, which runs the sidecars. The module has no side effects.
 //!
 //! The container has secrets that the agent must not get. Therefore it can write only to its own volume, the volume of
-//! the proxy's sockets and small tmpfs folders, and it listens only on the bottle's network or on those sockets. It
-//! mounts no folder of the host: an engine can run in a virtual machine without these folders, or can map user ids so
-//! that the sidecars may not write to them.
+//! the proxy's sockets and small tmpfs directories, and it listens only on the bottle's network or on those sockets. It
+//! mounts no directory of the host: an engine can run in a virtual machine without these directories, or can map user
+//! ids so that the sidecars may not write to them.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -35,18 +35,18 @@ const MEMORY: u64 = 2 << 30;
 /// The size limit in bytes of the tmpfs for the sidecars' temporary files.
 const SCRATCH_SIZE: u64 = 64 << 20;
 
-/// The user id and group id of the sidecars. `Dockerfile.sidecars` gives them an account and the folders in [`STATE`].
-/// The host has no account with these ids.
+/// The user id and group id of the sidecars. `Dockerfile.sidecars` gives them an account and the directories in
+/// [`STATE`]. The host has no account with these ids.
 const USER: (u32, u32) = (64_242, 64_242);
 
-/// The mount point of the volume with the sidecars' files. The engine copies the image's folder at this path into a new
-/// volume, so the sidecars own its folders whatever ids the engine maps.
+/// The mount point of the volume with the sidecars' files. The engine copies the image's directory at this path into a
+/// new volume, so the sidecars own its directories whatever ids the engine maps.
 const STATE: &str = "/var/lib/bottle";
 
-/// The folder of the sidecars' buffered bodies and of the usage records that no keeper has received.
+/// The directory of the sidecars' buffered bodies and of the usage records that no keeper has received.
 const LOGS: &str = "/var/lib/bottle/logs";
 
-/// The git gate's folder, with its mirrors.
+/// The git gate's directory, with its mirrors.
 const GATE: &str = "/var/lib/bottle/git-gate";
 
 /// The path, in the container, of the usage records that no keeper has received.
@@ -129,7 +129,7 @@ impl Bundle<'_> {
                 address: subnets::bundle(net.subnet),
                 bottle: subnets::agent(net.subnet),
             },
-            Transport::Socket(_) => ListenerConfig::Socket { folder: LISTENER_DIR.into() },
+            Transport::Socket(_) => ListenerConfig::Socket { directory: LISTENER_DIR.into() },
         };
         let config = BundleConfig {
             labels: self.labels.clone(),
@@ -182,7 +182,7 @@ impl Bundle<'_> {
     }
 }
 
-/// Mounts the volume of the sidecars' files. A new volume gets the folders of the image.
+/// Mounts the volume of the sidecars' files. A new volume gets the directories of the image.
 fn state_mount(volume: &str) -> Mount {
     let copies = MountVolumeOptions { no_copy: Some(false), ..MountVolumeOptions::default() };
     Mount { volume_options: Some(copies), ..volume_mount(volume, STATE, false) }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_has_the_sidecars_account_and_folders() {
+    fn the_image_has_the_sidecars_account_and_directories() {
         let (uid, gid) = USER;
         let dockerfile = include_str!("../../../Dockerfile.sidecars");
         for part in [format!("gate:x:{uid}:{gid}:"), format!("-o {uid} -g {gid} "), LOGS.into(), GATE.into()]

@@ -63,7 +63,7 @@ pub(super) async fn find_work(
     if mounted.has_nothing_to_lose() {
         return Ok(Changes::default());
     }
-    let request = Changed { folders: mounted.work_folders(), ..request.clone() };
+    let request = Changed { directories: mounted.work_directories(), ..request.clone() };
     let guest_failed = |why: NoAnswer| {
         BackendError::failed(format!("cannot look for changes in the workspace of {slug}")).because(why)
     };

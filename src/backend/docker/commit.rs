@@ -1,6 +1,6 @@
 //! Commits a bottle's container to an image.
 //!
-//! The image contains no data of one launch, because such data is only in tmpfs folders. The commit removes the
+//! The image contains no data of one launch, because such data is only in tmpfs directories. The commit removes the
 //! bottle's labels and the entrypoint that `bottle` set, so that a container of the image does not look like a bottle.
 
 use std::collections::HashMap;

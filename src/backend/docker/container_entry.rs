@@ -29,7 +29,7 @@ pub(super) struct GuestSpec {
     pub(super) live: Option<LiveSpec>,
 }
 
-/// Identifies a directory of the user, as [`crate::plan::LiveFolder`] does.
+/// Identifies a directory of the user, as [`crate::plan::LiveDirectory`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct LiveSpec {

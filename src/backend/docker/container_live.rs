@@ -31,9 +31,9 @@ fn require_mounted(spec: &LiveSpec, workspace: &Path, is_mounted: impl Fn(&str) 
     }
     let Some(inode) = spec.repository else { return Ok(()) };
     let found = statat(CWD, workspace.join(".git"), AtFlags::SYMLINK_NOFOLLOW)?;
-    let is_folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+    let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
     let is_users = (found.st_dev, found.st_ino) == (spec.device, inode);
-    if !is_folder || is_users || !is_mounted(REPOSITORY) {
+    if !is_directory || is_users || !is_mounted(REPOSITORY) {
         return Err(io::Error::other("the `.git` of `--cwd=live` is not covered by the bottle's repository"));
     }
     Ok(())
@@ -53,9 +53,9 @@ mod tests {
 
     #[test]
     fn another_directory_and_a_visible_repository_are_refused() {
-        let top = tempfile::tempdir().expect("a folder");
+        let top = tempfile::tempdir().expect("a directory");
         let workspace = top.path().join("workspace");
-        fs::create_dir_all(workspace.join(".git")).expect("folders");
+        fs::create_dir_all(workspace.join(".git")).expect("directories");
         let found = fs::metadata(&workspace).expect("there");
         // The repository that covers the user's, which has another inode.
         let spec = LiveSpec { device: found.dev(), inode: found.ino(), repository: Some(found.ino()) };

@@ -77,18 +77,18 @@ pub(super) fn candidates(host: &Host) -> Result<Vec<Endpoint>, EngineError> {
     if let Some(address) = host.var("DOCKER_HOST") {
         return Ok(vec![from_address(Source::DockerHost, address)?]);
     }
-    let folder = config_folder(host);
-    let name = host.var("DOCKER_CONTEXT").map(str::to_owned).or_else(|| current_context(&folder));
+    let directory = config_directory(host);
+    let name = host.var("DOCKER_CONTEXT").map(str::to_owned).or_else(|| current_context(&directory));
     match name.filter(|name| name != DEFAULT_CONTEXT) {
-        Some(name) => Ok(vec![of_context(&folder, name)?]),
+        Some(name) => Ok(vec![of_context(&directory, name)?]),
         None => Ok(places(host)),
     }
 }
 
-/// The folder with the configuration of the `docker` command.
-pub(super) fn config_folder(host: &Host) -> PathBuf {
+/// The directory with the configuration of the `docker` command.
+pub(super) fn config_directory(host: &Host) -> PathBuf {
     let named = host.var("DOCKER_CONFIG");
-    named.map_or_else(|| host.user_home.join(".docker"), |folder| host.cwd.join(folder))
+    named.map_or_else(|| host.user_home.join(".docker"), |directory| host.cwd.join(directory))
 }
 
 /// The part of `config.json` that is used.
@@ -100,8 +100,8 @@ struct Config {
 
 /// The context that `docker context use` selected. A file that cannot be read selects none, as for the `docker`
 /// command.
-fn current_context(folder: &Path) -> Option<String> {
-    let config: Config = read(&folder.join("config.json"))?;
+fn current_context(directory: &Path) -> Option<String> {
+    let config: Config = read(&directory.join("config.json"))?;
     config.current_context.filter(|name| !name.is_empty())
 }
 
@@ -123,9 +123,9 @@ struct DockerEndpoint {
     host: Option<String>,
 }
 
-fn of_context(folder: &Path, name: String) -> Result<Endpoint, EngineError> {
+fn of_context(directory: &Path, name: String) -> Result<Endpoint, EngineError> {
     let hash = hex::encode(Sha256::digest(name.as_bytes()));
-    let path = folder.join("contexts/meta").join(hash).join("meta.json");
+    let path = directory.join("contexts/meta").join(hash).join("meta.json");
     let context: Option<Context> = read(&path);
     let Some(context) = context else {
         let cause = format!("{} cannot be read", path.display());
@@ -175,7 +175,7 @@ fn products(host: &Host) -> Vec<Endpoint> {
     let in_runtime = [("rootless Docker", "docker.sock"), ("rootless Podman", "podman/podman.sock")];
     let runtime = host.var("XDG_RUNTIME_DIR").map(PathBuf::from);
     let in_runtime =
-        runtime.into_iter().flat_map(|folder| in_runtime.map(|(name, path)| (name, folder.join(path))));
+        runtime.into_iter().flat_map(|directory| in_runtime.map(|(name, path)| (name, directory.join(path))));
     in_home
         .into_iter()
         .map(|(name, path)| (name, host.user_home.join(path)))
@@ -209,19 +209,19 @@ mod tests {
 
         fn write(&self, path: &str, text: &str) {
             let path = self.0.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("folder");
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("directory");
             std::fs::write(path, text).expect("written");
         }
 
         /// Writes a context as `docker context create` does.
-        fn context(&self, folder: &str, name: &str, meta: &str) {
+        fn context(&self, directory: &str, name: &str, meta: &str) {
             let hash = hex::encode(Sha256::digest(name.as_bytes()));
-            self.write(&format!("{folder}/contexts/meta/{hash}/meta.json"), meta);
+            self.write(&format!("{directory}/contexts/meta/{hash}/meta.json"), meta);
         }
 
         fn listen(&self, path: &str) -> PathBuf {
             let path = self.0.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("folder");
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("directory");
             drop(UnixListener::bind(&path).expect("bound"));
             path
         }

@@ -261,10 +261,10 @@ mod tests {
 
     #[tokio::test]
     async fn distinguishes_an_absent_engine_from_an_inaccessible_one() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("docker.sock");
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("docker.sock");
         let address = format!("unix://{}", path.display());
-        let at = host(&[("DOCKER_HOST", &address)], folder.path());
+        let at = host(&[("DOCKER_HOST", &address)], directory.path());
         let error = Engine::connect(&at).await.expect_err("nothing there");
         assert!(error.is_unusable() && error.to_string().contains("docker.sock"), "{error}");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));

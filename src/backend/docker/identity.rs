@@ -7,7 +7,7 @@ use crate::backend::EngineIdentity;
 
 /// The identity of this engine.
 ///
-/// Docker reports an id that stays the same. Since 23.0 it is stored in the data folder; before, all engines of a
+/// Docker reports an id that stays the same. Since 23.0 it is stored in the data directory; before, all engines of a
 /// machine share it. Podman reports a new id with each answer, so its host name takes the place of the id.
 ///
 /// # Errors

@@ -125,7 +125,7 @@ async fn volumes(engine: &Engine, names: &Names) -> Result<Vec<Resource>, Engine
 }
 
 /// Removes resources: containers first, then the resources that they used. Continues after a failure. `state` is the
-/// folder with the bottles' folders, which get the usage records that only a bundle's container has.
+/// directory with the bottles' directories, which get the usage records that only a bundle's container has.
 ///
 /// # Errors
 /// [`BackendError`] that contains every failure.
@@ -170,7 +170,7 @@ async fn remove_one(
     resource: &Resource,
 ) -> Result<(), NotRemoved> {
     remove_from_engine(engine, names, state, resource).await?;
-    // A container that replaces this one mounts the same folder.
+    // A container that replaces this one mounts the same directory.
     if resource.kind == LAYERS && find_agent(engine, names, &resource.slug).await?.is_none() {
         shared_objects::remove(&state.join(resource.slug.as_str())).map_err(NotRemoved::Objects)?;
     }
@@ -187,8 +187,8 @@ async fn remove_from_engine(
         return Err(NotRemoved::InvalidId);
     }
     if resource.kind == BUNDLE && is_there(engine, names, resource).await? {
-        let folder = state.join(resource.slug.as_str());
-        if let Err(error) = pending_usage::save(engine, &resource.id, &folder).await {
+        let directory = state.join(resource.slug.as_str());
+        if let Err(error) = pending_usage::save(engine, &resource.id, &directory).await {
             // The removal must not depend on these records.
             tracing::warn!("usage records of {} are lost: {}", resource.slug, causes::one_line(&error));
         }

@@ -109,7 +109,7 @@ async fn with_kept_mounts<'a>(
 ) -> Result<Agent<'a>, EngineError> {
     let shares = agent.objects.is_some() && shared_objects::are_mounted(engine, kept).await?;
     let workspace = match agent.workspace {
-        WorkspaceFiles::Own if live::mounted(engine, kept).await?.folder.is_some() => {
+        WorkspaceFiles::Own if live::mounted(engine, kept).await?.directory.is_some() => {
             WorkspaceFiles::Repository
         }
         workspace => workspace,

@@ -47,7 +47,7 @@ pub(super) struct Launches {
     transports: Mutex<BTreeMap<Slug, Transport>>,
     /// Streams that were attached before their container started.
     opened: Mutex<BTreeMap<(Slug, Part), Attached>>,
-    /// The new bottles whose container mounts the folder of the shared git objects.
+    /// The new bottles whose container mounts the directory of the shared git objects.
     sharing: Mutex<BTreeSet<Slug>>,
 }
 
@@ -144,20 +144,20 @@ impl Launches {
         Ok(())
     }
 
-    /// Implements [`crate::backend::Lifecycle::start_guest`]. `sees_folders` says whether the container probably sees
-    /// folders of this machine.
+    /// Implements [`crate::backend::Lifecycle::start_guest`]. `sees_directories` says whether the container probably
+    /// sees directories of this machine.
     pub(super) async fn start_guest(
         &self,
         engine: &Engine,
         names: &Names,
         launch: &Launch<'_>,
         prepared: &Prepared,
-        (runtime, sees_folders): (Option<&str>, bool),
+        (runtime, sees_directories): (Option<&str>, bool),
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bottle");
         let (transport, contained, inside) = (self.transport(slug)?, contained(prepared)?, inside(prepared)?);
-        let objects = objects_folder(launch, sees_folders)?;
+        let objects = objects_directory(launch, sees_directories)?;
         if let Some(live) = &launch.plan.live {
             live::require_image(live, inside)?;
         }
@@ -198,7 +198,7 @@ impl Launches {
                 kept::remove_set_aside(engine, names, slug, true).await.map_err(failed)?;
                 // The snapshot contains its objects.
                 shared_objects::remove(launch.state)
-                    .map_err(|error| cannot_use(&shared_objects::folder(launch.state), "remove", error))?;
+                    .map_err(|error| cannot_use(&shared_objects::directory(launch.state), "remove", error))?;
                 id
             }
             Origin::Kept => {
@@ -212,7 +212,7 @@ impl Launches {
         Ok(())
     }
 
-    /// Creates the container of a new bottle. It has no shared git objects if the engine does not see their folder.
+    /// Creates the container of a new bottle. It has no shared git objects if the engine does not see their directory.
     async fn create_new(&self, engine: &Engine, agent: Agent<'_>) -> Result<String, EngineError> {
         let created = kept::create_agent(engine, &agent, None).await;
         if agent.objects.is_none() {
@@ -240,13 +240,13 @@ impl Launches {
         if !locked(&self.sharing).contains(slug) {
             return Ok(false);
         }
-        let folder = shared_objects::folder(launch.state);
+        let directory = shared_objects::directory(launch.state);
         let container = names.name(Part::Agent, slug);
-        let sees = shared_objects::sees(engine, &container, &folder).await;
+        let sees = shared_objects::sees(engine, &container, &directory).await;
         if !sees.map_err(|error| error.during("share the git objects"))? {
             return Ok(false);
         }
-        shared_objects::share(objects, &folder).await.map(|()| true)
+        shared_objects::share(objects, &directory).await.map(|()| true)
     }
 
     /// Implements [`crate::backend::Lifecycle::open_kept`].
@@ -262,7 +262,7 @@ impl Launches {
         let KeptFiles { slug, sandbox, .. } = *files;
         let workspace = WorkspaceFiles::of(sandbox.live.as_ref());
         let user = workspace.user(inside(&sandbox.prepared)?);
-        let objects = shared_objects::folder(files.state);
+        let objects = shared_objects::directory(files.state);
         let agent = Agent {
             names,
             slug,
@@ -370,8 +370,8 @@ async fn make_listener_dir(
     make_volume(engine, names, (slug, ledger), Part::Sockets, Some(options.into())).await
 }
 
-/// Creates a volume of the bottle and records it, or returns the existing one. Without options, it is a folder on the
-/// engine's disk.
+/// Creates a volume of the bottle and records it, or returns the existing one. Without options, it is a directory on
+/// the engine's disk.
 async fn make_volume(
     engine: &Engine,
     names: &Names,
@@ -419,21 +419,21 @@ async fn join_outside(engine: &Engine, outside: &Net, id: &str) -> Result<(), En
     engine.call(engine.docker().connect_network(&outside.id, request)).await
 }
 
-/// The folder of the git objects that the container mounts if it can. A new bottle's folder is created.
-fn objects_folder(launch: &Launch<'_>, sees_folders: bool) -> Result<Option<String>, BackendError> {
+/// The directory of the git objects that the container mounts if it can. A new bottle's directory is created.
+fn objects_directory(launch: &Launch<'_>, sees_directories: bool) -> Result<Option<String>, BackendError> {
     let copies_repository = !matches!(launch.plan.workspace, Workspace::Empty | Workspace::Files);
-    let folder = match launch.origin {
+    let directory = match launch.origin {
         Origin::Snapshot(_) => return Ok(None),
-        Origin::Kept => shared_objects::folder(launch.state),
-        Origin::New if copies_repository && sees_folders => shared_objects::make_folder(launch.state)
-            .map_err(|error| cannot_use(&shared_objects::folder(launch.state), "make", error))?,
+        Origin::Kept => shared_objects::directory(launch.state),
+        Origin::New if copies_repository && sees_directories => shared_objects::make_directory(launch.state)
+            .map_err(|error| cannot_use(&shared_objects::directory(launch.state), "make", error))?,
         Origin::New => return Ok(None),
     };
-    Ok(folder.to_str().map(str::to_owned))
+    Ok(directory.to_str().map(str::to_owned))
 }
 
-fn cannot_use(folder: &Path, verb: &str, error: std::io::Error) -> BackendError {
-    BackendError::failed(format!("cannot {verb} {}", folder.display())).because(error)
+fn cannot_use(directory: &Path, verb: &str, error: std::io::Error) -> BackendError {
+    BackendError::failed(format!("cannot {verb} {}", directory.display())).because(error)
 }
 
 fn contained(prepared: &Prepared) -> Result<&ContainerImages, BackendError> {

@@ -21,10 +21,10 @@ use futures_util::TryStreamExt;
 
 use super::container_entry::LiveSpec;
 use super::engine::{Engine, EngineError};
-use super::host_folders::{Obstacle, bind_mount};
+use super::host_directories::{Obstacle, bind_mount};
 use super::podman::COMMITTED_WITHIN;
 use crate::backend::{BackendError, ImageInfo};
-use crate::plan::LiveFolder;
+use crate::plan::LiveDirectory;
 
 /// What a container has as its workspace.
 #[derive(Debug, Clone, Copy)]
@@ -32,26 +32,26 @@ pub(super) enum WorkspaceFiles<'a> {
     /// Its own files.
     Own,
     /// A directory of the user.
-    Live(&'a LiveFolder),
+    Live(&'a LiveDirectory),
     /// Only the bottle's repository, because the directory of the user must not be mounted any more.
     Repository,
 }
 
 impl<'a> WorkspaceFiles<'a> {
-    pub(super) fn of(live: Option<&'a LiveFolder>) -> Self {
+    pub(super) fn of(live: Option<&'a LiveDirectory>) -> Self {
         live.map_or(Self::Own, Self::Live)
     }
 
     /// The mounts. The engine creates a volume without a source together with the container.
     pub(super) fn mounts(self, read_only: bool) -> Vec<Mount> {
         let Self::Live(live) = self else { return Vec::new() };
-        let folder = live.path.to_str().map(|path| bind_mount(path, WORKSPACE, read_only));
+        let directory = live.path.to_str().map(|path| bind_mount(path, WORKSPACE, read_only));
         let repository = live.repository.map(|_| Mount {
             typ: Some(MountType::VOLUME),
             target: Some(REPOSITORY.to_owned()),
             ..Mount::default()
         });
-        folder.into_iter().chain(repository).collect()
+        directory.into_iter().chain(repository).collect()
     }
 
     /// What pid 1 checks before it starts a program.
@@ -78,36 +78,36 @@ pub(super) fn is_repository(mount: &Mount) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mounted {
     /// The directory of the user, if one is mounted.
-    pub(super) folder: Option<PathBuf>,
+    pub(super) directory: Option<PathBuf>,
     /// Whether the bottle's repository is in a volume.
     pub(super) repository: bool,
 }
 
 impl Mounted {
-    /// Checks that the directory has the folder over which the engine mounts the repository. An engine would create a
-    /// missing one, also to read the files of a container that does not run. `doing` completes `cannot ...`.
+    /// Checks that the directory has the directory over which the engine mounts the repository. An engine would create
+    /// a missing one, also to read the files of a container that does not run. `doing` completes `cannot ...`.
     ///
     /// # Errors
-    /// [`BackendError`] that names the folder.
+    /// [`BackendError`] that names the directory.
     pub(super) fn require_covered(&self, slug: &Slug, doing: &str) -> Result<(), BackendError> {
-        let Some(folder) = self.folder.as_ref().filter(|_| self.repository) else { return Ok(()) };
-        let git = folder.join(".git");
+        let Some(directory) = self.directory.as_ref().filter(|_| self.repository) else { return Ok(()) };
+        let git = directory.join(".git");
         if git.symlink_metadata().is_ok_and(|found| found.is_dir()) {
             return Ok(());
         }
         let why = format!("cannot {doing}: {} is gone, over which its repository is mounted", git.display());
         Err(BackendError::failed(why)
-            .with_hint(format!("`bottle cp {slug}:.git FOLDER` copies the repository out")))
+            .with_hint(format!("`bottle cp {slug}:.git DIRECTORY` copies the repository out")))
     }
 
     /// Whether all files of the workspace are the user's.
     pub(super) fn has_nothing_to_lose(&self) -> bool {
-        self.folder.is_some() && !self.repository
+        self.directory.is_some() && !self.repository
     }
 
-    /// The folders whose changes count as work; none for the workspace.
-    pub(super) fn work_folders(&self) -> Vec<String> {
-        self.folder.as_ref().map(|_| LiveFolder::work_folders()).unwrap_or_default()
+    /// The directories whose changes count as work; none for the workspace.
+    pub(super) fn work_directories(&self) -> Vec<String> {
+        self.directory.as_ref().map(|_| LiveDirectory::work_directories()).unwrap_or_default()
     }
 }
 
@@ -122,12 +122,12 @@ pub(super) async fn mounted(engine: &Engine, container: &str) -> Result<Mounted,
             .iter()
             .find(|mount| mount.typ.as_deref() == Some(typ) && mount.destination.as_deref() == Some(path))
     };
-    let folder = find("bind", WORKSPACE).and_then(|mount| mount.source.clone()).map(PathBuf::from);
-    Ok(Mounted { folder, repository: find("volume", REPOSITORY).is_some() })
+    let directory = find("bind", WORKSPACE).and_then(|mount| mount.source.clone()).map(PathBuf::from);
+    Ok(Mounted { directory, repository: find("volume", REPOSITORY).is_some() })
 }
 
 /// Copies a bottle's repository from its volume into the files of a container that is not started. The engine makes and
-/// unpacks the archive, and keeps its entries in the folder.
+/// unpacks the archive, and keeps its entries in the directory.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -144,7 +144,7 @@ pub(super) async fn copy_repository(engine: &Engine, from: &str, to: &str) -> Re
 ///
 /// # Errors
 /// [`BackendError`] that names the directory.
-pub(super) fn require_ordinary(live: &LiveFolder) -> Result<(), BackendError> {
+pub(super) fn require_ordinary(live: &LiveDirectory) -> Result<(), BackendError> {
     if live.uid == 0 {
         return Err(refused(live, "it belongs to root, and an agent in a container is never root"));
     }
@@ -161,16 +161,16 @@ pub(super) fn require_ordinary(live: &LiveFolder) -> Result<(), BackendError> {
 ///
 /// # Errors
 /// As [`require_ordinary`].
-pub(super) fn require_visible(live: &LiveFolder, obstacle: Option<&Obstacle>) -> Result<(), BackendError> {
+pub(super) fn require_visible(live: &LiveDirectory, obstacle: Option<&Obstacle>) -> Result<(), BackendError> {
     obstacle.map_or(Ok(()), |obstacle| Err(refused(live, &obstacle.to_string())))
 }
 
 /// Refuses a directory whose owner is another user than the image's, and an image with volumes in the workspace, for
-/// which the engine would create folders in the directory.
+/// which the engine would create directories in it.
 ///
 /// # Errors
 /// As [`require_ordinary`].
-pub(super) fn require_image(live: &LiveFolder, image: &ImageInfo) -> Result<(), BackendError> {
+pub(super) fn require_image(live: &LiveDirectory, image: &ImageInfo) -> Result<(), BackendError> {
     if live.uid != image.uid {
         let why =
             format!("it belongs to user {}, and the agent in the image is user {}", live.uid, image.uid);
@@ -183,7 +183,7 @@ pub(super) fn require_image(live: &LiveFolder, image: &ImageInfo) -> Result<(), 
     }
 }
 
-fn refused(live: &LiveFolder, why: &str) -> BackendError {
+fn refused(live: &LiveDirectory, why: &str) -> BackendError {
     BackendError::unsupported(
         format!("cannot mount {}: {why}", live.path.display()),
         "use `--backend linux`, or `--cwd`, which copies the directory",
@@ -196,8 +196,8 @@ mod tests {
 
     use super::*;
 
-    fn live(uid: u32, gid: u32) -> LiveFolder {
-        LiveFolder { path: "/home/me/project".into(), device: 1, inode: 2, uid, gid, repository: Some(3) }
+    fn live(uid: u32, gid: u32) -> LiveDirectory {
+        LiveDirectory { path: "/home/me/project".into(), device: 1, inode: 2, uid, gid, repository: Some(3) }
     }
 
     fn image(volumes: &[&str]) -> ImageInfo {
@@ -232,29 +232,29 @@ mod tests {
 
     #[test]
     fn a_repository_is_only_mounted_over_one_of_the_user() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         let slug: Slug = "one".parse().expect("a slug");
-        let is_covered = |folder: Option<&Path>, repository| {
-            let mounted = Mounted { folder: folder.map(Path::to_owned), repository };
+        let is_covered = |directory: Option<&Path>, repository| {
+            let mounted = Mounted { directory: directory.map(Path::to_owned), repository };
             mounted.require_covered(&slug, "make a snapshot of one").is_ok()
         };
-        assert!(!is_covered(Some(folder.path()), true));
-        assert!(is_covered(Some(folder.path()), false) && is_covered(None, true));
-        std::fs::create_dir(folder.path().join(".git")).expect("a folder");
-        assert!(is_covered(Some(folder.path()), true));
+        assert!(!is_covered(Some(directory.path()), true));
+        assert!(is_covered(Some(directory.path()), false) && is_covered(None, true));
+        std::fs::create_dir(directory.path().join(".git")).expect("a directory");
+        assert!(is_covered(Some(directory.path()), true));
     }
 
     #[test]
     fn only_the_repository_can_be_lost() {
-        for (folder, repository, lost, folders) in [
+        for (directory, repository, lost, directories) in [
             (false, false, false, 0),
             (true, false, true, 2),
             (true, true, false, 2),
             (false, true, false, 0),
         ] {
-            let mounted = Mounted { folder: folder.then(|| "/home/me/project".into()), repository };
+            let mounted = Mounted { directory: directory.then(|| "/home/me/project".into()), repository };
             assert_eq!(mounted.has_nothing_to_lose(), lost, "{mounted:?}");
-            assert_eq!(mounted.work_folders().len(), folders, "{mounted:?}");
+            assert_eq!(mounted.work_directories().len(), directories, "{mounted:?}");
         }
     }
 
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(mounts.iter().map(is_repository).collect::<Vec<_>>(), [false, true]);
         assert_eq!((mounts[0].read_only, mounts[0].source.as_deref()), (Some(true), live.path.to_str()));
         assert_eq!(files.user(&image(&[])), (1000, 100));
-        let without = LiveFolder { repository: None, ..live.clone() };
+        let without = LiveDirectory { repository: None, ..live.clone() };
         assert_eq!(WorkspaceFiles::Live(&without).mounts(false).len(), 1);
         assert!(WorkspaceFiles::Repository.mounts(false).is_empty());
     }

@@ -15,7 +15,7 @@
 //! - `runtime`: the container runtime and the transport that it supports · `runtime_trial`: whether a runtime works
 //! - `hardened`, `agent`, `bundle`: the create requests of the containers, without side effects
 //! - `container_entry`: the command lines of this program inside the containers · `container_roles`: its roles there
-//! - `host_folders`: whether containers see folders of this machine · `shared_objects`: shares git objects
+//! - `host_directories`: whether containers see directories of this machine · `shared_objects`: shares git objects
 //! - `live`: mounts a directory of the user as the workspace · `container_live`: checks it in the container
 //! - `container`, `attach`: create, start, find and attach to containers
 //! - `prepare`, `images`: the images and the program volume of a bottle · `launch`: the state of a launch between its
@@ -51,7 +51,7 @@ mod engine_error;
 mod flatten;
 mod hardened;
 mod home_import;
-mod host_folders;
+mod host_directories;
 mod identity;
 pub mod images;
 mod imported_snapshot;
@@ -89,7 +89,7 @@ use tokio::sync::OnceCell;
 
 use self::engine::{Engine, EngineError};
 use self::flatten::Source;
-use self::host_folders::Obstacle;
+use self::host_directories::Obstacle;
 use self::images::Images;
 use self::launch::Launches;
 use self::limits::Enforced;
@@ -187,11 +187,11 @@ impl DockerBackend {
         Ok(works.then(|| preferred.to_owned()))
     }
 
-    /// Why the agent's container cannot see folders of this machine, if so.
+    /// Why the agent's container cannot see directories of this machine, if so.
     async fn obstacle(&self, runtime: Option<&str>, doing: &str) -> Result<Option<Obstacle>, BackendError> {
         let engine = self.engine(doing).await?;
         let info = engine.info().await.map_err(|error| error.during(doing))?;
-        Ok(host_folders::obstacle(engine, info, runtime))
+        Ok(host_directories::obstacle(engine, info, runtime))
     }
 
     /// Tries the preferred runtime, unless it was tried before. Returns a note for the user if it does not work.
@@ -262,7 +262,7 @@ impl super::Images for DockerBackend {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let preview = self.images().await?.preview(plan).await?;
         let limits = [preview.limits, self.limits(plan).await?].concat();
-        let doing = "look for shared folders";
+        let doing = "look for shared directories";
         let runtime = self.runtime(self.engine(doing).await?, doing).await?;
         let obstacle = self.obstacle(runtime.as_deref(), doing).await?;
         if let Some(live) = &plan.live {
@@ -381,8 +381,8 @@ impl Lifecycle for DockerBackend {
 
     async fn end_snapshot_pause(&self, slug: &Slug) -> Result<(), BackendError> {
         let engine = self.engine("connect to the bottle").await?;
-        let folder = self.host.state().join(slug.as_str());
-        snapshot_pause::end(engine, &self.names, slug, &folder).await
+        let directory = self.host.state().join(slug.as_str());
+        snapshot_pause::end(engine, &self.names, slug, &directory).await
     }
 
     async fn find_work(&self, slug: &Slug, request: &Changed, _: bool) -> Result<Changes, BackendError> {
@@ -401,7 +401,7 @@ impl Lifecycle for DockerBackend {
     }
 
     fn kept_workspace(&self, _: &Slug) -> Option<PathBuf> {
-        // The workspace is in the engine's store and has no folder on the host. `bottle cp` and `bottle resume` can
+        // The workspace is in the engine's store and has no directory on the host. `bottle cp` and `bottle resume` can
         // read it.
         None
     }

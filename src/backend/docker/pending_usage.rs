@@ -29,8 +29,8 @@ pub(super) enum NotSaved {
     Archive(#[from] io::Error),
 }
 
-/// Ends the bundle's container, and copies its records to the bottle's folder `state`, where they are collected. Does
-/// nothing if there are no records, or if the bottle has no folder.
+/// Ends the bundle's container, and copies its records to the bottle's directory `state`, where they are collected.
+/// Does nothing if there are no records, or if the bottle has no directory.
 ///
 /// # Errors
 /// [`NotSaved`]. The records are then still in the container.
@@ -54,9 +54,9 @@ pub(super) async fn save(engine: &Engine, container: &str, state: &Path) -> Resu
     }
     let archive = download(engine, container, &path).await?;
     let Some(records) = records(&archive)? else { return Ok(()) };
-    let folder = state.join(SIDECAR_LOGS);
-    files::create_private_folder(&folder)?;
-    files::replace(&folder.join(WAITING_FILE), |file| file.write_all(&records))?;
+    let directory = state.join(SIDECAR_LOGS);
+    files::create_private_directory(&directory)?;
+    files::replace(&directory.join(WAITING_FILE), |file| file.write_all(&records))?;
     Ok(())
 }
 

@@ -108,8 +108,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_endless_answer_and_a_missing_socket_are_errors() {
-        let folder = tempfile::tempdir().expect("folder");
-        let socket = folder.path().join("s");
+        let directory = tempfile::tempdir().expect("directory");
+        let socket = directory.path().join("s");
         let listener = tokio::net::UnixListener::bind(&socket).expect("bound");
         let talker = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("accepted");
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(ping(&socket).await.expect_err("no engine").kind(), io::ErrorKind::InvalidData);
         talker.await.expect("it noticed");
         assert_eq!(
-            ping(&folder.path().join("t")).await.expect_err("nothing").kind(),
+            ping(&directory.path().join("t")).await.expect_err("nothing").kind(),
             io::ErrorKind::NotFound
         );
     }

@@ -276,8 +276,8 @@ mod tests {
 
     /// Listens as a Podman that fails to list this many times, because a container was removed.
     fn failing(times: u32) -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().expect("a directory");
-        let socket = folder.path().join("podman.sock");
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("podman.sock");
         let listener = tokio::net::UnixListener::bind(&socket).expect("a socket");
         tokio::spawn(async move {
             for number in 0.. {
@@ -294,18 +294,18 @@ mod tests {
                 let _ = stream.read_to_end(&mut Vec::new()).await;
             }
         });
-        (folder, socket)
+        (directory, socket)
     }
 
     #[tokio::test]
     async fn lists_again_if_a_container_was_removed_meanwhile() {
-        let (_folder, socket) = failing(3);
+        let (_directory, socket) = failing(3);
         let listed = list(&socket, &HashMap::new()).await.expect("a list");
         assert_eq!(
             listed.iter().filter_map(|container| container.id.as_deref()).collect::<Vec<_>>(),
             ["36a6"]
         );
-        let (_folder, socket) = failing(u32::MAX);
+        let (_directory, socket) = failing(u32::MAX);
         assert!(list(&socket, &HashMap::new()).await.expect_err("never a list").is_missing());
     }
 

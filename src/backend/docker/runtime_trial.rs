@@ -86,7 +86,7 @@ pub(super) async fn run(
     let path = path(home);
     let written = path
         .parent()
-        .map_or(Ok(()), files::create_private_folder)
+        .map_or(Ok(()), files::create_private_directory)
         .and_then(|()| files::replace(&path, |file| Ok(serde_json::to_writer(file, &verdict)?)));
     if let Err(error) = written {
         tracing::debug!("{}: {error}", path.display());
@@ -187,7 +187,7 @@ mod tests {
         let tried = subject("runsc", &info("6.1"));
         assert_eq!(earlier(home.path(), &tried), None);
         let verdict = Verdict { tried: tried.clone(), failure: None };
-        std::fs::create_dir(home.path().join("cache")).expect("folder");
+        std::fs::create_dir(home.path().join("cache")).expect("directory");
         std::fs::write(path(home.path()), serde_json::to_vec(&verdict).expect("JSON")).expect("written");
         assert_eq!(earlier(home.path(), &tried), Some(verdict));
         assert_eq!(earlier(home.path(), &subject("runsc", &info("6.2"))), None, "another kernel");

@@ -22,7 +22,7 @@ use super::snapshot_pause::{PausedBy, SnapshotPause};
 use super::{kept, live, shared_objects};
 use crate::backend::{BackendError, Copied, Frozen, NewSnapshot, Snapshot};
 
-/// Implements [`crate::backend::Snapshots::freeze`]. `state` is the folder with the bottles' folders.
+/// Implements [`crate::backend::Snapshots::freeze`]. `state` is the directory with the bottles' directories.
 ///
 /// # Errors
 /// [`BackendError`] when the bottle has no container, or the engine fails.
@@ -80,12 +80,12 @@ pub(super) async fn freeze(
 struct Parts {
     /// The bottle's repository, in a volume.
     repository: bool,
-    /// The shared git objects, in a folder of this machine.
+    /// The shared git objects, in a directory of this machine.
     objects: bool,
 }
 
 /// Makes an image of a bottle's container, with this tag and these labels. The parts are files of the image, so that it
-/// is complete. `state` is the bottle's state folder.
+/// is complete. `state` is the bottle's state directory.
 async fn whole_image(
     source: &Source<'_>,
     container: &Found,

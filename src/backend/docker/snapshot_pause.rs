@@ -1,5 +1,5 @@
-//! Records in a bottle's state folder that a snapshot pauses its container. If the keeper is killed meanwhile, the next
-//! keeper can tell this pause from one that the user made.
+//! Records in a bottle's state directory that a snapshot pauses its container. If the keeper is killed meanwhile, the
+//! next keeper can tell this pause from one that the user made.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,8 @@ pub(super) enum PausedBy {
 }
 
 impl PausedBy {
-    /// The name of the empty file in the bottle's state folder. The file exists as long as the container may be paused.
+    /// The name of the empty file in the bottle's state directory. The file exists as long as the container may be
+    /// paused.
     fn file(self) -> &'static str {
         match self {
             Self::Keeper => "paused-by-keeper",
@@ -36,12 +37,12 @@ impl PausedBy {
 pub(super) struct SnapshotPause(PathBuf);
 
 impl SnapshotPause {
-    /// Records the pause before it begins. `folder` is the bottle's state folder.
+    /// Records the pause before it begins. `directory` is the bottle's state directory.
     ///
     /// # Errors
     /// [`BackendError`] when the file cannot be created.
-    pub(super) fn record(folder: &Path, by: PausedBy) -> Result<Self, BackendError> {
-        let path = folder.join(by.file());
+    pub(super) fn record(directory: &Path, by: PausedBy) -> Result<Self, BackendError> {
+        let path = directory.join(by.file());
         match files::private_file().write(true).create(true).truncate(true).open(&path) {
             Ok(_) => Ok(Self(path)),
             Err(error) => {
@@ -63,7 +64,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Implements [`crate::backend::Lifecycle::end_snapshot_pause`]. `folder` is the bottle's state folder.
+/// Implements [`crate::backend::Lifecycle::end_snapshot_pause`]. `directory` is the bottle's state directory.
 ///
 /// # Errors
 /// [`BackendError`] when the engine fails.
@@ -71,10 +72,10 @@ pub(super) async fn end(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
-    folder: &Path,
+    directory: &Path,
 ) -> Result<(), BackendError> {
     for by in [PausedBy::Keeper, PausedBy::Engine] {
-        let path = folder.join(by.file());
+        let path = directory.join(by.file());
         if !path.exists() {
             continue;
         }

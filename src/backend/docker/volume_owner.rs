@@ -1,7 +1,7 @@
-//! Gives the agent the folders of the image's volumes in which it works.
+//! Gives the agent the directories of the image's volumes in which it works.
 //!
-//! The engine creates an empty volume for each `VOLUME` of the image, and copies the owner of the image's folder. This
-//! owner is root if the image declares a volume at the agent's workspace or home.
+//! The engine creates an empty volume for each `VOLUME` of the image, and copies the owner of the image's directory.
+//! This owner is root if the image declares a volume at the agent's workspace or home.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use bollard::query_parameters::UploadToContainerOptionsBuilder;
 use bottle_contract::names::{REPOSITORY, WORKSPACE};
 
 use super::engine::Engine;
-use super::images::writable::owned_folders;
+use super::images::writable::owned_directories;
 use super::live::WorkspaceFiles;
 use crate::backend::{BackendError, ImageInfo};
-use crate::plan::LiveFolder;
+use crate::plan::LiveDirectory;
 
 /// Changes the owner of the volumes at or below the workspace and the home, in a container that is not started yet. If
 /// the workspace is a directory of the user, changes only the owner of the repository's volume and not the directory.
@@ -25,15 +25,15 @@ pub(super) async fn give_to_agent(
     image: &ImageInfo,
     workspace: WorkspaceFiles<'_>,
 ) -> Result<(), BackendError> {
-    let folders = match workspace {
+    let directories = match workspace {
         WorkspaceFiles::Live(live) => beside_live(&image.volumes, &image.home, live),
         WorkspaceFiles::Own | WorkspaceFiles::Repository => at_work(&image.volumes, &image.home),
     };
-    if folders.is_empty() {
+    if directories.is_empty() {
         return Ok(());
     }
     let doing = "give the image's volumes to the agent";
-    let archive = owned_folders(&folders, workspace.user(image))
+    let archive = owned_directories(&directories, workspace.user(image))
         .map_err(|error| BackendError::failed(format!("cannot {doing}")).because(error))?;
     let options = UploadToContainerOptionsBuilder::new().path("/").build();
     let upload = engine.docker().upload_to_container(container, Some(options), bollard::body_full(archive));
@@ -43,12 +43,12 @@ pub(super) async fn give_to_agent(
 /// The volumes at or below the workspace and the home.
 fn at_work<'a>(volumes: &'a [String], home: &str) -> Vec<&'a str> {
     let works_in =
-        |volume: &str| [WORKSPACE, home].iter().any(|folder| Path::new(volume).starts_with(folder));
+        |volume: &str| [WORKSPACE, home].iter().any(|directory| Path::new(volume).starts_with(directory));
     volumes.iter().map(String::as_str).filter(|volume| works_in(volume)).collect()
 }
 
 /// The volume of the repository, and the volumes at or below the home.
-fn beside_live<'a>(volumes: &'a [String], home: &str, live: &LiveFolder) -> Vec<&'a str> {
+fn beside_live<'a>(volumes: &'a [String], home: &str, live: &LiveDirectory) -> Vec<&'a str> {
     let in_home = volumes.iter().map(String::as_str).filter(|volume| Path::new(volume).starts_with(home));
     live.repository.map(|_| REPOSITORY).into_iter().chain(in_home).collect()
 }
@@ -62,8 +62,14 @@ mod tests {
         let volumes =
             ["/workspace", "/workspaces", "/home/agent/.cache", "/home", "/data"].map(str::to_owned);
         assert_eq!(at_work(&volumes, "/home/agent"), ["/workspace", "/home/agent/.cache"]);
-        let mut live =
-            LiveFolder { path: "/p".into(), device: 1, inode: 2, uid: 1000, gid: 1000, repository: Some(3) };
+        let mut live = LiveDirectory {
+            path: "/p".into(),
+            device: 1,
+            inode: 2,
+            uid: 1000,
+            gid: 1000,
+            repository: Some(3),
+        };
         assert_eq!(beside_live(&volumes, "/home/agent", &live), ["/workspace/.git", "/home/agent/.cache"]);
         live.repository = None;
         assert_eq!(beside_live(&volumes, "/home/agent", &live), ["/home/agent/.cache"]);

@@ -14,7 +14,7 @@ use crate::backend::local::spawn_ipc::{ChildEnd, Report};
 /// A guest without isolation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PlainSpec {
-    /// The folder that the guest uses as its root.
+    /// The directory that the guest uses as its root.
     pub(crate) root: PathBuf,
 }
 

@@ -1,5 +1,6 @@
 //! A test backend without isolation. The real guest and the real bundle run as plain processes, and the bottle's files
-//! are folders in the home. It exists only in test builds (feature `test-parts`) and runs only when selected by name.
+//! are directories in the home. It exists only in test builds (feature `test-parts`) and runs only when selected by
+//! name.
 //!
 //! Its bottles consist of processes and files. They outlive the command that started them, like the bottles of other
 //! backends. An agent can run only the built-in [`programs`]. [`failing`] makes a chosen step fail, hang, or kill its
@@ -36,7 +37,7 @@ use crate::plan::Plan;
 /// engine the backend finds neither files nor snapshots of a bottle.
 const ENGINE: &str = "BOTTLE_FAKE_ENGINE";
 
-/// The file in a bottle's folder that contains the engine's name.
+/// The file in a bottle's directory that contains the engine's name.
 const ENGINE_FILE: &str = "fake-engine";
 
 /// The test backend without isolation.
@@ -45,7 +46,7 @@ pub struct FakeBackend {
     scope: Scope,
     failing: Failing,
     engine: Option<String>,
-    /// The folder of the bottles' folders.
+    /// The directory of the bottles' directories.
     state: PathBuf,
 }
 
@@ -70,8 +71,8 @@ impl FakeBackend {
     }
 
     async fn start(&self, slug: &Slug, state: &Path, ledger: &dyn Ledger) -> Result<(), BackendError> {
-        let listener = listen(&self.scope.runtime_folder(slug).guest_socket())?;
-        let spec = GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(state).folder().to_owned() });
+        let listener = listen(&self.scope.runtime_directory(slug).guest_socket())?;
+        let spec = GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(state).directory().to_owned() });
         let fds = socket_fds(&listener);
         let started = roles::start(&self.scope, Role::Guest, slug, Some(state), &spec, &fds)?;
         started.wait_until_ready(&PlainSetup, ledger).await.map(drop)
@@ -159,15 +160,15 @@ impl Images for FakeBackend {
 impl Lifecycle for FakeBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::MakeNetwork).await?;
-        self.scope.make_folders(launch, Kind::Home, None)?;
+        self.scope.make_directories(launch, Kind::Home, None)?;
         if let Some(name) = &self.engine {
             let path = launch.state.join(ENGINE_FILE);
             files::replace(&path, |file| std::io::Write::write_all(file, name.as_bytes()))
                 .map_err(|error| BackendError::failed("cannot write").because(error))?;
         }
-        // The guest uses the layers folder as its root. The agent's home is below it at the usual path.
+        // The guest uses the layers directory as its root. The agent's home is below it at the usual path.
         let home = self.scope.layers_in(launch.state).home().join(AGENT_USER);
-        files::create_private_folder(&home)
+        files::create_private_directory(&home)
             .map_err(|error| BackendError::failed(format!("cannot make {}", home.display())).because(error))
     }
 
@@ -186,7 +187,7 @@ impl Lifecycle for FakeBackend {
 
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::OpenKept).await?;
-        self.scope.make_runtime_folder(kept)?;
+        self.scope.make_runtime_directory(kept)?;
         self.start(kept.slug, kept.state, kept.ledger).await
     }
 

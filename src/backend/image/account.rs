@@ -167,7 +167,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Whether a home is an absolute path that contains no empty part, `.` or `..`, and is outside the system folders.
+/// Whether a home is an absolute path that contains no empty part, `.` or `..`, and is outside the system directories.
 fn is_home(home: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     let parts: Vec<&str> = home.strip_prefix('/').unwrap_or_default().split('/').collect();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_a_plain_path_outside_system_folders() {
+    fn a_home_is_a_plain_path_outside_system_directories() {
         for (home, good) in [
             ("/home/node", true),
             ("/root", true),

@@ -28,18 +28,18 @@ pub(crate) struct BuildLock {
 /// Waits for the lock of the image with this hash. `subject` names the image in progress reports.
 ///
 /// # Errors
-/// [`BackendError`] when the folder that contains the lock files cannot be used.
+/// [`BackendError`] when the directory that contains the lock files cannot be used.
 pub(crate) async fn lock(
     host: &Host,
     hash: &str,
     subject: &str,
     progress: &ProgressSink<Step>,
 ) -> Result<BuildLock, BackendError> {
-    let folder = folder(host);
-    let path = folder.join(hash);
+    let directory = directory(host);
+    let path = directory.join(hash);
     let failed =
         |error: io::Error| BackendError::failed(format!("cannot lock {}", path.display())).because(error);
-    let all = open(&folder).map_err(failed)?;
+    let all = open(&directory).map_err(failed)?;
     while !acquired(all.try_lock_shared()).map_err(failed)? {
         tokio::time::sleep(PAUSE).await;
     }
@@ -62,26 +62,26 @@ pub(crate) async fn lock(
 /// builds an image.
 ///
 /// # Errors
-/// When the folder that contains the lock files cannot be used.
+/// When the directory that contains the lock files cannot be used.
 pub(crate) fn lock_for_cleanup(host: &Host) -> io::Result<Option<File>> {
-    let folder = folder(host);
-    let all = open(&folder)?;
+    let directory = directory(host);
+    let all = open(&directory)?;
     if !acquired(all.try_lock())? {
         return Ok(None);
     }
-    for entry in std::fs::read_dir(&folder)? {
+    for entry in std::fs::read_dir(&directory)? {
         std::fs::remove_file(entry?.path())?;
     }
     Ok(Some(all))
 }
 
-fn folder(host: &Host) -> PathBuf {
+fn directory(host: &Host) -> PathBuf {
     host.home.join("builds")
 }
 
-fn open(folder: &Path) -> io::Result<File> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    File::open(folder)
+fn open(directory: &Path) -> io::Result<File> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    File::open(directory)
 }
 
 fn acquired(tried: Result<(), TryLockError>) -> io::Result<bool> {
@@ -101,11 +101,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_build_blocks_other_builds_of_the_image_and_cleanups() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let host = Host {
             env: BTreeMap::new(),
             cwd: "/".into(),
-            home: folder.path().join("home"),
+            home: directory.path().join("home"),
             user_home: "/nonexistent".into(),
             runtime: "/nonexistent".into(),
             program: "/nonexistent".into(),
@@ -124,7 +124,7 @@ mod tests {
         drop(lock(&host, "a", "it", &progress).await.expect("its turn"));
         drop(other);
         let cleanup = lock_for_cleanup(&host).expect("looked").expect("nobody builds");
-        assert_eq!(std::fs::read_dir(host.home.join("builds")).expect("folder").count(), 0);
+        assert_eq!(std::fs::read_dir(host.home.join("builds")).expect("directory").count(), 0);
         assert!(tokio::time::timeout(limit, lock(&host, "a", "it", &progress)).await.is_err());
         drop(cleanup);
         lock(&host, "a", "it", &progress).await.expect("its turn");

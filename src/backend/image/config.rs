@@ -14,7 +14,7 @@ pub(crate) struct Config {
     pub(crate) user: String,
     /// The variables that `ENV` sets, as `NAME=value`.
     pub(crate) env: Vec<String>,
-    /// The folders that `VOLUME` declares.
+    /// The directories that `VOLUME` declares.
     pub(crate) volumes: Vec<String>,
     /// Whether the image has an `ENTRYPOINT`.
     pub(crate) entrypoint: bool,

@@ -1,4 +1,4 @@
-//! Inspects a folder or an archive on this machine that contains a plain file system or a saved image.
+//! Inspects a directory or an archive on this machine that contains a plain file system or a saved image.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,35 +7,35 @@ use std::path::{Path, PathBuf};
 
 use super::hash::Hash;
 
-/// Names of files that only a saved image has in its top folder.
+/// Names of files that only a saved image has in its top directory.
 const MARKS: [&str; 2] = ["manifest.json", "oci-layout"];
-/// The maximum number of files in an image. Real images have fewer; a folder with more is refused.
+/// The maximum number of files in an image. Real images have fewer; a directory with more is refused.
 const FILES_MAX: usize = 5_000_000;
 
 /// The hint for an `agent_provider.image` that cannot be used.
 pub(crate) const IMAGE_HINT: &str =
-    "it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`";
+    "it must be a directory or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`";
 
 /// The name of the image at this path, for messages.
 pub(crate) fn named(path: &Path) -> String {
     format!("the image ./{}", path.display())
 }
 
-/// A folder or archive that may be used as an image. Its entries were listed, but the content of its files is not read
-/// yet.
+/// A directory or archive that may be used as an image. Its entries were listed, but the content of its files is not
+/// read yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
     /// The path, with all links resolved.
     pub(crate) path: PathBuf,
-    /// Whether the path is a folder. Otherwise it is an archive.
-    pub(crate) folder: bool,
-    /// Whether the folder or archive contains a saved image. Otherwise it contains a plain file system.
+    /// Whether the path is a directory. Otherwise it is an archive.
+    pub(crate) directory: bool,
+    /// Whether the directory or archive contains a saved image. Otherwise it contains a plain file system.
     pub(crate) saved: bool,
     /// A hash of the files' metadata. If a file changes, its time or size changes, and so does the hash.
     pub(crate) hash: String,
 }
 
-/// Inspects the folder or archive at this path. Blocks.
+/// Inspects the directory or archive at this path. Blocks.
 ///
 /// # Errors
 /// The reason that it is not an image, as the end of a sentence that begins with its path.
@@ -45,16 +45,16 @@ pub(crate) fn inspect(path: &Path) -> Result<Local, String> {
     let mut hash = Hash::new("local image");
     let saved = if metadata.is_dir() {
         let mut files = 0;
-        add_folder(&mut hash, path, &mut files).map_err(unreadable)?;
+        add_directory(&mut hash, path, &mut files).map_err(unreadable)?;
         if files == 0 {
-            return Err("is an empty folder".to_owned());
+            return Err("is an empty directory".to_owned());
         }
         MARKS.iter().any(|mark| path.join(mark).is_file())
     } else {
         add_file(&mut hash, path, &metadata);
         is_saved(path)?
     };
-    Ok(Local { path: path.to_owned(), folder: metadata.is_dir(), saved, hash: hash.finish() })
+    Ok(Local { path: path.to_owned(), directory: metadata.is_dir(), saved, hash: hash.finish() })
 }
 
 fn add_file(hash: &mut Hash, path: &Path, metadata: &Metadata) {
@@ -65,8 +65,8 @@ fn add_file(hash: &mut Hash, path: &Path, metadata: &Metadata) {
     hash.add(&metadata.mtime().to_le_bytes()).add(&metadata.mtime_nsec().to_le_bytes());
 }
 
-fn add_folder(hash: &mut Hash, folder: &Path, files: &mut usize) -> io::Result<()> {
-    let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+fn add_directory(hash: &mut Hash, directory: &Path, files: &mut usize) -> io::Result<()> {
+    let mut entries = fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         *files += 1;
@@ -76,7 +76,7 @@ fn add_folder(hash: &mut Hash, folder: &Path, files: &mut usize) -> io::Result<(
         let (path, metadata) = (entry.path(), entry.metadata()?);
         add_file(hash, &path, &metadata);
         if metadata.is_dir() {
-            add_folder(hash, &path, files)?;
+            add_directory(hash, &path, files)?;
         }
     }
     Ok(())
@@ -93,7 +93,7 @@ fn is_saved(path: &Path) -> Result<bool, String> {
         _ if start.starts_with(&[0x1f, 0x8b]) => {
             return Err("is compressed: unpack it with gunzip".to_owned());
         }
-        _ => return Err("is neither a folder nor a tar archive".to_owned()),
+        _ => return Err("is neither a directory nor a tar archive".to_owned()),
     }
     file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
     let mut archive = tar::Archive::new(file);
@@ -125,44 +125,44 @@ mod tests {
 
     #[test]
     fn distinguishes_a_saved_image_from_a_file_system() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         for (names, saved) in [
             (&["etc/passwd", "manifest.json"][..], true),
             (&["./oci-layout"], true),
             (&["usr/manifest.json", "etc/passwd"], false),
         ] {
-            let path = folder.path().join("image.tar");
+            let path = directory.path().join("image.tar");
             archive(&path, names);
             assert_eq!(inspect(&path).expect("an archive").saved, saved, "{names:?}");
-            let unpacked = folder.path().join("unpacked");
+            let unpacked = directory.path().join("unpacked");
             for name in names {
                 let path = unpacked.join(name);
-                fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
+                fs::create_dir_all(path.parent().expect("a directory")).expect("directory");
                 fs::write(path, "x").expect("write");
             }
-            let local = inspect(&unpacked).expect("a folder");
-            assert_eq!((local.saved, local.folder), (saved, true), "{names:?}");
+            let local = inspect(&unpacked).expect("a directory");
+            assert_eq!((local.saved, local.directory), (saved, true), "{names:?}");
             fs::remove_dir_all(&unpacked).expect("remove");
         }
     }
 
     #[test]
     fn refuses_files_that_are_not_images() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let empty = folder.path().join("empty");
-        fs::create_dir(&empty).expect("folder");
-        assert_eq!(inspect(&empty).expect_err("empty"), "is an empty folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let empty = directory.path().join("empty");
+        fs::create_dir(&empty).expect("directory");
+        assert_eq!(inspect(&empty).expect_err("empty"), "is an empty directory");
         for (bytes, why) in [
-            (&b"hello"[..], "is neither a folder nor a tar archive"),
+            (&b"hello"[..], "is neither a directory nor a tar archive"),
             (b"\x1f\x8b\x08", "is compressed: unpack it with gunzip"),
-            (b"", "is neither a folder nor a tar archive"),
+            (b"", "is neither a directory nor a tar archive"),
         ] {
-            let path = folder.path().join("file");
+            let path = directory.path().join("file");
             fs::write(&path, bytes).expect("write");
             assert_eq!(inspect(&path).expect_err("no archive"), why);
         }
         assert!(
-            inspect(&folder.path().join("nothing"))
+            inspect(&directory.path().join("nothing"))
                 .expect_err("not there")
                 .starts_with("cannot be read: No such")
         );
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn a_changed_file_changes_the_hash() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("root/etc");
-        fs::create_dir_all(&path).expect("folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("root/etc");
+        fs::create_dir_all(&path).expect("directory");
         fs::write(path.join("passwd"), "root").expect("write");
-        let hash = || inspect(&folder.path().join("root")).expect("a folder").hash;
+        let hash = || inspect(&directory.path().join("root")).expect("a directory").hash;
         let first = hash();
         assert_eq!(hash(), first);
         fs::write(path.join("passwd"), "other").expect("write");

@@ -72,8 +72,8 @@ pub(in crate::backend) async fn copy(
     layers: &Layers,
     owner: Option<u32>,
 ) -> Result<(), BackendError> {
-    let (root, folder) = (image.root.clone(), layers.folder().to_owned());
-    run_blocking(move || tree_into(&root, &folder, COPY, owner).map(drop))
+    let (root, directory) = (image.root.clone(), layers.directory().to_owned());
+    run_blocking(move || tree_into(&root, &directory, COPY, owner).map(drop))
         .await?
         .map_err(|error| BackendError::failed("cannot copy the image for the bottle").because(error))
 }

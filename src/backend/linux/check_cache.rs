@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use super::check;
 use crate::host::Host;
 
-/// The name of the cache file. It is in the parent folder of the bottles' runtime folders, and no slug begins with a
-/// dot.
+/// The name of the cache file. It is in the parent directory of the bottles' runtime directories, and no slug begins
+/// with a dot.
 const NAME: &str = ".linux-worked";
 
 /// The namespaces of this process that affect whether a sandbox can be created.
@@ -38,8 +38,8 @@ impl CheckCache {
         self.fingerprint.as_ref().is_some_and(|fingerprint| stored.as_deref() == Some(Path::new(fingerprint)))
     }
 
-    /// Records that a sandbox worked. The folder exists already. If it is not writable, the next start runs the trial
-    /// again.
+    /// Records that a sandbox worked. The directory exists already. If it is not writable, the next start runs the
+    /// trial again.
     ///
     /// The record is a symbolic link whose target text is the fingerprint. The kernel creates a link atomically, so a
     /// crash leaves no partial record.
@@ -80,10 +80,10 @@ mod tests {
 
     #[test]
     fn the_cached_check_is_valid_until_anything_changes() {
-        let folder = tempfile::tempdir().expect("folder");
-        let program = folder.path().join("program");
+        let directory = tempfile::tempdir().expect("directory");
+        let program = directory.path().join("program");
         fs::write(&program, "one").expect("program");
-        let path = folder.path().join(NAME);
+        let path = directory.path().join(NAME);
         let now = || CheckCache { path: path.clone(), fingerprint: fingerprint(&program) };
         assert!(!now().is_current(), "nothing is remembered at first");
         now().store();

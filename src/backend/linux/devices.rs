@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{Dir, FileType, Mode, OFlags, openat, symlinkat};
 use rustix::mount::MountAttrFlags;
 
-use super::mounts::{Tree, file, folder};
+use super::mounts::{Tree, directory, file};
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
 use crate::backend::local::failure::Step;
@@ -43,7 +43,7 @@ const VISIBLE: [&str; 10] = [
     "vmstat",
 ];
 
-/// The folder of `/proc` with the machine's settings. It becomes read-only and is not covered, because many programs
+/// The directory of `/proc` with the machine's settings. It becomes read-only and is not covered, because many programs
 /// read it.
 const SETTINGS: &str = "sys";
 
@@ -54,11 +54,11 @@ const NOTHING: Forbid = Forbid { writes: true, devices: false, programs: true };
 /// Builds `/dev` and `/proc` under the new root.
 pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let working = Forbid { writes: false, devices: false, programs: true };
-    let folder = folder(root, Path::new("/dev")).step("make /dev")?;
+    let directory = directory(root, Path::new("/dev")).step("make /dev")?;
     for name in DEVICES {
         let path = Path::new("/dev").join(name);
         let tree = Tree::clone_host(&path, working).step_at("open", &path)?;
-        tree.attach(file(&folder, Path::new(name)).step_at("make", &path)?).step_at("mount", &path)?;
+        tree.attach(file(&directory, Path::new(name)).step_at("make", &path)?).step_at("mount", &path)?;
     }
     for (target, link) in LINKS {
         symlinkat(target, root, link).step_at("link", Path::new(link))?;
@@ -75,11 +75,11 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
 
 fn mount(root: BorrowedFd<'_>, path: &str, tree: io::Result<Tree>) -> Result<(), SetupFailure> {
     let path = Path::new(path);
-    tree.step_at("make", path)?.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)
+    tree.step_at("make", path)?.attach(directory(root, path).step_at("make", path)?).step_at("mount", path)
 }
 
-/// Covers every file and folder of `/proc` that is not on the allowlist, and makes [`SETTINGS`] read-only. Entries that
-/// newer kernels add are therefore covered too.
+/// Covers every file and directory of `/proc` that is not on the allowlist, and makes [`SETTINGS`] read-only. Entries
+/// that newer kernels add are therefore covered too.
 fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let proc = openat(root, "proc", flags, Mode::empty()).step("open /proc")?;
@@ -95,7 +95,7 @@ fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
         let made = match entry.file_type() {
             FileType::Symlink => continue,
             FileType::Directory if text == SETTINGS => make_read_only(&proc, name),
-            FileType::Directory => covers.folder(&proc, name),
+            FileType::Directory => covers.directory(&proc, name),
             _ => covers.file(&proc, name),
         };
         made.step_at("cover /proc", Path::new(text))?;
@@ -107,7 +107,7 @@ fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
 #[derive(Default)]
 struct Covers {
     file: Option<Tree>,
-    folder: Option<Tree>,
+    directory: Option<Tree>,
 }
 
 impl Covers {
@@ -116,13 +116,13 @@ impl Covers {
         put(&mut self.file, fresh, proc, name)
     }
 
-    fn folder(&mut self, proc: &OwnedFd, name: &CStr) -> io::Result<()> {
+    fn directory(&mut self, proc: &OwnedFd, name: &CStr) -> io::Result<()> {
         let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV;
         let fresh = || {
             let options = [("size", "4k"), ("mode", "0555")];
             Tree::new("tmpfs", &options, read_only | MountAttrFlags::MOUNT_ATTR_NOEXEC)
         };
-        put(&mut self.folder, fresh, proc, name)
+        put(&mut self.directory, fresh, proc, name)
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) enum Entered {
     /// The process that the backend started. It has nothing more to do.
     Outer,
     /// Pid 1 of the sandbox, with an empty standard input. If an overlay combines the bottle's changes with an image,
-    /// contains the open upper folder.
+    /// contains the open upper directory.
     Inner(Option<OwnedFd>),
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn enter(spec: &SandboxSpec, child_end: ChildEnd) -> Result<Entered, 
 struct Confined {
     /// `/dev/null`, which becomes standard input.
     null: OwnedFd,
-    /// The upper folder, which contains the bottle's changes to its image.
+    /// The upper directory, which contains the bottle's changes to its image.
     changed: Option<OwnedFd>,
 }
 

@@ -13,7 +13,7 @@ use bottle_contract::names::{EGRESS_HOST, GIT_GATE_HOST, SUPERVISE_HOST};
 use rustix::fs::{CWD, Mode, OFlags, openat, symlinkat};
 use rustix::io::Errno;
 
-use super::mounts::{READ_ONLY, folder, split};
+use super::mounts::{READ_ONLY, directory, split};
 use super::sources::Source;
 use super::spec::SandboxSpec;
 use crate::backend::local::failure::Step;
@@ -36,7 +36,7 @@ const COPIED: [&str; 12] = [
     "timezone",
 ];
 
-/// Host folders and large files that do not identify the host. They are mounted.
+/// Host directories and large files that do not identify the host. They are mounted.
 const SHARED: [&str; 9] = [
     "/etc/alternatives",
     "/etc/crypto-policies",
@@ -56,7 +56,7 @@ const COPY_MAX: u64 = 128 << 10;
 
 /// Builds `/etc` under the new root while the host's root is still mounted at `/`.
 pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
-    let etc = folder(root, Path::new("/etc")).step("make /etc")?;
+    let etc = directory(root, Path::new("/etc")).step("make /etc")?;
     for (name, content) in own(spec) {
         write(&etc, name, content.as_bytes()).step_at("write /etc", Path::new(name))?;
     }
@@ -73,24 +73,24 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     let java_roots = JAVA_ROOT_FILES.map(|file| (Path::new(file), TRUSTSTORE_FILE));
     for (path, provisioned) in roots.into_iter().chain(java_roots) {
         let (parent, name) = split(path).step_at("link", path)?;
-        let parent = folder(root, parent).step_at("make the folder of", path)?;
+        let parent = directory(root, parent).step_at("make the directory of", path)?;
         symlinkat(provisioned, parent, name).step_at("link", path)?;
     }
     symlinkat("/proc/self/mounts", &etc, "mtab").step("link /etc/mtab")
 }
 
-/// The folders in which distributions keep the settings of their packages of Java (`/etc/java-17-openjdk`,
+/// The directories in which distributions keep the settings of their packages of Java (`/etc/java-17-openjdk`,
 /// `/etc/java`). Java does not start without them.
 fn java_settings() -> io::Result<Vec<PathBuf>> {
-    let mut folders = Vec::new();
+    let mut directories = Vec::new();
     for entry in std::fs::read_dir("/etc")? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
         if name == "java" || name.starts_with("java") && name.ends_with("-openjdk") {
-            folders.push(Path::new("/etc").join(&*name));
+            directories.push(Path::new("/etc").join(&*name));
         }
     }
-    Ok(folders)
+    Ok(directories)
 }
 
 /// The files of `/etc` that are generated for the bottle.

@@ -1,9 +1,10 @@
 //! Restricts a sandbox with Landlock, in addition to mounts and namespaces.
 //!
-//! Whatever the mounts allow, an agent on the host's system can write only to the bottle's folders, tmpfs folders and
-//! existing files in `/proc`, and an agent on an image cannot create devices. With `resources.nested`, file access is
-//! unrestricted. In every bottle, processes can neither connect to abstract sockets nor send signals outside the
-//! bottle. An older kernel enforces the subset that it supports; `bottle doctor` reports the missing features.
+//! Whatever the mounts allow, an agent on the host's system can write only to the bottle's directories, tmpfs
+//! directories and existing files in `/proc`, and an agent on an image cannot create devices. With `resources.nested`,
+//! file access is unrestricted. In every bottle, processes can neither connect to abstract sockets nor send signals
+//! outside the bottle. An older kernel enforces the subset that it supports; `bottle doctor` reports the missing
+//! features.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -20,16 +21,16 @@ use super::prefix;
 /// The newest Landlock version whose rules are requested.
 const RULES: ABI = ABI::V6;
 
-/// Folders in which writes and device ioctls are allowed.
+/// Directories in which writes and device ioctls are allowed.
 const WRITABLE: [&str; 7] = ["/tmp", "/run", names::WORKSPACE, "/home", prefix::LOCAL, prefix::OPT, "/dev"];
 
-/// The folder in which existing files are writable but none can be created. It contains the settings of processes.
+/// The directory in which existing files are writable but none can be created. It contains the settings of processes.
 const SETTINGS: &str = "/proc";
 
 /// Restricts this thread, which is the only one, and its future children. With `nested`, file access is unrestricted,
 /// because Landlock forbids all mounts to a process whose file access is restricted. With `own_system`, all files are
-/// writable, because the bottle has its own system files; only devices are forbidden. `changed` is the upper folder of
-/// an image, which has no path inside the bottle; listing it through its descriptor is allowed.
+/// writable, because the bottle has its own system files; only devices are forbidden. `changed` is the upper directory
+/// of an image, which has no path inside the bottle; listing it through its descriptor is allowed.
 ///
 /// # Errors
 /// When a kernel that supports Landlock refuses the rules.
@@ -60,7 +61,7 @@ pub(super) fn restrict(nested: bool, own_system: bool, changed: Option<&OwnedFd>
 }
 
 /// Whether this kernel's Landlock can restrict files without breaking programs. A version without the `Refer` right
-/// forbids moving files between folders everywhere.
+/// forbids moving files between directories everywhere.
 pub(super) fn restricts_files() -> bool {
     is_supported(|rules| rules.handle_access(AccessFs::Refer))
 }

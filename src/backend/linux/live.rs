@@ -16,23 +16,24 @@ use super::owners::{OnDisk, owner_as};
 use super::sys::{Forbid, map_owners};
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
-use crate::plan::LiveFolder;
+use crate::plan::LiveDirectory;
 
-/// The name of the repository, in the directory and in the bottle's own folder.
+/// The name of the repository, in the directory and in the bottle's own directory.
 const GIT_DIR: &str = ".git";
 
-const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Opens the directory that the user was shown. `outside` is the host user id of a bottle that root starts; the mount
 /// then shows it as the owner of the directory's files.
 ///
 /// # Errors
 /// [`SetupFailure`] that names the path. Also when another directory is at the path now.
-pub(super) fn open(live: &LiveFolder, forbid: Forbid, outside: Option<u32>) -> Result<Tree, SetupFailure> {
+pub(super) fn open(live: &LiveDirectory, forbid: Forbid, outside: Option<u32>) -> Result<Tree, SetupFailure> {
     let path = &live.path;
-    let folder = openat(CWD, path, FOLDER, Mode::empty()).step_at("open", path)?;
-    require_same(live, &folder).step_at("mount", path)?;
-    let tree = Tree::clone_at(&folder, c".", forbid).step_at("mount", path)?;
+    let directory = openat(CWD, path, DIRECTORY, Mode::empty()).step_at("open", path)?;
+    require_same(live, &directory).step_at("mount", path)?;
+    let tree = Tree::clone_at(&directory, c".", forbid).step_at("mount", path)?;
     if let Some(id) = outside {
         owner_as(OnDisk { uid: live.uid, gid: live.gid }, id)
             .and_then(|users| map_owners(tree.root(), users))
@@ -41,21 +42,21 @@ pub(super) fn open(live: &LiveFolder, forbid: Forbid, outside: Option<u32>) -> R
     Ok(tree)
 }
 
-/// Checks that the open folder is the one that the user was shown.
-fn require_same(live: &LiveFolder, folder: &OwnedFd) -> io::Result<()> {
-    let stat = fstat(folder)?;
+/// Checks that the open directory is the one that the user was shown.
+fn require_same(live: &LiveDirectory, directory: &OwnedFd) -> io::Result<()> {
+    let stat = fstat(directory)?;
     if (stat.st_dev, stat.st_ino) == (live.device, live.inode) {
         return Ok(());
     }
     Err(io::Error::other("another directory is there now"))
 }
 
-/// Opens the bottle's repository in its own workspace folder, if the directory has one that it covers.
+/// Opens the bottle's repository in its own workspace directory, if the directory has one that it covers.
 ///
 /// # Errors
 /// [`SetupFailure`] that names the path.
 pub(super) fn open_repository(
-    live: &LiveFolder,
+    live: &LiveDirectory,
     own: &Path,
     forbid: Forbid,
 ) -> Result<Option<Tree>, SetupFailure> {
@@ -69,10 +70,10 @@ pub(super) fn open_repository(
 /// Mounts the bottle's repository over the one in the attached workspace.
 ///
 /// # Errors
-/// When the workspace has no folder `.git`, or another one than the user was shown.
-pub(super) fn cover(live: &LiveFolder, workspace: &Tree, repository: &Tree) -> Result<(), SetupFailure> {
+/// When the workspace has no directory `.git`, or another one than the user was shown.
+pub(super) fn cover(live: &LiveDirectory, workspace: &Tree, repository: &Tree) -> Result<(), SetupFailure> {
     let path = live.path.join(GIT_DIR);
-    let over = openat(workspace.root(), GIT_DIR, FOLDER, Mode::empty()).step_at("open", &path)?;
+    let over = openat(workspace.root(), GIT_DIR, DIRECTORY, Mode::empty()).step_at("open", &path)?;
     if Some(fstat(&over).step_at("look at", &path)?.st_ino) != live.repository {
         return Err(io::Error::other("another repository is there now")).step_at("mount over", &path);
     }
@@ -80,7 +81,7 @@ pub(super) fn cover(live: &LiveFolder, workspace: &Tree, repository: &Tree) -> R
 }
 
 /// The disk space of the files that the user has in the directory, in bytes. They are not the bottle's.
-pub(super) fn size(live: &LiveFolder) -> u64 {
+pub(super) fn size(live: &LiveDirectory) -> u64 {
     let all = bottle_guest::use_of_disk(&live.path);
     match live.repository {
         Some(_) => all.saturating_sub(bottle_guest::use_of_disk(&live.path.join(GIT_DIR))),

@@ -10,9 +10,9 @@
 //!                                                 privileges landlock seccomp   the restrictions
 //!                                                 └► the guest, as pid 1
 //! ```
-//! The host's system folders are visible read-only. The agent's program and its dependencies are visible at their host
-//! paths ([`program`]). The home and the workspace exist only for the bottle. The network contains only loopback, and
-//! the guest reaches the proxy through sockets. `sys` contains system calls without a safe wrapper, and `mounts`
+//! The host's system directories are visible read-only. The agent's program and its dependencies are visible at their
+//! host paths ([`program`]). The home and the workspace exist only for the bottle. The network contains only loopback,
+//! and the guest reaches the proxy through sockets. `sys` contains system calls without a safe wrapper, and `mounts`
 //! contains the mount calls.
 //!
 //! An agent can still learn some facts about the host: the kernel, the processors, memory, load and uptime (programs
@@ -58,7 +58,7 @@ use bottle_guest::{Limit, Limits};
 use self::check_cache::CheckCache;
 use self::identity::Who;
 use self::image::{Image, Images};
-use self::spec::{AgentIds, ImageSpec, OwnFolders, SandboxSpec};
+use self::spec::{AgentIds, ImageSpec, OwnDirectories, SandboxSpec};
 use super::guest_spec::GuestSpec;
 use super::local::Scope;
 use super::local::cgroups::{self, Controller, Groups};
@@ -78,7 +78,7 @@ use super::{
 use crate::causes;
 use crate::host::Host;
 use crate::host::settings::Settings;
-use crate::plan::{ImageSource, LiveFolder, Plan, Renewal, Resources, Workspace};
+use crate::plan::{ImageSource, LiveDirectory, Plan, Renewal, Resources, Workspace};
 
 pub(crate) use self::root::is_system;
 
@@ -102,7 +102,7 @@ impl LinuxBackend {
             .map_err(|error| BackendError::unavailable(error.to_string(), "use another backend"))
     }
 
-    /// The specification of a sandbox that mounts no bottle's folders.
+    /// The specification of a sandbox that mounts no bottle's directories.
     fn base_spec(&self, slug: &Slug) -> Result<SandboxSpec, BackendError> {
         Ok(SandboxSpec {
             hostname: slug.to_string(),
@@ -136,7 +136,7 @@ impl LinuxBackend {
     /// Starts the sandbox of a bottle.
     async fn start(&self, bottle: &BottleSandbox<'_>, image: Option<&Image>) -> Result<(), BackendError> {
         let spec = self.spec(bottle, image)?;
-        let listener = listen(&self.scope.runtime_folder(bottle.slug).guest_socket())?;
+        let listener = listen(&self.scope.runtime_directory(bottle.slug).guest_socket())?;
         self.spawn_guest(bottle.slug, Some(bottle.state), spec, &socket_fds(&listener), bottle.ledger).await
     }
 
@@ -149,18 +149,18 @@ impl LinuxBackend {
         let copied = layers.kind() == Some(Kind::Copy);
         let mut limits = guest_limits(asked, groups.limits(Controller::Memory), image, copied);
         limits.given += live.map_or(0, live::size);
-        let own = OwnFolders {
+        let own = OwnDirectories {
             home: image.is_none().then(|| layers.home()),
             workspace: layers.workspace(),
             live: live.cloned(),
             objects: Some(layers.git_objects()).filter(|objects| objects.is_dir()),
             // A bottle that is only opened has no proxy.
-            proxy: access.is_none().then(|| self.scope.runtime_folder(slug).proxy()),
+            proxy: access.is_none().then(|| self.scope.runtime_directory(slug).proxy()),
             read_only: access == Some(Access::Read),
         };
         let image = image.map(|image| ImageSpec {
             root: (!copied).then(|| image.root.clone()),
-            layers: layers.folder().to_owned(),
+            layers: layers.directory().to_owned(),
             inside: image.inside(),
         });
         Ok(SandboxSpec {
@@ -218,13 +218,13 @@ struct BottleSandbox<'a> {
     ledger: &'a dyn Ledger,
     limits: &'a Resources,
     prepared: &'a Prepared,
-    live: Option<&'a LiveFolder>,
+    live: Option<&'a LiveDirectory>,
     /// `None` for a launch. A launch has a proxy and writable files.
     access: Option<Access>,
 }
 
 /// The limits that the guest enforces by polling: requested limits that the kernel does not enforce, and a default
-/// memory limit that protects the machine. The upper folder of an image has no path inside the bottle, so the guest
+/// memory limit that protects the machine. The upper directory of an image has no path inside the bottle, so the guest
 /// receives its file descriptor. The disk limit does not count the initial size of a copied image.
 fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image>, copied: bool) -> Limits {
     let limit = |bytes| Limit { bytes, asked: true };
@@ -234,7 +234,7 @@ fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image
         None => Some(Limit { bytes: memory::default_max(), asked: false }),
     };
     let home = format!("/home/{}", names::AGENT_USER);
-    let folders: &[&str] = match image {
+    let directories: &[&str] = match image {
         None => &[&home, names::WORKSPACE],
         // Inside the bottle, all files are below the root and on one disk.
         Some(_) if copied => &["/"],
@@ -244,7 +244,7 @@ fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image
     Limits {
         memory,
         disk: asked.disk.map(limit),
-        folders: folders.iter().map(Into::into).collect(),
+        directories: directories.iter().map(Into::into).collect(),
         given: given.map_or(0, |image| bottle_guest::use_of_disk(&image.root)),
     }
 }
@@ -325,7 +325,7 @@ impl Backend for LinuxBackend {
         if let Some(asked) = bottle_image::needs_engine(&plan.image) {
             return Err(BackendError::unsupported(
                 format!("the linux backend builds and pulls no image, and {asked}"),
-                "use `--backend docker`, or name a folder or a `docker save` archive in $BOTTLE_HOME as \
+                "use `--backend docker`, or name a directory or a `docker save` archive in $BOTTLE_HOME as \
                  `agent_provider.image`",
             ));
         }
@@ -396,7 +396,7 @@ impl Lifecycle for LinuxBackend {
         let on_image = matches!(launch.plan.image, ImageSource::Path(_) | ImageSource::Imported(_));
         let kind = if on_image { Kind::Upper } else { Kind::Home };
         let owner = self.outside_id(&launch.plan.identity.slug, Who::Agent)?;
-        self.scope.make_folders(launch, kind, owner)?;
+        self.scope.make_directories(launch, kind, owner)?;
         if *launch.origin != Origin::New {
             return Ok(());
         }
@@ -404,9 +404,9 @@ impl Lifecycle for LinuxBackend {
             self.scope.make_repository(launch, owner)?;
         }
         if launch.plan.workspace != Workspace::Empty {
-            // The sandbox mounts the folder before the workspace is copied. The objects are shared afterwards, so that
-            // they include every object that a copied reference names.
-            self.scope.make_objects_folder(launch)?;
+            // The sandbox mounts the directory before the workspace is copied. The objects are shared afterwards, so
+            // that they include every object that a copied reference names.
+            self.scope.make_objects_directory(launch)?;
         }
         Ok(())
     }
@@ -445,7 +445,7 @@ impl Lifecycle for LinuxBackend {
 
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
         let KeptFiles { slug, state, ledger, sandbox, access } = *kept;
-        self.scope.make_runtime_folder(kept)?;
+        self.scope.make_runtime_directory(kept)?;
         let image = bottle_image::of_kept(&self.images, slug, &self.scope.layers_in(state))?;
         let Sandbox { prepared, limits, live } = sandbox;
         let live = live.as_ref();

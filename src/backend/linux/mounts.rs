@@ -1,6 +1,6 @@
 //! Creates or clones detached mounts, restricts them, and then attaches them.
 //!
-//! A mount is attached to an open folder, never to a path, because a link could redirect a path.
+//! A mount is attached to an open directory, never to a path, because a link could redirect a path.
 
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -42,14 +42,14 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Clones the mount at `name` in an attached folder.
+    /// Clones the mount at `name` in an attached directory.
     ///
     /// # Errors
     /// As [`Tree::clone_host`].
-    pub(super) fn clone_at(folder: impl AsFd, name: &CStr, forbid: Forbid) -> io::Result<Self> {
+    pub(super) fn clone_at(directory: impl AsFd, name: &CStr, forbid: Forbid) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        let tree = Self(open_tree(folder, name, flags)?);
+        let tree = Self(open_tree(directory, name, flags)?);
         restrict_mount(&tree.0, forbid, true)?;
         Ok(tree)
     }
@@ -79,11 +79,11 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// Creates an overlay of the folders in `lower` under the writable folder `upper`. `lower` lists the top folder
-    /// first, separated by colons. All paths are absolute. `flags` are mount options without a value.
+    /// Creates an overlay of the directories in `lower` under the writable directory `upper`. `lower` lists the top
+    /// directory first, separated by colons. All paths are absolute. `flags` are mount options without a value.
     ///
     /// # Errors
-    /// When the kernel or the file system of a folder does not support overlays.
+    /// When the kernel or the file system of a directory does not support overlays.
     pub(super) fn overlay(lower: &str, upper: &str, work: &str, flags: &[&str]) -> io::Result<Self> {
         let configured = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         for (key, value) in [("lowerdir", lower), ("upperdir", upper), ("workdir", work)] {
@@ -108,12 +108,12 @@ impl Tree {
         Self::new("tmpfs", &[("mode", mode), ("size", &size), ("nr_inodes", &files)], attributes)
     }
 
-    /// The root folder of the mount.
+    /// The root directory of the mount.
     pub(super) fn root(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Attaches the mount over an open folder or file.
+    /// Attaches the mount over an open directory or file.
     ///
     /// # Errors
     /// The system's error.
@@ -122,21 +122,21 @@ impl Tree {
         Ok(move_mount(self.0.as_fd(), "", over.as_fd(), "", flags)?)
     }
 
-    /// Whether the root of the mount is a folder.
+    /// Whether the root of the mount is a directory.
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn is_folder(&self) -> io::Result<bool> {
+    pub(super) fn is_directory(&self) -> io::Result<bool> {
         let mode = rustix::fs::fstat(&self.0)?.st_mode;
         Ok(rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory)
     }
 }
 
-/// Creates the missing folders of a path under `root` and opens the last folder.
+/// Creates the missing directories of a path under `root` and opens the last directory.
 ///
 /// # Errors
-/// When a part of the path is a link or not a folder.
-pub(super) fn folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+/// When a part of the path is a link or not a directory.
+pub(super) fn directory(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let mut at: Option<OwnedFd> = None;
     for part in path.components() {
         match part {
@@ -152,7 +152,7 @@ pub(super) fn folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
         }
     }
     match at {
-        Some(folder) => Ok(folder),
+        Some(directory) => Ok(directory),
         None => Ok(rustix::io::fcntl_dupfd_cloexec(root, 3)?),
     }
 }
@@ -168,14 +168,14 @@ fn open_or_make(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Owne
     }
 }
 
-/// Creates an empty file and its parent folders as a mount point, and opens the file.
+/// Creates an empty file and its parent directories as a mount point, and opens the file.
 ///
 /// # Errors
-/// As [`folder`].
+/// As [`directory`].
 pub(super) fn file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let (parent, name) = split(path)?;
     // A path without a parent is created directly in `root`.
-    let made = if parent.as_os_str().is_empty() { None } else { Some(folder(&root, parent)?) };
+    let made = if parent.as_os_str().is_empty() { None } else { Some(directory(&root, parent)?) };
     let parent = made.as_ref().map_or(root.as_fd(), AsFd::as_fd);
     let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o444))?)

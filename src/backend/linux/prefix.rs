@@ -1,14 +1,14 @@
 //! Builds the bottle's writable install prefixes, `/usr/local` and `/opt`.
 //!
 //! ```text
-//!   /usr/local   an overlay: the bottle's upper folder, over empty folders that the agent owns, over the host's folder
-//!   /opt         a folder of the bottle
+//!   /usr/local   an overlay: the bottle's upper directory, over empty directories that the agent owns, over the host's directory
+//!   /opt         a directory of the bottle
 //!   ~/.prefix    stores the content of both: local/ opt/ work/; read-only to the agent
 //! ```
-//! The host's folders belong to another user than the bottle's single id, so they would not be writable even through an
-//! overlay. A tmpfs layer of empty folders that belong to the agent's user solves this: the host's content shows
-//! through, and nothing is written to disk before a program is installed. If the kernel refuses the overlay,
-//! `/usr/local` is the host's folder, which is read-only like the other system folders.
+//! The host's directories belong to another user than the bottle's single id, so they would not be writable even
+//! through an overlay. A tmpfs layer of empty directories that belong to the agent's user solves this: the host's
+//! content shows through, and nothing is written to disk before a program is installed. If the kernel refuses the
+//! overlay, `/usr/local` is the host's directory, which is read-only like the other system directories.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat};
 
-use super::mounts::{READ_ONLY, Tree, WRITABLE, folder};
+use super::mounts::{READ_ONLY, Tree, WRITABLE, directory};
 use super::sys::restrict_mount;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// The folder in the home that stores the content of both prefixes.
-const PREFIX_FOLDER: &str = ".prefix";
+/// The directory in the home that stores the content of both prefixes.
+const PREFIX_DIRECTORY: &str = ".prefix";
 
 /// The prefix to which hosts and programs install additional software.
 pub(super) const LOCAL: &str = "/usr/local";
@@ -31,7 +31,7 @@ pub(super) const LOCAL: &str = "/usr/local";
 /// The prefix for self-contained packages.
 pub(super) const OPT: &str = "/opt";
 
-/// Folders that installers expect. They are created even if the host lacks them.
+/// Directories that installers expect. They are created even if the host lacks them.
 const SKELETON: [&str; 9] = [
     "bin",
     "etc",
@@ -44,10 +44,10 @@ const SKELETON: [&str; 9] = [
     "src",
 ];
 
-/// The maximum depth and number of host folders that are recreated as writable, because each one adds to a bottle's
-/// start time. The other folders of the host stay read-only; most of them belong to single packages.
+/// The maximum depth and number of host directories that are recreated as writable, because each one adds to a bottle's
+/// start time. The other directories of the host stay read-only; most of them belong to single packages.
 const MAX_DEPTH: usize = 2;
-const MAX_FOLDERS: usize = 100;
+const MAX_DIRECTORIES: usize = 100;
 
 /// System package managers, which cannot work in a bottle on the host's system. A script replaces each of them and
 /// names alternatives.
@@ -59,33 +59,38 @@ const REPLACEMENT_SCRIPT: &str = "#!/bin/sh\n\
 
 /// Mounts both prefixes. The home must already be mounted, and writable.
 pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>, read_only: bool) -> Result<(), SetupFailure> {
-    let folder_fd = folder(home, Path::new(PREFIX_FOLDER)).step("make the folder of its prefix")?;
+    let directory_fd =
+        directory(home, Path::new(PREFIX_DIRECTORY)).step("make the directory of its prefix")?;
     for name in ["local", "opt", "work"] {
-        folder(&folder_fd, Path::new(name)).step_at("make the folder of its prefix", Path::new(name))?;
+        directory(&directory_fd, Path::new(name))
+            .step_at("make the directory of its prefix", Path::new(name))?;
     }
-    let below = folder(root, Path::new(OPT)).step("make /opt")?;
-    if let Some(local) = overlay(&folder_fd, &below) {
-        let over = openat(root, "usr/local", FOLDER, Mode::empty()).step("open /usr/local")?;
+    let below = directory(root, Path::new(OPT)).step("make /opt")?;
+    if let Some(local) = overlay(&directory_fd, &below) {
+        let over = openat(root, "usr/local", DIRECTORY, Mode::empty()).step("open /usr/local")?;
         local.attach(over).step("mount /usr/local")?;
         if read_only {
             restrict_mount(local.root(), READ_ONLY, false).step("make /usr/local read-only")?;
         }
     }
     let opt = if read_only { READ_ONLY } else { WRITABLE };
-    let opt = Tree::clone_at(&folder_fd, c"opt", opt).step("take /opt")?;
+    let opt = Tree::clone_at(&directory_fd, c"opt", opt).step("take /opt")?;
     opt.attach(below).step("mount /opt")?;
-    // The folders of a mounted overlay must not be changed directly, so the agent sees them read-only.
-    let read_only = Tree::clone_at(home, c".prefix", READ_ONLY).step("shut the folder of its prefix")?;
-    read_only.attach(&folder_fd).step("shut the folder of its prefix")
+    // The directories of a mounted overlay must not be changed directly, so the agent sees them read-only.
+    let read_only = Tree::clone_at(home, c".prefix", READ_ONLY).step("shut the directory of its prefix")?;
+    read_only.attach(&directory_fd).step("shut the directory of its prefix")
 }
 
-const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The overlay for `/usr/local`. `None` if the host has no such folder, or if the kernel or the file system does not
-/// support overlays. The empty folders are created in `hidden`, a folder of the root tmpfs that is mounted over later.
-fn overlay(folder_fd: &OwnedFd, hidden: &OwnedFd) -> Option<Tree> {
-    let host = openat(CWD, LOCAL, FOLDER, Mode::empty()).ok()?;
-    let [upper, work] = ["local", "work"].map(|name| openat(folder_fd, name, FOLDER, Mode::empty()).ok());
+/// The overlay for `/usr/local`. `None` if the host has no such directory, or if the kernel or the file system does not
+/// support overlays. The empty directories are created in `hidden`, a directory of the root tmpfs that is mounted over
+/// later.
+fn overlay(directory_fd: &OwnedFd, hidden: &OwnedFd) -> Option<Tree> {
+    let host = openat(CWD, LOCAL, DIRECTORY, Mode::empty()).ok()?;
+    let [upper, work] =
+        ["local", "work"].map(|name| openat(directory_fd, name, DIRECTORY, Mode::empty()).ok());
     let (upper, work) = (upper?, work?);
     seed(hidden, Path::new(LOCAL)).ok()?;
     clear_volatile_mark(&work);
@@ -100,21 +105,21 @@ fn overlay(folder_fd: &OwnedFd, hidden: &OwnedFd) -> Option<Tree> {
 fn clear_volatile_mark(work: &OwnedFd) {
     // A new bottle has no mark. If the mark exists, the kernel refuses the overlay.
     let _ = rustix::fs::unlinkat(work, "work/incompat/volatile/dirty", AtFlags::empty());
-    for folder in ["work/incompat/volatile", "work/incompat"] {
-        let _ = rustix::fs::unlinkat(work, folder, AtFlags::REMOVEDIR);
+    for directory in ["work/incompat/volatile", "work/incompat"] {
+        let _ = rustix::fs::unlinkat(work, directory, AtFlags::REMOVEDIR);
     }
 }
 
-/// Creates the folders of the host's prefix with the bottle's user as owner.
+/// Creates the directories of the host's prefix with the bottle's user as owner.
 fn seed(own: &OwnedFd, host: &Path) -> io::Result<()> {
     let mut made = vec![PathBuf::new()];
     made.extend(SKELETON.map(PathBuf::from));
     made.extend(python(Path::new("/usr/lib"))?);
-    folders(host, &mut made)?;
+    directories(host, &mut made)?;
     for path in made {
-        folder(own, &path)?;
+        directory(own, &path)?;
     }
-    let bin = folder(own, Path::new("bin"))?;
+    let bin = directory(own, Path::new("bin"))?;
     for name in REPLACED_COMMANDS {
         if Path::new("/usr/bin").join(name).exists() && !host.join("bin").join(name).exists() {
             write_replacement(&bin, name)?;
@@ -123,10 +128,10 @@ fn seed(own: &OwnedFd, host: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The package folders of the Python versions that the system has.
+/// The package directories of the Python versions that the system has.
 fn python(libraries: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    // Debian's folder name, and the folder name elsewhere.
+    // Debian's directory name, and the directory name elsewhere.
     let packages =
         if libraries.join("python3/dist-packages").exists() { "dist-packages" } else { "site-packages" };
     for entry in std::fs::read_dir(libraries)? {
@@ -139,21 +144,21 @@ fn python(libraries: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Adds the host's folders up to the depth and number limits. Skips links.
-fn folders(host: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Adds the host's directories up to the depth and number limits. Skips links.
+fn directories(host: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     let mut level = vec![PathBuf::new()];
-    let max = found.len() + MAX_FOLDERS;
+    let max = found.len() + MAX_DIRECTORIES;
     for _ in 0..MAX_DEPTH {
         let mut below = Vec::new();
-        for folder in level {
-            // A folder that cannot be read is skipped.
+        for directory in level {
+            // A directory that cannot be read is skipped.
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let Ok(opened) = openat(CWD, host.join(&folder), flags, Mode::empty()) else { continue };
+            let Ok(opened) = openat(CWD, host.join(&directory), flags, Mode::empty()) else { continue };
             for entry in Dir::read_from(opened)? {
                 let entry = entry?;
                 let name = entry.file_name();
                 if entry.file_type() == FileType::Directory && name != c"." && name != c".." {
-                    below.push(folder.join(name.to_string_lossy().as_ref()));
+                    below.push(directory.join(name.to_string_lossy().as_ref()));
                 }
             }
         }
@@ -176,14 +181,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recreates_the_hosts_folders_without_their_files() {
-        let scratch = tempfile::tempdir().expect("folder");
+    fn recreates_the_hosts_directories_without_their_files() {
+        let scratch = tempfile::tempdir().expect("directory");
         let [host, own] = ["host", "own"].map(|name| scratch.path().join(name));
         fs::create_dir_all(host.join("share/a/b/c/d/e")).expect("made");
         fs::create_dir_all(&own).expect("made");
         fs::write(host.join("share/file"), "x").expect("written");
         symlink("share", host.join("man")).expect("linked");
-        seed(&openat(CWD, &own, FOLDER, Mode::empty()).expect("opened"), &host).expect("seeded");
+        seed(&openat(CWD, &own, DIRECTORY, Mode::empty()).expect("opened"), &host).expect("seeded");
         assert!(own.join("share/a").is_dir() && !own.join("share/a/b").exists());
         assert!(own.join("lib/node_modules").is_dir());
         assert!(!own.join("man").exists() && !own.join("share/file").exists());

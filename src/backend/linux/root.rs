@@ -1,16 +1,16 @@
-//! Builds the root file system of a sandbox that uses the host's system folders.
+//! Builds the root file system of a sandbox that uses the host's system directories.
 //!
 //! ```text
 //!   /                 tmpfs, read-only once it is built
-//!   /usr /bin /lib …  the host's folders, read-only
+//!   /usr /bin /lib …  the host's directories, read-only
 //!   /etc              a few files of the host, the rest generated ([`super::etc`])
 //!   /dev /proc        minimal and masked ([`super::devices`])
 //!   /tmp /run         tmpfs
 //!   /run/bottle       this program, the proxy's sockets
-//!   /home/agent       a folder of the bottle
-//!   /workspace        a folder of the bottle, or a directory of the user ([`super::live`])
+//!   /home/agent       a directory of the bottle
+//!   /workspace        a directory of the bottle, or a directory of the user ([`super::live`])
 //!   /git-objects      the objects that a copied repository shares with the host's, read-only
-//!   /usr/local /opt   folders of the bottle; /usr/local is over the host's ([`super::prefix`])
+//!   /usr/local /opt   directories of the bottle; /usr/local is over the host's ([`super::prefix`])
 //!   exposed paths     at the same path as on the host, read-only
 //! ```
 //! No other path of the host exists in the sandbox: there is no host home, /var, /root or /mnt, and /sys is empty.
@@ -22,7 +22,7 @@ use bottle_contract::names;
 use rustix::fs::{CWD, Mode, OFlags, symlinkat};
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
 
-use super::mounts::{READ_ONLY, Tree, file, folder};
+use super::mounts::{READ_ONLY, Tree, directory, file};
 use super::sources::{Source, Sources};
 use super::spec::SandboxSpec;
 use super::sys::{Forbid, restrict_mount};
@@ -30,8 +30,8 @@ use super::{devices, etc, live, prefix};
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// The host's folders of programs and libraries. `/opt` is not among them; an agent's programs in it are exposed one by
-/// one.
+/// The host's directories of programs and libraries. `/opt` is not among them; an agent's programs in it are exposed
+/// one by one.
 pub(crate) const SYSTEM: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
@@ -61,11 +61,11 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     etc::build(root, spec)?;
     devices::build(root, spec)?;
     scratch(root, spec)?;
-    own_folders(root, sources)?;
+    own_directories(root, sources)?;
     if let Some(home) = sources.own.as_ref().and_then(|own| own.home.as_ref()) {
         prefix::build(root, home.root(), spec.is_read_only())?;
         if spec.is_read_only() {
-            // The home is writable until here, because the setup creates the folders of the prefixes in it.
+            // The home is writable until here, because the setup creates the directories of the prefixes in it.
             restrict_mount(home.root(), READ_ONLY, false).step("make the home read-only")?;
         }
     }
@@ -79,34 +79,34 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     enter(root)
 }
 
-/// Whether this path is in a system folder, which every bottle on the host's system sees.
+/// Whether this path is in a system directory, which every bottle on the host's system sees.
 pub(crate) fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
 }
 
 fn scratch(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     in_memory(root, spec)?;
-    folder(root, Path::new("/var")).step("make /var")?;
+    directory(root, Path::new("/var")).step("make /var")?;
     for (target, link) in [("/tmp", "var/tmp"), ("/run", "var/run")] {
         symlinkat(target, root, link).step_at("link", Path::new(link))?;
     }
     // `/sys` is empty and read-only, so programs that enumerate devices find none.
-    folder(root, Path::new("/sys")).step("make /sys")?;
+    directory(root, Path::new("/sys")).step("make /sys")?;
     Ok(())
 }
 
-/// Mounts the tmpfs folders, which contain data of this launch only.
+/// Mounts the tmpfs directories, which contain data of this launch only.
 pub(super) fn in_memory(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let plain = MountAttrFlags::MOUNT_ATTR_NODEV;
     for (path, mode, size) in [("/tmp", "1777", spec.scratch), ("/run", "0755", RUN_SIZE)] {
         let path = Path::new(path);
         let tree = Tree::in_memory(mode, size, plain).step_at("make", path)?;
-        tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
+        tree.attach(directory(root, path).step_at("make", path)?).step_at("mount", path)?;
     }
     Ok(())
 }
 
-pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(), SetupFailure> {
+pub(super) fn own_directories(root: BorrowedFd<'_>, sources: &Sources) -> Result<(), SetupFailure> {
     let program = Path::new(names::GUEST_PROGRAM);
     let over = file(root, program).step_at("make", program)?;
     sources.program.attach(over).step_at("mount", program)?;
@@ -119,15 +119,15 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
     let objects = own.objects.iter().map(|tree| (names::GIT_OBJECTS_DIR, tree));
     for (path, tree) in home.chain([(names::WORKSPACE, &own.workspace)]).chain(objects).chain(proxy) {
         let path = Path::new(path);
-        tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
+        tree.attach(directory(root, path).step_at("make", path)?).step_at("mount", path)?;
     }
     match &own.repository {
-        Some((folder, repository)) => live::cover(folder, &own.workspace, repository),
+        Some((directory, repository)) => live::cover(directory, &own.workspace, repository),
         None => Ok(()),
     }
 }
 
-/// Makes `root` the root folder of this process and unmounts the host's file systems.
+/// Makes `root` the root directory of this process and unmounts the host's file systems.
 pub(super) fn enter(root: impl AsFd) -> Result<(), SetupFailure> {
     rustix::process::fchdir(root).step("enter the new root")?;
     // `pivot_root` mounts the old root over the new one at the same path, so that it can be unmounted by that path.

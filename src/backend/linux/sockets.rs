@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::FileType;
 
 use crate::backend::{BackendError, Exposed};
-use crate::host::folder_walk::{Bounds, Next, walk};
+use crate::host::directory_walk::{Bounds, Next, walk};
 
 /// The bounds of the search in one path. A toolchain with its documentation has about 100,000 files.
 const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(10) };
@@ -96,9 +96,9 @@ mod tests {
 
     #[test]
     fn sockets_and_pipes_are_refused_unless_they_are_allowed() {
-        let folder = tempfile::tempdir().expect("folder");
-        let top = folder.path();
-        fs::create_dir_all(top.join("deep/er")).expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
+        let top = directory.path();
+        fs::create_dir_all(top.join("deep/er")).expect("directory");
         fs::write(top.join("deep/tool"), "x").expect("file");
         assert_eq!(check(&exposed(top), false).expect("only files"), [""; 0]);
         let _listener = UnixListener::bind(top.join("deep/er/agent.sock")).expect("socket");

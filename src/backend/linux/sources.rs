@@ -1,4 +1,4 @@
-//! Opens the host paths that a sandbox mounts: the bottle's folders, the agent's program, and this program.
+//! Opens the host paths that a sandbox mounts: the bottle's directories, the agent's program, and this program.
 //!
 //! The paths are opened while the process still runs as the user who started it, because they may be private to that
 //! user. For example, the agent of a bottle that root starts runs as an unprivileged user without access to root's
@@ -13,18 +13,18 @@ use rustix::io::Errno;
 
 use super::image::files::Files;
 use super::live;
-use super::mounts::{DATA, READ_ONLY, Tree, WRITABLE, file, folder, split};
-use super::spec::{OwnFolders, SandboxSpec};
+use super::mounts::{DATA, READ_ONLY, Tree, WRITABLE, directory, file, split};
+use super::spec::{OwnDirectories, SandboxSpec};
 use super::sys::Forbid;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
-use crate::plan::LiveFolder;
+use crate::plan::LiveDirectory;
 
 /// The open host paths of one sandbox.
 pub(super) struct Sources {
     /// The mount of this program.
     pub(super) program: Tree,
-    /// The bottle's folders. `None` for a trial sandbox.
+    /// The bottle's directories. `None` for a trial sandbox.
     pub(super) own: Option<Own>,
     /// The files of the bottle's image.
     pub(super) image: Option<Files>,
@@ -32,23 +32,23 @@ pub(super) struct Sources {
     pub(super) exposed: Vec<(PathBuf, Source)>,
 }
 
-/// The bottle's folders.
+/// The bottle's directories.
 pub(super) struct Own {
     /// The agent's home. `None` if the bottle runs from an image, which contains the home.
     pub(super) home: Option<Tree>,
     /// The mount of the workspace.
     pub(super) workspace: Tree,
     /// The bottle's repository, which covers the one in the workspace, if the workspace is a directory of the user.
-    pub(super) repository: Option<(LiveFolder, Tree)>,
+    pub(super) repository: Option<(LiveDirectory, Tree)>,
     /// The objects that the bottle's repository shares with the host's, if there are any.
     pub(super) objects: Option<Tree>,
-    /// The folder of the proxy's sockets, if there is a proxy.
+    /// The directory of the proxy's sockets, if there is a proxy.
     pub(super) proxy: Option<Tree>,
 }
 
 /// An opened host path.
 pub(super) enum Source {
-    /// A file or folder.
+    /// A file or directory.
     Tree(Tree),
     /// A symbolic link, which is recreated in the sandbox.
     Link(PathBuf),
@@ -76,15 +76,15 @@ impl Source {
         match self {
             Self::Link(target) => {
                 let (parent, name) = split(path).step_at("link", path)?;
-                let parent = folder(root, parent).step_at("make the folder of", path)?;
+                let parent = directory(root, parent).step_at("make the directory of", path)?;
                 match symlinkat(target, parent, name) {
                     Err(Errno::EXIST) => Ok(()),
                     linked => linked.step_at("link", path),
                 }
             }
             Self::Tree(tree) => {
-                let is_folder = tree.is_folder().step_at("look at", path)?;
-                let over = if is_folder { folder(root, path) } else { file(root, path) };
+                let is_directory = tree.is_directory().step_at("look at", path)?;
+                let over = if is_directory { directory(root, path) } else { file(root, path) };
                 tree.attach(over.step_at("make a mount point for", path)?).step_at("mount", path)
             }
         }
@@ -113,13 +113,13 @@ impl Sources {
                     .map(|home| Tree::clone_host(home, WRITABLE).step_at("mount the home", home))
                     .transpose()?,
                 workspace: match &own.live {
-                    Some(folder) => live::open(folder, forbid(own), spec.outside_id)?,
+                    Some(directory) => live::open(directory, forbid(own), spec.outside_id)?,
                     None => Tree::clone_host(&own.workspace, forbid(own))
                         .step_at("mount the workspace", &own.workspace)?,
                 },
                 repository: match &own.live {
-                    Some(folder) => live::open_repository(folder, &own.workspace, forbid(own))?
-                        .map(|repository| (folder.clone(), repository)),
+                    Some(directory) => live::open_repository(directory, &own.workspace, forbid(own))?
+                        .map(|repository| (directory.clone(), repository)),
                     None => None,
                 },
                 objects: own
@@ -127,7 +127,7 @@ impl Sources {
                     .as_deref()
                     .map(|objects| Tree::clone_host(objects, DATA).step_at("mount the git objects", objects))
                     .transpose()?,
-                // The folder is mounted read-only: connecting to a socket needs no write access, and no program can
+                // The directory is mounted read-only: connecting to a socket needs no write access, and no program can
                 // remove a socket.
                 proxy: own
                     .proxy
@@ -142,7 +142,7 @@ impl Sources {
     }
 }
 
-/// The restrictions of the bottle's own folders.
-fn forbid(own: &OwnFolders) -> Forbid {
+/// The restrictions of the bottle's own directories.
+fn forbid(own: &OwnDirectories) -> Forbid {
     if own.read_only { READ_ONLY } else { WRITABLE }
 }

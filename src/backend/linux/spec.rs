@@ -6,7 +6,7 @@ use bottle_contract::names::AGENT_UID;
 use bottle_guest::Limits;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::LiveFolder;
+use crate::plan::LiveDirectory;
 
 /// The specification of one sandbox. Contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,8 +17,8 @@ pub(crate) struct SandboxSpec {
     pub(crate) machine_id: String,
     /// The agent's unprivileged host user id if root starts the bottle. `None` for an ordinary user, whose id is used.
     pub(crate) outside_id: Option<u32>,
-    /// The bottle's folders on the host. `None` for a trial sandbox.
-    pub(crate) own: Option<OwnFolders>,
+    /// The bottle's directories on the host. `None` for a trial sandbox.
+    pub(crate) own: Option<OwnDirectories>,
     /// The image that contains the system files. `None` if the bottle uses the host's system.
     pub(crate) image: Option<ImageSpec>,
     /// Host paths that are visible read-only at the same path.
@@ -67,21 +67,21 @@ impl SandboxSpec {
     }
 }
 
-/// The bottle's folders on the host.
+/// The bottle's directories on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct OwnFolders {
+pub(crate) struct OwnDirectories {
     /// The agent's home. `None` if the bottle runs from an image, which contains the home.
     pub(crate) home: Option<PathBuf>,
-    /// The folder of the workspace.
+    /// The directory of the workspace.
     pub(crate) workspace: PathBuf,
-    /// The directory of the user that is mounted as the workspace. The folder [`OwnFolders::workspace`] then contains
-    /// only the bottle's repository.
+    /// The directory of the user that is mounted as the workspace. The directory [`OwnDirectories::workspace`] then
+    /// contains only the bottle's repository.
     #[serde(default)]
-    pub(crate) live: Option<LiveFolder>,
+    pub(crate) live: Option<LiveDirectory>,
     /// The objects that the bottle's repository shares with the host's. `None` if there are none.
     #[serde(default)]
     pub(crate) objects: Option<PathBuf>,
-    /// The folder of the proxy's sockets. `None` if the sandbox has no proxy.
+    /// The directory of the proxy's sockets. `None` if the sandbox has no proxy.
     pub(crate) proxy: Option<PathBuf>,
     /// Whether the bottle's files are read-only, including those of an image.
     pub(crate) read_only: bool,

@@ -13,7 +13,7 @@ use super::Scope;
 use super::labels::Role;
 use super::roles::{self, PlainSetup};
 use super::spawn_ipc::{ChildEnd, Report};
-use crate::backend::{BackendError, GATE_FOLDER, Launch, SIDECAR_LOGS};
+use crate::backend::{BackendError, GATE_DIRECTORY, Launch, SIDECAR_LOGS};
 
 impl Scope {
     /// Starts the bundle and records its process. Its proxy accepts no connections until it is provisioned.
@@ -26,17 +26,19 @@ impl Scope {
         sidecars_uid: Option<u32>,
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
-        let runtime_folder = self.runtime_folder(slug);
+        let runtime_directory = self.runtime_directory(slug);
         let logs = launch.state.join(SIDECAR_LOGS);
-        let gate = (!launch.plan.repos.is_empty()).then(|| launch.state.join(GATE_FOLDER));
-        make_folder(&runtime_folder.proxy(), 0o755, sidecars_uid)
-            .and_then(|()| make_folder(&logs, 0o700, sidecars_uid))
-            .and_then(|()| gate.as_ref().map_or(Ok(()), |folder| make_folder(folder, 0o700, sidecars_uid)))
-            .map_err(|error| BackendError::failed("cannot make the sidecars' folders").because(error))?;
+        let gate = (!launch.plan.repos.is_empty()).then(|| launch.state.join(GATE_DIRECTORY));
+        make_directory(&runtime_directory.proxy(), 0o755, sidecars_uid)
+            .and_then(|()| make_directory(&logs, 0o700, sidecars_uid))
+            .and_then(|()| {
+                gate.as_ref().map_or(Ok(()), |directory| make_directory(directory, 0o700, sidecars_uid))
+            })
+            .map_err(|error| BackendError::failed("cannot make the sidecars' directories").because(error))?;
         let config = BundleConfig {
             labels: [self.label.clone(), slug.to_string()],
-            proxy: ListenerConfig::Socket { folder: runtime_folder.proxy() },
-            control: Control::Socket { path: runtime_folder.bundle_socket() },
+            proxy: ListenerConfig::Socket { directory: runtime_directory.proxy() },
+            control: Control::Socket { path: runtime_directory.bundle_socket() },
             logs,
             relay_log: false,
             identity: sidecars_uid.map(|id| Identity { uid: id, gid: id }),
@@ -72,12 +74,12 @@ fn receive() -> io::Result<(BundleConfig, ChildEnd)> {
     Ok((config, child_end))
 }
 
-/// Creates a folder with this mode and owner. Only the user who creates its parent folders can access those.
-fn make_folder(folder: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    fs::set_permissions(folder, fs::Permissions::from_mode(mode))?;
+/// Creates a directory with this mode and owner. Only the user who creates its parent directories can access those.
+fn make_directory(directory: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
     if owner.is_some() {
-        std::os::unix::fs::lchown(folder, owner, owner)?;
+        std::os::unix::fs::lchown(directory, owner, owner)?;
     }
     Ok(())
 }

@@ -126,20 +126,20 @@ impl Groups {
             if settings.is_empty() {
                 continue;
             }
-            let folder = parent.join(name);
-            if !created.0.iter().any(|(_, known)| *known == folder) {
-                record(&folder)?;
-                // The folder may exist after a launch that crashed. It is reused.
-                fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, error))?;
+            let directory = parent.join(name);
+            if !created.0.iter().any(|(_, known)| *known == directory) {
+                record(&directory)?;
+                // The directory may exist after a launch that crashed. It is reused.
+                fs::create_dir_all(&directory).map_err(|error| failed("make", &directory, error))?;
             }
             for (file, value, needed) in settings {
-                let path = folder.join(file);
+                let path = directory.join(file);
                 match fs::write(&path, value) {
                     Err(error) if needed => return Err(failed("limit", &path, error)),
                     _ => {}
                 }
             }
-            created.0.push((*controller, folder));
+            created.0.push((*controller, directory));
         }
         Ok(created)
     }
@@ -173,14 +173,14 @@ impl Groups {
     /// The limit for which the kernel killed processes of this bottle's groups.
     pub(crate) fn overrun(&self, name: &str) -> Option<Overrun> {
         let (_, parent) = self.parents.iter().find(|(kind, _)| *kind == Controller::Memory)?;
-        let folder = parent.join(name);
+        let directory = parent.join(name);
         let (limit, events) = match self.version {
             Version::One => ("memory.limit_in_bytes", "memory.oom_control"),
             Version::Two => ("memory.max", "memory.events"),
         };
-        let events = fs::read_to_string(folder.join(events)).ok()?;
+        let events = fs::read_to_string(directory.join(events)).ok()?;
         let killed = events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse::<u64>().ok())?;
-        let limit = fs::read_to_string(folder.join(limit)).ok()?.trim().parse().ok()?;
+        let limit = fs::read_to_string(directory.join(limit)).ok()?.trim().parse().ok()?;
         (killed > 0).then_some(Overrun { resource: Limited::Memory, limit, asked: true })
     }
 
@@ -209,7 +209,8 @@ impl CreatedGroups {
 
     /// The `cgroup.procs` files of the groups. A process writes to them to join the groups.
     pub(crate) fn procs_files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<PathBuf> = self.0.iter().map(|(_, folder)| folder.join("cgroup.procs")).collect();
+        let mut files: Vec<PathBuf> =
+            self.0.iter().map(|(_, directory)| directory.join("cgroup.procs")).collect();
         files.dedup();
         files
     }
@@ -281,10 +282,10 @@ mod tests {
 
     #[test]
     fn version_1_has_a_tree_for_each_controller() {
-        let mount = tempfile::tempdir().expect("folder");
+        let mount = tempfile::tempdir().expect("directory");
         let own = "3:cpu,cpuacct:/\n2:memory:/user/a\n1:name=systemd:/x\n0::/x\n";
-        for folder in ["memory/user/a", "cpu"] {
-            fs::create_dir_all(mount.path().join(folder)).expect("made");
+        for directory in ["memory/user/a", "cpu"] {
+            fs::create_dir_all(mount.path().join(directory)).expect("made");
         }
         let groups = Groups::from_cgroup_file(mount.path(), own, Path::is_dir);
         let created = created(&groups, &asked());
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn version_2_creates_a_sibling_group_with_the_delegated_controllers() {
-        let mount = tempfile::tempdir().expect("folder");
+        let mount = tempfile::tempdir().expect("directory");
         let own = "0::/user.slice/app.slice/run-1.scope\n";
         let parent = mount.path().join("user.slice/app.slice");
         fs::create_dir_all(parent.join("run-1.scope")).expect("made");

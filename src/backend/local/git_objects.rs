@@ -48,7 +48,7 @@ pub(crate) enum Reader {
 /// The maximum number of files; sharing more fails. `git gc` packs loose objects long before.
 const MAX_FILES: usize = 5_000_000;
 
-/// Shares the objects of a repository with a bottle whose shared objects are in the folder `bottle`. Files that
+/// Shares the objects of a repository with a bottle whose shared objects are in the directory `bottle`. Files that
 /// `reader` cannot read are copied.
 ///
 /// # Errors
@@ -56,52 +56,52 @@ const MAX_FILES: usize = 5_000_000;
 pub(crate) fn share_repository(objects: &RepositoryObjects, bottle: &Path, reader: Reader) -> io::Result<()> {
     let from: Vec<&Directory> =
         std::iter::once(&objects.from).chain(&objects.borrowed).map(Arc::as_ref).collect();
-    let Some(folder) = &objects.folder else { return share(&from, bottle, reader).map(drop) };
+    let Some(directory) = &objects.directory else { return share(&from, bottle, reader).map(drop) };
     let several = bottle.join(GIT_OBJECTS_OF_SEVERAL);
-    make_folder(bottle)?;
-    make_folder(&several)?;
-    share(&from, &several.join(folder), reader).map(drop)
+    make_directory(bottle)?;
+    make_directory(&several)?;
+    share(&from, &several.join(directory), reader).map(drop)
 }
 
-/// Shares all objects of a bottle or a snapshot, which are in the folder `from`, with a new one, which has them in the
-/// folder `to`. Returns the total size of the files in bytes.
+/// Shares all objects of a bottle or a snapshot, which are in the directory `from`, with a new one, which has them in
+/// the directory `to`. Returns the total size of the files in bytes.
 ///
 /// # Errors
 /// As [`share_repository`].
 pub(crate) fn share_all(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
     let mut bytes = share(&[open(from)?], to, reader)?;
-    let [from, to] = [from, to].map(|folder| folder.join(GIT_OBJECTS_OF_SEVERAL));
-    if !is_folder(&from) {
+    let [from, to] = [from, to].map(|directory| directory.join(GIT_OBJECTS_OF_SEVERAL));
+    if !is_directory(&from) {
         return Ok(bytes);
     }
-    make_folder(&to)?;
+    make_directory(&to)?;
     for entry in fs::read_dir(&from)? {
         let repository = entry?;
-        if is_folder(&repository.path()) {
+        if is_directory(&repository.path()) {
             bytes += share(&[open(&repository.path())?], &to.join(repository.file_name()), reader)?;
         }
     }
     Ok(bytes)
 }
 
-/// Whether this is a folder, and not a link to one: a snapshot can be from another machine.
-fn is_folder(path: &Path) -> bool {
+/// Whether this is a directory, and not a link to one: a snapshot can be from another machine.
+fn is_directory(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
 /// Shares the objects in the directories `from`, those of a repository first and then those that it borrows, with the
-/// folder `to`, which is created if it is missing. Returns the total size of the files in bytes. If this fails, `to` is
-/// removed.
+/// directory `to`, which is created if it is missing. Returns the total size of the files in bytes. If this fails, `to`
+/// is removed.
 fn share(from: &[impl AsFd], to: &Path, reader: Reader) -> io::Result<u64> {
-    let shared = share_folders(from, to, reader);
+    let shared = share_directories(from, to, reader);
     if shared.is_err() {
         let _ = layers::remove_tree(to);
     }
     shared
 }
 
-fn share_folders(from: &[impl AsFd], to: &Path, reader: Reader) -> io::Result<u64> {
-    make_folder(to)?;
+fn share_directories(from: &[impl AsFd], to: &Path, reader: Reader) -> io::Result<u64> {
+    make_directory(to)?;
     let to = open(to)?;
     let mut sharing = Sharing { reader, clones: true, links: true, files_left: MAX_FILES, bytes: 0 };
     for directory in from {
@@ -111,20 +111,20 @@ fn share_folders(from: &[impl AsFd], to: &Path, reader: Reader) -> io::Result<u6
     Ok(sharing.bytes)
 }
 
-/// Creates the folder of the shared objects. Every user of the bottle can read it. An existing folder stays.
+/// Creates the directory of the shared objects. Every user of the bottle can read it. An existing directory stays.
 ///
 /// # Errors
 /// When it cannot be created.
-pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
-    match DirBuilder::new().create(folder) {
+pub(crate) fn make_directory(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().create(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        created => created.and_then(|()| open(folder)).and_then(|folder| let_read(&folder)),
+        created => created.and_then(|()| open(directory)).and_then(|directory| let_read(&directory)),
     }
 }
 
-/// Lets every user read a folder. The mode does not depend on the user's mask.
-fn let_read(folder: &OwnedFd) -> io::Result<()> {
-    Ok(rustix::fs::fchmod(folder, Mode::from_raw_mode(0o755))?)
+/// Lets every user read a directory. The mode does not depend on the user's mask.
+fn let_read(directory: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::fs::fchmod(directory, Mode::from_raw_mode(0o755))?)
 }
 
 struct Sharing {
@@ -160,9 +160,9 @@ impl Sharing {
         Ok(())
     }
 
-    /// Opens the folder `name` in `from`, and creates it in `to`. `None` if it does not exist or is no folder.
+    /// Opens the directory `name` in `from`, and creates it in `to`. `None` if it does not exist or is no directory.
     fn inner(&self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
-        let from = match openat(from, name, FOLDER, Mode::empty()) {
+        let from = match openat(from, name, DIRECTORY, Mode::empty()) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
             opened => opened.map_err(|error| named(name, error.into()))?,
         };
@@ -172,7 +172,7 @@ impl Sharing {
         {
             return Err(named(name, error.into()));
         }
-        let to = openat(to, name, FOLDER, Mode::empty())?;
+        let to = openat(to, name, DIRECTORY, Mode::empty())?;
         if created.is_ok() {
             let_read(&to)?;
         }
@@ -258,10 +258,11 @@ impl Sharing {
     }
 }
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-fn open(folder: &Path) -> io::Result<OwnedFd> {
-    rustix::fs::open(folder, FOLDER, Mode::empty()).map_err(|error| about(folder, &error.into()))
+fn open(directory: &Path) -> io::Result<OwnedFd> {
+    rustix::fs::open(directory, DIRECTORY, Mode::empty()).map_err(|error| about(directory, &error.into()))
 }
 
 fn open_file(at: BorrowedFd<'_>, name: &CStr) -> io::Result<File> {
@@ -335,8 +336,8 @@ mod tests {
 
     #[test]
     fn shares_complete_files_of_git_and_nothing_else() {
-        let folder = tempfile::tempdir().expect("folder");
-        let (from, to) = (folder.path().join("objects"), folder.path().join("shared"));
+        let directory = tempfile::tempdir().expect("directory");
+        let (from, to) = (directory.path().join("objects"), directory.path().join("shared"));
         let wanted = [
             format!("ab/{}", &HASH[2..]),
             format!("pack/pack-{HASH}.pack"),
@@ -356,7 +357,7 @@ mod tests {
         ];
         for path in wanted.iter().chain(&unwanted) {
             let path = from.join(path);
-            fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+            fs::create_dir_all(path.parent().expect("parent")).expect("directory");
             fs::write(&path, "content").expect("file");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("mode");
         }
@@ -375,7 +376,7 @@ mod tests {
             assert!(!to.join(path).exists(), "{path}");
         }
         assert!(!to.join("cd").exists() && fs::symlink_metadata(to.join("pack/multi-pack-index-x")).is_err());
-        assert_eq!(fs::read_dir(to.join("ab")).expect("folder").count(), 2, "no link");
+        assert_eq!(fs::read_dir(to.join("ab")).expect("directory").count(), 2, "no link");
         let mode = fs::metadata(&secret).expect("there").mode() & 0o7777;
         assert_eq!(mode, 0o400, "the user's file keeps its mode");
         layers::remove_tree(&to).expect("removed");
@@ -384,9 +385,9 @@ mod tests {
 
     #[test]
     fn shared_objects_survive_their_removal_and_a_replaced_index() {
-        let folder = tempfile::tempdir().expect("folder");
-        let (from, to) = (folder.path().join("objects"), folder.path().join("shared"));
-        fs::create_dir_all(from.join("pack")).expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
+        let (from, to) = (directory.path().join("objects"), directory.path().join("shared"));
+        fs::create_dir_all(from.join("pack")).expect("directory");
         let pack = format!("pack/pack-{HASH}.pack");
         for path in [pack.as_str(), "pack/multi-pack-index"] {
             fs::write(from.join(path), "old").expect("file");
@@ -403,7 +404,7 @@ mod tests {
     /// One directory has the objects of all. What is only for those of one is left out.
     #[test]
     fn borrowed_objects_are_shared_with_those_of_the_repository() {
-        let root = tempfile::tempdir().expect("folder");
+        let root = tempfile::tempdir().expect("directory");
         let path = |path: &str| root.path().join(path);
         let other = HASH.replace('0', "f");
         for (name, hash) in [("own", HASH), ("lender", &other)] {
@@ -415,12 +416,12 @@ mod tests {
                 "info/alternates".to_owned(),
             ] {
                 let file = path(name).join(file);
-                fs::create_dir_all(file.parent().expect("parent")).expect("folder");
+                fs::create_dir_all(file.parent().expect("parent")).expect("directory");
                 fs::write(file, name).expect("file");
             }
         }
         let borrowed = vec![opened(&path("lender"))];
-        let objects = RepositoryObjects { from: opened(&path("own")), borrowed, folder: None };
+        let objects = RepositoryObjects { from: opened(&path("own")), borrowed, directory: None };
         share_repository(&objects, &path("bottle"), Reader::Starter).expect("shared");
         for (name, hash) in [("own", HASH), ("lender", &other)] {
             for file in [format!("pack/pack-{hash}.pack"), format!("ab/{}", &hash[2..])] {
@@ -433,17 +434,17 @@ mod tests {
     }
 
     #[test]
-    fn each_of_several_repositories_has_its_own_folder() {
-        let root = tempfile::tempdir().expect("folder");
+    fn each_of_several_repositories_has_its_own_directory() {
+        let root = tempfile::tempdir().expect("directory");
         let path = |path: &str| root.path().join(path);
         for (name, text) in [("api", "of api"), ("pack", "of pack")] {
             let pack = path(name).join(format!("pack/pack-{HASH}.pack"));
-            fs::create_dir_all(pack.parent().expect("parent")).expect("folder");
+            fs::create_dir_all(pack.parent().expect("parent")).expect("directory");
             fs::write(pack, text).expect("file");
             let objects = RepositoryObjects {
                 from: opened(&path(name)),
                 borrowed: Vec::new(),
-                folder: Some(name.to_owned()),
+                directory: Some(name.to_owned()),
             };
             share_repository(&objects, &path("bottle"), Reader::Anyone).expect("shared");
             assert_eq!(objects.inside(), format!("/git-objects/repositories/{name}"));
@@ -455,7 +456,7 @@ mod tests {
             let pack = path("snapshot/repositories").join(name).join(format!("pack/pack-{HASH}.pack"));
             assert_eq!(fs::read_to_string(pack).expect("shared"), text);
         }
-        assert_eq!(fs::read_dir(path("snapshot/repositories")).expect("folder").count(), 2);
+        assert_eq!(fs::read_dir(path("snapshot/repositories")).expect("directory").count(), 2);
         fs::remove_dir_all(path("bottle/repositories")).expect("removed");
         symlink(root.path(), path("bottle/repositories")).expect("link");
         assert_eq!(share_all(&path("bottle"), &path("other"), Reader::Starter).expect("nothing"), 0);

@@ -1,4 +1,4 @@
-//! Unpacks the layers of an image into a folder, each one over the previous ones.
+//! Unpacks the layers of an image into a directory, each one over the previous ones.
 //!
 //! Every name is untrusted. Paths are opened from the top of the tree, and a link is followed only if it leads to a
 //! path in the tree. Entries that an image must not contain are refused with their name.
@@ -30,14 +30,14 @@ use crate::backend::image::saved::entry::{
 /// The prefix of the attributes of overlay file systems.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// The folder of devices, over which a bottle mounts another folder. Devices in it are skipped.
+/// The directory of devices, over which a bottle mounts another directory. Devices in it are skipped.
 const DEVICES: &str = "dev";
 
 /// The file tree of an image.
 pub(crate) struct Tree {
     top: OwnedFd,
-    /// The final modes and times of folders. The folders stay writable until these are set.
-    folders: BTreeMap<PathBuf, (Mode, Timestamps)>,
+    /// The final modes and times of directories. The directories stay writable until these are set.
+    directories: BTreeMap<PathBuf, (Mode, Timestamps)>,
     /// The entries whose owner is not root, or that have set-id or sticky bits. On disk, all files have one owner.
     owners: BTreeMap<PathBuf, Ownership>,
     files: usize,
@@ -60,7 +60,7 @@ impl LayerPaths {
     }
 
     fn add(&mut self, path: &Path) -> bool {
-        // The parent folders count as added by this layer too.
+        // The parent directories count as added by this layer too.
         for parent in path.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty()) {
             if !self.names.insert(parent.to_owned()) {
                 break;
@@ -71,20 +71,20 @@ impl LayerPaths {
 }
 
 impl Tree {
-    /// Creates a tree in this empty folder.
+    /// Creates a tree in this empty directory.
     ///
     /// # Errors
-    /// When the folder cannot be opened.
-    pub(crate) fn new(folder: &Path) -> Result<Self, BadImage> {
+    /// When the directory cannot be opened.
+    pub(crate) fn new(directory: &Path) -> Result<Self, BadImage> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let top =
-            rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| BadImage::Disk(error.into()))?;
-        let budget = DiskBudget::for_folder(folder).map_err(BadImage::Disk)?;
-        let (folders, owners) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { top, folders, owners, files: 0, names: 0, bytes: 0, budget })
+        let top = rustix::fs::open(directory, flags, Mode::empty())
+            .map_err(|error| BadImage::Disk(error.into()))?;
+        let budget = DiskBudget::for_directory(directory).map_err(BadImage::Disk)?;
+        let (directories, owners) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { top, directories, owners, files: 0, names: 0, bytes: 0, budget })
     }
 
-    /// The top folder of the tree.
+    /// The top directory of the tree.
     pub(crate) fn top(&self) -> BorrowedFd<'_> {
         self.top.as_fd()
     }
@@ -118,15 +118,15 @@ impl Tree {
         Ok(())
     }
 
-    /// Sets the final mode and time of every folder. Deeper folders come first, because a change in a folder updates
-    /// its time. Returns the owners that the archive's entries have, except root.
+    /// Sets the final mode and time of every directory. Deeper directories come first, because a change in a directory
+    /// updates its time. Returns the owners that the archive's entries have, except root.
     ///
     /// # Errors
-    /// When a folder cannot be changed.
+    /// When a directory cannot be changed.
     pub(crate) fn settle(self) -> Result<BTreeMap<PathBuf, Ownership>, BadImage> {
-        for (path, (mode, time)) in self.folders.iter().rev() {
+        for (path, (mode, time)) in self.directories.iter().rev() {
             let opened = match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW) {
-                // A later layer removed or replaced the folder.
+                // A later layer removed or replaced the directory.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
                 opened => opened.map_err(|error| BadImage::at(path, error))?,
             };
@@ -143,27 +143,27 @@ impl Tree {
     ) -> Result<(), BadImage> {
         let path = checked_path(&member.name)?;
         let Some(name) = path.file_name().map(OsStr::to_owned) else {
-            // The entry is the top folder, which this program created.
+            // The entry is the top directory, which this program created.
             return Ok(());
         };
         let parent = path.parent().unwrap_or(Path::new("")).to_owned();
         if name.as_bytes().starts_with(WHITEOUT) {
             return self.whiteout(&path, &parent, &name, layer_paths);
         }
-        if !layer_paths.add(&path) && member.what != What::Folder {
+        if !layer_paths.add(&path) && member.what != What::Directory {
             return Err(rejected_entry(&path, "occurs twice in its layer"));
         }
         if !matches!(member.what, What::HardLink(_)) {
             self.set_owner(&path, member);
         }
-        let parent = self.folder(&parent)?;
+        let parent = self.directory(&parent)?;
         let entry = EntrySlot { parent: parent.as_fd(), name: &name, path: &path };
         match &member.what {
-            What::Folder => {
-                entry.make_folder()?;
+            What::Directory => {
+                entry.make_directory()?;
                 let mode = Mode::from_raw_mode(member.mode);
-                self.folders.insert(path.clone(), (mode, times(member)));
-                let opened = entry.open_folder()?;
+                self.directories.insert(path.clone(), (mode, times(member)));
+                let opened = entry.open_directory()?;
                 set_attributes(&opened, member, &path)
             }
             What::File => {
@@ -209,7 +209,7 @@ impl Tree {
         let from = checked_path(target)
             .map_err(|_| rejected_entry(entry.path, "is a hard link that points outside"))?;
         let Some(name) = from.file_name() else {
-            return Err(rejected_entry(entry.path, "is a hard link to a folder"));
+            return Err(rejected_entry(entry.path, "is a hard link to a directory"));
         };
         let gone =
             || rejected_entry(entry.path, &format!("is a hard link to {target:?}, which is not there"));
@@ -226,7 +226,7 @@ impl Tree {
             found => found.map_err(|error| BadImage::at(entry.path, error))?,
         };
         if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
-            return Err(rejected_entry(entry.path, "is a hard link to a folder"));
+            return Err(rejected_entry(entry.path, "is a hard link to a directory"));
         }
         if from != entry.path {
             entry.remove()?;
@@ -244,10 +244,10 @@ impl Tree {
         layer_paths: &LayerPaths,
     ) -> Result<(), BadImage> {
         let opened = match self.open(parent, OFlags::RDONLY | OFlags::DIRECTORY) {
-            // The folder does not exist.
+            // The directory does not exist.
             Err(Errno::NOENT | Errno::NOTDIR) => None,
             Err(Errno::XDEV | Errno::LOOP) => {
-                return Err(rejected_entry(path, "is in a folder that is a link and points outside"));
+                return Err(rejected_entry(path, "is in a directory that is a link and points outside"));
             }
             opened => Some(opened.map_err(|error| BadImage::at(path, error))?),
         };
@@ -269,50 +269,53 @@ impl Tree {
         EntrySlot { parent: opened.as_fd(), name: removed, path: &gone }.remove()
     }
 
-    /// Removes files of lower layers from a folder.
-    fn empty(&self, folder: &OwnedFd, path: &Path, layer_paths: &LayerPaths) -> Result<(), BadImage> {
+    /// Removes files of lower layers from a directory.
+    fn empty(&self, directory: &OwnedFd, path: &Path, layer_paths: &LayerPaths) -> Result<(), BadImage> {
         let failed = |error: Errno| BadImage::at(path, error);
-        for entry in Dir::read_from(folder).map_err(failed)? {
+        for entry in Dir::read_from(directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
             if name == "." || name == ".." {
                 continue;
             }
             let inner = path.join(&name);
-            let entry = EntrySlot { parent: folder.as_fd(), name: &name, path: &inner };
+            let entry = EntrySlot { parent: directory.as_fd(), name: &name, path: &inner };
             if !layer_paths.contains(&inner) {
                 entry.remove()?;
-            } else if entry.is_folder()? {
-                self.empty(&entry.open_folder()?, &inner, layer_paths)?;
+            } else if entry.is_directory()? {
+                self.empty(&entry.open_directory()?, &inner, layer_paths)?;
             }
         }
         Ok(())
     }
 
-    /// Opens a folder and creates the missing parts of its path.
+    /// Opens a directory and creates the missing parts of its path.
     ///
     /// # Errors
-    /// When the path is not a folder, or a link on it points outside.
-    pub(crate) fn folder(&self, path: &Path) -> Result<OwnedFd, BadImage> {
+    /// When the path is not a directory, or a link on it points outside.
+    pub(crate) fn directory(&self, path: &Path) -> Result<OwnedFd, BadImage> {
         match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Err(Errno::NOENT) => {}
             Err(Errno::XDEV | Errno::LOOP) => {
-                return Err(rejected_entry(path, "must be a folder, and a link on its path points outside"));
+                return Err(rejected_entry(
+                    path,
+                    "must be a directory, and a link on its path points outside",
+                ));
             }
-            Err(Errno::NOTDIR) => return Err(rejected_entry(path, "must be a folder, and is not")),
+            Err(Errno::NOTDIR) => return Err(rejected_entry(path, "must be a directory, and is not")),
             opened => return opened.map_err(|error| BadImage::at(path, error)),
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(BadImage::at(path, Errno::NOENT));
         };
-        let parent = self.folder(parent)?;
+        let parent = self.directory(parent)?;
         match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(BadImage::at(path, error)),
         }
-        // A dangling link exists but is not a folder.
+        // A dangling link exists but is not a directory.
         let entry = EntrySlot { parent: parent.as_fd(), name, path };
-        entry.open_folder().map_err(|_| rejected_entry(path, "must be a folder, and is not"))
+        entry.open_directory().map_err(|_| rejected_entry(path, "must be a directory, and is not"))
     }
 
     /// Opens a path. A link is followed only if it leads to a path in the tree.
@@ -323,7 +326,7 @@ impl Tree {
     }
 }
 
-/// The name of an entry in an open folder of the tree.
+/// The name of an entry in an open directory of the tree.
 struct EntrySlot<'a> {
     parent: BorrowedFd<'a>,
     name: &'a OsStr,
@@ -336,7 +339,7 @@ impl EntrySlot<'_> {
         BadImage::at(self.path, error)
     }
 
-    fn is_folder(&self) -> Result<bool, BadImage> {
+    fn is_directory(&self) -> Result<bool, BadImage> {
         match statat(self.parent, self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(false),
             found => {
@@ -350,15 +353,15 @@ impl EntrySlot<'_> {
     fn remove(&self) -> Result<(), BadImage> {
         match unlinkat(self.parent, self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(Errno::ISDIR | Errno::PERM) if self.is_folder()? => {
+            Err(Errno::ISDIR | Errno::PERM) if self.is_directory()? => {
                 layers::remove_tree_at(self.parent, self.name).map_err(|error| BadImage::at(self.path, error))
             }
             Err(error) => Err(self.failed(error)),
         }
     }
 
-    fn make_folder(&self) -> Result<(), BadImage> {
-        if !self.is_folder()? {
+    fn make_directory(&self) -> Result<(), BadImage> {
+        if !self.is_directory()? {
             self.remove()?;
             mkdirat(self.parent, self.name, Mode::from_raw_mode(0o755))
                 .map_err(|error| self.failed(error))?;
@@ -366,7 +369,7 @@ impl EntrySlot<'_> {
         Ok(())
     }
 
-    fn open_folder(&self) -> Result<OwnedFd, BadImage> {
+    fn open_directory(&self) -> Result<OwnedFd, BadImage> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(self.parent, self.name, flags, Mode::empty()).map_err(|error| self.failed(error))
     }
@@ -433,15 +436,15 @@ mod tests {
 
     #[test]
     fn the_names_of_all_layers_together_are_limited() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         let mut tree = Tree::new(here.path()).expect("tree");
-        // A whiteout in a folder that does not exist leaves nothing on disk.
+        // A whiteout in a directory that does not exist leaves nothing on disk.
         let name = format!("{}.wh.x", format!("{}/", "n".repeat(250)).repeat(16));
         let half = NAMES_MAX / name.len() / 2 + 1;
         tree.put("one", &mut Repeated::entry(EntryType::Regular, &name, half)).expect("unpacked");
         let refused = tree.put("two", &mut Repeated::entry(EntryType::Regular, &name, half));
         let refused = refused.expect_err("too many names").to_string();
         assert_eq!(refused, "has more than 256 MiB of names");
-        assert_eq!(std::fs::read_dir(here.path()).expect("folder").count(), 0);
+        assert_eq!(std::fs::read_dir(here.path()).expect("directory").count(), 0);
     }
 }

@@ -9,7 +9,7 @@ use super::cgroups;
 use super::labels::{self, Role};
 use super::layer_snapshots::{self, LEFTOVER};
 use super::{Scope, copy, layers};
-use crate::backend::runtime_folder::{self, RUNTIME_FOLDER, RuntimeFolder};
+use crate::backend::runtime_directory::{self, RUNTIME_DIRECTORY, RuntimeDirectory};
 use crate::backend::{BackendError, LAYERS, Resource};
 use crate::host::process::ProcessId;
 
@@ -27,8 +27,11 @@ pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
         .into_iter()
         .map(|found| Resource::new(&found.slug, found.role.kind(), found.process.to_string()))
         .collect();
-    let folders = runtime_folder::find(&scope.runtime).map_err(|error| failed("runtime folders", error))?;
-    all.extend(folders.into_iter().map(|(slug, path)| Resource::new(&slug, RUNTIME_FOLDER, text(&path))));
+    let directories =
+        runtime_directory::find(&scope.runtime).map_err(|error| failed("runtime directories", error))?;
+    all.extend(
+        directories.into_iter().map(|(slug, path)| Resource::new(&slug, RUNTIME_DIRECTORY, text(&path))),
+    );
     let layers = layers_of(scope).map_err(|error| failed("layers", error))?;
     all.extend(layers.into_iter().map(|(slug, path)| Resource::new(&slug, LAYERS, text(&path))));
     let leftovers = layer_snapshots::leftovers(scope).map_err(|error| failed("snapshots", error))?;
@@ -42,7 +45,7 @@ pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
     Ok(all)
 }
 
-/// Removes resources: guests first, then bundles and sidecars, then folders and control groups. Continues after a
+/// Removes resources: guests first, then bundles and sidecars, then directories and control groups. Continues after a
 /// failure.
 pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), BackendError> {
     let mut failures = Vec::new();
@@ -58,12 +61,16 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
     for resource in resources {
         let path = Path::new(&resource.id);
         match resource.kind.as_str() {
-            RUNTIME_FOLDER => {
-                let own = path == scope.runtime_folder(&resource.slug).folder();
-                note(&mut failures, resource, if own { RuntimeFolder::remove(path) } else { Err(foreign()) });
+            RUNTIME_DIRECTORY => {
+                let own = path == scope.runtime_directory(&resource.slug).directory();
+                note(
+                    &mut failures,
+                    resource,
+                    if own { RuntimeDirectory::remove(path) } else { Err(foreign()) },
+                );
             }
             LAYERS => {
-                let own = path == scope.layers(&resource.slug).folder();
+                let own = path == scope.layers(&resource.slug).directory();
                 note(
                     &mut failures,
                     resource,
@@ -95,11 +102,11 @@ pub(crate) fn move_away(scope: &Scope, resources: &[Resource]) -> Result<Vec<Res
     let (mut failures, mut moved) = (Vec::new(), Vec::new());
     for resource in resources {
         let layers = scope.layers(&resource.slug);
-        if Path::new(&resource.id) != layers.folder() {
+        if Path::new(&resource.id) != layers.directory() {
             note(&mut failures, resource, Err(foreign()));
             continue;
         }
-        match layer_snapshots::move_away(scope, &resource.slug, layers.folder()) {
+        match layer_snapshots::move_away(scope, &resource.slug, layers.directory()) {
             Ok(Some(path)) => moved.push(Resource::new(&resource.slug, LEFTOVER, text(&path))),
             Ok(None) => {}
             // The removal works in every case, but takes longer.
@@ -112,7 +119,7 @@ pub(crate) fn move_away(scope: &Scope, resources: &[Resource]) -> Result<Vec<Res
 
 fn remove_layers(scope: &Scope, resource: &Resource) -> std::io::Result<()> {
     let layers = scope.layers(&resource.slug);
-    layers::remove_tree(layers.folder())?;
+    layers::remove_tree(layers.directory())?;
     copy::stamps::remove(&layers.stamps())
 }
 
@@ -142,9 +149,9 @@ fn note(failures: &mut Vec<String>, resource: &Resource, result: std::io::Result
 }
 
 fn layers_of(scope: &Scope) -> std::io::Result<Vec<(Slug, PathBuf)>> {
-    let found = runtime_folder::find(&scope.state)?.into_iter().filter_map(|(slug, _)| {
-        let folder = scope.layers(&slug).folder().to_owned();
-        folder.is_dir().then_some((slug, folder))
+    let found = runtime_directory::find(&scope.state)?.into_iter().filter_map(|(slug, _)| {
+        let directory = scope.layers(&slug).directory().to_owned();
+        directory.is_dir().then_some((slug, directory))
     });
     Ok(found.collect())
 }

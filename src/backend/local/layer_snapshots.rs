@@ -6,10 +6,10 @@
 //!                        its changes (or root/, its copy of the image) instead of home/
 //!   .old-<reference>/    a snapshot being removed, or the layers of a bottle that ended
 //! ```
-//! A restore writes to `.thaw-<layers>/` in the bottle's state folder, and exchanges that folder with the layers when
-//! it is complete. After a crash, [`leftovers`] lists the folders whose names begin with a dot, and they are removed
-//! like other resources. Snapshots of a bottle share unchanged files by hard links. Stored files are never written to,
-//! and the layers never share files with them, except read-only git objects ([`git_objects`]).
+//! A restore writes to `.thaw-<layers>/` in the bottle's state directory, and exchanges that directory with the layers
+//! when it is complete. After a crash, [`leftovers`] lists the directories whose names begin with a dot, and they are
+//! removed like other resources. Snapshots of a bottle share unchanged files by hard links. Stored files are never
+//! written to, and the layers never share files with them, except read-only git objects ([`git_objects`]).
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -30,16 +30,16 @@ use super::git_objects::Reader;
 use super::layers::{Kind, OBJECTS};
 use super::{Scope, git_objects, layers};
 use crate::archive;
-use crate::backend::runtime_folder;
+use crate::backend::runtime_directory;
 use crate::backend::{BackendError, Frozen, NewSnapshot, ProgressSink, Snapshot};
 
-/// The [`crate::backend::Resource::kind`] of a folder that an interrupted freeze, restore or removal left.
+/// The [`crate::backend::Resource::kind`] of a directory that an interrupted freeze, restore or removal left.
 pub(crate) const LEFTOVER: &str = "snapshot-rest";
 
-/// The name prefixes of incomplete folders.
+/// The name prefixes of incomplete directories.
 const LEFTOVER_PREFIXES: [&str; 3] = [".new-", ".old-", ".thaw-"];
 
-/// The name of the folder that contains a home's images.
+/// The name of the directory that contains a home's images.
 pub(crate) const IMAGES: &str = "images";
 
 /// The name of a snapshot's metadata file.
@@ -118,7 +118,7 @@ impl Scope {
     }
 
     /// Replaces the layers with a copy of the snapshot; `owner` owns the copied files if root restores them. The
-    /// replacement is atomic if the file system can exchange folders.
+    /// replacement is atomic if the file system can exchange directories.
     pub(crate) async fn restore_snapshot(
         &self,
         state: &Path,
@@ -129,7 +129,7 @@ impl Scope {
         let (state, snapshot) = (state.to_owned(), snapshot.clone());
         self.run_blocking(move |scope| {
             restore(scope, &state, &snapshot, owner, &progress).map_err(|error| {
-                if error.kind() == io::ErrorKind::NotFound && !folder_of(scope, &snapshot).is_dir() {
+                if error.kind() == io::ErrorKind::NotFound && !directory_of(scope, &snapshot).is_dir() {
                     return BackendError::failed(format!("the snapshot of {} was removed", snapshot.slug))
                         .with_hint("`bottle resume` again starts without it");
                 }
@@ -143,26 +143,26 @@ impl Scope {
 /// The images on which bottles of this scope and their snapshots are based.
 pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     let mut used = Vec::new();
-    for (slug, _) in runtime_folder::find(&scope.state)? {
+    for (slug, _) in runtime_directory::find(&scope.state)? {
         used.extend(scope.layers(&slug).image()?);
     }
-    for (_, folder) in runtime_folder::find(&scope.snapshots)? {
-        for reference in entries(&folder)? {
-            used.extend(read_facts(&folder.join(&reference))?.and_then(|facts| facts.image));
+    for (_, directory) in runtime_directory::find(&scope.snapshots)? {
+        for reference in entries(&directory)? {
+            used.extend(read_facts(&directory.join(&reference))?.and_then(|facts| facts.image));
         }
     }
     Ok(used)
 }
 
-/// The folders that interrupted freezes, restores and removals of any bottle left. A folder that another process is
-/// removing is not one of them.
+/// The directories that interrupted freezes, restores and removals of any bottle left. A directory that another process
+/// is removing is not one of them.
 pub(crate) fn leftovers(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     let mut found = Vec::new();
     for parent in [&scope.snapshots, &scope.state] {
-        for (slug, folder) in runtime_folder::find(parent)? {
-            for entry in entries(&folder)? {
-                if is_leftover(&entry) && !is_being_removed(&folder.join(&entry)) {
-                    found.push((slug.clone(), folder.join(entry)));
+        for (slug, directory) in runtime_directory::find(parent)? {
+            for entry in entries(&directory)? {
+                if is_leftover(&entry) && !is_being_removed(&directory.join(&entry)) {
+                    found.push((slug.clone(), directory.join(entry)));
                 }
             }
         }
@@ -170,10 +170,10 @@ pub(crate) fn leftovers(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     Ok(found)
 }
 
-/// Whether a process runs [`remove_leftover`] on this folder.
+/// Whether a process runs [`remove_leftover`] on this directory.
 fn is_being_removed(path: &Path) -> bool {
-    open_folder(path).is_ok_and(|folder| {
-        rustix::fs::flock(&folder, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    open_directory(path).is_ok_and(|directory| {
+        rustix::fs::flock(&directory, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     })
 }
 
@@ -184,15 +184,16 @@ pub(crate) fn is_leftover_of(scope: &Scope, slug: &Slug, path: &Path) -> bool {
     named && path.parent().is_some_and(|parent| parents.iter().any(|own| own == parent))
 }
 
-/// Moves the layers of a bottle to a folder that [`leftovers`] lists. Returns its path. `None` if there are no layers.
+/// Moves the layers of a bottle to a directory that [`leftovers`] lists. Returns its path. `None` if there are no
+/// layers.
 ///
 /// # Errors
-/// When the folder cannot be moved, for example to another file system.
+/// When the directory cannot be moved, for example to another file system.
 pub(crate) fn move_away(scope: &Scope, slug: &Slug, layers: &Path) -> io::Result<Option<PathBuf>> {
     let own = scope.snapshots.join(slug.as_str());
     DirBuilder::new().recursive(true).mode(0o700).create(&own)?;
     let away = own.join(format!(".old-{}", reference_of(Timestamp::now())));
-    // The rename cannot replace another folder, because a folder of layers is not empty.
+    // The rename cannot replace another directory, because a directory of layers is not empty.
     let moved = match fs::rename(layers, &away) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         moved => moved.map(|()| Some(away)),
@@ -203,19 +204,19 @@ pub(crate) fn move_away(scope: &Scope, slug: &Slug, layers: &Path) -> io::Result
     moved
 }
 
-/// Removes a folder that [`leftovers`] lists. Of two removals at once, the second waits for the first.
+/// Removes a directory that [`leftovers`] lists. Of two removals at once, the second waits for the first.
 ///
 /// # Errors
 /// When an entry cannot be removed.
 pub(crate) fn remove_leftover(scope: &Scope, path: &Path) -> io::Result<()> {
-    let folder = match open_folder(path) {
+    let directory = match open_directory(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        folder => folder?,
+        directory => directory?,
     };
     // A file system without locks removes without waiting.
-    let _ = rustix::fs::flock(&folder, FlockOperation::LockExclusive);
+    let _ = rustix::fs::flock(&directory, FlockOperation::LockExclusive);
     layers::remove_tree(path)?;
-    // The bottle's snapshot folder is removed after its last entry.
+    // The bottle's snapshot directory is removed after its last entry.
     if let Some(own) = path.parent().filter(|own| own.parent() == Some(scope.snapshots.as_path())) {
         let _ = fs::remove_dir(own);
     }
@@ -226,7 +227,7 @@ fn is_leftover(name: impl AsRef<str>) -> bool {
     LEFTOVER_PREFIXES.iter().any(|beginning| name.as_ref().starts_with(beginning))
 }
 
-fn folder_of(scope: &Scope, snapshot: &Snapshot) -> PathBuf {
+fn directory_of(scope: &Scope, snapshot: &Snapshot) -> PathBuf {
     scope.snapshots.join(snapshot.slug.as_str()).join(&snapshot.reference)
 }
 
@@ -247,8 +248,8 @@ fn store(
     Ok(Frozen { snapshot, has_workspace: true, notes: notes(unstable) })
 }
 
-/// Creates a snapshot without a name, and with the files that `fill` puts into its folder. `fill` returns their size in
-/// bytes. `image` is the name of the image on which they are based.
+/// Creates a snapshot without a name, and with the files that `fill` puts into its directory. `fill` returns their size
+/// in bytes. `image` is the name of the image on which they are based.
 ///
 /// # Errors
 /// The error of `fill`, or when the snapshot cannot be written. No part of it then exists.
@@ -265,7 +266,7 @@ pub(super) fn add<E: From<io::Error>>(
     created.map(|(snapshot, ())| snapshot)
 }
 
-/// Creates a snapshot atomically and durably. `fill` puts its files into an empty folder.
+/// Creates a snapshot atomically and durably. `fill` puts its files into an empty directory.
 fn create<T, E: From<io::Error>>(
     scope: &Scope,
     slug: &Slug,
@@ -279,8 +280,8 @@ fn create<T, E: From<io::Error>>(
     let filled = DirBuilder::new().mode(0o700).create(&new).map_err(E::from);
     let stored = filled.and_then(|()| fill(&new, made_at)).and_then(|(facts, result)| {
         write_facts(&new, &facts)?;
-        syncfs(open_folder(&new)?).map_err(io::Error::from)?;
-        // The rename cannot replace an existing snapshot, because a snapshot is a folder that is not empty.
+        syncfs(open_directory(&new)?).map_err(io::Error::from)?;
+        // The rename cannot replace an existing snapshot, because a snapshot is a directory that is not empty.
         fs::rename(&new, own.join(&reference))?;
         Ok((facts, result))
     });
@@ -292,7 +293,7 @@ fn create<T, E: From<io::Error>>(
     Ok((facts.into_snapshot(slug, reference), result))
 }
 
-/// The folder of a snapshot, the kind of its layers, and the name of the image on which they are based.
+/// The directory of a snapshot, the kind of its layers, and the name of the image on which they are based.
 ///
 /// # Errors
 /// When the snapshot does not exist.
@@ -300,10 +301,10 @@ pub(super) fn stored(scope: &Scope, snapshot: &Snapshot) -> io::Result<(OwnedFd,
     if !is_reference(&snapshot.reference) {
         return Err(foreign());
     }
-    let folder = folder_of(scope, snapshot);
-    let kind = Kind::detect(&folder).ok_or(io::ErrorKind::NotFound)?;
-    let image = read_facts(&folder)?.and_then(|facts| facts.image);
-    Ok((open_folder(&folder)?, kind, image))
+    let directory = directory_of(scope, snapshot);
+    let kind = Kind::detect(&directory).ok_or(io::ErrorKind::NotFound)?;
+    let image = read_facts(&directory)?.and_then(|facts| facts.image);
+    Ok((open_directory(&directory)?, kind, image))
 }
 
 fn fill(
@@ -314,19 +315,19 @@ fn fill(
     new: &Path,
 ) -> io::Result<Outcome> {
     let live = scope.layers(slug);
-    let from = open_folder(live.folder())?;
-    let to = open_folder(new)?;
+    let from = open_directory(live.directory())?;
+    let to = open_directory(new)?;
     let previous = previous.filter(|previous| is_reference(&previous.reference) && !hides_writes(&from));
     let unchanged = previous.and_then(|previous| Stamps::read(&live.stamps(), &previous.reference));
-    let previous = previous.and_then(|previous| open_folder(&folder_of(scope, previous)).ok());
+    let previous = previous.and_then(|previous| open_directory(&directory_of(scope, previous)).ok());
     let mut copier = Copier::storing(unchanged.as_ref(), progress);
-    // Only these trees are copied: the folder of the layers can contain other files, because the fake backend's guest
-    // uses it as its root.
+    // Only these trees are copied: the directory of the layers can contain other files, because the fake backend's
+    // guest uses it as its root.
     for tree in live.kind().ok_or(io::ErrorKind::NotFound)?.trees() {
         copier.tree(&from, &to, previous.as_ref(), tree)?;
     }
     let mut outcome = copier.finish();
-    outcome.size += share_objects(live.folder(), new)?;
+    outcome.size += share_objects(live.directory(), new)?;
     Ok(outcome)
 }
 
@@ -340,8 +341,8 @@ fn share_objects(from: &Path, to: &Path) -> io::Result<u64> {
 }
 
 /// Whether writes may leave the time stamps unchanged. A tmpfs does not record writes through a memory mapping.
-fn hides_writes(folder: &OwnedFd) -> bool {
-    rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+fn hides_writes(directory: &OwnedFd) -> bool {
+    rustix::fs::fstatfs(directory).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
 
 fn restore(
@@ -355,14 +356,14 @@ fn restore(
         return Err(foreign());
     }
     let layers = scope.layers_in(state);
-    let name = layers.folder().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = layers.directory().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let thawed = state.join(format!(".thaw-{name}"));
-    // A launch that was killed may have left the folder `.thaw-<layers>`.
+    // A launch that was killed may have left the directory `.thaw-<layers>`.
     layers::remove_tree(&thawed)?;
-    let stored = folder_of(scope, snapshot);
-    let from = open_folder(&stored)?;
+    let stored = directory_of(scope, snapshot);
+    let from = open_directory(&stored)?;
     DirBuilder::new().mode(0o700).create(&thawed)?;
-    let filled = open_folder(&thawed).and_then(|to| {
+    let filled = open_directory(&thawed).and_then(|to| {
         let kind = Kind::detect(&stored).ok_or(io::ErrorKind::NotFound)?;
         let mut copier = Copier::restoring(owner, progress);
         kind.trees().iter().try_for_each(|tree| copier.tree(&from, &to, None, tree))?;
@@ -376,7 +377,7 @@ fn restore(
     });
     let outcome = filled.inspect_err(|_| drop(layers::remove_tree(&thawed)))?;
     stamps::remove(&layers.stamps())?;
-    exchange(&thawed, layers.folder())?;
+    exchange(&thawed, layers.directory())?;
     // No process writes to the layers before the guest starts, which happens later.
     write_stamps(&layers, &snapshot.reference, outcome, file_clock::between_blocking());
     layers::remove_tree(&thawed)
@@ -386,8 +387,8 @@ fn restore(
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
         Err(Errno::NOENT) => fs::rename(new, old),
-        // The file system cannot exchange folders. After a crash between the two steps neither folder is in place, and
-        // the next launch restores the snapshot again.
+        // The file system cannot exchange directories. After a crash between the two steps neither directory is in
+        // place, and the next launch restores the snapshot again.
         Err(Errno::INVAL | Errno::NOSYS) => {
             layers::remove_tree(old)?;
             fs::rename(new, old)
@@ -407,9 +408,9 @@ fn write_stamps(layers: &layers::Layers, reference: &str, outcome: Outcome, unch
 
 fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
     let mut found = Vec::new();
-    for (slug, folder) in runtime_folder::find(&scope.snapshots)? {
-        for reference in entries(&folder)? {
-            let stored = folder.join(&reference);
+    for (slug, directory) in runtime_directory::find(&scope.snapshots)? {
+        for reference in entries(&directory)? {
+            let stored = directory.join(&reference);
             if !is_reference(&reference) || !stored.is_dir() {
                 continue;
             }
@@ -435,7 +436,7 @@ fn delete_snapshot(scope: &Scope, snapshot: &Snapshot) -> io::Result<()> {
     if !is_reference(&snapshot.reference) {
         return Err(foreign());
     }
-    let stored = folder_of(scope, snapshot);
+    let stored = directory_of(scope, snapshot);
     let own = scope.snapshots.join(snapshot.slug.as_str());
     let old = own.join(format!(".old-{}", snapshot.reference));
     layers::remove_tree(&old)?;
@@ -446,7 +447,7 @@ fn delete_snapshot(scope: &Scope, snapshot: &Snapshot) -> io::Result<()> {
             layers::remove_tree(&old)?;
         }
     }
-    // The bottle's snapshot folder is removed after its last snapshot.
+    // The bottle's snapshot directory is removed after its last snapshot.
     let _ = fs::remove_dir(&own);
     Ok(())
 }
@@ -463,31 +464,31 @@ fn is_reference(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-fn entries(folder: &Path) -> io::Result<Vec<String>> {
-    let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+fn entries(directory: &Path) -> io::Result<Vec<String>> {
+    let names = fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
     names.filter_map(Result::transpose).collect()
 }
 
-pub(super) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-fn write_facts(folder: &Path, facts: &Facts) -> io::Result<()> {
+fn write_facts(directory: &Path, facts: &Facts) -> io::Result<()> {
     let mut file =
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(FACTS))?;
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(FACTS))?;
     io::Write::write_all(&mut file, &serde_json::to_vec(facts)?)
 }
 
 /// The metadata of a snapshot. `None` if it cannot be read, which does not affect the files of the snapshot.
-fn read_facts(folder: &Path) -> io::Result<Option<Facts>> {
+fn read_facts(directory: &Path) -> io::Result<Option<Facts>> {
     use io::Read;
     // A snapshot may come from another machine. Opening a named pipe would block, and a link could point to another
     // file.
     let opened = fs::OpenOptions::new()
         .read(true)
         .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
-        .open(folder.join(FACTS));
+        .open(directory.join(FACTS));
     let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return Ok(None),
@@ -504,8 +505,8 @@ fn read_facts(folder: &Path) -> io::Result<Option<Facts>> {
 fn notes(unstable: u64) -> Vec<String> {
     let changed = match unstable {
         0 => return Vec::new(),
-        1 => "1 file or folder changed while it was copied".to_owned(),
-        many => format!("{many} files or folders changed while they were copied"),
+        1 => "1 file or directory changed while it was copied".to_owned(),
+        many => format!("{many} files or directories changed while they were copied"),
     };
     vec![format!("{changed}; commit again while the agent is quiet for an exact copy")]
 }

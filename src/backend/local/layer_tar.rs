@@ -66,8 +66,8 @@ impl<'a> LayerTar<'a> {
         Self { out, owners, overlay: false, skipped, links: HashMap::new(), entries_left: MAX_ENTRIES }
     }
 
-    /// Adds the content of the folder `name` in `at` below the path `inside`, which is relative to the root of the
-    /// image. The folder itself gets an entry unless `inside` is empty. `overlay` says whether the tree is the upper
+    /// Adds the content of the directory `name` in `at` below the path `inside`, which is relative to the root of the
+    /// image. The directory itself gets an entry unless `inside` is empty. `overlay` says whether the tree is the upper
     /// layer of an overlay.
     ///
     /// # Errors
@@ -77,11 +77,11 @@ impl<'a> LayerTar<'a> {
         // Each tree has its own inodes.
         self.links.clear();
         let name = CString::new(name)?;
-        self.folder(at.as_fd(), &name, inside, 0)
+        self.directory(at.as_fd(), &name, inside, 0)
     }
 
-    /// Adds the folders from `top` to the parent of `inside`, with the times of the folder `name` in `at`. An engine
-    /// creates the folders that a layer lacks for root, although an earlier layer has them.
+    /// Adds the directories from `top` to the parent of `inside`, with the times of the directory `name` in `at`. An
+    /// engine creates the directories that a layer lacks for root, although an earlier layer has them.
     ///
     /// # Errors
     /// As [`LayerTar::tree`].
@@ -105,15 +105,15 @@ impl<'a> LayerTar<'a> {
         self.out.finish()
     }
 
-    fn folder(&mut self, at: BorrowedFd<'_>, name: &CStr, path: &Path, depth: usize) -> io::Result<()> {
+    fn directory(&mut self, at: BorrowedFd<'_>, name: &CStr, path: &Path, depth: usize) -> io::Result<()> {
         let named = |error: io::Error| about(path, &error);
         if depth > MAX_DEPTH {
-            let why = format!("more than {MAX_DEPTH} folders deep");
+            let why = format!("more than {MAX_DEPTH} directories deep");
             return Err(named(io::Error::new(io::ErrorKind::InvalidFilename, why)));
         }
-        let folder = Readable::folder(at, name).map_err(|error| named(error.into()))?;
-        let from = folder.file_descriptor();
-        let stat = folder.stat().map_err(|error| named(error.into()))?;
+        let directory = Readable::directory(at, name).map_err(|error| named(error.into()))?;
+        let from = directory.file_descriptor();
+        let stat = directory.stat().map_err(|error| named(error.into()))?;
         let mut attributes = user_attributes(from).map_err(named)?;
         let is_opaque = attributes.iter().any(|(name, _)| name.to_bytes() == OPAQUE);
         attributes.retain(|(name, _)| name.to_bytes() != OPAQUE);
@@ -129,7 +129,7 @@ impl<'a> LayerTar<'a> {
                 continue;
             }
             let left = self.entries_left.checked_sub(1).ok_or_else(|| {
-                let why = format!("more than {MAX_ENTRIES} files and folders");
+                let why = format!("more than {MAX_ENTRIES} files and directories");
                 named(io::Error::new(io::ErrorKind::QuotaExceeded, why))
             })?;
             self.entries_left = left;
@@ -147,7 +147,7 @@ impl<'a> LayerTar<'a> {
         let stat =
             statat(at, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| named(io::Error::from(error)))?;
         let written = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => return self.folder(at, name, path, depth + 1),
+            FileType::Directory => return self.directory(at, name, path, depth + 1),
             FileType::RegularFile => self.file(at, name, path, &stat),
             FileType::Symlink => readlinkat(at, name, Vec::new())
                 .map_err(io::Error::from)
@@ -248,10 +248,10 @@ fn records(stat: &Stat, attributes: &[(CString, Vec<u8>)]) -> Vec<(String, Vec<u
     records
 }
 
-/// The names in a folder, sorted.
-pub(super) fn names_in(folder: &OwnedFd) -> io::Result<Vec<CString>> {
+/// The names in a directory, sorted.
+pub(super) fn names_in(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(folder)? {
+    for entry in Dir::read_from(directory)? {
         let name = entry?.file_name().to_owned();
         if !matches!(name.to_bytes(), b"." | b"..") {
             names.push(name);
@@ -268,9 +268,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folders_above_a_tree_have_an_owner() {
-        let root = tempfile::tempdir().expect("a folder");
-        std::fs::create_dir_all(root.path().join("projects")).expect("a folder");
+    fn the_directories_above_a_tree_have_an_owner() {
+        let root = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(root.path().join("projects")).expect("a directory");
         std::fs::write(root.path().join("projects/one"), "x").expect("a file");
         let at =
             rustix::fs::open(root.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("open");

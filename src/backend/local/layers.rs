@@ -1,4 +1,4 @@
-//! Manages a bottle's layers, which are its writable folders on the host.
+//! Manages a bottle's layers, which are its writable directories on the host.
 //!
 //! The agent controls their content, so the names, modes and depth of the files are hostile. This module follows no
 //! link, and a removal has only a few descriptors open, whatever the depth.
@@ -18,24 +18,24 @@ use rustix::io::Errno;
 
 use super::nofollow;
 use crate::host::files;
-use crate::plan::LiveFolder;
+use crate::plan::LiveDirectory;
 
-/// The folder name of the agent's home, for a bottle that uses the host's system files.
+/// The directory name of the agent's home, for a bottle that uses the host's system files.
 pub(crate) const HOME: &str = "home";
 
-/// The folder name of the agent's working directory.
+/// The directory name of the agent's working directory.
 pub(crate) const WORKSPACE: &str = "workspace";
 
 /// The directory name of the shared objects among a bottle's layers.
 pub(crate) const OBJECTS: &str = "git-objects";
 
-/// The name of an overlay's upper folder, which contains the bottle's changes to its image.
+/// The name of an overlay's upper directory, which contains the bottle's changes to its image.
 pub(crate) const UPPER: &str = "upper";
 
-/// The name of the work folder that the kernel uses for the overlay with the upper folder [`UPPER`].
+/// The name of the work directory that the kernel uses for the overlay with the upper directory [`UPPER`].
 pub(crate) const WORK: &str = "work";
 
-/// The folder name of the bottle's copy of its image, on machines without overlay support.
+/// The directory name of the bottle's copy of its image, on machines without overlay support.
 pub(crate) const COPY: &str = "root";
 
 /// The name of the file that contains the name of the bottle's image.
@@ -58,7 +58,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Home, Self::Upper, Self::Copy];
 
-    /// The folders that contain the bottle's files.
+    /// The directories that contain the bottle's files.
     pub(crate) fn trees(self) -> [&'static str; 2] {
         match self {
             Self::Home => [HOME, WORKSPACE],
@@ -67,10 +67,10 @@ impl Kind {
         }
     }
 
-    /// The kind of the layers in this folder. `None` if it contains no layers.
-    pub(crate) fn detect(folder: &Path) -> Option<Self> {
+    /// The kind of the layers in this directory. `None` if it contains no layers.
+    pub(crate) fn detect(directory: &Path) -> Option<Self> {
         // If both a copy and changes exist, the copy is used.
-        Self::ALL.into_iter().rev().find(|kind| folder.join(kind.trees()[0]).is_dir())
+        Self::ALL.into_iter().rev().find(|kind| directory.join(kind.trees()[0]).is_dir())
     }
 }
 
@@ -79,13 +79,13 @@ impl Kind {
 pub(crate) struct Layers(PathBuf);
 
 impl Layers {
-    /// Layers in this folder.
-    pub(crate) fn new(folder: PathBuf) -> Self {
-        Self(folder)
+    /// Layers in this directory.
+    pub(crate) fn new(directory: PathBuf) -> Self {
+        Self(directory)
     }
 
-    /// The folder that contains the layers.
-    pub(crate) fn folder(&self) -> &Path {
+    /// The directory that contains the layers.
+    pub(crate) fn directory(&self) -> &Path {
         &self.0
     }
 
@@ -94,7 +94,7 @@ impl Layers {
         self.0.join(HOME)
     }
 
-    /// The name of the agent's working directory in the folder of the layers.
+    /// The name of the agent's working directory among the layers.
     pub(crate) const WORKSPACE: &str = WORKSPACE;
 
     /// The agent's working directory.
@@ -102,8 +102,8 @@ impl Layers {
         self.0.join(WORKSPACE)
     }
 
-    /// The objects that the copied repository shares with the host's repository. The folder exists only if the launch
-    /// copied a directory.
+    /// The objects that the copied repository shares with the host's repository. The directory exists only if the
+    /// launch copied a directory.
     pub(crate) fn git_objects(&self) -> PathBuf {
         self.0.join(OBJECTS)
     }
@@ -141,53 +141,53 @@ impl Layers {
         files::replace(&self.0.join(IMAGE), |file| file.write_all(name.as_bytes()))
     }
 
-    /// Creates the missing folders for layers of this kind. If root starts the bottle, `owner` owns the folders;
-    /// otherwise this user owns them. Existing folders of a kept bottle stay unchanged.
+    /// Creates the missing directories for layers of this kind. If root starts the bottle, `owner` owns the
+    /// directories; otherwise this user owns them. Existing directories of a kept bottle stay unchanged.
     ///
     /// # Errors
-    /// When a folder cannot be created, or its owner cannot be changed.
+    /// When a directory cannot be created, or its owner cannot be changed.
     pub(crate) fn make(&self, kind: Kind, owner: Option<u32>) -> io::Result<()> {
-        // The user who starts the bottle owns the folder of the layers. If that is root, the bottle's user reaches the
-        // content only through the two mounts in the bottle.
+        // The user who starts the bottle owns the directory of the layers. If that is root, the bottle's user reaches
+        // the content only through the two mounts in the bottle.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        let mut folders = kind.trees().to_vec();
+        let mut directories = kind.trees().to_vec();
         if kind == Kind::Upper {
-            folders.push(WORK);
+            directories.push(WORK);
         }
         if kind != Kind::Home && owner.is_some() {
-            // The bottle mounts the layers through the path of their folder. On the host, only root can reach that
+            // The bottle mounts the layers through the path of their directory. On the host, only root can reach that
             // path.
             fs::set_permissions(&self.0, fs::Permissions::from_mode(0o711))?;
         }
-        for folder in folders {
-            // Every user in an image can read its root folder.
-            let mode = if folder == UPPER { 0o755 } else { 0o700 };
-            let folder = self.0.join(folder);
-            match DirBuilder::new().mode(mode).create(&folder) {
+        for directory in directories {
+            // Every user in an image can read its root directory.
+            let mode = if directory == UPPER { 0o755 } else { 0o700 };
+            let directory = self.0.join(directory);
+            match DirBuilder::new().mode(mode).create(&directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
-            give(&folder, owner)?;
+            give(&directory, owner)?;
         }
         Ok(())
     }
 
-    /// Creates the empty folder of the bottle's repository, the only content of the workspace if a directory of the user
-    /// is mounted in its place. `owner` is as in [`Layers::make`].
+    /// Creates the empty directory of the bottle's repository, the only content of the workspace if a directory of the
+    /// user is mounted in its place. `owner` is as in [`Layers::make`].
     ///
     /// # Errors
-    /// When the folder cannot be created, or its owner cannot be changed.
+    /// When the directory cannot be created, or its owner cannot be changed.
     pub(crate) fn make_repository(&self, owner: Option<u32>) -> io::Result<()> {
-        let folder = self.workspace().join(".git");
-        match DirBuilder::new().mode(0o755).create(&folder) {
+        let directory = self.workspace().join(".git");
+        match DirBuilder::new().mode(0o755).create(&directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        give(&folder, owner)
+        give(&directory, owner)
     }
 
     /// Searches the workspace for changes. There are none in a missing workspace. If a directory of the user is mounted in
-    /// its place (`is_live`), only the folders of the repository that have work are searched.
+    /// its place (`is_live`), only the directories of the repository that have work are searched.
     ///
     /// # Errors
     /// When a part of the workspace cannot be read.
@@ -196,47 +196,47 @@ impl Layers {
         if !workspace.try_exists()? {
             return Ok(Changes::default());
         }
-        let mut folders = vec![workspace.clone()];
+        let mut directories = vec![workspace.clone()];
         if is_live {
-            let below = |folder: &String| {
-                workspace.join(Path::new(folder).strip_prefix(names::WORKSPACE).unwrap_or(Path::new("")))
+            let below = |directory: &String| {
+                workspace.join(Path::new(directory).strip_prefix(names::WORKSPACE).unwrap_or(Path::new("")))
             };
-            folders = LiveFolder::work_folders().iter().map(below).collect();
-            folders.retain(|folder| folder.exists());
+            directories = LiveDirectory::work_directories().iter().map(below).collect();
+            directories.retain(|directory| directory.exists());
         }
-        changed_files::search(&workspace, &folders, request)
+        changed_files::search(&workspace, &directories, request)
     }
 }
 
-/// Gives a folder to `owner`, if it is another user's. A change of the owner, even to the same one, changes the time from
-/// which [`Layers::find_changes`] concludes that a kept workspace was changed.
-fn give(folder: &Path, owner: Option<u32>) -> io::Result<()> {
+/// Gives a directory to `owner`, if it is another user's. A change of the owner, even to the same one, changes the time
+/// from which [`Layers::find_changes`] concludes that a kept workspace was changed.
+fn give(directory: &Path, owner: Option<u32>) -> io::Result<()> {
     let Some(owner) = owner else { return Ok(()) };
-    let found = fs::symlink_metadata(folder)?;
+    let found = fs::symlink_metadata(directory)?;
     if (found.uid(), found.gid()) == (owner, owner) {
         return Ok(());
     }
-    std::os::unix::fs::lchown(folder, Some(owner), Some(owner))
+    std::os::unix::fs::lchown(directory, Some(owner), Some(owner))
 }
 
-/// Removes a folder and its content, at any depth and with any modes. A missing folder is no error.
+/// Removes a directory and its content, at any depth and with any modes. A missing directory is no error.
 ///
-/// Each folder is made accessible and emptied. A folder that is too deep is first moved to the top. The length of paths
-/// and the number of open files therefore do not grow with the depth.
+/// Each directory is made accessible and emptied. A directory that is too deep is first moved to the top. The length of
+/// paths and the number of open files therefore do not grow with the depth.
 ///
 /// # Errors
 /// When an entry cannot be removed.
-pub(crate) fn remove_tree(folder: &Path) -> io::Result<()> {
-    remove_tree_at(CWD, folder)
+pub(crate) fn remove_tree(directory: &Path) -> io::Result<()> {
+    remove_tree_at(CWD, directory)
 }
 
-/// Removes the folder `name` in the open folder `at`, and its content.
+/// Removes the directory `name` in the open directory `at`, and its content.
 ///
 /// # Errors
 /// As [`remove_tree`].
 pub(crate) fn remove_tree_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> io::Result<()> {
     let at = at.as_fd();
-    match Folder::open(at, name) {
+    match Directory::open(at, name) {
         Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error.into()),
         Ok(top) => {
@@ -246,8 +246,8 @@ pub(crate) fn remove_tree_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P
                 if entries.is_empty() {
                     break;
                 }
-                for (name, is_folder) in entries {
-                    if is_folder {
+                for (name, is_directory) in entries {
+                    if is_directory {
                         empty_into(&top, &name, &mut moved)?;
                     } else {
                         rustix::fs::unlinkat(&top.0, &name, AtFlags::empty())?;
@@ -260,45 +260,50 @@ pub(crate) fn remove_tree_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P
     Ok(())
 }
 
-/// The depth above which a folder is moved to the top. Moving takes longer than emptying a folder in place.
+/// The depth above which a directory is moved to the top. Moving takes longer than emptying a directory in place.
 const MAX_DEPTH: usize = 16;
 
-fn empty_into(top: &Folder, name: &CString, moved: &mut u64) -> rustix::io::Result<()> {
-    empty(&Folder::open(&top.0, name)?, top, moved, MAX_DEPTH)?;
+fn empty_into(top: &Directory, name: &CString, moved: &mut u64) -> rustix::io::Result<()> {
+    empty(&Directory::open(&top.0, name)?, top, moved, MAX_DEPTH)?;
     rustix::fs::unlinkat(&top.0, name, AtFlags::REMOVEDIR)
 }
 
-fn empty(folder: &Folder, top: &Folder, moved: &mut u64, deeper: usize) -> rustix::io::Result<()> {
-    for (child, is_folder) in folder.entries()? {
-        if !is_folder {
-            rustix::fs::unlinkat(&folder.0, &child, AtFlags::empty())?;
+fn empty(directory: &Directory, top: &Directory, moved: &mut u64, deeper: usize) -> rustix::io::Result<()> {
+    for (child, is_directory) in directory.entries()? {
+        if !is_directory {
+            rustix::fs::unlinkat(&directory.0, &child, AtFlags::empty())?;
         } else if let Some(deeper) = deeper.checked_sub(1) {
-            empty(&Folder::open(&folder.0, &child)?, top, moved, deeper)?;
-            rustix::fs::unlinkat(&folder.0, &child, AtFlags::REMOVEDIR)?;
+            empty(&Directory::open(&directory.0, &child)?, top, moved, deeper)?;
+            rustix::fs::unlinkat(&directory.0, &child, AtFlags::REMOVEDIR)?;
         } else {
-            move_to_top(folder, &child, top, moved)?;
+            move_to_top(directory, &child, top, moved)?;
         }
     }
     Ok(())
 }
 
-fn move_to_top(folder: &Folder, child: &CString, top: &Folder, moved: &mut u64) -> rustix::io::Result<()> {
-    // Moving a folder changes its entry `..`, so the folder must be writable.
-    nofollow::chmod(&folder.0, child, Mode::RWXU)?;
+fn move_to_top(
+    directory: &Directory,
+    child: &CString,
+    top: &Directory,
+    moved: &mut u64,
+) -> rustix::io::Result<()> {
+    // Moving a directory changes its entry `..`, so the directory must be writable.
+    nofollow::chmod(&directory.0, child, Mode::RWXU)?;
     loop {
         let aside = format!(".removed-{moved}");
         *moved += 1;
-        match rustix::fs::renameat(&folder.0, child, &top.0, &aside) {
-            // The name is taken. Replacing an empty folder by the rename would be harmless.
+        match rustix::fs::renameat(&directory.0, child, &top.0, &aside) {
+            // The name is taken. Replacing an empty directory by the rename would be harmless.
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
             done => return done,
         }
     }
 }
 
-struct Folder(OwnedFd);
+struct Directory(OwnedFd);
 
-impl Folder {
+impl Directory {
     fn open<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let at = at.as_fd();
@@ -323,14 +328,14 @@ impl Folder {
             if name == c"." || name == c".." {
                 continue;
             }
-            let is_folder = match entry.file_type() {
+            let is_directory = match entry.file_type() {
                 FileType::Unknown => {
                     let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
                     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
                 }
                 known => known == FileType::Directory,
             };
-            entries.push((name.to_owned(), is_folder));
+            entries.push((name.to_owned(), is_directory));
         }
         Ok(entries)
     }
@@ -345,15 +350,15 @@ mod tests {
     use super::*;
 
     fn layers() -> (tempfile::TempDir, Layers) {
-        let folder = tempfile::tempdir().expect("folder");
-        let layers = Layers::new(folder.path().join("agent"));
+        let directory = tempfile::tempdir().expect("directory");
+        let layers = Layers::new(directory.path().join("agent"));
         layers.make(Kind::Home, None).expect("made");
-        (folder, layers)
+        (directory, layers)
     }
 
     #[test]
     fn only_commits_and_staged_files_of_a_live_bottle_are_work() {
-        let (_folder, layers) = layers();
+        let (_directory, layers) = layers();
         layers.make_repository(None).expect("made");
         let git = layers.workspace().join(".git");
         let always = Changed::since(Timestamp::MIN);
@@ -368,24 +373,24 @@ mod tests {
     }
 
     #[test]
-    fn removes_unreadable_folders_and_folders_deeper_than_the_longest_path() {
-        let (folder, layers) = layers();
-        fs::write(folder.path().join("outside"), "kept").expect("written");
-        symlink(folder.path(), layers.home().join("link")).expect("link");
-        fs::create_dir_all(layers.home().join("closed/inner/.removed-0")).expect("folders");
+    fn removes_unreadable_directories_and_directories_deeper_than_the_longest_path() {
+        let (directory, layers) = layers();
+        fs::write(directory.path().join("outside"), "kept").expect("written");
+        symlink(directory.path(), layers.home().join("link")).expect("link");
+        fs::create_dir_all(layers.home().join("closed/inner/.removed-0")).expect("directories");
         fs::write(layers.home().join("closed/inner/file"), "x").expect("file");
         fs::set_permissions(layers.home().join("closed/inner"), fs::Permissions::from_mode(0o0))
             .expect("closed");
         fs::set_permissions(layers.home().join("closed"), fs::Permissions::from_mode(0o0)).expect("closed");
-        let mut at = Folder::open(CWD, layers.workspace().as_path()).expect("open").0;
+        let mut at = Directory::open(CWD, layers.workspace().as_path()).expect("open").0;
         for _ in 0..3000 {
             rustix::fs::mkdirat(&at, "deeper", Mode::RWXU).expect("made");
-            at = Folder::open(&at, "deeper").expect("open").0;
+            at = Directory::open(&at, "deeper").expect("open").0;
         }
         drop(at);
-        remove_tree(layers.folder()).expect("removed");
-        remove_tree(layers.folder()).expect("twice is no error");
-        assert!(!layers.folder().exists());
-        assert!(folder.path().join("outside").exists(), "a link is not followed");
+        remove_tree(layers.directory()).expect("removed");
+        remove_tree(layers.directory()).expect("twice is no error");
+        assert!(!layers.directory().exists());
+        assert!(directory.path().join("outside").exists(), "a link is not followed");
     }
 }

@@ -1,9 +1,9 @@
 //! Shared code of the backends whose sidecars are processes of this machine, and whose bottles have their files in
-//! folders of it (`linux`, `smolvm`, `fake`).
+//! directories of it (`linux`, `smolvm`, `fake`).
 //!
 //! ```text
 //!   labels           argv of every role: `bottle __guest <home> <slug>`; `enumerate` searches for them
-//!   layers           the bottle's writable folders
+//!   layers           the bottle's writable directories
 //!   copy             copies trees of files, and a directory of the user into a workspace
 //!   git_objects      shares the objects of a git repository with a bottle
 //!   layer_snapshots  snapshots of the layers and their restore ([`copy`] copies a hostile tree while it changes)
@@ -17,7 +17,7 @@
 //!   size             measures the disk space of the layers
 //!   inventory        finds and removes resources by label
 //! ```
-//! No code in this folder isolates a bottle; the folder `linux` contains that code.
+//! No code in this directory isolates a bottle; the directory `linux` contains that code.
 
 pub mod bundle;
 pub(crate) mod cgroups;
@@ -44,7 +44,7 @@ use bottle_contract::names::Slug;
 pub(crate) use self::copy::tree_into;
 use self::labels::Role;
 use self::layers::Layers;
-use crate::backend::runtime_folder::RuntimeFolder;
+use crate::backend::runtime_directory::RuntimeDirectory;
 use crate::host::Host;
 
 /// Distinguishes the bottles of one backend in one home from everything else on the machine.
@@ -52,15 +52,15 @@ use crate::host::Host;
 pub(crate) struct Scope {
     /// The second argument of every process of these bottles.
     pub(crate) label: String,
-    /// The parent folder of the bottles' runtime folders.
+    /// The parent directory of the bottles' runtime directories.
     pub(crate) runtime: PathBuf,
-    /// The folder `$BOTTLE_HOME/state`.
+    /// The directory `$BOTTLE_HOME/state`.
     pub(crate) state: PathBuf,
-    /// The name of the folder that contains a bottle's layers, in the bottle's state folder.
+    /// The name of the directory that contains a bottle's layers, in the bottle's state directory.
     layers: &'static str,
     /// The path of the layers' home in a bottle, relative to its root.
     pub(crate) home_inside: &'static str,
-    /// The parent folder of the bottles' snapshots.
+    /// The parent directory of the bottles' snapshots.
     pub(crate) snapshots: PathBuf,
     /// The path of this program.
     pub(crate) program: PathBuf,
@@ -110,16 +110,16 @@ impl Scope {
             label,
             runtime: host.runtime.join(".fake"),
             layers: "agent.fake",
-            // The guest uses the folder of the layers as its root.
+            // The guest uses the directory of the layers as its root.
             home_inside: "home",
             snapshots: host.home.join("snapshots.fake"),
             ..Self::linux(host)
         }
     }
 
-    /// The bottle's runtime folder.
-    pub(crate) fn runtime_folder(&self, slug: &Slug) -> RuntimeFolder {
-        RuntimeFolder::new(&self.runtime, slug)
+    /// The bottle's runtime directory.
+    pub(crate) fn runtime_directory(&self, slug: &Slug) -> RuntimeDirectory {
+        RuntimeDirectory::new(&self.runtime, slug)
     }
 
     /// The name of the bottle's control groups.
@@ -132,7 +132,7 @@ impl Scope {
         self.layers_in(&self.state.join(slug.as_str()))
     }
 
-    /// The layers in this state folder.
+    /// The layers in this state directory.
     pub(crate) fn layers_in(&self, state: &Path) -> Layers {
         Layers::new(state.join(self.layers))
     }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 /// The permission bits of a mode, without the file type.
 const PERMISSIONS: RawMode = 0o7777;
 
-/// Sets the mode of `name` in the folder `at`. A link is an error, because its target may be outside the folder.
+/// Sets the mode of `name` in the directory `at`. A link is an error, because its target may be outside the directory.
 ///
 /// Kernels before 6.6 lack the flag that stops `fchmodat` from following links, so the mode is set through a
 /// descriptor.
@@ -37,11 +37,11 @@ pub(crate) struct Readable {
 }
 
 impl Readable {
-    /// Opens a folder for listing its direct entries. Never follows a link.
+    /// Opens a directory for listing its direct entries. Never follows a link.
     ///
     /// # Errors
     /// The system's error. `LOOP` or `NOTDIR` for a link.
-    pub(crate) fn folder<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
+    pub(crate) fn directory<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
         Self::open(at, name, OFlags::DIRECTORY, Mode::RUSR | Mode::XUSR)
     }
 
@@ -72,7 +72,7 @@ impl Readable {
         };
         let mut readable = Self { file, closed: widened };
         let mode = mode_of(&readable.file)?;
-        // The mode of a folder may allow reading without allowing search.
+        // The mode of a directory may allow reading without allowing search.
         if !mode.contains(needed) && !rustix::process::geteuid().is_root() {
             rustix::fs::fchmod(&readable.file, mode | needed)?;
             readable.closed = Some(mode);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn chmod_does_not_follow_a_link() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         let mode =
             |name: &str| here.path().join(name).metadata().expect("there").permissions().mode() & 0o777;
         std::fs::write(here.path().join("theirs"), "x").expect("written");
@@ -134,15 +134,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_folder_is_read_and_gets_its_mode_back() {
-        let here = tempfile::tempdir().expect("folder");
+    fn an_unreadable_directory_is_read_and_gets_its_mode_back() {
+        let here = tempfile::tempdir().expect("directory");
         let path = here.path().join("closed");
         std::fs::create_dir(&path).expect("made");
         std::fs::write(path.join("inner"), "x").expect("written");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).expect("closed");
-        let folder = Readable::folder(CWD, path.as_path()).expect("opened");
-        let inner = Readable::file(folder.file_descriptor(), "inner").expect("opened");
-        drop((inner, folder));
+        let directory = Readable::directory(CWD, path.as_path()).expect("opened");
+        let inner = Readable::file(directory.file_descriptor(), "inner").expect("opened");
+        drop((inner, directory));
         let mode = path.metadata().expect("there").permissions().mode() & 0o777;
         assert_eq!(mode, 0);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).expect("opened for the removal");

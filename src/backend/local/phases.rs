@@ -13,7 +13,7 @@ use super::inventory::{self, text};
 use super::layer_snapshots::explain;
 use super::layers::{Kind, Layers};
 use super::{Scope, git_objects, roles, size};
-use crate::backend::runtime_folder::RUNTIME_FOLDER;
+use crate::backend::runtime_directory::RUNTIME_DIRECTORY;
 use crate::backend::unix_connect;
 use crate::backend::{
     BackendError, ByteStream, HostFiles, KeptFiles, LAYERS, Launch, Origin, ProgressSink, RepositoryObjects,
@@ -21,9 +21,9 @@ use crate::backend::{
 };
 
 impl Scope {
-    /// Records and creates the runtime folder and the layers. In parallel, the processes that were started in advance
-    /// load.
-    pub(crate) fn make_folders(
+    /// Records and creates the runtime directory and the layers. In parallel, the processes that were started in
+    /// advance load.
+    pub(crate) fn make_directories(
         &self,
         launch: &Launch<'_>,
         kind: Kind,
@@ -31,27 +31,31 @@ impl Scope {
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
         roles::prespawn(self, slug, launch.state)?;
-        let runtime_folder = self.runtime_folder(slug);
+        let runtime_directory = self.runtime_directory(slug);
         let layers = self.layers_in(launch.state);
         if *launch.origin == Origin::Kept {
             require_kept("resume", slug, &layers)?;
         }
         launch.ledger.record_all(&[
-            Resource::new(slug, RUNTIME_FOLDER, text(runtime_folder.folder())),
-            Resource::new(slug, LAYERS, text(layers.folder())),
+            Resource::new(slug, RUNTIME_DIRECTORY, text(runtime_directory.directory())),
+            Resource::new(slug, LAYERS, text(layers.directory())),
         ])?;
-        runtime_folder.make().map_err(|error| cannot_make(runtime_folder.folder(), error))?;
+        runtime_directory.make().map_err(|error| cannot_make(runtime_directory.directory(), error))?;
         // Layers that exist determine the kind. For a snapshot, the restore determines the kind.
         let kind = if *launch.origin == Origin::New { Some(kind) } else { layers.kind() };
-        layers.make(kind.unwrap_or(Kind::Home), owner).map_err(|error| cannot_make(layers.folder(), error))
+        layers.make(kind.unwrap_or(Kind::Home), owner).map_err(|error| cannot_make(layers.directory(), error))
     }
 
-    /// Records and creates only the runtime folder, for a bottle whose kept files are opened.
-    pub(crate) fn make_runtime_folder(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
-        let runtime_folder = self.runtime_folder(kept.slug);
+    /// Records and creates only the runtime directory, for a bottle whose kept files are opened.
+    pub(crate) fn make_runtime_directory(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
+        let runtime_directory = self.runtime_directory(kept.slug);
         require_kept("open", kept.slug, &self.layers_in(kept.state))?;
-        kept.ledger.record(Resource::new(kept.slug, RUNTIME_FOLDER, text(runtime_folder.folder())))?;
-        runtime_folder.make().map_err(|error| cannot_make(runtime_folder.folder(), error))
+        kept.ledger.record(Resource::new(
+            kept.slug,
+            RUNTIME_DIRECTORY,
+            text(runtime_directory.directory()),
+        ))?;
+        runtime_directory.make().map_err(|error| cannot_make(runtime_directory.directory(), error))
     }
 
     /// Fills the layers from the launch's origin. The files get the same owner as the layers.
@@ -69,13 +73,13 @@ impl Scope {
         }
     }
 
-    /// Creates the empty folder of the objects that [`Scope::share_objects`] shares.
-    pub(crate) fn make_objects_folder(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
-        let folder = self.layers_in(launch.state).git_objects();
-        git_objects::make_folder(&folder).map_err(|error| cannot_make(&folder, error))
+    /// Creates the empty directory of the objects that [`Scope::share_objects`] shares.
+    pub(crate) fn make_objects_directory(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
+        let directory = self.layers_in(launch.state).git_objects();
+        git_objects::make_directory(&directory).map_err(|error| cannot_make(&directory, error))
     }
 
-    /// Creates the empty folder of the bottle's repository, for a workspace that is a directory of the user.
+    /// Creates the empty directory of the bottle's repository, for a workspace that is a directory of the user.
     pub(crate) fn make_repository(
         &self,
         launch: &Launch<'_>,
@@ -109,10 +113,10 @@ impl Scope {
         launch: &Launch<'_>,
         objects: &RepositoryObjects,
     ) -> Result<bool, BackendError> {
-        let (objects, folder) = (objects.clone(), self.layers_in(launch.state).git_objects());
+        let (objects, directory) = (objects.clone(), self.layers_in(launch.state).git_objects());
         self.run_blocking(move |_| {
             let failed = || format!("cannot share the git objects in {}", objects.from.path().display());
-            git_objects::share_repository(&objects, &folder, git_objects::Reader::Starter)
+            git_objects::share_repository(&objects, &directory, git_objects::Reader::Starter)
                 .map_err(|error| explain(failed(), error))
         })
         .await?;
@@ -122,14 +126,14 @@ impl Scope {
     /// Connects to pid 1.
     pub(crate) async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
         // The socket was bound before the guest started, so it exists.
-        unix_connect::connect(&self.runtime_folder(slug).guest_socket(), &format!("the guest of {slug}"))
+        unix_connect::connect(&self.runtime_directory(slug).guest_socket(), &format!("the guest of {slug}"))
             .await
     }
 
     /// Connects to the bundle.
     pub(crate) async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
         // The start of the bundle returns only after the bundle listens.
-        unix_connect::connect(&self.runtime_folder(slug).bundle_socket(), &format!("the bundle of {slug}"))
+        unix_connect::connect(&self.runtime_directory(slug).bundle_socket(), &format!("the bundle of {slug}"))
             .await
     }
 
@@ -193,7 +197,7 @@ impl Scope {
 
     /// Implements [`crate::backend::Lifecycle::kept_workspace`].
     pub(crate) fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
-        Some(self.layers(slug).workspace()).filter(|folder| folder.is_dir())
+        Some(self.layers(slug).workspace()).filter(|directory| directory.is_dir())
     }
 
     pub(super) async fn run_blocking<T: Send + 'static>(
@@ -205,8 +209,8 @@ impl Scope {
     }
 }
 
-/// Stops a copy when the launch is cancelled, so that nothing writes into folders that are removed. Blocks until the
-/// threads of the copy finished their current files.
+/// Stops a copy when the launch is cancelled, so that nothing writes into directories that are removed. Blocks until
+/// the threads of the copy finished their current files.
 struct StopOnDrop {
     stop: Stop,
     /// Closed by the end of the copy.
@@ -232,8 +236,8 @@ fn require_kept(verb: &str, slug: &Slug, layers: &Layers) -> Result<(), BackendE
     if layers.workspace().is_dir() {
         return Ok(());
     }
-    let folder = layers.folder().display();
-    Err(BackendError::failed(format!("cannot {verb} {slug}: its kept files are not in {folder} any more")))
+    let directory = layers.directory().display();
+    Err(BackendError::failed(format!("cannot {verb} {slug}: its kept files are not in {directory} any more")))
 }
 
 fn cannot_make(path: &Path, error: io::Error) -> BackendError {

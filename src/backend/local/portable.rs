@@ -23,7 +23,7 @@ use super::Scope;
 use super::copy::Copier;
 use super::git_objects::{self, Reader};
 use super::image_tree::Tree;
-use super::layer_snapshots::{add, explain, open_folder, stored};
+use super::layer_snapshots::{add, explain, open_directory, stored};
 use super::layer_tar::{LayerTar, Ownership};
 use super::layers::{COPY, HOME, Kind, OBJECTS, UPPER, WORKSPACE, remove_tree};
 use crate::backend::image::account::{ACCOUNT_LABEL, Account};
@@ -37,15 +37,15 @@ use crate::host::temporary;
 const OF_ONE_LAUNCH: [&str; 5] =
     ["etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/machine-id", WORKSPACE];
 
-/// The name of the folder into which an image is unpacked, in the folder of a new snapshot.
+/// The name of the directory into which an image is unpacked, in the directory of a new snapshot.
 const UNPACKED: &str = ".unpacked";
 
-/// The home of an agent that uses the system files of its machine: the folder above it, and its name.
+/// The home of an agent that uses the system files of its machine: the directory above it, and its name.
 const HOME_INSIDE: (&str, &str) = ("home", AGENT_USER);
 
 /// The image on which a bottle's files are based.
 pub(crate) struct Base {
-    /// The folder of the image's files.
+    /// The directory of the image's files.
     pub(crate) root: PathBuf,
     /// The agent's user id.
     pub(crate) uid: u32,
@@ -169,7 +169,7 @@ impl Scope {
             let made = add(scope, &owned, Some(image), |new| {
                 fs::DirBuilder::new().mode(0o755).create(new.join(UPPER)).map_err(BadImage::Disk)?;
                 let mut copier = Copier::restoring(None, &progress);
-                let (from, to) = (open_folder(&root)?, open_folder(new)?);
+                let (from, to) = (open_directory(&root)?, open_directory(new)?);
                 copier.tree(&from, &to, None, WORKSPACE)?;
                 Ok::<_, BadImage>(copier.finish().size)
             });
@@ -179,7 +179,7 @@ impl Scope {
     }
 }
 
-/// Adds a layer to an image: the folder `from` of this machine, at `place` in the agent's home. The agent owns its
+/// Adds a layer to an image: the directory `from` of this machine, at `place` in the agent's home. The agent owns its
 /// files, and they are scanned. Blocks.
 ///
 /// # Errors
@@ -191,7 +191,7 @@ pub(crate) fn add_to_home(image: &mut ExportedImage, from: &Path, place: &Path) 
     let owner = owner_of(&image.config);
     let home = Path::new(image.home.trim_start_matches('/')).to_owned();
     let inside = home.join(place);
-    let parent = open_folder(parent)?;
+    let parent = open_directory(parent)?;
     image.layers.add(true, |out| {
         let owners = |_: &Path| owner;
         let mut tar = LayerTar::new(out, &owners, &[]);
@@ -229,7 +229,7 @@ fn write_layers(
     mut layers: LayerStore,
     base: impl FnOnce(&str) -> io::Result<Option<Base>>,
 ) -> io::Result<ExportedImage> {
-    let (folder, kind, image) = stored(scope, snapshot)?;
+    let (directory, kind, image) = stored(scope, snapshot)?;
     let found = image.as_deref().map(base).transpose()?.flatten();
     let base = match (kind, found) {
         (Kind::Home, _) => Base::none(),
@@ -247,16 +247,16 @@ fn write_layers(
                 }
             };
             let mut tar = LayerTar::new(out, &owners, &[]);
-            tar.tree(&folder, HOME, Path::new(scope.home_inside), false)?;
-            tar.tree(&folder, WORKSPACE, workspace, false)?;
-            objects_tree(&mut tar, &folder)?;
+            tar.tree(&directory, HOME, Path::new(scope.home_inside), false)?;
+            tar.tree(&directory, WORKSPACE, workspace, false)?;
+            objects_tree(&mut tar, &directory)?;
             tar.finish()
         })?,
         Kind::Upper => {
             layers.add(false, |out| base_layer(out, &base))?;
-            layers.add(true, |out| own_layer(out, &base, &folder, UPPER, true))?;
+            layers.add(true, |out| own_layer(out, &base, &directory, UPPER, true))?;
         }
-        Kind::Copy => layers.add(true, |out| own_layer(out, &base, &folder, COPY, false))?,
+        Kind::Copy => layers.add(true, |out| own_layer(out, &base, &directory, COPY, false))?,
     }
     let root = if kind == Kind::Home { RootKind::Home } else { RootKind::Complete };
     let account = base.account.as_ref().map(|account| (ACCOUNT_LABEL.to_owned(), account.label()));
@@ -269,7 +269,7 @@ fn write_layers(
 }
 
 fn base_layer(out: &mut dyn Write, base: &Base) -> io::Result<()> {
-    let parent = open_folder(base.root.parent().ok_or(io::ErrorKind::NotFound)?)?;
+    let parent = open_directory(base.root.parent().ok_or(io::ErrorKind::NotFound)?)?;
     let name = base.root.file_name().and_then(|name| name.to_str()).ok_or(io::ErrorKind::InvalidInput)?;
     let owners = |path: &Path| base.owner(path);
     let mut tar = LayerTar::new(out, &owners, &[WORKSPACE]);
@@ -280,35 +280,35 @@ fn base_layer(out: &mut dyn Write, base: &Base) -> io::Result<()> {
 fn own_layer(
     out: &mut dyn Write,
     base: &Base,
-    folder: &OwnedFd,
+    directory: &OwnedFd,
     tree: &str,
     overlay: bool,
 ) -> io::Result<()> {
     let owners = |path: &Path| base.owner_of_change(path);
-    let shares_objects = has_objects(folder);
+    let shares_objects = has_objects(directory);
     let skipped = [&OF_ONE_LAUNCH[..], if shares_objects { &[OBJECTS] } else { &[] }].concat();
     let mut tar = LayerTar::new(out, &owners, &skipped);
-    tar.tree(folder, tree, Path::new(""), overlay)?;
-    tar.tree(folder, WORKSPACE, Path::new(WORKSPACE), false)?;
-    objects_tree(&mut tar, folder)?;
+    tar.tree(directory, tree, Path::new(""), overlay)?;
+    tar.tree(directory, WORKSPACE, Path::new(WORKSPACE), false)?;
+    objects_tree(&mut tar, directory)?;
     tar.finish()
 }
 
 /// Whether a stored or unpacked tree contains shared git objects.
-fn has_objects(folder: &OwnedFd) -> bool {
-    openat_folder(folder, OBJECTS).is_ok()
+fn has_objects(directory: &OwnedFd) -> bool {
+    openat_directory(directory, OBJECTS).is_ok()
 }
 
 /// Adds the shared git objects of a stored or unpacked tree, if there are any.
-fn objects_tree(tar: &mut LayerTar<'_>, folder: &OwnedFd) -> io::Result<()> {
-    if !has_objects(folder) {
+fn objects_tree(tar: &mut LayerTar<'_>, directory: &OwnedFd) -> io::Result<()> {
+    if !has_objects(directory) {
         return Ok(());
     }
-    tar.tree(folder, OBJECTS, Path::new(GIT_OBJECTS_DIR.trim_start_matches('/')), false)
+    tar.tree(directory, OBJECTS, Path::new(GIT_OBJECTS_DIR.trim_start_matches('/')), false)
 }
 
-/// Unpacks an image into the folder of a new snapshot. Returns the size of the files in bytes. With `home`, the agent's
-/// home becomes a change of an image in which it has this path.
+/// Unpacks an image into the directory of a new snapshot. Returns the size of the files in bytes. With `home`, the
+/// agent's home becomes a change of an image in which it has this path.
 fn unpack_home(new: &Path, layout: &Path, home_inside: &Path, home: Option<&str>) -> Result<u64, BadImage> {
     let unpacked = new.join(UNPACKED);
     let bytes = unpack(layout, &unpacked)?;
@@ -329,15 +329,16 @@ fn unpack_home(new: &Path, layout: &Path, home_inside: &Path, home: Option<&str>
     Ok(bytes)
 }
 
-/// Unpacks all layers of an image into a new folder, and verifies their digests. Returns the size of the files in bytes.
+/// Unpacks all layers of an image into a new directory, and verifies their digests. Returns the size of the files in
+/// bytes.
 ///
 /// # Errors
-/// [`BadImage`]. The folder is then incomplete.
-pub(crate) fn unpack(layout: &Path, folder: &Path) -> Result<u64, BadImage> {
-    fs::DirBuilder::new().mode(0o755).create(folder).map_err(BadImage::Disk)?;
-    let container = Container::folder(layout)?;
+/// [`BadImage`]. The directory is then incomplete.
+pub(crate) fn unpack(layout: &Path, directory: &Path) -> Result<u64, BadImage> {
+    fs::DirBuilder::new().mode(0o755).create(directory).map_err(BadImage::Disk)?;
+    let container = Container::directory(layout)?;
     let saved = Saved::read(&container, architecture())?;
-    let (mut tree, mut budget) = (Tree::new(folder)?, Budget::full());
+    let (mut tree, mut budget) = (Tree::new(directory)?, Budget::full());
     for one in &saved.layers {
         layer::read(&container, one, &mut budget, |content| tree.put(&one.name, content))?;
     }
@@ -346,7 +347,7 @@ pub(crate) fn unpack(layout: &Path, folder: &Path) -> Result<u64, BadImage> {
     Ok(bytes)
 }
 
-/// Moves a folder of an unpacked image to its place. If it does not exist, creates an empty folder.
+/// Moves a directory of an unpacked image to its place. If it does not exist, creates an empty directory.
 fn place(unpacked: &Path, inside: &Path, target: &Path) -> Result<(), BadImage> {
     let from = unpacked.join(inside);
     if let Some(parent) = target.parent() {
@@ -356,7 +357,7 @@ fn place(unpacked: &Path, inside: &Path, target: &Path) -> Result<(), BadImage> 
     for part in inside.ancestors().filter(|part| !part.as_os_str().is_empty()) {
         match unpacked.join(part).symlink_metadata() {
             Ok(found) if !found.is_dir() => {
-                return Err(BadImage::refused(format!("must have a folder at {part:?}")));
+                return Err(BadImage::refused(format!("must have a directory at {part:?}")));
             }
             _ => {}
         }
@@ -367,7 +368,7 @@ fn place(unpacked: &Path, inside: &Path, target: &Path) -> Result<(), BadImage> 
         }
         found => found.map_err(BadImage::Disk)?,
     };
-    // The move of a folder changes its entry `..`, so it must be writable.
+    // The move of a directory changes its entry `..`, so it must be writable.
     let mode = found.mode() & 0o7777;
     let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     set(&from, mode | 0o700).map_err(BadImage::Disk)?;
@@ -375,9 +376,9 @@ fn place(unpacked: &Path, inside: &Path, target: &Path) -> Result<(), BadImage> 
     set(target, mode).map_err(BadImage::Disk)
 }
 
-/// A home and a workspace that were unpacked from an image into a temporary folder.
+/// A home and a workspace that were unpacked from an image into a temporary directory.
 pub(crate) struct Unpacked {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Unpacked {
@@ -386,10 +387,10 @@ impl Unpacked {
     /// # Errors
     /// As [`unpack`].
     pub(crate) fn of(layout: &Path) -> Result<Self, BadImage> {
-        let folder =
+        let directory =
             temporary::directory_in(layout.parent().unwrap_or(layout), "").map_err(BadImage::Disk)?;
-        let unpacked = Self { folder };
-        unpack(layout, &unpacked.folder.path().join(UNPACKED))?;
+        let unpacked = Self { directory };
+        unpack(layout, &unpacked.directory.path().join(UNPACKED))?;
         Ok(unpacked)
     }
 
@@ -398,11 +399,11 @@ impl Unpacked {
     /// # Errors
     /// When a file cannot be read or the output cannot be written.
     pub(crate) fn write(&self, out: &mut dyn Write, home: &str, owner: (u32, u32)) -> io::Result<()> {
-        let unpacked = open_folder(&self.folder.path().join(UNPACKED))?;
+        let unpacked = open_directory(&self.directory.path().join(UNPACKED))?;
         let owners = |_: &Path| Ownership { uid: owner.0, gid: owner.1, special: 0 };
         let mut tar = LayerTar::new(out, &owners, &[]);
         let (parent, name) = HOME_INSIDE;
-        let parent = openat_folder(&unpacked, parent)?;
+        let parent = openat_directory(&unpacked, parent)?;
         tar.tree(&parent, name, Path::new(home.trim_start_matches('/')), false)?;
         tar.tree(&unpacked, WORKSPACE, Path::new(WORKSPACE), false)?;
         objects_tree(&mut tar, &unpacked)?;
@@ -412,12 +413,12 @@ impl Unpacked {
 
 impl Drop for Unpacked {
     fn drop(&mut self) {
-        // The temporary folder's own removal does not remove folders that the agent closed.
-        let _ = remove_tree(&self.folder.path().join(UNPACKED));
+        // The temporary directory's own removal does not remove directories that the agent closed.
+        let _ = remove_tree(&self.directory.path().join(UNPACKED));
     }
 }
 
-fn openat_folder(at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+fn openat_directory(at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }

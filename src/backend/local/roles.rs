@@ -287,8 +287,8 @@ fn log_of(state: &Path, role: Role) -> PathBuf {
 }
 
 fn open_log(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    if let Some(directory) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
     if fs::metadata(path).is_ok_and(|log| log.len() > MAX_LOG) {
         fs::rename(path, path.with_extension("log.old"))?;

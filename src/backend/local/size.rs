@@ -18,19 +18,19 @@ const TIME: Duration = Duration::from_secs(10);
 /// The maximum number of entries.
 const ENTRIES: u64 = 5_000_000;
 
-/// The maximum depth of folders, each of which needs an open descriptor. Deeper folders do not count.
+/// The maximum depth of directories, each of which needs an open descriptor. Deeper directories do not count.
 const DEPTH: usize = 128;
 
 /// The size of the layers in bytes. `None` if there are none, or too many entries. Objects that the bottle shares with a
 /// repository of the host do not count.
 ///
 /// # Errors
-/// When the top folders cannot be read. A folder further down that cannot be read does not count.
+/// When the top directories cannot be read. A directory further down that cannot be read does not count.
 pub(super) fn of_layers(layers: &Layers) -> io::Result<Option<u64>> {
     let Some(kind) = layers.kind() else { return Ok(None) };
     let mut measured = Measurement { until: Instant::now() + TIME, entries: 0, bytes: 0 };
     for tree in kind.trees() {
-        if !measured.add_tree(&layers.folder().join(tree))? {
+        if !measured.add_tree(&layers.directory().join(tree))? {
             return Ok(None);
         }
     }
@@ -43,10 +43,10 @@ struct Measurement {
     bytes: u64,
 }
 
-/// A folder that is being read, and its folders that are not read yet.
+/// A directory that is being read, and its directories that are not read yet.
 struct Open {
-    folder: OwnedFd,
-    folders: Vec<CString>,
+    directory: OwnedFd,
+    directories: Vec<CString>,
 }
 
 impl Measurement {
@@ -59,14 +59,14 @@ impl Measurement {
         let Some(first) = self.read(top)? else { return Ok(false) };
         let mut path = vec![first];
         while let Some(last) = path.last_mut() {
-            let Some(name) = last.folders.pop() else {
+            let Some(name) = last.directories.pop() else {
                 path.pop();
                 continue;
             };
-            let opened = open(&last.folder, name.as_c_str());
-            // The agent may have removed or closed the folder.
-            let Ok(folder) = opened else { continue };
-            let Ok(read) = self.read(folder) else { continue };
+            let opened = open(&last.directory, name.as_c_str());
+            // The agent may have removed or closed the directory.
+            let Ok(directory) = opened else { continue };
+            let Ok(read) = self.read(directory) else { continue };
             let Some(read) = read else { return Ok(false) };
             if path.len() < DEPTH {
                 path.push(read);
@@ -75,11 +75,11 @@ impl Measurement {
         Ok(true)
     }
 
-    /// Adds a folder and its files. Returns `None` if a limit was reached.
-    fn read(&mut self, folder: OwnedFd) -> io::Result<Option<Open>> {
-        self.add(&rustix::fs::fstat(&folder)?);
-        let mut folders = Vec::new();
-        for entry in Dir::read_from(&folder)? {
+    /// Adds a directory and its files. Returns `None` if a limit was reached.
+    fn read(&mut self, directory: OwnedFd) -> io::Result<Option<Open>> {
+        self.add(&rustix::fs::fstat(&directory)?);
+        let mut directories = Vec::new();
+        for entry in Dir::read_from(&directory)? {
             let entry = entry?;
             let name = entry.file_name();
             if name == c"." || name == c".." {
@@ -89,13 +89,13 @@ impl Measurement {
             if self.entries > ENTRIES || Instant::now() > self.until {
                 return Ok(None);
             }
-            let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(stat) = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => folders.push(name.to_owned()),
+                FileType::Directory => directories.push(name.to_owned()),
                 _ => self.add(&stat),
             }
         }
-        Ok(Some(Open { folder, folders }))
+        Ok(Some(Open { directory, directories }))
     }
 
     /// Adds the space of one file. Each of its names counts as an equal part of it.
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn measures_files_once_and_follows_no_link() {
-        let folder = tempfile::tempdir().expect("folder");
-        fs::write(folder.path().join("outside"), vec![1; 4 << 20]).expect("written");
-        let layers = Layers::new(folder.path().join("agent"));
+        let directory = tempfile::tempdir().expect("directory");
+        fs::write(directory.path().join("outside"), vec![1; 4 << 20]).expect("written");
+        let layers = Layers::new(directory.path().join("agent"));
         assert_eq!(of_layers(&layers).expect("measured"), None, "there are no layers");
         layers.make(Kind::Home, None).expect("made");
         let size = || of_layers(&layers).expect("measured").expect("a size");
@@ -140,17 +140,17 @@ mod tests {
         let file = layers.workspace().join("file");
         fs::write(&file, vec![1; 1 << 20]).expect("written");
         fs::hard_link(&file, layers.home().join("again")).expect("link");
-        symlink(folder.path(), layers.workspace().join("link")).expect("link");
-        fs::create_dir_all(layers.folder().join("other")).expect("folder");
-        fs::write(layers.folder().join("other/file"), vec![1; 1 << 20]).expect("written");
+        symlink(directory.path(), layers.workspace().join("link")).expect("link");
+        fs::create_dir_all(layers.directory().join("other")).expect("directory");
+        fs::write(layers.directory().join("other/file"), vec![1; 1 << 20]).expect("written");
         let grown = size() - empty;
         assert!(((1 << 20)..(1 << 20) + (64 << 10)).contains(&grown), "{grown}");
     }
 
     #[test]
-    fn a_deep_folder_needs_few_descriptors() {
-        let folder = tempfile::tempdir().expect("folder");
-        let layers = Layers::new(folder.path().join("agent"));
+    fn a_deep_directory_needs_few_descriptors() {
+        let directory = tempfile::tempdir().expect("directory");
+        let layers = Layers::new(directory.path().join("agent"));
         layers.make(Kind::Home, None).expect("made");
         let mut at = open(CWD, layers.workspace().as_path()).expect("open");
         for _ in 0..3000 {
@@ -159,6 +159,6 @@ mod tests {
         }
         drop(at);
         assert!(of_layers(&layers).expect("measured").is_some());
-        super::super::layers::remove_tree(layers.folder()).expect("removed");
+        super::super::layers::remove_tree(layers.directory()).expect("removed");
     }
 }

@@ -1,4 +1,4 @@
-//! Where the blobs of an image are written to: a folder, or the archive itself.
+//! Where the blobs of an image are written to: a directory, or the archive itself.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::backend::image::saved::Digest;
 
-/// The name of the blob that is being written to a folder.
+/// The name of the blob that is being written to a directory.
 const NEW: &str = ".new";
 
 /// Stores blobs, one after the other.
@@ -31,10 +31,10 @@ pub trait Blobs: Send {
     fn discard(&self, size: u64) -> io::Result<()>;
 }
 
-/// A folder in which the name of a blob is its digest.
-pub(crate) struct BlobFolder(pub(crate) PathBuf);
+/// A directory in which the name of a blob is its digest.
+pub(crate) struct BlobDirectory(pub(crate) PathBuf);
 
-impl Blobs for BlobFolder {
+impl Blobs for BlobDirectory {
     fn begin(&self) -> io::Result<Box<dyn Write + Send>> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.0.join(NEW))?;
         Ok(Box::new(file))

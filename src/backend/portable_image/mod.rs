@@ -16,7 +16,7 @@ mod oci;
 mod request;
 mod scan;
 
-pub(crate) use self::blobs::BlobFolder;
+pub(crate) use self::blobs::BlobDirectory;
 pub use self::blobs::Blobs;
 pub(crate) use self::layers::Layer;
 pub use self::layers::LayerStore;

@@ -31,7 +31,7 @@ pub struct Export<'a> {
     /// The backend's name for the image on which the bottle was first started, if it is known. Its layers are not the
     /// bottle's own.
     pub base: Option<&'a str>,
-    /// A private folder for temporary files, on the disk of the home.
+    /// A private directory for temporary files, on the disk of the home.
     pub scratch: &'a Path,
     /// Receives the layers.
     pub layers: LayerStore,
@@ -71,7 +71,7 @@ impl ExportedImage {
 pub struct Import<'a> {
     /// The slug of the new bottle. No other bottle has it.
     pub slug: &'a Slug,
-    /// The folder of the archive's OCI layout. The digests of its blobs were verified.
+    /// The directory of the archive's OCI layout. The digests of its blobs were verified.
     pub layout: &'a Path,
     /// What the files are.
     pub root: RootKind,

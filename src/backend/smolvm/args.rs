@@ -11,10 +11,10 @@ pub(super) const HOME_LABEL: &str = "bottle.home";
 /// The label that contains the bottle's slug.
 pub(super) const SLUG_LABEL: &str = "bottle.slug";
 
-/// A call of `smolvm machine` on the machines of one state folder.
+/// A call of `smolvm machine` on the machines of one state directory.
 #[derive(Debug, Clone)]
 pub(super) struct Machines {
-    /// The folder in which smolvm keeps everything about these machines.
+    /// The directory in which smolvm keeps everything about these machines.
     pub(super) state: PathBuf,
 }
 
@@ -27,13 +27,13 @@ pub(super) struct NewMachine {
     pub(super) home: String,
     /// The bottle's slug.
     pub(super) slug: Slug,
-    /// The folder of the machine's own root file system.
+    /// The directory of the machine's own root file system.
     pub(super) root: PathBuf,
     /// The number of processors.
     pub(super) cpus: u32,
     /// The memory in MiB.
     pub(super) memory: u64,
-    /// Folders of the host that the machine sees.
+    /// Directories of the host that the machine sees.
     pub(super) volumes: Vec<Volume>,
     /// Sockets of the host to which programs of the machine connect.
     pub(super) mounted: Vec<Socket>,
@@ -43,7 +43,7 @@ pub(super) struct NewMachine {
     pub(super) command: Vec<OsString>,
 }
 
-/// A folder of the host that a machine sees.
+/// A directory of the host that a machine sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Volume {
     /// The path on the host.
@@ -83,7 +83,7 @@ impl Machines {
         for (key, value) in [(HOME_LABEL, new.home.as_str()), (SLUG_LABEL, new.slug.as_str())] {
             option("--label", format!("{key}={value}").into());
         }
-        option("--image", folder(&new.root));
+        option("--image", directory(&new.root));
         option("--cpus", new.cpus.to_string().into());
         option("--mem", new.memory.to_string().into());
         for volume in &new.volumes {
@@ -140,11 +140,11 @@ impl Machines {
     }
 }
 
-/// A folder as smolvm distinguishes it from the name of an image in a registry.
-fn folder(path: &Path) -> OsString {
-    let mut folder = path.as_os_str().to_owned();
-    folder.push("/");
-    folder
+/// A directory as smolvm distinguishes it from the name of an image in a registry.
+fn directory(path: &Path) -> OsString {
+    let mut directory = path.as_os_str().to_owned();
+    directory.push("/");
+    directory
 }
 
 fn joined(host: &Path, inside: &str) -> OsString {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_names_its_machine_and_state_folder() {
+    fn every_call_names_its_machine_and_state_directory() {
         let machines = Machines { state: "/s".into() };
         for (arguments, expected) in [
             (machines.list(), "machine ls --error-format json --state-dir /s --json"),

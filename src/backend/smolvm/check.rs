@@ -11,7 +11,7 @@ use crate::backend::Finding;
 use crate::backend::command_line::runner::{Program, RunError};
 use crate::causes;
 
-/// The oldest supported version. Older ones cannot connect sockets, or keep their state in another folder.
+/// The oldest supported version. Older ones cannot connect sockets, or keep their state in another directory.
 pub(super) const OLDEST: Version = Version(1, 32, 0);
 
 /// The device of the kernel's virtual machines.

@@ -18,13 +18,13 @@ pub(super) const SETUP: &str = "/run/machine/setup";
 /// The socket on which the guest listens.
 pub(super) const GUEST: &str = "/run/machine/guest";
 
-/// The folder of the proxy's sockets, which the sandbox mounts.
+/// The directory of the proxy's sockets, which the sandbox mounts.
 pub(super) const PROXY: &str = "/run/machine/proxy";
 
-/// The folders that the machine's root file system contains, beside the program.
-pub(super) const FOLDERS: [&str; 7] = ["dev", "etc", "layers", "proc", "run", "sys", "tmp"];
+/// The directories that the machine's root file system contains, beside the program.
+pub(super) const DIRECTORIES: [&str; 7] = ["dev", "etc", "layers", "proc", "run", "sys", "tmp"];
 
-/// The sockets of the proxy in the folder `host`.
+/// The sockets of the proxy in the directory `host`.
 pub(super) fn proxy_sockets(host: &Path) -> Vec<Socket> {
     let socket = |port: &u16| Socket { host: host.join(port.to_string()), inside: format!("{PROXY}/{port}") };
     LISTENER_PORTS.iter().map(socket).collect()

@@ -30,9 +30,9 @@ const DELETE: Duration = Duration::from_secs(60);
 /// The number of lines of a machine's output from which an error is taken.
 const LOG_LINES: u32 = 20;
 
-/// The length limit in bytes of the folder of the machines. smolvm binds sockets in it, with up to 60 further bytes in
-/// their paths, and the kernel limits the path of a socket to 107 bytes.
-const FOLDER_MAX: usize = 47;
+/// The length limit in bytes of the directory of the machines. smolvm binds sockets in it, with up to 60 further bytes
+/// in their paths, and the kernel limits the path of a socket to 107 bytes.
+const DIRECTORY_MAX: usize = 47;
 
 /// The length limit in bytes of the path of a socket.
 const SOCKET_MAX: usize = 107;
@@ -42,30 +42,31 @@ const SOCKET_MAX: usize = 107;
 pub(super) struct Machines {
     /// The program `smolvm`.
     pub(super) program: Program,
-    /// The folder that contains everything about the machines.
-    pub(super) folder: PathBuf,
+    /// The directory that contains everything about the machines.
+    pub(super) directory: PathBuf,
     /// The hash of the home.
     home: String,
     arguments: Arguments,
 }
 
 impl Machines {
-    /// The machines of this home. Their folder is in the home, or in the runtime folder if the home's path is long.
+    /// The machines of this home. Their directory is in the home, or in the runtime directory if the home's path is
+    /// long.
     pub(super) fn new(host: &Host, runtime: &Path) -> Self {
         let in_home = host.home.join(NAME);
-        let short = in_home.as_os_str().len() <= FOLDER_MAX;
-        let folder = if short { in_home } else { runtime.join(".m") };
-        let arguments = Arguments { state: folder.clone() };
-        Self { program: Program::new(host, NAME, &VARIABLES), folder, home: host.home_hash(), arguments }
+        let short = in_home.as_os_str().len() <= DIRECTORY_MAX;
+        let directory = if short { in_home } else { runtime.join(".m") };
+        let arguments = Arguments { state: directory.clone() };
+        Self { program: Program::new(host, NAME, &VARIABLES), directory, home: host.home_hash(), arguments }
     }
 
     /// Why the paths of this home cannot be used, if they are too long.
     pub(super) fn too_long(&self) -> Option<String> {
-        let length = self.folder.as_os_str().as_bytes().len();
-        (length > FOLDER_MAX).then(|| {
+        let length = self.directory.as_os_str().as_bytes().len();
+        (length > DIRECTORY_MAX).then(|| {
             format!(
-                "the path {} is too long for smolvm's sockets: it has {length} bytes, and {FOLDER_MAX} are possible",
-                self.folder.display()
+                "the path {} is too long for smolvm's sockets: it has {length} bytes, and {DIRECTORY_MAX} are possible",
+                self.directory.display()
             )
         })
     }
@@ -104,7 +105,7 @@ impl Machines {
 
     /// Whether smolvm has files of machines here.
     fn exist(&self) -> bool {
-        std::fs::read_dir(&self.folder).is_ok_and(|mut entries| {
+        std::fs::read_dir(&self.directory).is_ok_and(|mut entries| {
             entries.any(|entry| entry.is_ok_and(|entry| entry.file_name().as_bytes().starts_with(b".cache")))
         })
     }
@@ -120,7 +121,7 @@ impl Machines {
                 "cannot start {}: the path of a socket has {longest} bytes, and {SOCKET_MAX} are possible",
                 new.slug
             ))
-            .with_hint("set XDG_RUNTIME_DIR to a folder with a shorter path"));
+            .with_hint("set XDG_RUNTIME_DIR to a directory with a shorter path"));
         }
         if self.list().await?.iter().any(|(slug, _)| *slug == new.slug) {
             self.delete(&new.slug).await?;
@@ -210,23 +211,23 @@ mod tests {
 
     /// A home whose `smolvm` is this shell script. `$2` is the verb.
     fn machines(script: Option<&str>) -> (tempfile::TempDir, Machines) {
-        let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
+        let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
         if let Some(script) = script {
-            let program = folder.path().join(NAME);
-            script_file(&program, &format!("echo \"$*\" >> {}/calls\n{script}", folder.path().display()));
+            let program = directory.path().join(NAME);
+            script_file(&program, &format!("echo \"$*\" >> {}/calls\n{script}", directory.path().display()));
         }
-        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        let path = format!("{}:/usr/bin:/bin", directory.path().display());
         let host = Host {
             env: [("PATH".into(), path.into())].into(),
             cwd: "/".into(),
-            home: folder.path().join("home"),
-            user_home: folder.path().into(),
-            runtime: folder.path().join("run"),
+            home: directory.path().join("home"),
+            user_home: directory.path().into(),
+            runtime: directory.path().join("run"),
             program: "/bottle".into(),
         };
         let machines = Machines::new(&host, &host.runtime);
-        fs::create_dir_all(machines.folder.join(".cache")).expect("smolvm's files");
-        (folder, machines)
+        fs::create_dir_all(machines.directory.join(".cache")).expect("smolvm's files");
+        (directory, machines)
     }
 
     fn slug() -> Slug {
@@ -235,7 +236,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_smolvm_there_are_no_machines_and_a_call_names_it() {
-        let (_folder, machines) = machines(None);
+        let (_directory, machines) = machines(None);
         assert_eq!(machines.list().await.expect("listed"), []);
         let error = machines.start(&slug()).await.expect_err("missing");
         assert_eq!(error.kind, BackendErrorKind::Unavailable);
@@ -244,7 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn lists_only_machines_with_the_name_and_the_labels_of_a_bottle() {
-        let (folder, machines) = machines(Some(r#"cat "$(dirname "$0")/list""#));
+        let (directory, machines) = machines(Some(r#"cat "$(dirname "$0")/list""#));
         let hash = machines.home();
         let machine = |name: &str, home: &str, slug: &str| {
             let labels = format!(r#"{{"bottle.home":"{home}","bottle.slug":"{slug}"}}"#);
@@ -255,7 +256,7 @@ mod tests {
             machine("other", &hash, "a-2"),
             machine("bottle-a-3", "ffffffff", "a-3"),
         ];
-        fs::write(folder.path().join("list"), format!("[{}]", list.join(","))).expect("written");
+        fs::write(directory.path().join("list"), format!("[{}]", list.join(","))).expect("written");
         let listed = machines.list().await.expect("listed");
         assert_eq!(listed.iter().map(|(slug, _)| slug.as_str()).collect::<Vec<_>>(), ["a-1"]);
     }
@@ -265,7 +266,7 @@ mod tests {
         for script in
             ["echo 'warning: a new version'; echo '[]'", "printf '\\033[31m\\377'", "true", "echo '{}'"]
         {
-            let (_folder, machines) = machines(Some(script));
+            let (_directory, machines) = machines(Some(script));
             let error = machines.list().await.expect_err(script).one_line();
             assert!(error.starts_with("cannot list the machines of smolvm: "), "{error}");
         }
@@ -275,10 +276,10 @@ mod tests {
     async fn an_error_among_progress_is_shown_with_its_code() {
         let script = r#"yes 'unpacking 1s' | head -5000 >&2
             echo '{"error":{"code":"SMOLVM_ERROR","message":"the disk is full"}}' >&2; exit 1"#;
-        let (_folder, machines) = machines(Some(script));
+        let (_directory, machines) = machines(Some(script));
         let error = machines.start(&slug()).await.expect_err("failed");
         assert_eq!(error.one_line(), "cannot start the machine of a-1: the disk is full (SMOLVM_ERROR)");
-        let (_folder, usage) =
+        let (_directory, usage) =
             self::machines(Some("echo \"error: unexpected argument '--label'\" >&2; exit 2"));
         let error = usage.start(&slug()).await.expect_err("failed").one_line();
         assert!(error.contains("(exit 2): error: unexpected argument"), "{error}");
@@ -287,19 +288,19 @@ mod tests {
     #[tokio::test]
     async fn a_missing_machine_is_deleted_and_another_failure_is_not_hidden() {
         let missing = r#"echo '{"error":{"code":"NOT_FOUND","message":"vm not found"}}' >&2; exit 1"#;
-        let (folder, machines) = machines(Some(missing));
+        let (directory, machines) = machines(Some(missing));
         machines.delete(&slug()).await.expect("already deleted");
-        let calls = fs::read_to_string(folder.path().join("calls")).expect("called");
+        let calls = fs::read_to_string(directory.path().join("calls")).expect("called");
         assert!(calls.contains("machine delete") && calls.contains("--name bottle-a-1 --force"), "{calls}");
-        let (_folder, busy) = self::machines(Some("echo busy >&2; exit 1"));
+        let (_directory, busy) = self::machines(Some("echo busy >&2; exit 1"));
         let error = busy.delete(&slug()).await.expect_err("failed").one_line();
         assert_eq!(error, "cannot delete the machine of a-1: `smolvm machine delete` failed (exit 1): busy");
     }
 
     #[test]
-    fn a_long_home_moves_the_machines_to_the_runtime_folder() {
-        let (_folder, machines) = machines(None);
-        assert!(machines.folder.ends_with("home/smolvm") && machines.too_long().is_none());
+    fn a_long_home_moves_the_machines_to_the_runtime_directory() {
+        let (_directory, machines) = machines(None);
+        assert!(machines.directory.ends_with("home/smolvm") && machines.too_long().is_none());
         let host = |home: &str| Host {
             env: Default::default(),
             cwd: "/".into(),
@@ -310,7 +311,7 @@ mod tests {
         };
         let long = format!("/home/{}", "x".repeat(60));
         let moved = Machines::new(&host(&long), Path::new("/run/b/.vm"));
-        assert!(moved.folder == Path::new("/run/b/.vm/.m") && moved.too_long().is_none());
+        assert!(moved.directory == Path::new("/run/b/.vm/.m") && moved.too_long().is_none());
         let both = Machines::new(&host(&long), Path::new(&long));
         assert!(both.too_long().is_some_and(|why| why.contains("47 are possible")));
     }

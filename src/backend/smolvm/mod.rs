@@ -14,13 +14,13 @@
 //!   check            the findings of `bottle doctor`
 //! ```
 //! The bundle is the same host process as on the linux backend. The machine runs the sandbox of the linux backend, on a
-//! copy of the image: the machine's files are folders of the host, so that kept bottles, snapshots and restores are
+//! copy of the image: the machine's files are directories of the host, so that kept bottles, snapshots and restores are
 //! those of [`super::local`], and the program needs the machine only while a bottle runs. The machine itself is deleted
 //! at each end.
 //!
 //! smolvm's own network rules are not used: the machine has no network device, and the sandbox no network but loopback.
-//! The isolation probe tests both together. A sandbox cannot mount an overlay over the machine's shared folders, whose
-//! server refuses an operation that overlays need. Each bottle therefore gets a copy of its image.
+//! The isolation probe tests both together. A sandbox cannot mount an overlay over the machine's shared directories,
+//! whose server refuses an operation that overlays need. Each bottle therefore gets a copy of its image.
 
 mod args;
 mod check;
@@ -49,7 +49,7 @@ use self::output::Machine;
 use super::image::saved::architecture;
 use super::linux::bottle_image;
 use super::linux::image::{Image, Images};
-use super::linux::spec::{ImageSpec, OwnFolders, SandboxSpec};
+use super::linux::spec::{ImageSpec, OwnDirectories, SandboxSpec};
 use super::local::Scope;
 use super::local::labels::Role;
 use super::local::layers::{Kind, Layers};
@@ -133,7 +133,7 @@ impl SmolvmBackend {
             gid: rustix::process::getgid().as_raw(),
             sandbox: self.spec(bottle),
         };
-        let setup = self.scope.runtime_folder(slug).folder().join("setup");
+        let setup = self.scope.runtime_directory(slug).directory().join("setup");
         let listener = listen(&setup)?;
         let listener = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
         let listener = listener.map_err(|error| {
@@ -190,27 +190,27 @@ impl SmolvmBackend {
 
     async fn new_machine(&self, bottle: &Bottle<'_>, setup: &Path) -> Result<NewMachine, BackendError> {
         let program = self.program().await?;
-        let runtime_folder = self.scope.runtime_folder(bottle.slug);
+        let runtime_directory = self.scope.runtime_directory(bottle.slug);
         let mut mounted = vec![Socket { host: setup.to_owned(), inside: inside::SETUP.to_owned() }];
         if bottle.access.is_none() {
-            mounted.extend(inside::proxy_sockets(&runtime_folder.proxy()));
+            mounted.extend(inside::proxy_sockets(&runtime_directory.proxy()));
         }
         let layers = self.scope.layers_in(bottle.state);
         Ok(NewMachine {
             name: Machines::name(bottle.slug),
             home: self.machines.home(),
             slug: bottle.slug.clone(),
-            root: root::make(&self.machines.folder, program).await?,
+            root: root::make(&self.machines.directory, program).await?,
             cpus: cpus(bottle.limits.cpus),
             memory: machine_memory(bottle.limits) >> 20,
             volumes: vec![Volume {
-                host: layers.folder().to_owned(),
+                host: layers.directory().to_owned(),
                 inside: inside::LAYERS,
                 // The sandbox mounts the files read-only, after it has written the files of this launch.
                 read_only: false,
             }],
             mounted,
-            exposed: Socket { host: runtime_folder.guest_socket(), inside: inside::GUEST.to_owned() },
+            exposed: Socket { host: runtime_directory.guest_socket(), inside: inside::GUEST.to_owned() },
             command: vec![inside::PROGRAM.into(), machine_entry::FLAG.into()],
         })
     }
@@ -223,7 +223,7 @@ impl SmolvmBackend {
             hostname: slug.to_string(),
             machine_id: self.host.machine_id(slug),
             outside_id: None,
-            own: Some(OwnFolders {
+            own: Some(OwnDirectories {
                 live: None,
                 home: None,
                 workspace: Path::new(inside::LAYERS).join(Layers::WORKSPACE),
@@ -274,7 +274,7 @@ fn guest_limits(asked: &Resources, image: &Image) -> Limits {
     Limits {
         memory: Some(Limit { bytes: bottle_memory(asked), asked: asked.memory.is_some() }),
         disk: asked.disk.map(|bytes| Limit { bytes, asked: true }),
-        folders: vec!["/".into()],
+        directories: vec!["/".into()],
         // The limit does not count the image.
         given: asked.disk.map_or(0, |_| bottle_guest::use_of_disk(&image.root)),
     }
@@ -284,7 +284,7 @@ fn guest_limits(asked: &Resources, image: &Image) -> Limits {
 fn needs_image(why: &str) -> BackendError {
     BackendError::unsupported(
         format!("the smolvm backend runs a bottle only on an image in $BOTTLE_HOME, and {why}"),
-        "name a folder or a `docker save` archive in $BOTTLE_HOME as `agent_provider.image`, or use another backend",
+        "name a directory or a `docker save` archive in $BOTTLE_HOME as `agent_provider.image`, or use another backend",
     )
 }
 
@@ -302,7 +302,7 @@ impl Backend for SmolvmBackend {
         let facts = Facts::read(&self.machines.program).await;
         let mut findings = facts.findings();
         if let Some(what) = self.machines.too_long() {
-            let fix = "set XDG_RUNTIME_DIR or BOTTLE_HOME to a folder with a shorter path".to_owned();
+            let fix = "set XDG_RUNTIME_DIR or BOTTLE_HOME to a directory with a shorter path".to_owned();
             findings.push(Finding { what, fix });
         }
         // The search for the program lists many paths, which would hide the other findings.
@@ -372,7 +372,7 @@ impl super::Images for SmolvmBackend {
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
         // The linux backend lists the images, which both backends share. Without a program, no build is the current one.
         let Ok(program) = self.program().await else { return Ok(Vec::new()) };
-        root::unused(&self.machines.folder, &program.id).map_err(|error| {
+        root::unused(&self.machines.directory, &program.id).map_err(|error| {
             BackendError::failed("cannot list the root file systems of the machines").because(error)
         })
     }
@@ -383,7 +383,7 @@ impl super::Images for SmolvmBackend {
             return Ok(Vec::new());
         }
         for one in &unused {
-            root::remove(&self.machines.folder, &one.id).map_err(|error| {
+            root::remove(&self.machines.directory, &one.id).map_err(|error| {
                 BackendError::failed("cannot remove a root file system of the machines").because(error)
             })?;
         }
@@ -394,8 +394,8 @@ impl super::Images for SmolvmBackend {
 #[async_trait]
 impl Lifecycle for SmolvmBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
-        // The copy of the image replaces the empty folder of changes.
-        self.scope.make_folders(launch, Kind::Upper, None)
+        // The copy of the image replaces the empty directory of changes.
+        self.scope.make_directories(launch, Kind::Upper, None)
     }
 
     async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
@@ -415,7 +415,7 @@ impl Lifecycle for SmolvmBackend {
 
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
         let KeptFiles { slug, state, ledger, sandbox, access } = *kept;
-        self.scope.make_runtime_folder(kept)?;
+        self.scope.make_runtime_directory(kept)?;
         let layers = self.scope.layers_in(state);
         let image = bottle_image::of_kept(&self.images, slug, &layers)?;
         let image = image.ok_or_else(|| needs_image("the bottle has none"))?;

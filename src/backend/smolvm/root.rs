@@ -1,4 +1,4 @@
-//! Creates the root file system of the machines: a folder with the static `bottle` program and mount points.
+//! Creates the root file system of the machines: a directory with the static `bottle` program and mount points.
 //!
 //! All machines of a home share it and see it read-only, under a disk of their own. No program of an image runs outside
 //! the sandbox, so the image is not the machine's root.
@@ -14,7 +14,7 @@ use crate::backend::static_program::Program;
 use crate::backend::{BackendError, Unused, run_blocking};
 use crate::host::process::ProcessId;
 
-/// The name prefix of a root file system in the folder of the machines. The program's build id follows.
+/// The name prefix of a root file system in the directory of the machines. The program's build id follows.
 const PREFIX: &str = "root-";
 
 /// The name prefix of one that is being made. The id of the process that makes it follows.
@@ -28,8 +28,8 @@ pub(super) const KIND: &str = "machine-root";
 /// # Errors
 /// [`BackendError`] when it cannot be created. No part of it then exists.
 pub(super) async fn make(machines: &Path, program: Program) -> Result<PathBuf, BackendError> {
-    let folder = machines.join(format!("{PREFIX}{}", program.id));
-    let made = folder.clone();
+    let directory = machines.join(format!("{PREFIX}{}", program.id));
+    let made = directory.clone();
     run_blocking(move || {
         if made.is_dir() {
             return Ok(());
@@ -40,13 +40,13 @@ pub(super) async fn make(machines: &Path, program: Program) -> Result<PathBuf, B
         })
     })
     .await??;
-    Ok(folder)
+    Ok(directory)
 }
 
 /// Lists root file systems for other builds of the program than `current`, and those that killed starts left.
 ///
 /// # Errors
-/// When the folder of the machines cannot be read.
+/// When the directory of the machines cannot be read.
 pub(super) fn unused(machines: &Path, current: &str) -> io::Result<Vec<Unused>> {
     let entries = match fs::read_dir(machines) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -85,21 +85,21 @@ pub(super) fn remove(machines: &Path, id: &str) -> io::Result<()> {
     remove_tree(&machines.join(id))
 }
 
-/// Creates the folder atomically. Another start may create it at the same time.
-fn fill(folder: &Path, program: &[u8]) -> io::Result<()> {
-    let new = folder.with_file_name(format!("{NEW_PREFIX}{}", std::process::id()));
+/// Creates the directory atomically. Another start may create it at the same time.
+fn fill(directory: &Path, program: &[u8]) -> io::Result<()> {
+    let new = directory.with_file_name(format!("{NEW_PREFIX}{}", std::process::id()));
     remove_tree(&new)?;
     let made = (|| {
         DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
-        for name in inside::FOLDERS {
+        for name in inside::DIRECTORIES {
             DirBuilder::new().mode(0o755).create(new.join(name))?;
         }
         let file = new.join(inside::PROGRAM.trim_start_matches('/'));
         fs::write(&file, program)?;
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
         fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
-        match fs::rename(&new, folder) {
-            Err(_) if folder.is_dir() => Ok(()),
+        match fs::rename(&new, directory) {
+            Err(_) if directory.is_dir() => Ok(()),
             renamed => renamed,
         }
     })();
@@ -114,36 +114,36 @@ mod tests {
 
     #[test]
     fn creates_it_once_and_leaves_nothing_else() {
-        let folder = tempfile::tempdir().expect("folder");
-        let root = folder.path().join("root-01");
+        let directory = tempfile::tempdir().expect("directory");
+        let root = directory.path().join("root-01");
         fill(&root, b"program").expect("made");
         fill(&root, b"program").expect("made by another start");
         assert_eq!(fs::read(root.join("bottle")).expect("program"), b"program");
         assert_eq!(fs::metadata(root.join("bottle")).expect("program").permissions().mode() & 0o777, 0o755);
         assert!(root.join("layers").is_dir());
         let names: Vec<_> =
-            fs::read_dir(folder.path()).expect("listed").flatten().map(|e| e.file_name()).collect();
+            fs::read_dir(directory.path()).expect("listed").flatten().map(|e| e.file_name()).collect();
         assert_eq!(names, ["root-01"]);
     }
 
     #[test]
     fn lists_roots_of_other_builds_and_of_killed_starts() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let own = format!(".new-{}", std::process::id());
         for name in ["root-01", "root-02", ".new-999999999", &own, ".cache", "rootfs"] {
-            fs::create_dir(folder.path().join(name)).expect("made");
+            fs::create_dir(directory.path().join(name)).expect("made");
         }
         let mut listed: Vec<String> =
-            unused(folder.path(), "02").expect("listed").into_iter().map(|unused| unused.id).collect();
+            unused(directory.path(), "02").expect("listed").into_iter().map(|unused| unused.id).collect();
         listed.sort();
         assert_eq!(listed, [".new-999999999", "root-01"]);
         for id in &listed {
-            remove(folder.path(), id).expect("removed");
+            remove(directory.path(), id).expect("removed");
         }
         for id in ["../x", "root-/../../x", ".cache"] {
-            assert!(remove(folder.path(), id).is_err(), "{id}");
+            assert!(remove(directory.path(), id).is_err(), "{id}");
         }
-        assert_eq!(unused(folder.path(), "02").expect("listed"), []);
-        assert!(unused(&folder.path().join("missing"), "02").expect("none").is_empty());
+        assert_eq!(unused(directory.path(), "02").expect("listed"), []);
+        assert!(unused(&directory.path().join("missing"), "02").expect("none").is_empty());
     }
 }

@@ -26,8 +26,8 @@ fn a_machine_has_whole_processors_and_memory_for_its_kernel() {
 /// A home with an image, without smolvm.
 fn backend(home: &Path) -> SmolvmBackend {
     let image = home.join("base");
-    for folder in ["etc", "usr/bin", "home/agent"] {
-        std::fs::create_dir_all(image.join(folder)).expect("folder");
+    for directory in ["etc", "usr/bin", "home/agent"] {
+        std::fs::create_dir_all(image.join(directory)).expect("directory");
     }
     std::fs::write(image.join("usr/bin/tool"), "one").expect("written");
     std::fs::write(image.join("etc/passwd"), "agent:x:1000:1000::/home/agent:/bin/sh\n").expect("written");
@@ -44,7 +44,7 @@ fn backend(home: &Path) -> SmolvmBackend {
 /// Makes the layers of a bottle as its first start does.
 async fn layers(backend: &SmolvmBackend, slug: &Slug, image: &str) -> Layers {
     let layers = backend.scope.layers(slug);
-    std::fs::create_dir_all(layers.workspace()).expect("folder");
+    std::fs::create_dir_all(layers.workspace()).expect("directory");
     layers.set_image(image).expect("written");
     let image = backend.images.open_shared(image).expect("read").expect("an image");
     backend.copy_image(&image, &layers).await.expect("copied");
@@ -56,7 +56,7 @@ async fn layers(backend: &SmolvmBackend, slug: &Slug, image: &str) -> Layers {
 async fn moved(
     backend: &SmolvmBackend,
     snapshot: &Snapshot,
-    folder: &Path,
+    directory: &Path,
     layout: &Path,
 ) -> (RootKind, String) {
     let metadata = Metadata {
@@ -78,7 +78,7 @@ async fn moved(
     let writer = Writer::begin(archive.try_clone().expect("a file"), &metadata, "").expect("begun");
     let scanner = Arc::new(ContentScanner::new(&[], Default::default()).expect("scanner"));
     let layers = LayerStore::new(writer.blobs(), scanner, ProgressSink::discard());
-    let request = Export { snapshot, base: None, scratch: folder, layers };
+    let request = Export { snapshot, base: None, scratch: directory, layers };
     let image = backend.export(request).await.expect("exported");
     writer.finish(&metadata, &image, None).expect("written");
     archive.rewind().expect("the beginning");
@@ -88,21 +88,21 @@ async fn moved(
 
 #[tokio::test]
 async fn a_bottle_is_exported_and_its_files_come_back_in_a_new_one() {
-    let folder = tempfile::tempdir().expect("folder");
-    let backend = backend(folder.path());
+    let directory = tempfile::tempdir().expect("directory");
+    let backend = backend(directory.path());
     let (info, _) =
         backend.images.prepare(Path::new("base"), &ProgressSink::discard()).await.expect("prepared");
     let [one, two]: [Slug; 2] = ["one", "two"].map(|slug| slug.parse().expect("slug"));
     let first = layers(&backend, &one, &info.image).await;
-    let root = first.folder().join(COPY);
+    let root = first.directory().join(COPY);
     std::fs::write(root.join("usr/bin/tool"), "two").expect("written");
     std::fs::write(root.join("home/agent/note"), "remember").expect("written");
     std::fs::write(first.workspace().join("work"), "work").expect("written");
     let snapshot = backend.freeze(&one, &NewSnapshot::default(), ProgressSink::discard()).await;
     let snapshot = snapshot.expect("frozen").snapshot;
 
-    let archive = folder.path().join("layout");
-    let (root, agent_home) = moved(&backend, &snapshot, folder.path(), &archive).await;
+    let archive = directory.path().join("layout");
+    let (root, agent_home) = moved(&backend, &snapshot, directory.path(), &archive).await;
     assert_eq!((root, &*agent_home), (RootKind::Complete, "/home/agent"));
 
     let prepared = Prepared::default();
@@ -118,15 +118,15 @@ async fn a_bottle_is_exported_and_its_files_come_back_in_a_new_one() {
 
     // The first start of the new bottle: the snapshot is restored, and the image copied.
     let second = backend.scope.layers(&two);
-    std::fs::create_dir_all(second.folder()).expect("folder");
-    let state = second.folder().parent().expect("a folder").to_owned();
+    std::fs::create_dir_all(second.directory()).expect("directory");
+    let state = second.directory().parent().expect("a directory").to_owned();
     let progress = ProgressSink::discard();
     backend.scope.restore_snapshot(&state, &imported.snapshot, None, progress).await.expect("restored");
     assert_eq!(second.kind(), Some(Kind::Upper));
     assert_eq!(second.image().expect("read").as_deref(), Some(&**name));
     let image = backend.images.open_shared(name).expect("read").expect("an image");
     backend.copy_image(&image, &second).await.expect("copied");
-    let read = |path: &str| std::fs::read_to_string(second.folder().join(path)).expect("there");
+    let read = |path: &str| std::fs::read_to_string(second.directory().join(path)).expect("there");
     assert_eq!(read("root/usr/bin/tool"), "two");
     assert_eq!(read("root/home/agent/note"), "remember");
     assert_eq!(read("workspace/work"), "work");

@@ -26,16 +26,16 @@ impl Endpoint {
     }
 }
 
-/// Returns the folder in the bottle to copy into, and the name of the copy in this folder.
+/// Returns the directory in the bottle to copy into, and the name of the copy in this directory.
 pub(super) fn destination(path: &str, own_name: &str) -> (String, String) {
-    let into_folder =
+    let into_directory =
         path.ends_with('/') || matches!(path, "." | "..") || path.ends_with("/.") || path.ends_with("/..");
-    if into_folder {
+    if into_directory {
         return (path.to_owned(), own_name.to_owned());
     }
     match path.rsplit_once('/') {
         Some(("", name)) => ("/".to_owned(), name.to_owned()),
-        Some((folder, name)) => (folder.to_owned(), name.to_owned()),
+        Some((directory, name)) => (directory.to_owned(), name.to_owned()),
         None => (".".to_owned(), path.to_owned()),
     }
 }
@@ -62,8 +62,8 @@ mod tests {
     }
 
     #[test]
-    fn splits_a_destination_into_folder_and_name() {
-        for (path, folder, name) in [
+    fn splits_a_destination_into_directory_and_name() {
+        for (path, directory, name) in [
             (".", ".", "own"),
             ("dir/", "dir/", "own"),
             ("dir/new", "dir", "new"),
@@ -71,7 +71,7 @@ mod tests {
             ("/new", "/", "new"),
             ("/tmp/..", "/tmp/..", "own"),
         ] {
-            assert_eq!(destination(path, "own"), (folder.to_owned(), name.to_owned()), "{path}");
+            assert_eq!(destination(path, "own"), (directory.to_owned(), name.to_owned()), "{path}");
         }
     }
 }

@@ -33,13 +33,13 @@ use crate::host::{Host, disk};
 use crate::library::failure::Failure;
 
 /// How long an interrupted copy may take to remove the files that it unpacked. After that, the command ends and
-/// a temporary folder may remain.
+/// a temporary directory may remain.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Copy files into or out of a bottle
 ///
 /// One of the two paths is `SLUG:PATH`. A relative PATH starts in the workspace. If the destination ends in
-/// `/`, the copy is placed inside that folder. Also works after the bottle ended, if its files are preserved.
+/// `/`, the copy is placed inside that directory. Also works after the bottle ended, if its files are preserved.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cp {
     /// The source: a local path or `SLUG:PATH`
@@ -79,9 +79,9 @@ async fn copy_in(
     let unreadable = |error: io::Error| CliError::path("read", from, error);
     let own_name = from.canonicalize().map_err(unreadable)?;
     let own_name = own_name.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let (folder, name) = endpoint::destination(to, &own_name);
+    let (directory, name) = endpoint::destination(to, &own_name);
     let channel = connect_or_open_files(host, slug, Access::Write).await?;
-    let mut stream = open_guest(&channel, GuestRequest::CopyIn(CopyIn { path: folder })).await?;
+    let mut stream = open_guest(&channel, GuestRequest::CopyIn(CopyIn { path: directory })).await?;
     let path = from.to_owned();
     let of = path.metadata().ok().filter(Metadata::is_file).map(|file| file.len());
     let pack = move |out: &mut dyn Write| {
@@ -139,7 +139,7 @@ impl<S: Read + ?Sized> Read for Counted<'_, S> {
     }
 }
 
-/// Copies files out of the bottle. An interrupted copy removes its temporary folder beside the destination.
+/// Copies files out of the bottle. An interrupted copy removes its temporary directory beside the destination.
 async fn copy_out_or_undo(
     host: &Host,
     slug: &Slug,
@@ -184,7 +184,7 @@ async fn copy_out(
     let unpacked = |error| Failure::path("copy to", to, error);
     let received = archive::receive(stream, unpack).await;
     for name in received.map_err(|error| receive_failed(error, slug, unpacked))? {
-        output.warn(format!("{name} was skipped: it is not a file, folder, or link within the copy"));
+        output.warn(format!("{name} was skipped: it is not a file, directory, or link within the copy"));
     }
     Ok(exit::DONE)
 }

@@ -13,42 +13,42 @@ use crate::host::temporary::Temporary;
 /// The destination of a copy.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The existing folder that the copy is placed in.
-    folder: PathBuf,
-    /// The name of the copy in this folder.
+    /// The existing directory that the copy is placed in.
+    directory: PathBuf,
+    /// The name of the copy in this directory.
     name: PathBuf,
 }
 
 impl Target {
-    /// Chooses the destination. If `to` is an existing folder, the copy is placed in it and keeps its name.
+    /// Chooses the destination. If `to` is an existing directory, the copy is placed in it and keeps its name.
     /// Otherwise `to` is the path of the copy.
     pub(super) fn choose(to: &Path, from: &str) -> io::Result<Self> {
         let own = Path::new(from).file_name().map_or_else(|| "workspace".into(), PathBuf::from);
         if to.is_dir() {
-            return Ok(Self { folder: to.to_owned(), name: own });
+            return Ok(Self { directory: to.to_owned(), name: own });
         }
         if to.as_os_str().as_encoded_bytes().ends_with(b"/") {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such folder"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such directory"));
         }
         let name = to.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
-        let folder = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if !folder.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such folder"));
+        let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !directory.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such directory"));
         }
-        Ok(Self { folder: folder.to_owned(), name: name.into() })
+        Ok(Self { directory: directory.to_owned(), name: name.into() })
     }
 
     /// Unpacks the archive into a directory on the disk of the destination, which `temporary` names for a cleanup, then
     /// moves the result to its destination. Returns the entries that were not unpacked.
     pub(super) fn unpack(self, archive: &mut dyn Read, temporary: &Temporary) -> io::Result<Vec<String>> {
         // An agent may work in the destination, so nothing is opened by its path after this.
-        let folder = Directory::open(&self.folder)?;
-        let beside = temporary.directory_in(&self.folder)?;
+        let directory = Directory::open(&self.directory)?;
+        let beside = temporary.directory_in(&self.directory)?;
         let name = beside.path().file_name().unwrap_or_default();
-        let beside = folder.directory(Path::new(name))?.ok_or(io::ErrorKind::NotFound)?;
+        let beside = directory.directory(Path::new(name))?.ok_or(io::ErrorKind::NotFound)?;
         let unpacked = archive::unpack(&beside, archive, &Rules::default())?;
         let top = unpacked.top.ok_or_else(|| io::Error::other("the copy is empty"))?;
-        replace((&beside, top.as_os_str()), (&folder, self.name.as_os_str()))?;
+        replace((&beside, top.as_os_str()), (&directory, self.name.as_os_str()))?;
         Ok(unpacked.skipped)
     }
 }
@@ -62,18 +62,20 @@ fn replace(new: Place<'_>, place: Place<'_>) -> io::Result<()> {
     let kind = |(directory, name): Place<'_>| -> io::Result<Option<FileType>> {
         Ok(directory.stat(Path::new(name))?.map(|found| FileType::from_raw_mode(found.st_mode)))
     };
-    let is_folder = |kind: Option<FileType>| kind == Some(FileType::Directory);
+    let is_directory = |kind: Option<FileType>| kind == Some(FileType::Directory);
     let shown = || place.0.path().join(place.1).display().to_string();
     let replaced = kind(place)?;
-    match (is_folder(kind(new)?), is_folder(replaced)) {
+    match (is_directory(kind(new)?), is_directory(replaced)) {
         (true, true) => {
             let [new, place] = [new, place].map(|(directory, name)| directory.directory(Path::new(name)));
             let (new, place) = (new?.ok_or(io::ErrorKind::NotFound)?, place?.ok_or(io::ErrorKind::NotFound)?);
             let (names, _) = new.names(usize::MAX)?;
             names.iter().try_for_each(|name| replace((&new, name), (&place, name)))
         }
-        (false, true) => Err(io::Error::other(format!("{} is a folder", shown()))),
-        (true, false) if replaced.is_some() => Err(io::Error::other(format!("{} is not a folder", shown()))),
+        (false, true) => Err(io::Error::other(format!("{} is a directory", shown()))),
+        (true, false) if replaced.is_some() => {
+            Err(io::Error::other(format!("{} is not a directory", shown())))
+        }
         (true | false, false) => new.0.rename(new.1, place.0, place.1),
     }
 }
@@ -89,7 +91,7 @@ mod tests {
 
     enum Piece<'a> {
         File(&'a str, u32, &'a str),
-        Folder(&'a str),
+        Directory(&'a str),
         Link(&'a str, &'a str),
         Hard(&'a str, &'a str),
     }
@@ -102,7 +104,7 @@ mod tests {
             let mut header = tar::Header::new_gnu();
             let (name, kind, mode, content, link) = match *piece {
                 Piece::File(name, mode, content) => (name, EntryType::Regular, mode, content, ""),
-                Piece::Folder(name) => (name, EntryType::Directory, 0o755, "", ""),
+                Piece::Directory(name) => (name, EntryType::Directory, 0o755, "", ""),
                 Piece::Link(name, to) => (name, EntryType::Symlink, 0o777, "", to),
                 Piece::Hard(name, to) => (name, EntryType::Link, 0o777, "", to),
             };
@@ -124,10 +126,10 @@ mod tests {
     }
 
     #[test]
-    fn unpacks_a_folder_without_setuid_bits() {
-        let here = tempfile::tempdir().expect("folder");
+    fn unpacks_a_directory_without_setuid_bits() {
+        let here = tempfile::tempdir().expect("directory");
         let pieces = [
-            Piece::Folder("src/"),
+            Piece::Directory("src/"),
             Piece::File("src/run", 0o6755, "hi"),
             Piece::Link("src/link", "run"),
             Piece::File("src/deep/er/file", 0o400, "x"),
@@ -141,28 +143,28 @@ mod tests {
     }
 
     #[test]
-    fn renames_the_copy_and_merges_folders() {
-        let here = tempfile::tempdir().expect("folder");
+    fn renames_the_copy_and_merges_directories() {
+        let here = tempfile::tempdir().expect("directory");
         let to = here.path().join("renamed");
         unpack(&to, "src", &[Piece::File("src", 0o644, "one")]).expect("copy");
         assert_eq!(fs::read_to_string(&to).expect("file"), "one");
-        fs::create_dir(here.path().join("src")).expect("folder");
+        fs::create_dir(here.path().join("src")).expect("directory");
         fs::write(here.path().join("src/old"), "old").expect("write");
         unpack(here.path(), "src", &[Piece::File("src/new", 0o644, "new")]).expect("copy");
         assert!(here.path().join("src/old").exists() && here.path().join("src/new").exists());
         let error = unpack(&here.path().join("no/such"), "src", &[]).expect_err("an error");
-        assert!(error.to_string().contains("no such folder"), "{error}");
+        assert!(error.to_string().contains("no such directory"), "{error}");
     }
 
     #[test]
     fn entries_outside_the_copy_are_skipped() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         let outside = here.path().join("outside");
-        fs::create_dir(&outside).expect("folder");
-        fs::create_dir(here.path().join("to")).expect("folder");
+        fs::create_dir(&outside).expect("directory");
+        fs::create_dir(here.path().join("to")).expect("directory");
         let absolute = outside.join("abs").display().to_string();
         let pieces = [
-            Piece::Folder("top"),
+            Piece::Directory("top"),
             Piece::File("top/../../outside/a", 0o644, "x"),
             Piece::File(&absolute, 0o644, "x"),
             Piece::File("../b", 0o644, "x"),
@@ -170,7 +172,7 @@ mod tests {
             Piece::Link("top/up", "../../outside"),
             Piece::Link("top/abs", "/etc"),
             Piece::Link("top/self", "in"),
-            Piece::Folder("top/in"),
+            Piece::Directory("top/in"),
             Piece::File("top/self/through", 0o644, "x"),
             Piece::Hard("top/hard", "/etc/passwd"),
         ];
@@ -188,10 +190,10 @@ mod tests {
 
     #[test]
     fn a_symlink_chain_cannot_leave_the_copy() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         fs::write(here.path().join("outside"), "mine").expect("write");
         let pieces = [
-            Piece::Folder("top/a/b/c"),
+            Piece::Directory("top/a/b/c"),
             Piece::Link("top/a/b/c/up", "../../.."),
             Piece::Link("top/a/b/c/out", "up/../outside"),
             Piece::Link("top/a/b/c/within", "up/a/b"),
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn replaces_a_local_symlink_without_following_it() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         fs::write(here.path().join("precious"), "mine").expect("write");
         std::os::unix::fs::symlink("precious", here.path().join("note")).expect("link");
         unpack(here.path(), "note", &[Piece::File("note", 0o644, "theirs")]).expect("copy");
@@ -245,7 +247,7 @@ mod tests {
         // Every other file is in another directory, so that each directory is opened again.
         let path = |at: i32| if at % 2 == 0 { format!("top/deep/{at}") } else { format!("top/{at}") };
         let names: Vec<String> = (0..40).map(path).collect();
-        let mut pieces = vec![Piece::Folder("top"), Piece::Folder("top/deep")];
+        let mut pieces = vec![Piece::Directory("top"), Piece::Directory("top/deep")];
         for name in &names {
             pieces.push(Piece::File(name, 0o644, "evil"));
         }
@@ -274,12 +276,12 @@ mod tests {
         let open = |name: &str| Directory::open(&top.path().join(name)).expect("opened");
         let (new, here) = (open("new"), open("here"));
         let refused = replace((&new, "d".as_ref()), (&here, "d".as_ref())).expect_err("a link");
-        assert!(refused.to_string().ends_with("d is not a folder"), "{refused}");
+        assert!(refused.to_string().ends_with("d is not a directory"), "{refused}");
     }
 
     #[test]
     fn a_truncated_archive_leaves_no_files() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         let home = tempfile::tempdir().expect("home");
         let temporary = crate::host::process_host::tests::host(home.path()).temporary("cp-").expect("made");
         let mut bytes = archive(&[Piece::File("big", 0o644, &"x".repeat(4000))]);

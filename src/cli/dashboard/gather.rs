@@ -203,8 +203,8 @@ impl Gatherer {
             sources.iter().map(|source| rates.cost(&source.model, &source.totals.kinds())).collect()
         };
         let costs = rates.map(cost).unwrap_or_default();
-        let folder = Store::of(&self.host).folder(&slug).join(SIDECAR_LOGS);
-        let lines = proxy_log::last_lines(&folder, DECISIONS);
+        let directory = Store::of(&self.host).directory(&slug).join(SIDECAR_LOGS);
+        let lines = proxy_log::last_lines(&directory, DECISIONS);
         let decisions = lines.iter().filter_map(|line| Shown::parse(line)).collect();
         Detail { slug, sources, costs, since, decisions }
     }

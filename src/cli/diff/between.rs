@@ -20,7 +20,7 @@ use crate::library::work::{ComparedPair, Form, Pairs, document_of_pairs};
 /// [`CliError`] about one of the bottles, or if git fails.
 pub(super) async fn show(
     [slug, other]: [&Slug; 2],
-    folder: Option<&str>,
+    directory: Option<&str>,
     form: Form,
     host: &Host,
     output: &Output,
@@ -32,7 +32,7 @@ pub(super) async fn show(
     }
     let (record, channel) = open(slug, host).await?;
     let (other_record, other_channel) = open(other, host).await?;
-    let pairs = Pairs::of(host, [&record, &other_record], folder)?;
+    let pairs = Pairs::of(host, [&record, &other_record], directory)?;
     let comparing = async |_| Ok(pairs.compare(host, [&channel, &other_channel], form).await?);
     let compared = progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
     let left_out = |pair: &ComparedPair| -> Vec<String> {

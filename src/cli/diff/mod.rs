@@ -31,8 +31,8 @@ use crate::library::work::{Compared, ComparedRoot, Comparison, Content, Form, Ro
 /// If standard output is not a terminal, prints a patch that `git apply` takes, with binary files, in the root of
 /// the repository. The patch contains the bytes of the files, so a terminal should not show it unescaped.
 ///
-/// With several `--cwd`, shows the changes of all folders, and each path begins with the folder's name. With
-/// `--folder`, the patch is one of the repository that the folder was copied from.
+/// With several `--cwd`, shows the changes of all directories, and each path begins with the directory's name. With
+/// `--directory`, the patch is one of the repository that the directory was copied from.
 ///
 /// With a second bottle, shows what its workspace has that the first one's has not, for example in a fork.
 #[derive(Debug, clap::Args)]
@@ -43,9 +43,9 @@ pub(crate) struct Diff {
     /// Compare with the workspace of this bottle instead of a commit
     #[arg(value_name = "OTHER", add = candidates::with_files())]
     other: Option<Slug>,
-    /// Show only the changes in this folder of the workspace
-    #[arg(long, value_name = "FOLDER")]
-    folder: Option<String>,
+    /// Show only the changes in this directory of the workspace
+    #[arg(long, alias = "folder", value_name = "DIRECTORY")]
+    directory: Option<String>,
     /// Compare with this repository, instead of the one that was copied
     #[arg(long, value_name = "PATH", conflicts_with = "other")]
     repository: Option<PathBuf>,
@@ -63,7 +63,7 @@ impl Diff {
             match &self.other {
                 Some(other) => {
                     let bottles = [&self.slug, other];
-                    between::show(bottles, self.folder.as_deref(), self.form(output), host, output).await
+                    between::show(bottles, self.directory.as_deref(), self.form(output), host, output).await
                 }
                 None => self.show(host, output).await.map_err(|error| error.about_if_unset(&self.slug)),
             }
@@ -85,11 +85,11 @@ impl Diff {
         let record = record(host, &self.slug).await?;
         let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
         let form = self.form(output);
-        let folder = self.folder.as_deref();
-        let mut roots = Root::of(host, &record, folder)?;
+        let directory = self.directory.as_deref();
+        let mut roots = Root::of(host, &record, directory)?;
         confirm_repositories(&mut roots, self.repository.as_deref(), None, output)?;
         let comparing = async |_| {
-            let (bottle, roots) = ((&record, &channel), (roots, folder.is_none()));
+            let (bottle, roots) = ((&record, &channel), (roots, directory.is_none()));
             Ok(compare(host, bottle, roots, form, &|notice| output.notice(notice)).await?)
         };
         let compared = progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
@@ -125,7 +125,7 @@ impl Diff {
         if !has_changes {
             output.note(match compared.is_all {
                 true => "the workspace has no changes",
-                false => "the other folders have no changes",
+                false => "the other directories have no changes",
             });
         }
         for (root, committed, left_out) in rest {

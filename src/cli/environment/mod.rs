@@ -37,7 +37,7 @@ impl Environment {
     }
 }
 
-/// Opens the folder of environments.
+/// Opens the directory of environments.
 fn open(host: &Host) -> Result<Environments, CliError> {
     Environments::of(host).map_err(|error| unusable(&error))
 }
@@ -54,5 +54,7 @@ fn slug_of(task: &str) -> Result<Slug, CliError> {
 /// The error if a file of an environment cannot be used.
 fn unusable(error: &io::Error) -> CliError {
     let hint = crate::host::disk::hint(error);
-    CliError::state(format!("cannot use the folder of environments: {error}")).about("BOTTLE_HOME").hint(hint)
+    CliError::state(format!("cannot use the directory of environments: {error}"))
+        .about("BOTTLE_HOME")
+        .hint(hint)
 }

@@ -15,23 +15,23 @@ use crate::cli::output::{Output, write_failed};
 use crate::host::Host;
 use crate::library::report::ImportedFiles;
 
-/// A folder of a bottle.
+/// A directory of a bottle.
 #[derive(Debug, clap::Args)]
-struct Folder {
+struct Directory {
     /// The bottle, as `bottle list` shows it
     #[arg(add = candidates::with_files())]
     slug: Slug,
-    /// The folder, from the workspace on [default: the workspace]
+    /// The directory, from the workspace on [default: the workspace]
     path: Option<OsString>,
 }
 
-/// Write the contents of a folder to standard output as a tar archive
+/// Write the contents of a directory to standard output as a tar archive
 ///
-/// Only files, folders and symlinks are packed.
+/// Only files, directories and symlinks are packed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
     #[command(flatten)]
-    folder: Folder,
+    directory: Directory,
 }
 
 impl Export {
@@ -40,7 +40,7 @@ impl Export {
             let error = CliError::usage("an archive cannot be written to a terminal");
             return Err(error.about("standard output").hint("redirect it to a file: `> FILE.tar`"));
         }
-        let Folder { slug, path } = &self.folder;
+        let Directory { slug, path } = &self.directory;
         let request = FileRequest::Export { path: path_or_workspace(path.as_ref()) };
         let event = Client::new(host, slug).run(request, tokio::io::empty(), |bytes| {
             io::stdout().lock().write_all(&bytes).map_err(write_failed)
@@ -53,18 +53,18 @@ impl Export {
     }
 }
 
-/// Unpack a tar archive from standard input into a folder, which is created if it does not exist
+/// Unpack a tar archive from standard input into a directory, which is created if it does not exist
 ///
-/// Files and symlinks are replaced, and folders are merged. After an error, the entries before it stay.
+/// Files and symlinks are replaced, and directories are merged. After an error, the entries before it stay.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Import {
     #[command(flatten)]
-    folder: Folder,
+    directory: Directory,
 }
 
 impl Import {
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let Folder { slug, path } = &self.folder;
+        let Directory { slug, path } = &self.directory;
         let request = FileRequest::Import { path: path_or_workspace(path.as_ref()) };
         let event = Client::new(host, slug).ask_with_input(request, output)?;
         let FileEvent::Imported { entries } = event else { return Err(unexpected_answer()) };

@@ -93,7 +93,7 @@ fn incomplete(bytes: &[u8]) -> usize {
     }
 }
 
-/// Write standard input to a file, with its folders
+/// Write standard input to a file, with its directories
 ///
 /// The file keeps its mode. A program that reads it meanwhile sees the old content or the new one. If the input breaks
 /// off, the file stays as it was.

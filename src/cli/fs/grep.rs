@@ -16,7 +16,7 @@ use crate::library::report::{FileEntryPath, FileMatch, FileMatches};
 
 /// Search the lines of files for a regular expression
 ///
-/// Prints the path, the number and the text of each line. Binary files, symlinks and the .git folders are left out.
+/// Prints the path, the number and the text of each line. Binary files, symlinks and the .git directories are left out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Grep {
     /// The bottle, as `bottle list` shows it
@@ -24,7 +24,7 @@ pub(crate) struct Grep {
     slug: Slug,
     /// The regular expression
     pattern: String,
-    /// The folder or file, from the workspace on [default: the workspace]
+    /// The directory or file, from the workspace on [default: the workspace]
     path: Option<OsString>,
     /// Search for the pattern as plain text
     #[arg(short = 'F', long)]

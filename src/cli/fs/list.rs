@@ -20,7 +20,7 @@ use crate::library::report::{FileEntries, FileEntry, FileEntryPath};
 /// How many entries are listed with `--json`, unless `--limit` says so.
 const JSON_LIMIT: u32 = 1000;
 
-/// Show the entries of a folder, sorted by name
+/// Show the entries of a directory, sorted by name
 ///
 /// Symlinks are not followed. A file lists itself.
 #[derive(Debug, clap::Args)]
@@ -28,9 +28,9 @@ pub(crate) struct Ls {
     /// The bottle, as `bottle list` shows it
     #[arg(add = candidates::with_files())]
     slug: Slug,
-    /// The folder, from the workspace on [default: the workspace]
+    /// The directory, from the workspace on [default: the workspace]
     path: Option<OsString>,
-    /// List folders below it too, each directly before its contents
+    /// List directories below it too, each directly before its contents
     #[arg(short, long)]
     recursive: bool,
     /// Show the mode, the size and the time of the last change
@@ -51,8 +51,8 @@ impl Ls {
 
 /// Find the entries whose path matches a pattern
 ///
-/// `*` matches within a name, `**` across folders, and `{a,b}` either text. A pattern without a slash applies to names in
-/// every folder, another one to paths from PATH on. The .git folders are left out.
+/// `*` matches within a name, `**` across directories, and `{a,b}` either text. A pattern without a slash applies to
+/// names in every directory, another one to paths from PATH on. The .git directories are left out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Glob {
     /// The bottle, as `bottle list` shows it
@@ -60,7 +60,7 @@ pub(crate) struct Glob {
     slug: Slug,
     /// The pattern
     pattern: String,
-    /// The folder, from the workspace on [default: the workspace]
+    /// The directory, from the workspace on [default: the workspace]
     path: Option<OsString>,
     #[command(flatten)]
     excludes: Excludes,
@@ -133,7 +133,7 @@ fn finish(all: Entries, output: &Output) -> Result<u8, CliError> {
         return Ok(exit::DONE);
     }
     if all.unreadable > 0 {
-        output.warn(format!("{} could not be read", counted(all.unreadable, "folder")));
+        output.warn(format!("{} could not be read", counted(all.unreadable, "directory")));
     }
     if let Some(next) = &all.next {
         output.note(format!("there are more; `--after {}` continues", shown(next)));

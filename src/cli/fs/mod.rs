@@ -68,7 +68,7 @@ impl Fs {
     }
 }
 
-/// A file or folder of a bottle.
+/// A file or directory of a bottle.
 #[derive(Debug, clap::Args)]
 struct Target {
     /// The bottle, as `bottle list` shows it
@@ -84,7 +84,7 @@ struct Excludes {
     /// Leave out what matches a pattern of .gitignore
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// Search the .git folders too
+    /// Search the .git directories too
     #[arg(long)]
     git: bool,
 }

@@ -10,14 +10,14 @@ use crate::cli::output::Output;
 use crate::host::Host;
 use crate::library::report::RemovedFiles;
 
-/// Remove a file or a symlink, or with --recursive a folder
+/// Remove a file or a symlink, or with --recursive a directory
 ///
 /// The workspace itself is not removed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rm {
     #[command(flatten)]
     target: Target,
-    /// Remove a folder with its contents
+    /// Remove a directory with its contents
     #[arg(short, long)]
     recursive: bool,
 }

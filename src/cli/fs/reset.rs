@@ -35,7 +35,7 @@ pub(crate) struct Reset {
     /// The bottle, as `bottle list` shows it
     #[arg(add = candidates::with_files())]
     slug: Slug,
-    /// Reset only these files and folders, from the workspace on [default: the workspace]
+    /// Reset only these files and directories, from the workspace on [default: the workspace]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     /// Compare with this repository, instead of the one that was copied
@@ -94,7 +94,7 @@ impl Reset {
         Ok(exit::DONE)
     }
 
-    /// Finds the files that differ from the start, in the folders that contain these paths.
+    /// Finds the files that differ from the start, in the directories that contain these paths.
     async fn find<'a>(
         &self,
         host: &'a Host,

@@ -43,14 +43,14 @@ impl Child {
     ) -> Result<Option<Self>, CliError> {
         let Some(parent) = parent(host)? else { return Ok(None) };
         let store = Store::of(host);
-        let folder = store.folder(&parent.slug);
+        let directory = store.directory(&parent.slug);
         let refused =
             |why: String| Err(CliError::state(format!("cannot start a bottle: {why}")).about(&parent.slug));
         let Some(record) = parent.record(&store) else {
             return refused(format!("{} ended, for which it was to start", parent.slug));
         };
-        let unreadable = |error| CliError::path("use", &folder, error);
-        let Some(rules) = children::read(&folder).map_err(unreadable)? else {
+        let unreadable = |error| CliError::path("use", &directory, error);
+        let Some(rules) = children::read(&directory).map_err(unreadable)? else {
             return refused(format!("the manifests of {} do not allow it", parent.slug));
         };
         if !agent.is_some_and(|agent| rules.rules.agents.contains(agent)) {
@@ -58,7 +58,7 @@ impl Child {
             return refused(format!("{} may start only {}", parent.slug, names.join(", ")));
         }
         let lock = loop {
-            if let Some(lock) = children::try_lock(&folder).map_err(unreadable)? {
+            if let Some(lock) = children::try_lock(&directory).map_err(unreadable)? {
                 break lock;
             }
             tokio::select! {
@@ -80,7 +80,7 @@ impl Child {
         if let Some(policy) = now.budget_order {
             return refused(format!("the user stopped the requests of {} to models ({policy})", parent.slug));
         }
-        let live = routes::read(&folder).map_err(unreadable)?.map(|routes| routes.table);
+        let live = routes::read(&directory).map_err(unreadable)?.map(|routes| routes.table);
         Ok(Some(Self { parent: now, rules, live, _lock: lock }))
     }
 

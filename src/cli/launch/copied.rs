@@ -28,8 +28,8 @@ const FILES_PER_SECOND: u64 = 10_000;
 /// Copies that probably take less time are not announced.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Names of folders that contain keys or credentials.
-const PRIVATE_FOLDERS: [&str; 8] =
+/// Names of directories that contain keys or credentials.
+const PRIVATE_DIRECTORIES: [&str; 8] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", "git-crypt"];
 
 /// Names and suffixes of files that contain keys or credentials, besides those that the git gate reports.
@@ -43,7 +43,7 @@ pub(super) struct Copied {
     bytes: u64,
     /// Whether the directory has more than [`COUNTED_FILES`] files.
     more: bool,
-    /// The private files and folders.
+    /// The private files and directories.
     private: Named,
     /// Whether the directory has no `.gitignore`, and is copied without ignored files.
     without_ignore_file: bool,
@@ -64,18 +64,18 @@ impl Copied {
     /// # Errors
     /// When the copy would fail, because the ignore rules cannot be read or the directory has too many levels or files.
     pub(super) fn of(
-        folder: &Path,
+        directory: &Path,
         selection: FileSelection<'_>,
         shares_objects: bool,
         confirmed: &[GitDirectory],
         stop: &Stop,
     ) -> Result<Self, WalkError> {
-        let unreadable = |error| WalkError::System { path: folder.to_owned(), error };
-        let git_dir = GitDir::of(folder, confirmed).map_err(unreadable)?;
+        let unreadable = |error| WalkError::System { path: directory.to_owned(), error };
+        let git_dir = GitDir::of(directory, confirmed).map_err(unreadable)?;
         let all = git_dir.as_ref().map(GitDir::objects).unwrap_or_default();
         let objects = if all.is_empty() { Objects::Included } else { Objects::Separate };
         let linked = git_dir.as_ref().filter(|git_dir| git_dir.is_linked());
-        let mut files = WorkspaceFiles::of(folder, selection, objects, git_dir.as_ref(), stop)?;
+        let mut files = WorkspaceFiles::of(directory, selection, objects, git_dir.as_ref(), stop)?;
         let mut copied = Self {
             without_ignore_file: !files.has_ignore_file,
             git_dir: linked.and_then(GitDir::outside),
@@ -120,7 +120,7 @@ impl Copied {
             }
         }
         for path in files.ignore_files_not_read() {
-            copied.not_read.note(path.strip_prefix(folder).unwrap_or(path));
+            copied.not_read.note(path.strip_prefix(directory).unwrap_or(path));
         }
         Ok(copied)
     }
@@ -169,7 +169,8 @@ impl Copied {
         format!("{size}; the copy takes about {more}{seconds} s")
     }
 
-    /// What the user should know before the copy. `name` is that of the folder in the workspace, if there are several.
+    /// What the user should know before the copy. `name` is that of the directory in the workspace, if there are
+    /// several.
     pub(super) fn warnings(&self, name: Option<&str>) -> Vec<String> {
         let (of, there) = match name.map(one_line) {
             Some(name) => (format!(" of {name}"), "in it"),
@@ -237,16 +238,18 @@ impl Named {
     }
 }
 
-/// The file itself, or the folder in its path, if it usually contains keys or credentials.
+/// The file itself, or the directory in its path, if it usually contains keys or credentials.
 fn private_part(file: &Path) -> Option<&Path> {
     let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().to_lowercase());
-    let folder = file
+    let directory = file
         .ancestors()
         .skip(1)
-        .filter(|folder| name_of(folder).is_some_and(|name| PRIVATE_FOLDERS.contains(&name.as_str())))
+        .filter(|directory| {
+            name_of(directory).is_some_and(|name| PRIVATE_DIRECTORIES.contains(&name.as_str()))
+        })
         .last();
-    if folder.is_some() {
-        return folder;
+    if directory.is_some() {
+        return directory;
     }
     let name = name_of(file)?;
     let parent = file.parent().and_then(Path::file_name).unwrap_or_default();
@@ -260,14 +263,14 @@ fn private_part(file: &Path) -> Option<&Path> {
 ///
 /// # Errors
 /// [`CliError`] of kind usage.
-pub(crate) fn require_no_home(host: &Host, folder: &Path, verb: &str) -> Result<(), CliError> {
+pub(crate) fn require_no_home(host: &Host, directory: &Path, verb: &str) -> Result<(), CliError> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let (cwd, home) = (real(folder), real(&host.user_home));
+    let (cwd, home) = (real(directory), real(&host.user_home));
     if !home.starts_with(&cwd) {
         return Ok(());
     }
     let what = if cwd == home { "it is" } else { "it contains" };
-    Err(CliError::usage(format!("cannot {verb} {}: {what} your home directory", folder.display()))
+    Err(CliError::usage(format!("cannot {verb} {}: {what} your home directory", directory.display()))
         .about("--cwd")
         .hint("start in the directory of a project, or without `--cwd` and use `bottle cp`"))
 }
@@ -277,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_private_files_and_folders() {
+    fn names_private_files_and_directories() {
         for (file, private) in [
             ("a/.ssh/config", Some("a/.ssh")),
             (".aws/x/y", Some(".aws")),
@@ -296,16 +299,16 @@ mod tests {
 
     #[test]
     fn does_not_count_shared_objects() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         let write = |path: &str| {
-            let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
             std::fs::write(path, "1234567890").expect("written");
         };
         [".gitignore", ".git/refs/heads/main", ".git/objects/pack/a.pack"].into_iter().for_each(write);
-        std::fs::write(folder.path().join(".git/HEAD"), "ref: refs/heads/main\n").expect("written");
+        std::fs::write(directory.path().join(".git/HEAD"), "ref: refs/heads/main\n").expect("written");
         let of = |shares| {
-            Copied::of(folder.path(), FileSelection::NotIgnored(None), shares, &[], &Stop::default())
+            Copied::of(directory.path(), FileSelection::NotIgnored(None), shares, &[], &Stop::default())
                 .expect("walked")
         };
         let size = |shares| of(shares).size();
@@ -314,10 +317,10 @@ mod tests {
 
     #[test]
     fn describes_a_copy() {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join(".env"), "x").expect("written");
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join(".env"), "x").expect("written");
         let of =
-            |selection| Copied::of(folder.path(), selection, true, &[], &Stop::default()).expect("walked");
+            |selection| Copied::of(directory.path(), selection, true, &[], &Stop::default()).expect("walked");
         let copied = of(FileSelection::NotIgnored(None));
         assert_eq!(copied.size(), "1 file, 1 B");
         assert_eq!(

@@ -14,9 +14,9 @@ use super::copied::{Named, require_no_home};
 use crate::cli::error::CliError;
 use crate::cli::output::one_line;
 use crate::host::Host;
-use crate::host::folder_walk::{Bounds, MAX_DEPTH, Next, Walked, walk};
-use crate::instance::live_folder::{identify, identify_again};
-use crate::plan::LiveFolder;
+use crate::host::directory_walk::{Bounds, MAX_DEPTH, Next, Walked, walk};
+use crate::instance::live_directory::{identify, identify_again};
+use crate::plan::LiveDirectory;
 
 /// The bounds of the search in the directory. A larger directory is refused, because parts of it would be unchecked.
 const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(30) };
@@ -25,15 +25,15 @@ const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(30
 const SYSTEM: [&str; 12] =
     ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/lib"];
 
-/// Folders of keys and credentials with which a directory is refused. `.docker`, which projects use for other files
+/// Directories of keys and credentials with which a directory is refused. `.docker`, which projects use for other files
 /// too, is only named.
-const KEY_FOLDERS: [&str; 6] = [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"];
+const KEY_DIRECTORIES: [&str; 6] = [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"];
 
 const COPY_INSTEAD: &str = "`--cwd` copies the directory instead";
 
 /// A checked directory.
 pub(crate) struct Live {
-    pub(crate) folder: LiveFolder,
+    pub(crate) directory: LiveDirectory,
     /// What the user should know before the start.
     pub(crate) warnings: Vec<String>,
 }
@@ -42,9 +42,9 @@ pub(crate) struct Live {
 ///
 /// # Errors
 /// [`CliError`] of kind usage, if the agent could reach more than the directory's files.
-pub(crate) fn check(host: &Host, folder: &Path) -> Result<Live, CliError> {
-    require_no_home(host, folder, "mount")?;
-    let live = identify(folder).map_err(|error| refused(folder, &error.to_string(), COPY_INSTEAD))?;
+pub(crate) fn check(host: &Host, directory: &Path) -> Result<Live, CliError> {
+    require_no_home(host, directory, "mount")?;
+    let live = identify(directory).map_err(|error| refused(directory, &error.to_string(), COPY_INSTEAD))?;
     require_project(host, &live)?;
     let contents = Contents::of(&live)?;
     contents.require_harmless(&live.path)?;
@@ -55,7 +55,7 @@ pub(crate) fn check(host: &Host, folder: &Path) -> Result<Live, CliError> {
         );
     }
     warnings.extend(contents.private.line("--cwd=live gives the agent private files"));
-    Ok(Live { folder: live, warnings })
+    Ok(Live { directory: live, warnings })
 }
 
 /// Checks the directory of a bottle that is resumed. What the bottle left in it is named, and does not prevent the
@@ -63,12 +63,12 @@ pub(crate) fn check(host: &Host, folder: &Path) -> Result<Live, CliError> {
 ///
 /// # Errors
 /// [`CliError`] of kind state, if the directory is not the same one any more.
-pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveFolder) -> Result<Live, CliError> {
+pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveDirectory) -> Result<Live, CliError> {
     let live = identify_again(before).map_err(|changed| {
         let path = before.path.display();
         CliError::state(format!("cannot mount {}: {changed}", one_line(&path.to_string()))).about(slug).hint(
             format!(
-                "`bottle cp {slug}:.git FOLDER` copies the bottle's repository out; \
+                "`bottle cp {slug}:.git DIRECTORY` copies the bottle's repository out; \
                  `bottle start --cwd=live` starts a new bottle"
             ),
         )
@@ -80,11 +80,11 @@ pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveFolder) -> Resu
         contents.repositories.line("--cwd=live gives the agent repositories"),
         contents.sockets.line("--cwd=live gives the agent sockets or pipes"),
     ];
-    Ok(Live { folder: live, warnings: warnings.into_iter().flatten().collect() })
+    Ok(Live { directory: live, warnings: warnings.into_iter().flatten().collect() })
 }
 
 /// Refuses directories that are more than a project's.
-fn require_project(host: &Host, live: &LiveFolder) -> Result<(), CliError> {
+fn require_project(host: &Host, live: &LiveDirectory) -> Result<(), CliError> {
     const PROJECT: &str = "use the directory of a project";
     let path = &live.path;
     let own = [&host.home, &host.runtime].map(|own| own.canonicalize().unwrap_or_else(|_| own.clone()));
@@ -94,8 +94,8 @@ fn require_project(host: &Host, live: &LiveFolder) -> Result<(), CliError> {
     if let Some(system) = SYSTEM.iter().find(|system| path.starts_with(system)) {
         return Err(refused(path, &format!("{system} belongs to the system"), PROJECT));
     }
-    if path.components().any(|part| is_key_folder(part.as_os_str()) || part.as_os_str() == ".git") {
-        return Err(refused(path, "it is in a folder of keys or of a repository", PROJECT));
+    if path.components().any(|part| is_key_directory(part.as_os_str()) || part.as_os_str() == ".git") {
+        return Err(refused(path, "it is in a directory of keys or of a repository", PROJECT));
     }
     if !rustix::process::geteuid().is_root() && !is_own(live.uid) {
         let why = format!("it belongs to user {}, and the files of the agent would not", live.uid);
@@ -121,7 +121,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn of(live: &LiveFolder) -> Result<Self, CliError> {
+    fn of(live: &LiveDirectory) -> Result<Self, CliError> {
         let mut found = Self::default();
         let walked = walk(&live.path, BOUNDS, &mut |entry| {
             let name = entry.name();
@@ -134,7 +134,7 @@ impl Contents {
             }
             match entry.kind {
                 FileType::Socket | FileType::Fifo => found.sockets.note(entry.path),
-                FileType::Directory if is_key_folder(name) => found.keys.note(entry.path),
+                FileType::Directory if is_key_directory(name) => found.keys.note(entry.path),
                 FileType::RegularFile => found.private.note_private(entry.path),
                 _ => {}
             }
@@ -165,7 +165,7 @@ impl Contents {
         if let Some(names) = self.keys.shown() {
             return Err(refused(path, &format!("it contains keys: {names}"), COPY_INSTEAD));
         }
-        // The agent could make a folder readable that belongs to the user.
+        // The agent could make a directory readable that belongs to the user.
         let own = |inside: &&PathBuf| path.join(inside).symlink_metadata().is_ok_and(|it| is_own(it.uid()));
         match self.unreadable.iter().find(own) {
             Some(inside) => {
@@ -181,8 +181,8 @@ fn is_own(uid: u32) -> bool {
     uid == rustix::process::geteuid().as_raw()
 }
 
-fn is_key_folder(name: &OsStr) -> bool {
-    KEY_FOLDERS.iter().any(|known| name.eq_ignore_ascii_case(known))
+fn is_key_directory(name: &OsStr) -> bool {
+    KEY_DIRECTORIES.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 fn refused(path: &Path, why: &str, hint: &str) -> CliError {
@@ -192,11 +192,11 @@ fn refused(path: &Path, why: &str, hint: &str) -> CliError {
 }
 
 /// A mount point below a directory, as the kernel lists them. A system without this list has none that matters here.
-fn mount_below(folder: &Path) -> Option<PathBuf> {
+fn mount_below(directory: &Path) -> Option<PathBuf> {
     let list = std::fs::read("/proc/self/mountinfo").ok()?;
     let points = list.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
     points.map(unescaped).find_map(|point| {
-        let inside = point.strip_prefix(folder).ok()?;
+        let inside = point.strip_prefix(directory).ok()?;
         (!inside.as_os_str().is_empty()).then(|| inside.to_owned())
     })
 }

@@ -18,7 +18,7 @@ use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
 use crate::launch::FileSelection;
-use crate::plan::{CopiedFolder, GitField, GitFieldSource, GitIdentity, Plan, Workspace};
+use crate::plan::{CopiedDirectory, GitField, GitFieldSource, GitIdentity, Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 use crate::secrets::describe;
 
@@ -28,7 +28,7 @@ pub(crate) struct View<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) preview: &'a Preview,
     pub(crate) backend: &'a dyn Backend,
-    /// The user's home folder, used to shorten paths.
+    /// The user's home directory, used to shorten paths.
     pub(crate) home: &'a Path,
     /// The existing files that the bottle starts with, as a noun phrase. `None` for a new workspace.
     pub(crate) files: Option<String>,
@@ -72,8 +72,8 @@ struct DryRun<'a> {
     /// The directory that is mounted as the workspace (`--cwd=live`), which weakens the isolation too.
     live: Option<&'a Path>,
     /// The directories that are copied into the workspace, if there are several.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    folders: &'a [CopiedFolder],
+    #[serde(rename = "folders", skip_serializing_if = "<[_]>::is_empty")]
+    directories: &'a [CopiedDirectory],
     manifest: &'a ResolvedManifest,
     routes: String,
 }
@@ -104,7 +104,7 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         limits: &view.preview.limits,
         weaker: weakening_settings(&view.resolved.manifest),
         live: plan.live.as_ref().map(|live| live.path.as_path()),
-        folders: &plan.identity.folders,
+        directories: &plan.identity.directories,
         manifest: &view.resolved.manifest,
         routes: render_routes(&plan.egress.routes),
     })
@@ -203,7 +203,7 @@ fn works_in(view: &View<'_>) -> Vec<String> {
         return vec![files.clone()];
     }
     if copied.is_empty() {
-        return vec!["an empty folder; `--cwd` copies this directory in".to_owned()];
+        return vec!["an empty directory; `--cwd` copies this directory in".to_owned()];
     }
     let line = |Source { name, path, all, copied }: &Source| {
         let name = name.as_deref().map(|name| format!("{}/: ", one_line(name))).unwrap_or_default();
@@ -232,7 +232,7 @@ fn commits_as(plan: &Plan) -> Vec<String> {
 
 /// A directory that `--cwd` copies.
 pub(crate) struct Source {
-    /// The name of its folder in the workspace, if there are several.
+    /// The name of its directory in the workspace, if there are several.
     name: Option<String>,
     path: PathBuf,
     /// Whether ignored files are copied too.
@@ -242,13 +242,13 @@ pub(crate) struct Source {
 
 impl Source {
     fn of(
-        folder: &CopiedFolder,
+        directory: &CopiedDirectory,
         name: Option<&str>,
         shares: bool,
         plan: &Plan,
         stop: &Stop,
     ) -> Result<Self, CliError> {
-        let CopiedFolder { path, all, .. } = folder;
+        let CopiedDirectory { path, all, .. } = directory;
         let selection = if *all { FileSelection::All } else { FileSelection::not_ignored(plan) };
         let copied = Copied::of(path, selection, shares, &plan.git_directories, stop)
             .map_err(|error| CliError::cannot(format!("copy {}", path.display()), error))?;
@@ -270,16 +270,19 @@ pub(crate) async fn sources(
         Workspace::Copy => false,
         Workspace::CopyAll => true,
     };
-    let one = CopiedFolder { name: String::new(), path: plan.identity.cwd.clone(), all };
+    let one = CopiedDirectory { name: String::new(), path: plan.identity.cwd.clone(), all };
     let (shares, stop) = (preview.shares_objects, Stop::after(LOOKED_FOR));
     let _stopped = stop.on_drop();
     let plan = plan.clone();
     let looking = tokio::task::spawn_blocking(move || {
-        let several = &plan.identity.folders;
+        let several = &plan.identity.directories;
         if several.is_empty() {
             return Source::of(&one, None, shares, &plan, &stop).map(|source| vec![source]);
         }
-        several.iter().map(|folder| Source::of(folder, Some(&folder.name), shares, &plan, &stop)).collect()
+        several
+            .iter()
+            .map(|directory| Source::of(directory, Some(&directory.name), shares, &plan, &stop))
+            .collect()
     });
     tokio::select! {
         looked = looking => {

@@ -19,9 +19,9 @@ use crate::host::plain_file;
 use crate::instance::proxy_log::{LINE_MAX, files};
 use crate::instance::{State, Store};
 
-/// Shows the log files in `folder`.
-pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
-    let files = files(folder);
+/// Shows the log files in `directory`.
+pub(super) fn show(directory: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
+    let files = files(directory);
     if files.is_empty() && !logs.follow {
         return Err(CliError::state("the proxy's access log is empty")
             .about(&logs.slug)
@@ -42,7 +42,7 @@ pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> 
         print(&line, output)?;
     }
     if logs.follow {
-        follow(&folder.join("egress.jsonl"), current, logs, host, output)?;
+        follow(&directory.join("egress.jsonl"), current, logs, host, output)?;
     }
     Ok(exit::DONE)
 }
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn returns_complete_lines_since_a_time() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("egress.jsonl");
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("egress.jsonl");
         let mut writer = File::create(&path).expect("file");
         let mut file = Followed::open(&path).expect("open");
         let since = Some("2026-01-01T00:00:00Z".parse().expect("time"));

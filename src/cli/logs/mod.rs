@@ -78,13 +78,15 @@ impl Logs {
             .hint(format!("`bottle logs {} --raw >FILE`; `bottle attach --read-only` shows it", self.slug)));
         }
         let store = Store::of(host);
-        let folder = store.folder(&self.slug).join("logs");
+        let directory = store.directory(&self.slug).join("logs");
         match (store.state(&self.slug), self.egress) {
             (Some(_), true) => {
-                egress_log::show(&store.folder(&self.slug).join(SIDECAR_LOGS), &self, host, output)
+                egress_log::show(&store.directory(&self.slug).join(SIDECAR_LOGS), &self, host, output)
             }
-            (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder, &record),
-            (Some(State::Preserved(record)), false) => self.saved(&folder, &record),
+            (Some(State::Dead(record)), false) if record.agent_exit.is_some() => {
+                self.saved(&directory, &record)
+            }
+            (Some(State::Preserved(record)), false) => self.saved(&directory, &record),
             // For a slug that does not exist, `connect` creates the error.
             _ => block_on(self.live(host)),
         }
@@ -128,8 +130,8 @@ impl Logs {
     }
 
     /// Shows the output of an ended agent, which the keeper saved.
-    fn saved(&self, folder: &Path, record: &Record) -> Result<u8, CliError> {
-        let path = folder.join("agent.log");
+    fn saved(&self, directory: &Path, record: &Record) -> Result<u8, CliError> {
+        let path = directory.join("agent.log");
         let mut bytes = Vec::new();
         match std::fs::File::open(&path) {
             Ok(file) => file.take(SAVED_MAX as u64).read_to_end(&mut bytes),

@@ -109,7 +109,7 @@ impl Install {
 /// The command line of the server.
 fn server(host: &Host, scope: &[String]) -> Result<Vec<String>, CliError> {
     let program = host.program.to_str().ok_or_else(|| {
-        CliError::usage("the path of the program is not UTF-8").hint("install bottle in another folder")
+        CliError::usage("the path of the program is not UTF-8").hint("install bottle in another directory")
     })?;
     let mut server = vec![program.to_owned(), "mcp".to_owned()];
     server.extend(scope.iter().map(|scope| format!("--scope={scope}")));
@@ -132,7 +132,7 @@ fn step(client: Client, server: &[String], home: &Path) -> Step {
     }
 }
 
-/// Runs a command of a client in the user's home folder, so that no file of the working directory steers it.
+/// Runs a command of a client in the user's home directory, so that no file of the working directory steers it.
 fn run(host: &Host, command: &[String], shown: &str) -> Result<(), CliError> {
     let variable = |name: &str| host.env.get(OsStr::new(name));
     let path = absolute_path(variable("PATH").map_or(OsStr::new(""), OsString::as_os_str));
@@ -181,8 +181,8 @@ fn with_server(path: &Path, server: &[String]) -> Result<String, CliError> {
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
     }
     files::replace(path, |file| file.write_all(text.as_bytes()))
 }
@@ -220,13 +220,13 @@ mod tests {
     #[test]
     fn a_client_is_found_in_absolute_directories_and_gets_no_secret() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().expect("folder");
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().expect("directory");
+        let at = |name: &str| directory.path().join(name);
         let script = format!("#!/bin/sh\nenv > {}; pwd > {}\n", at("env").display(), at("pwd").display());
         fs::write(at("client"), script).expect("written");
         fs::set_permissions(at("client"), fs::Permissions::from_mode(0o700)).expect("mode");
         let mut host = Host::of_this_process().expect("host");
-        host.user_home = folder.path().canonicalize().expect("path");
+        host.user_home = directory.path().canonicalize().expect("path");
         host.env.insert("TOKEN".into(), "a-secret".into());
         let command = words("client add");
         // A relative or empty entry is the working directory, which a project wrote.
@@ -235,8 +235,12 @@ mod tests {
             let error = run(&host, &command, "client add").expect_err("not found");
             assert!(error.failure.message.contains("is not installed"), "{}", error.failure.message);
         }
-        let path =
-            std::env::join_paths([Path::new("."), folder.path(), Path::new("/usr/bin"), Path::new("/bin")]);
+        let path = std::env::join_paths([
+            Path::new("."),
+            directory.path(),
+            Path::new("/usr/bin"),
+            Path::new("/bin"),
+        ]);
         host.env.insert("PATH".into(), path.expect("PATH"));
         run(&host, &command, "client add").expect("run");
         let env = fs::read_to_string(at("env")).expect("written");
@@ -247,8 +251,8 @@ mod tests {
 
     #[test]
     fn other_servers_of_a_file_stay() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("mcp.json");
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("mcp.json");
         let server = words("/opt/bottle mcp");
         let parsed = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
         let own = json!({"command": "/opt/bottle", "args": ["mcp"]});
@@ -262,7 +266,7 @@ mod tests {
             json!({"mcpServers": {"a": {"command": "a"}, "bottle": own}, "b": 2})
         );
         // A link is not followed.
-        let link = folder.path().join("link.json");
+        let link = directory.path().join("link.json");
         std::os::unix::fs::symlink(&path, &link).expect("link");
         assert!(with_server(&link, &server).is_err());
         for text in ["// a comment\n{}", "[]", r#"{"mcpServers": 3}"#] {

@@ -161,7 +161,7 @@ impl Client {
         let store = Store::of(host);
         let Some(State::Alive(record)) = store.state(bottle) else { return Err(none()) };
         let parent = Parent::of(&record).ok_or_else(none)?;
-        let rules = children::read(&store.folder(bottle)).ok().flatten().ok_or_else(none)?.rules;
+        let rules = children::read(&store.directory(bottle)).ok().flatten().ok_or_else(none)?.rules;
         let scope =
             Scope { name: parent.client(), bottles: Bottles::parse([STARTED])?, tools: None, mode: None };
         let server = Server::with_tools(host.clone(), scope, tools(rules.access));

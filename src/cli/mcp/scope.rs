@@ -107,7 +107,7 @@ impl Scope {
             format!("cannot use the task id {shown:?}: {why}; begin with letters and digits")
         })?;
         let environment = Environments::of(host)
-            .map_err(|error| format!("cannot use the folder of environments: {error}"))?
+            .map_err(|error| format!("cannot use the directory of environments: {error}"))?
             .get(&slug);
         let record = record_of(host, &slug);
         let exists = record.is_some() || environment.is_some();

@@ -61,12 +61,12 @@ const TASK: Field =
 const PROCESS: Field =
     required("process", Kind::Name, "The process: its handle or name, as process_list shows it.");
 const PATH: Field = required("path", Kind::Text, "The path, from the workspace on.");
-const FOLDER: Field =
-    optional("path", Kind::Text, "The folder, from the workspace on. By default the workspace.");
-const COPIED_FOLDER: Field = optional(
-    "folder",
+const DIRECTORY: Field =
+    optional("path", Kind::Text, "The directory, from the workspace on. By default the workspace.");
+const COPIED_DIRECTORY: Field = optional(
+    "directory",
     Kind::Text,
-    "Only this folder of the workspace, if several directories were copied into it.",
+    "Only this directory of the workspace, if several directories were copied into it.",
 );
 const WORKDIR: Field = optional("workdir", Kind::Text, "The directory. By default the workspace.");
 const ENV: Field = optional("env", Kind::Variables, "Environment variables to set.");
@@ -339,8 +339,8 @@ pub(super) const ALL: &[Tool] = &[
         about: "Lists the files of a bottle's workspace.",
         fields: &[
             BOTTLE,
-            FOLDER,
-            optional("recursive", Kind::Flag, "List folders below it too."),
+            DIRECTORY,
+            optional("recursive", Kind::Flag, "List directories below it too."),
             AFTER,
             optional("limit", Kind::Number(1, 10_000), "List at most so many entries. By default 1000."),
         ],
@@ -356,7 +356,7 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_stat",
         effect: Effect::Reads,
-        about: "Describes one file or folder of a bottle's workspace.",
+        about: "Describes one file or directory of a bottle's workspace.",
         fields: &[BOTTLE, PATH],
         call: |given, bottle| Call::of(&["fs", "stat"]).then([bottle, given.required("path")]),
     },
@@ -380,7 +380,7 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_write",
         effect: Effect::Changes,
-        about: "Writes a whole file of a bottle's workspace, at once. Makes missing folders.",
+        about: "Writes a whole file of a bottle's workspace, at once. Makes missing directories.",
         fields: &[
             BOTTLE,
             PATH,
@@ -436,8 +436,8 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_delete",
         effect: Effect::Changes,
-        about: "Deletes a file of a bottle's workspace, or with `recursive` a folder.",
-        fields: &[BOTTLE, PATH, optional("recursive", Kind::Flag, "Delete a folder with its contents.")],
+        about: "Deletes a file of a bottle's workspace, or with `recursive` a directory.",
+        fields: &[BOTTLE, PATH, optional("recursive", Kind::Flag, "Delete a directory with its contents.")],
         call: |given, bottle| {
             Call::of(&["fs", "rm"])
                 .flag("--recursive", given.flag("recursive"))
@@ -452,7 +452,11 @@ pub(super) const ALL: &[Tool] = &[
                 was changed or deleted, and removes what was created. Their changes are lost.",
         fields: &[
             BOTTLE,
-            optional("paths", Kind::Texts, "Reset only these files and folders. By default the workspace."),
+            optional(
+                "paths",
+                Kind::Texts,
+                "Reset only these files and directories. By default the workspace.",
+            ),
             optional("dry_run", Kind::Flag, "List the files only, and change none."),
         ],
         call: |given, bottle| {
@@ -473,7 +477,7 @@ pub(super) const ALL: &[Tool] = &[
         fields: &[
             BOTTLE,
             required("pattern", Kind::Text, "The pattern."),
-            FOLDER,
+            DIRECTORY,
             EXCLUDE,
             AFTER,
             optional("limit", Kind::Number(1, 10_000), "List at most so many entries. By default 1000."),
@@ -494,7 +498,7 @@ pub(super) const ALL: &[Tool] = &[
         fields: &[
             BOTTLE,
             required("pattern", Kind::Text, "The regular expression."),
-            optional("path", Kind::Text, "The folder or file. By default the workspace."),
+            optional("path", Kind::Text, "The directory or file. By default the workspace."),
             optional("fixed_strings", Kind::Flag, "Search for the pattern as plain text."),
             optional("ignore_case", Kind::Flag, "Match letters in either case."),
             optional("include", Kind::Texts, "Search only files that match a pattern of .gitignore."),
@@ -629,8 +633,8 @@ pub(super) const ALL: &[Tool] = &[
         name: "bottle_diff",
         effect: Effect::Reads,
         about: "Shows what changed in a bottle's workspace since its start, as a patch.",
-        fields: &[BOTTLE, COPIED_FOLDER],
-        call: |given, bottle| Call::of(&["diff", bottle]).value("--folder", given.text("folder")),
+        fields: &[BOTTLE, COPIED_DIRECTORY],
+        call: |given, bottle| Call::of(&["diff", bottle]).value("--directory", given.text("directory")),
     },
     Tool {
         name: "bottle_pull",
@@ -645,13 +649,13 @@ pub(super) const ALL: &[Tool] = &[
                 Kind::Flag,
                 "Also take uncommitted files, as one commit. Not with `branch`.",
             ),
-            COPIED_FOLDER,
+            COPIED_DIRECTORY,
         ],
         call: |given, bottle| {
             Call::of(&["pull", bottle])
                 .value("--branch", given.text("branch"))
                 .flag("--uncommitted", given.flag("uncommitted"))
-                .value("--folder", given.text("folder"))
+                .value("--directory", given.text("directory"))
                 .seconds(LONG)
         },
     },

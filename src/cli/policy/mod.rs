@@ -120,7 +120,7 @@ impl PolicySource {
 fn live_routes(host: &Host, record: &Record) -> Option<RouteTable> {
     let store = Store::of(host);
     store.state(&record.slug).filter(is_running)?;
-    routes::read(&store.folder(&record.slug)).ok().flatten().map(|routes| routes.table)
+    routes::read(&store.directory(&record.slug)).ok().flatten().map(|routes| routes.table)
 }
 
 /// Returns the running bottle if exactly one bottle runs.

@@ -29,14 +29,14 @@ impl Source {
     /// If the bottle does not exist, or neither runs nor has saved processes.
     pub(crate) async fn of(host: &Host, slug: &Slug) -> Result<Self, CliError> {
         let store = Store::of(host);
-        let saved = || Self::Ended(Saved(ProcessLogs::of(&store.folder(slug))));
+        let saved = || Self::Ended(Saved(ProcessLogs::of(&store.directory(slug))));
         match store.state(slug) {
             Some(State::Preserved(_)) => Ok(saved()),
             Some(State::Dead(record)) if record.agent_exit.is_some() => Ok(saved()),
             Some(State::Dead(_)) => match connect(host, slug).await {
                 Ok(channel) => Ok(Self::Running(channel)),
                 // The keeper and the guest were killed.
-                Err(_) if !ProcessLogs::of(&store.folder(slug)).list().is_empty() => Ok(saved()),
+                Err(_) if !ProcessLogs::of(&store.directory(slug)).list().is_empty() => Ok(saved()),
                 Err(error) => Err(error.into()),
             },
             _ => Ok(Self::Running(connect(host, slug).await?)),

@@ -23,19 +23,19 @@ static LOGGED: Mutex<Option<Result<PathBuf, String>>> = Mutex::new(None);
 /// Installs a panic hook that restores the terminal and writes a log file below `home`. The hook prints
 /// nothing.
 pub(super) fn log_panics(home: &Path) {
-    let folder = home.join("crashes");
+    let directory = home.join("crashes");
     std::panic::set_hook(Box::new(move |panic| {
         terminal::restore();
-        let logged = log(&folder, panic).map_err(|error| error.to_string());
+        let logged = log(&directory, panic).map_err(|error| error.to_string());
         LOGGED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(logged);
     }));
 }
 
-fn log(folder: &Path, panic: &PanicHookInfo<'_>) -> io::Result<PathBuf> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+fn log(directory: &Path, panic: &PanicHookInfo<'_>) -> io::Result<PathBuf> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let now = Timestamp::now();
     let path =
-        folder.join(format!("supervise-{}-{}.log", now.strftime("%Y%m%dT%H%M%SZ"), std::process::id()));
+        directory.join(format!("supervise-{}-{}.log", now.strftime("%Y%m%dT%H%M%SZ"), std::process::id()));
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
     let thread = std::thread::current();
     let text = format!(

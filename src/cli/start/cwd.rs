@@ -28,7 +28,7 @@ pub(super) enum Cwd {
     /// The working directory.
     Here(CopyIn),
     /// A copy of this directory, as [`CopyIn::Tracked`].
-    Folder(PathBuf),
+    Directory(PathBuf),
 }
 
 impl Cwd {
@@ -43,8 +43,8 @@ impl Cwd {
             "tracked" => Ok(Self::Here(CopyIn::Tracked)),
             "all" => Ok(Self::Here(CopyIn::All)),
             "live" => Ok(Self::Here(CopyIn::Live)),
-            "." | ".." => Ok(Self::Folder(text.into())),
-            path if path.contains('/') => Ok(Self::Folder(path.into())),
+            "." | ".." => Ok(Self::Directory(text.into())),
+            path if path.contains('/') => Ok(Self::Directory(path.into())),
             _ => Err(format!("use {}, or a directory with a slash, as in `./{text}`", MODES.join(", "))),
         }
     }
@@ -52,7 +52,7 @@ impl Cwd {
     pub(super) fn mode(&self) -> CopyIn {
         match self {
             Self::Here(mode) => *mode,
-            Self::Folder(_) => CopyIn::Tracked,
+            Self::Directory(_) => CopyIn::Tracked,
         }
     }
 
@@ -61,13 +61,13 @@ impl Cwd {
     /// # Errors
     /// If the path is no directory.
     pub(super) fn enter(&self, host: &Host) -> Result<Host, CliError> {
-        let Self::Folder(path) = self else { return Ok(host.clone()) };
-        let folder = host.cwd.join(path);
-        let cwd = folder.canonicalize().map_err(|error| {
+        let Self::Directory(path) = self else { return Ok(host.clone()) };
+        let directory = host.cwd.join(path);
+        let cwd = directory.canonicalize().map_err(|error| {
             CliError::path("copy", path, error).hint("`--cwd=./PATH` names a directory that exists")
         })?;
         if !cwd.is_dir() {
-            let shown = one_line(&folder.display().to_string());
+            let shown = one_line(&directory.display().to_string());
             return Err(CliError::usage(format!("cannot copy {shown}: it is no directory"))
                 .about("--cwd")
                 .hint("`bottle cp` copies a file into a bottle"));
@@ -85,10 +85,10 @@ mod tests {
         for (text, parsed) in [
             ("all", Ok(Cwd::Here(CopyIn::All))),
             ("live", Ok(Cwd::Here(CopyIn::Live))),
-            ("./live", Ok(Cwd::Folder("./live".into()))),
-            ("live/", Ok(Cwd::Folder("live/".into()))),
-            ("/srv/all", Ok(Cwd::Folder("/srv/all".into()))),
-            ("..", Ok(Cwd::Folder("..".into()))),
+            ("./live", Ok(Cwd::Directory("./live".into()))),
+            ("live/", Ok(Cwd::Directory("live/".into()))),
+            ("/srv/all", Ok(Cwd::Directory("/srv/all".into()))),
+            ("..", Ok(Cwd::Directory("..".into()))),
             ("src", Err("use tracked, all, live, or a directory with a slash, as in `./src`".to_owned())),
         ] {
             assert_eq!(Cwd::parse(text), parsed, "{text}");

@@ -7,7 +7,7 @@
 //! No resource is created, and no secret is read, before the user agrees.
 
 mod cwd;
-mod folders;
+mod directories;
 mod pick;
 mod repository;
 
@@ -36,7 +36,7 @@ use crate::host::git_user::{self, HostGitUser};
 use crate::host::{Host, Settings};
 use crate::library::budget::require_unspent;
 use crate::plan::{
-    self, CopiedFolder, Flags, GitDirectory, InRepository, LiveFolder, Plan, Renewal, Workspace,
+    self, CopiedDirectory, Flags, GitDirectory, InRepository, LiveDirectory, Plan, Renewal, Workspace,
 };
 use crate::resolve::{BottleChoice, Resolved};
 
@@ -72,7 +72,7 @@ pub(crate) struct Start {
     ///
     /// With `--cwd=live` the directory itself is mounted, except its `.git`: the agent changes your files. `--cwd=./PATH`
     /// copies another directory, as if you started the bottle there; it has a slash, to tell it from `all` and `live`.
-    /// Repeat to copy several directories: the workspace then has a folder for each, and the agent starts in the
+    /// Repeat to copy several directories: the workspace then has a directory for each, and the agent starts in the
     /// workspace.
     #[arg(long, value_name = "tracked|all|live|./PATH", value_parser = Cwd::parse, num_args = 0..=1)]
     #[arg(require_equals = true, default_missing_value = "tracked", add = Cwd::candidates())]
@@ -85,7 +85,7 @@ pub(crate) struct Start {
     in_repository: Option<InRepository>,
     /// The directories of several `--cwd`.
     #[arg(skip)]
-    folders: Vec<CopiedFolder>,
+    directories: Vec<CopiedDirectory>,
     /// The git directories that the user confirmed.
     #[arg(skip)]
     git_directories: Vec<GitDirectory>,
@@ -105,7 +105,7 @@ pub(crate) struct Start {
 impl Start {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let entered = self.cwd.iter().map(|cwd| cwd.enter(host)).collect::<Result<Vec<_>, _>>()?;
-        self.folders = folders::of_flags(&self.cwd, &entered)?;
+        self.directories = directories::of_flags(&self.cwd, &entered)?;
         // The agents of the first directory's project count.
         let host = entered.first().unwrap_or(host);
         let settings = Settings::load(host)?;
@@ -149,8 +149,8 @@ impl Start {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<(), CliError> {
-        if !self.folders.is_empty() {
-            return folders::choose_repositories(self, host, signals, output).await;
+        if !self.directories.is_empty() {
+            return directories::choose_repositories(self, host, signals, output).await;
         }
         if let Some(mode) = self.mode() {
             self.in_repository = repository::choose(self, host, mode, signals, output).await?;
@@ -166,8 +166,8 @@ impl Start {
         output: &Output,
     ) -> Result<(), CliError> {
         let top = self.in_repository.as_ref().map_or(&host.cwd, |repository| &repository.top);
-        let one = self.mode().filter(|_| self.folders.is_empty()).map(|_| top);
-        let directories = self.folders.iter().map(|folder| &folder.path).chain(one);
+        let one = self.mode().filter(|_| self.directories.is_empty()).map(|_| top);
+        let directories = self.directories.iter().map(|directory| &directory.path).chain(one);
         // A directory is only mounted with a git directory of its own.
         let lenders = self.launch.asks(output);
         let git_directories = lenders && self.mode() != Some(CopyIn::Live);
@@ -194,8 +194,8 @@ impl Start {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<PreflightResult, CliError> {
-        let live = self.check_folder(host)?;
-        let (live, notes) = live.map(|live| (live.folder, live.warnings)).unzip();
+        let live = self.check_directory(host)?;
+        let (live, notes) = live.map(|live| (live.directory, live.warnings)).unzip();
         let mut plan = self.plan(host, settings, resolved, live)?;
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
@@ -238,18 +238,18 @@ impl Start {
     }
 
     /// Checks the directories that are copied or mounted. Returns the mounted one.
-    fn check_folder(&self, host: &Host) -> Result<Option<live::Live>, CliError> {
-        for folder in &self.folders {
-            copied::require_no_home(host, &folder.path, "copy")?;
+    fn check_directory(&self, host: &Host) -> Result<Option<live::Live>, CliError> {
+        for directory in &self.directories {
+            copied::require_no_home(host, &directory.path, "copy")?;
         }
         let top = self.in_repository.as_ref().map(|repository| &repository.top);
-        let folder = top.unwrap_or(&host.cwd);
+        let directory = top.unwrap_or(&host.cwd);
         match self.mode() {
             None => Ok(None),
             Some(CopyIn::Tracked | CopyIn::All) => {
-                copied::require_no_home(host, folder, "copy").map(|()| None)
+                copied::require_no_home(host, directory, "copy").map(|()| None)
             }
-            Some(CopyIn::Live) => live::check(host, folder).map(Some),
+            Some(CopyIn::Live) => live::check(host, directory).map(Some),
         }
     }
 
@@ -277,7 +277,7 @@ impl Start {
         host: &Host,
         settings: &Settings,
         resolved: &Resolved,
-        live: Option<LiveFolder>,
+        live: Option<LiveDirectory>,
     ) -> Result<Plan, CliError> {
         // Only a bottle with a copy of the working directory works in the user's repository.
         let git_user = self.mode().map(|_| HostGitUser::of(host, &host.cwd)).unwrap_or_default();
@@ -289,14 +289,14 @@ impl Start {
             workspace: match self.mode() {
                 None => Workspace::Empty,
                 // Each of several directories has its own mode.
-                Some(_) if !self.folders.is_empty() => Workspace::Copy,
+                Some(_) if !self.directories.is_empty() => Workspace::Copy,
                 Some(CopyIn::Tracked) => Workspace::Copy,
                 Some(CopyIn::All) => Workspace::CopyAll,
                 Some(CopyIn::Live) => Workspace::Repository,
             },
             live,
             repository: self.in_repository.clone(),
-            folders: self.folders.clone(),
+            directories: self.directories.clone(),
             git_directories: self.git_directories.clone(),
             user_ignore_file: self.mode().and_then(|_| git_user::ignore_file(host)),
             ..self.launch.flags(settings)

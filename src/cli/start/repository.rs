@@ -25,7 +25,7 @@ pub(super) async fn choose(
     signals: &mut Signals,
     output: &Output,
 ) -> Result<Option<InRepository>, CliError> {
-    let is_one_of_several = !start.folders.is_empty();
+    let is_one_of_several = !start.directories.is_empty();
     let repository = match Enclosing::find(host) {
         Ok(Some(found)) => found,
         Ok(None) if start.repository && is_one_of_several => {
@@ -56,9 +56,9 @@ pub(super) async fn choose(
     } else if is_ignored {
         false
     } else if is_one_of_several {
-        let folder = shown(&repository.here);
+        let directory = shown(&repository.here);
         output.note(format!(
-            "only {folder} is copied, without the repository {top}; `--repository` copies whole repositories"
+            "only {directory} is copied, without the repository {top}; `--repository` copies whole repositories"
         ));
         false
     } else if start.launch.yes || start.launch.dry_run || output.json || !interactive() {
@@ -67,8 +67,8 @@ pub(super) async fn choose(
         ));
         false
     } else {
-        let folder = shown(repository.inside());
-        ask(format!("{offer} the whole repository {top}, and start in {folder}/?"), signals).await?
+        let directory = shown(repository.inside());
+        ask(format!("{offer} the whole repository {top}, and start in {directory}/?"), signals).await?
     };
     Ok(wanted.then(|| repository.chosen()))
 }

@@ -20,8 +20,8 @@ use super::raw::RESET_BACKGROUND;
 use crate::host::files;
 use crate::host::process::ProcessId;
 
-/// The folder of the mark files. Without a runtime folder there are no mark files.
-static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+/// The directory of the mark files. Without a runtime directory there are no mark files.
+static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
 /// The end of the mark file of a terminal whose background is tinted.
 const TINTED: &str = " tinted";
@@ -37,10 +37,10 @@ impl Mark {
     /// Marks this terminal as taken over by this process. Failures are ignored, because the mark matters only
     /// after a kill.
     pub(super) fn set(terminal: &File) -> Option<Self> {
-        let folder = FOLDER.get()?;
-        let path = path(folder, terminal).ok()?;
+        let directory = DIRECTORY.get()?;
+        let path = path(directory, terminal).ok()?;
         let own = ProcessId::own().ok()?;
-        files::create_private_folder(folder).ok()?;
+        files::create_private_directory(directory).ok()?;
         files::replace(&path, |mark| write!(mark, "{own}")).ok()?;
         Some(Self(path))
     }
@@ -59,11 +59,11 @@ impl Drop for Mark {
     }
 }
 
-/// Restores the terminal if a command on it was killed, and sets the folder for mark files. `runtime` is the
-/// runtime folder for this home; it may not exist.
+/// Restores the terminal if a command on it was killed, and sets the directory for mark files. `runtime` is the
+/// runtime directory for this home; it may not exist.
 pub(crate) fn restore_after_kill(runtime: &Path) {
-    let folder = FOLDER.get_or_init(|| runtime.join(".terminals"));
-    if let Some((path, tinted)) = stale_mark(folder) {
+    let directory = DIRECTORY.get_or_init(|| runtime.join(".terminals"));
+    if let Some((path, tinted)) = stale_mark(directory) {
         // The mark is removed even if restoring fails, because it would fail again next time.
         let _ = fs::remove_file(path);
         let _ = io::stderr().write_all(EVERYTHING);
@@ -76,8 +76,8 @@ pub(crate) fn restore_after_kill(runtime: &Path) {
 }
 
 /// Finds a dead process's mark file for the terminal on standard error, and whether the terminal is tinted.
-fn stale_mark(folder: &Path) -> Option<(PathBuf, bool)> {
-    let path = path(folder, &io::stderr()).ok()?;
+fn stale_mark(directory: &Path) -> Option<(PathBuf, bool)> {
+    let path = path(directory, &io::stderr()).ok()?;
     let mut mark = String::new();
     io::Read::read_to_string(&mut io::Read::take(File::open(&path).ok()?, MARK_MAX), &mut mark).ok()?;
     let owner = mark.strip_suffix(TINTED);
@@ -89,11 +89,11 @@ fn stale_mark(folder: &Path) -> Option<(PathBuf, bool)> {
 
 /// Returns the path of the mark file. It is named after the terminal's device, so that all descriptors of a
 /// terminal give the same path.
-fn path(folder: &Path, terminal: &impl AsFd) -> io::Result<PathBuf> {
+fn path(directory: &Path, terminal: &impl AsFd) -> io::Result<PathBuf> {
     if !rustix::termios::isatty(terminal) {
         return Err(io::ErrorKind::NotFound.into());
     }
-    Ok(folder.join(format!("{:x}", rustix::fs::fstat(terminal)?.st_rdev)))
+    Ok(directory.join(format!("{:x}", rustix::fs::fstat(terminal)?.st_rdev)))
 }
 
 /// Restores line editing, echo and signals, if the shell has not done so.

@@ -95,9 +95,9 @@ pub(crate) async fn answer(
             Ok(AnswerOutcome::new("rejected", "was rejected"))
         }
         Decision::Reject { .. } => {
-            let folder =
-                bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(queue_error)?;
-            folder.dismiss(&proposal.id).map_err(|error| respond_failed(error, &proposal.id))?;
+            let directory =
+                bottle_queue::Directory::open(&host.home, &proposal.bottle_slug).map_err(queue_error)?;
+            directory.dismiss(&proposal.id).map_err(|error| respond_failed(error, &proposal.id))?;
             Ok(AnswerOutcome::new("dismissed", "was dismissed; no process waited for it"))
         }
     }
@@ -194,8 +194,8 @@ fn response(
 }
 
 fn respond(host: &Host, proposal: &Proposal, response: &Response) -> Result<(), Failure> {
-    let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(queue_error)?;
-    folder.respond(response).map_err(|error| respond_failed(error, &proposal.id))
+    let directory = bottle_queue::Directory::open(&host.home, &proposal.bottle_slug).map_err(queue_error)?;
+    directory.respond(response).map_err(|error| respond_failed(error, &proposal.id))
 }
 
 /// Sends the new routes to the keeper, which applies them. Returns the changes in words.

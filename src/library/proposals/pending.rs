@@ -18,7 +18,8 @@ pub(crate) const WARNINGS_TITLE: &str = "Last warnings of the scanner for this b
 
 /// Returns the number of this bottle's pending proposals.
 pub(crate) fn count_pending(home: &Path, slug: &Slug) -> u32 {
-    let listing = bottle_queue::Folder::open(home, slug).and_then(|folder| folder.pending(Timestamp::now()));
+    let listing =
+        bottle_queue::Directory::open(home, slug).and_then(|directory| directory.pending(Timestamp::now()));
     let waits = |pending: &&Pending| pending.state == State::Waiting;
     listing
         .map_or(0, |listing| u32::try_from(listing.pending.iter().filter(waits).count()).unwrap_or(u32::MAX))
@@ -35,7 +36,7 @@ pub(crate) fn all(host: &Host, now: Timestamp) -> Result<(Vec<Pending>, Vec<Stri
 /// Returns the scanner's last warnings in the proxy's log of a bottle, newest first. A proposal does not show what the
 /// scanner only warned about.
 pub(crate) fn scanner_warnings(host: &Host, slug: &Slug) -> Vec<Warning> {
-    proxy_log::warnings(&Store::of(host).folder(slug).join(SIDECAR_LOGS))
+    proxy_log::warnings(&Store::of(host).directory(slug).join(SIDECAR_LOGS))
 }
 
 /// Formats a warning of the scanner on one line.
@@ -77,5 +78,5 @@ pub(crate) fn first_line(text: &str) -> String {
 
 pub(crate) fn queue_error(error: std::io::Error) -> Failure {
     Failure::state(format!("cannot use the queue: {error}"))
-        .hint("`queue` in $BOTTLE_HOME must be a folder that you own")
+        .hint("`queue` in $BOTTLE_HOME must be a directory that you own")
 }

@@ -110,8 +110,8 @@ pub(crate) async fn answer(host: &Host, id: &Id, digest: &str, wanted: Answer) -
 }
 
 fn pending(host: &Host, id: &Id, now: Timestamp) -> Result<Option<Pending>, Failure> {
-    let Some(folder) = bottle_queue::find(&host.home, id).map_err(queue_error)? else { return Ok(None) };
-    let found = folder.get(id, now).map_err(queue_error)?;
+    let Some(directory) = bottle_queue::find(&host.home, id).map_err(queue_error)? else { return Ok(None) };
+    let found = directory.get(id, now).map_err(queue_error)?;
     Ok(found.filter(|pending| pending.state != State::Answered))
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn route_change(
     if proposal.tool.reports() {
         return None;
     }
-    let now = routes::read(&Store::of(host).folder(&proposal.bottle_slug)).ok().flatten()?;
+    let now = routes::read(&Store::of(host).directory(&proposal.bottle_slug)).ok().flatten()?;
     Some(RouteChange::new(&now, text))
 }
 

@@ -10,7 +10,7 @@ use crate::backend::Unused;
 use crate::instance::live_changes::LiveChanges;
 use crate::instance::record::{KeptFor, Service};
 use crate::keeper::protocol::{Ended, Resumable};
-use crate::plan::CopiedFolder;
+use crate::plan::CopiedDirectory;
 
 /// An element of the array that `bottle list active --json` prints.
 #[derive(Debug, Default, Serialize)]
@@ -42,8 +42,8 @@ pub(crate) struct ActiveBottle {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) live: bool,
     /// The directories that were copied into the workspace, if there are several. The first one is `cwd`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) folders: Vec<CopiedFolder>,
+    #[serde(rename = "folders", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) directories: Vec<CopiedDirectory>,
     /// The number of this bottle's pending proposals.
     pub(crate) pending: u32,
     /// What the agent of a running bottle does: `working`, `asking` (a proposal needs an answer) or `idle`. `None` if
@@ -90,7 +90,7 @@ pub(crate) struct CleanupReport {
     pub(crate) snapshots: Vec<String>,
     /// Removed images, volumes and other resources that no bottle used.
     pub(crate) unused: Vec<Unused>,
-    /// Removed unused folders and sockets.
+    /// Removed unused directories and sockets.
     pub(crate) files: Vec<String>,
     /// Slugs of bottles whose old usage records were removed.
     pub(crate) usage: Vec<String>,
@@ -122,7 +122,7 @@ pub(crate) struct PrunedRecord {
     pub(crate) kind: &'static str,
     /// The bottle that it belonged to. `None` for a crash log.
     pub(crate) slug: Option<String>,
-    /// Its file or folder.
+    /// Its file or directory.
     pub(crate) path: String,
     /// The disk space that its removal frees.
     pub(crate) bytes: u64,
@@ -185,7 +185,7 @@ pub(crate) struct Stopped {
     /// The path of the preserved workspace on the host, if its files are kept. No git works there, because its
     /// repository borrows objects from a path in the bottle.
     pub(crate) workspace: Option<String>,
-    /// The folder of the agent's copied conversations.
+    /// The directory of the agent's copied conversations.
     pub(crate) conversations: Option<String>,
     /// What the agent changed in the directory of `--cwd=live`. `None` for other bottles, and if no agent ran.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,7 +198,8 @@ pub(crate) struct Stopped {
 #[derive(Debug, Serialize)]
 pub(crate) struct Live {
     /// The directory.
-    pub(crate) folder: String,
+    #[serde(rename = "folder")]
+    pub(crate) directory: String,
     pub(crate) files: Vec<LiveFile>,
     /// How many further files there are.
     pub(crate) more: usize,
@@ -224,7 +225,7 @@ impl Live {
             .iter()
             .map(|file| LiveFile { path: file.path.display().to_string(), why: file.why.clone() });
         Self {
-            folder: changes.folder.display().to_string(),
+            directory: changes.directory.display().to_string(),
             files: files.collect(),
             more: changes.more,
             unknown: changes.unknown.clone(),

@@ -6,7 +6,7 @@ use bottle_contract::session::files::FilePath;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::ComparedFolder;
+use super::ComparedDirectory;
 
 /// An entry of a workspace: the document that `bottle fs stat --json` prints.
 #[derive(Debug, Serialize)]
@@ -49,7 +49,7 @@ pub(crate) struct FileEntries {
     pub(crate) entries: Vec<FileEntry>,
     /// The value of `--after` for the next part. `None` at the end.
     pub(crate) next: Option<String>,
-    /// The number of folders that could not be read.
+    /// The number of directories that could not be read.
     pub(crate) unreadable: u64,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct PatchedFile {
 /// The document that `bottle fs rm --json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct RemovedFiles {
-    /// The number of entries, with those in folders.
+    /// The number of entries, with those in directories.
     pub(crate) entries: u64,
 }
 
@@ -105,11 +105,12 @@ pub(crate) struct RemovedFiles {
 #[derive(Debug, Serialize)]
 pub(crate) struct ResetFiles {
     pub(crate) slug: String,
-    /// The commit to which the files were put back; absent if the workspace was empty at its start, and with `folders`.
+    /// The commit to which the files were put back; absent if the workspace was empty at its start, and with
+    /// `directories`.
     pub(crate) base: Option<String>,
-    /// The folders of the workspace, if several directories were copied.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) folders: Vec<ComparedFolder>,
+    /// The directories of the workspace, if several directories were copied.
+    #[serde(rename = "folders", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) directories: Vec<ComparedDirectory>,
     pub(crate) files: Vec<ResetFile>,
     /// Whether the files were changed. False with `--dry-run`.
     pub(crate) applied: bool,
@@ -137,7 +138,7 @@ pub(crate) struct FileMatches {
     pub(crate) matches: Vec<FileMatch>,
     /// The number of files that were searched.
     pub(crate) files: u64,
-    /// The number of files and folders that were left out, because they are binary or cannot be read.
+    /// The number of files and directories that were left out, because they are binary or cannot be read.
     pub(crate) skipped: u64,
     /// Why the search ended early. `None` if it did not.
     pub(crate) stopped: Option<String>,

@@ -32,4 +32,4 @@ pub(crate) use supervise::{
     VerifiedLog,
 };
 pub(crate) use usage::{BudgetLine, Money, UsageGroup, UsageRecord};
-pub(crate) use work::{Applied, ComparedFolder, Conflict, Difference, OneOrSeveral, Pulled};
+pub(crate) use work::{Applied, ComparedDirectory, Conflict, Difference, OneOrSeveral, Pulled};

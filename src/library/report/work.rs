@@ -14,7 +14,7 @@ pub(crate) enum OneOrSeveral<T> {
 #[derive(Debug, Serialize)]
 pub(crate) struct Pulled {
     pub(crate) slug: String,
-    /// The folder of the workspace; absent for the workspace itself.
+    /// The directory of the workspace; absent for the workspace itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     /// The updated branch, without `refs/heads/`.
@@ -42,14 +42,14 @@ pub(crate) struct Pulled {
 #[derive(Debug, Serialize)]
 pub(crate) struct Difference {
     pub(crate) slug: String,
-    /// The folders of the workspace that were compared, if several directories were copied. Paths in the texts begin
-    /// with the folder.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) folders: Vec<ComparedFolder>,
+    /// The directories of the workspace that were compared, if several directories were copied. Paths in the texts
+    /// begin with the directory.
+    #[serde(rename = "folders", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) directories: Vec<ComparedDirectory>,
     /// The bottle that the workspace is compared with; absent when it is compared with a commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) other: Option<String>,
-    /// The base commit of the comparison; absent when there is none, and with `folders`.
+    /// The base commit of the comparison; absent when there is none, and with `directories`.
     pub(crate) base: Option<String>,
     /// A patch from the base to the workspace, or from the workspace to the other bottle's one. With `--stat` or
     /// `--name-only`, the text that these flags show.
@@ -61,9 +61,9 @@ pub(crate) struct Difference {
     pub(crate) cut: bool,
 }
 
-/// A folder of a workspace that was compared.
+/// A directory of a workspace that was compared.
 #[derive(Debug, Serialize)]
-pub(crate) struct ComparedFolder {
+pub(crate) struct ComparedDirectory {
     pub(crate) name: String,
     /// The base commit of the comparison; absent when there is none.
     pub(crate) base: Option<String>,
@@ -73,11 +73,12 @@ pub(crate) struct ComparedFolder {
 #[derive(Debug, Serialize)]
 pub(crate) struct Applied {
     pub(crate) slug: String,
-    /// The folder of the workspace; absent for the workspace itself.
+    /// The directory of the workspace; absent for the workspace itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     /// The directory whose files change.
-    pub(crate) folder: String,
+    #[serde(rename = "folder")]
+    pub(crate) directory: String,
     /// Whether the files were changed.
     pub(crate) applied: bool,
     /// The paths of the files that change, relative to the directory.

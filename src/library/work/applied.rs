@@ -1,7 +1,7 @@
 //! Records which files of a bottle `bottle apply` last laid onto the user's files, so that the next merge begins there.
 //!
-//! The record is a directory in the bottle's state folder, which ends with the bottle: a pack with the objects that the
-//! user's repository does not have, and the name of their tree.
+//! The record is a directory in the bottle's state directory, which ends with the bottle: a pack with the objects that
+//! the user's repository does not have, and the name of their tree.
 //!
 //! ```text
 //! applied/pack/pack-*    the objects
@@ -22,20 +22,20 @@ use crate::host::files::replace;
 use crate::instance::Store;
 use crate::library::failure::Failure;
 
-/// The name of the record in the bottle's state folder. The name for a folder of the workspace has a hash of the
-/// folder's name too.
-const FOLDER: &str = "applied";
+/// The name of the record in the bottle's state directory. The name for a directory of the workspace has a hash of the
+/// directory's name too.
+const DIRECTORY: &str = "applied";
 
 /// The file with the name of the tree.
 const TREE: &str = "tree";
 
-fn folder(host: &Host, root: &Root) -> PathBuf {
-    let name = if root.is_folder() {
-        format!("{FOLDER}-{}", hex::encode(Sha256::digest(&root.name)))
+fn directory(host: &Host, root: &Root) -> PathBuf {
+    let name = if root.is_directory() {
+        format!("{DIRECTORY}-{}", hex::encode(Sha256::digest(&root.name)))
     } else {
-        FOLDER.to_owned()
+        DIRECTORY.to_owned()
     };
-    Store::of(host).folder(&root.slug).join(name)
+    Store::of(host).directory(&root.slug).join(name)
 }
 
 impl Work<'_> {
@@ -44,17 +44,17 @@ impl Work<'_> {
     /// # Errors
     /// Returns an error if the record cannot be read.
     pub(crate) async fn use_applied(&mut self, host: &Host) -> Result<(), Failure> {
-        let folder = folder(host, &self.root);
-        let text = match fs::read_to_string(folder.join(TREE)) {
+        let directory = directory(host, &self.root);
+        let text = match fs::read_to_string(directory.join(TREE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            text => text.map_err(|error| Failure::path("read", &folder, error))?,
+            text => text.map_err(|error| Failure::path("read", &directory, error))?,
         };
         let Some((tree, base)) = text.trim_end().split_once(' ') else { return Ok(()) };
         if base == base_id(&self.base)
             && let Some(tree) = ObjectId::parse(tree)
             && tree.format() == self.scratch.store.kind().format
         {
-            self.scratch.store.borrow_packs(&folder.join("pack")).map_err(store_failed)?;
+            self.scratch.store.borrow_packs(&directory.join("pack")).map_err(store_failed)?;
             self.applied = Some(self.scratch.tree_of_reference(tree.as_str()).await?);
         }
         Ok(())
@@ -65,23 +65,23 @@ impl Work<'_> {
     /// # Errors
     /// Returns an error if the record cannot be written.
     pub(crate) async fn record_applied(&self, host: &Host) -> Result<(), Failure> {
-        let folder = folder(host, &self.root);
-        let failed = |error: io::Error| Failure::path("write", &folder, error);
+        let directory = directory(host, &self.root);
+        let failed = |error: io::Error| Failure::path("write", &directory, error);
         let tree = self.scratch.tree_of_reference(FILES).await?;
         let known: Vec<ObjectId> = self.head.iter().cloned().collect();
         let pack = self.scratch.store.pack(&tree, &known).await.map_err(store_failed)?;
-        let packs = folder.join("pack");
+        let packs = directory.join("pack");
         fs::create_dir_all(&packs).map_err(failed)?;
         // The tree of an earlier record is not needed any more, unless it is the same one.
         let earlier = names(&packs).map_err(failed)?;
         let mut kept = Vec::new();
         if let Some(mut pack) = pack {
-            let opened = bottle_repository::Directory::open_without_link(&folder).map_err(failed)?;
+            let opened = bottle_repository::Directory::open_without_link(&directory).map_err(failed)?;
             pack.add_to(&opened).map_err(failed)?;
             kept = pack.names();
         }
         let text = format!("{tree} {}\n", base_id(&self.base));
-        replace(&folder.join(TREE), |file| file.write_all(text.as_bytes()))
+        replace(&directory.join(TREE), |file| file.write_all(text.as_bytes()))
             .map_err(|error| Failure::cannot("write the record", error))?;
         for name in earlier.iter().filter(|name| !kept.contains(name)) {
             fs::remove_file(packs.join(name)).map_err(failed)?;

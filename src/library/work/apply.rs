@@ -30,7 +30,7 @@ pub(crate) struct Merges<'a> {
 pub(crate) struct Merged<'a> {
     pub(crate) work: Work<'a>,
     /// The directory.
-    pub(crate) folder: PathBuf,
+    pub(crate) directory: PathBuf,
     pub(crate) merge: Merge,
     pub(crate) left_out: LeftOut,
 }
@@ -131,23 +131,24 @@ async fn merge<'a>(
     let mut work = Work::open(host, root.clone(), channel, notify).await?;
     work.use_own_base().await?;
     work.use_applied(host).await?;
-    let folder = folder(&work)?;
+    let directory = directory(&work)?;
     let left_out = work.import(channel).await?;
-    let merge = work.merge(&folder, markers).await?;
-    Ok(Merged { work, folder, merge, left_out })
+    let merge = work.merge(&directory, markers).await?;
+    Ok(Merged { work, directory, merge, left_out })
 }
 
 /// Changes the directories: all of them, or none.
 fn apply_all(all: &[Merged<'_>]) -> Result<(), Failure> {
     let changed: Vec<&Merged<'_>> = all.iter().filter(|merged| merged.has_changes()).collect();
-    for Merged { work, folder, merge, .. } in &changed {
-        work.scratch.check_apply(merge, folder)?;
+    for Merged { work, directory, merge, .. } in &changed {
+        work.scratch.check_apply(merge, directory)?;
     }
-    for (index, Merged { work, folder, merge, .. }) in changed.iter().enumerate() {
-        let Err(error) = work.scratch.apply(merge, folder) else { continue };
-        for Merged { work, folder, merge, .. } in &changed[..index] {
-            if work.scratch.revert_apply(merge, folder).is_err() {
-                let left = format!("{} was changed already, and could not be changed back", folder.display());
+    for (index, Merged { work, directory, merge, .. }) in changed.iter().enumerate() {
+        let Err(error) = work.scratch.apply(merge, directory) else { continue };
+        for Merged { work, directory, merge, .. } in &changed[..index] {
+            if work.scratch.revert_apply(merge, directory).is_err() {
+                let left =
+                    format!("{} was changed already, and could not be changed back", directory.display());
                 return Err(error.hint(format!("{left}; `bottle apply` again applies the rest")));
             }
         }
@@ -167,16 +168,16 @@ async fn record_all(host: &Host, all: &[Merged<'_>], notify: Notify<'_>) {
 }
 
 /// The directory that a bottle's changes are applied to: that of the paths in the comparison.
-fn folder(work: &Work<'_>) -> Result<PathBuf, Failure> {
-    let folder = &work.root.directory;
-    if !folder.is_dir() {
-        return Err(Failure::state(format!("{} no longer exists", folder.display()))
-            .about(folder.display())
+fn directory(work: &Work<'_>) -> Result<PathBuf, Failure> {
+    let directory = &work.root.directory;
+    if !directory.is_dir() {
+        return Err(Failure::state(format!("{} no longer exists", directory.display()))
+            .about(directory.display())
             .hint(copy_out_hint(&work.root.slug)));
     }
     match &work.own {
         Some(own) if work.is_of_whole_repository() => own.top(),
-        _ => Ok(folder.clone()),
+        _ => Ok(directory.clone()),
     }
 }
 
@@ -200,12 +201,12 @@ fn many_deletions(slug: &Slug, merged: &Merged<'_>) -> Failure {
 }
 
 fn described(merged: &Merged<'_>, applied: bool) -> report::Applied {
-    let Merged { work, folder, merge, .. } = merged;
+    let Merged { work, directory, merge, .. } = merged;
     let text = |path: &PathBuf| path.display().to_string();
     report::Applied {
         slug: work.root.slug.to_string(),
-        name: work.root.is_folder().then(|| work.root.name.clone()),
-        folder: folder.display().to_string(),
+        name: work.root.is_directory().then(|| work.root.name.clone()),
+        directory: directory.display().to_string(),
         applied: applied && merged.has_changes(),
         changed: merge.changed.iter().map(text).collect(),
         deleted: merge.deletions.paths.iter().map(text).collect(),

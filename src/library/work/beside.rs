@@ -1,4 +1,4 @@
-//! Finds what is in a workspace beside the folders that were copied into it. The agent chose the names.
+//! Finds what is in a workspace beside the directories that were copied into it. The agent chose the names.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const MAX_NAMED: usize = 10;
 /// How long the bottle may take to list its workspace.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The entries of a workspace that are none of the copied folders.
+/// The entries of a workspace that are none of the copied directories.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     /// Their names, escaped.
@@ -36,7 +36,7 @@ impl Beside {
     /// # Errors
     /// Returns an error if the bottle does not answer in time.
     pub(crate) async fn find(channel: &Channel, record: &Record) -> Result<Self, Failure> {
-        if record.folders.is_empty() {
+        if record.directories.is_empty() {
             return Ok(Self::default());
         }
         let list = List { path: FilePath::from("."), recursive: false, after: None, limit: MAX_ENTRIES };
@@ -50,7 +50,7 @@ impl Beside {
         };
         let late = |_| Failure::failed(format!("cannot list the workspace of {}: it timed out", record.slug));
         let entries = tokio::time::timeout(TIMEOUT, listing).await.map_err(late)??;
-        let is_copied = |name: &str| record.folders.iter().any(|folder| folder.name == name);
+        let is_copied = |name: &str| record.directories.iter().any(|directory| directory.name == name);
         let name = |path: FilePath| path.in_workspace().unwrap_or_default().display().to_string();
         let names = entries.entries.into_iter().map(|entry| name(entry.path)).filter(|name| !is_copied(name));
         Ok(Self { names: names.map(|name| one_line(&name)).collect(), more: entries.next.is_some() })
@@ -73,7 +73,7 @@ impl Beside {
             named.push(&more);
         }
         Some(format!(
-            "not {verb}, because it is in no copied folder: {}; `bottle cp {slug}:PATH FOLDER` copies it out",
+            "not {verb}, because it is in no copied directory: {}; `bottle cp {slug}:PATH DIRECTORY` copies it out",
             named.join(", ")
         ))
     }

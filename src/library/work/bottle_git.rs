@@ -53,7 +53,7 @@ pub(crate) struct Workspace<'a> {
     pub(crate) head: Option<ObjectId>,
 }
 
-/// Whether git's standard error says that a folder is not in a repository.
+/// Whether git's standard error says that a directory is not in a repository.
 fn is_no_repository(stderr: &[u8]) -> bool {
     String::from_utf8_lossy(stderr).contains("not a git repository")
 }
@@ -100,7 +100,7 @@ impl<'a> BottleGit<'a> {
         argv.extend(arguments);
         let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
         // Prevents git from writing to the repository, which would count as a change of the work.
-        // A repository that contains the folder is not the folder's.
+        // A repository that contains the directory is not the directory's.
         let ceiling = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let env = [("LC_ALL", "C"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_CEILING_DIRECTORIES", ceiling)];
         let process = Process {
@@ -161,7 +161,7 @@ pub(crate) fn nothing_committed(slug: &Slug, message: String) -> Failure {
 
 /// The hint that a workspace can be copied out if git cannot export it.
 pub(crate) fn copy_out_hint(slug: &Slug) -> String {
-    format!("`bottle cp {slug}:. FOLDER` copies the workspace out")
+    format!("`bottle cp {slug}:. DIRECTORY` copies the workspace out")
 }
 
 impl Workspace<'_> {

@@ -61,9 +61,9 @@ impl Work<'_> {
         let changed = paths.into_iter().filter(|path| is_known(path) && before.get(*path) != now.get(*path));
         let mut changes: Vec<Change> =
             changed.map(|path| Change { path: path.clone(), before: before.get(path).cloned() }).collect();
-        if self.root.is_folder() {
-            let folder = format!("{}/", self.root.name).into_bytes();
-            changes.iter_mut().for_each(|change| change.path = [&folder, &change.path[..]].concat());
+        if self.root.is_directory() {
+            let directory = format!("{}/", self.root.name).into_bytes();
+            changes.iter_mut().for_each(|change| change.path = [&directory, &change.path[..]].concat());
         }
         Ok((changes, left_out))
     }

@@ -34,8 +34,8 @@ pub(crate) struct ComparedRoot<'a> {
 fn each_root(roots: Vec<Root>) -> impl Iterator<Item = (Root, Option<String>)> {
     let several = roots.len() > 1;
     roots.into_iter().map(move |root| {
-        let folder = several.then(|| root.name.clone());
-        (root, folder)
+        let directory = several.then(|| root.name.clone());
+        (root, directory)
     })
 }
 
@@ -90,7 +90,7 @@ impl Comparison<'_> {
             document.cut |= cut || committed.cut;
             let base = work.base.commit.map(|base| base.as_str().to_owned());
             match shown_in {
-                Some(name) => document.folders.push(report::ComparedFolder { name, base }),
+                Some(name) => document.directories.push(report::ComparedDirectory { name, base }),
                 None => document.base = base,
             }
         }
@@ -117,10 +117,10 @@ impl Pairs {
     ///
     /// # Errors
     /// When the workspaces have different directories.
-    pub(crate) fn of(host: &Host, records: [&Record; 2], folder: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn of(host: &Host, records: [&Record; 2], directory: Option<&str>) -> Result<Self, Failure> {
         let [record, other] = records;
-        let (roots, others) = (Root::of(host, record, folder)?, Root::of(host, other, folder)?);
-        require_same_folders(&roots, &others)?;
+        let (roots, others) = (Root::of(host, record, directory)?, Root::of(host, other, directory)?);
+        require_same_directories(&roots, &others)?;
         let pair = |root: Root| {
             let other = others.iter().find(|other| other.name == root.name)?.clone();
             Some([root, other])
@@ -156,7 +156,7 @@ pub(crate) fn document_of_pairs([slug, other]: [&Slug; 2], pairs: Vec<ComparedPa
         let (text, cut) = diff.into_text();
         document.diff += &text;
         document.cut |= cut;
-        document.folders.extend(shown_in.map(|name| report::ComparedFolder { name, base: None }));
+        document.directories.extend(shown_in.map(|name| report::ComparedDirectory { name, base: None }));
     }
     document
 }
@@ -164,7 +164,7 @@ pub(crate) fn document_of_pairs([slug, other]: [&Slug; 2], pairs: Vec<ComparedPa
 fn empty_document(slug: &Slug, other: Option<&Slug>) -> report::Difference {
     report::Difference {
         slug: slug.to_string(),
-        folders: Vec::new(),
+        directories: Vec::new(),
         other: other.map(Slug::to_string),
         base: None,
         diff: String::new(),
@@ -174,7 +174,7 @@ fn empty_document(slug: &Slug, other: Option<&Slug>) -> report::Difference {
 }
 
 /// Refuses workspaces with different directories.
-fn require_same_folders(roots: &[Root], others: &[Root]) -> Result<(), Failure> {
+fn require_same_directories(roots: &[Root], others: &[Root]) -> Result<(), Failure> {
     let has = |those: &[Root], root: &Root| those.iter().any(|other| other.name == root.name);
     if roots.iter().all(|root| has(others, root)) && others.iter().all(|other| has(roots, other)) {
         return Ok(());
@@ -184,12 +184,12 @@ fn require_same_folders(roots: &[Root], others: &[Root]) -> Result<(), Failure> 
         let slug = roots.first().map_or("", |root| root.slug.as_str());
         match names.concat().as_str() {
             "" => format!("the workspace of {slug} is one directory"),
-            _ => format!("the workspace of {slug} has the folders {}", names.join(", ")),
+            _ => format!("the workspace of {slug} has the directories {}", names.join(", ")),
         }
     };
     let (one, other) = (described(roots), described(others));
     Err(Failure::state(format!("cannot compare the workspaces: {one}, and {other}"))
-        .hint("`--folder FOLDER` compares a folder that both have"))
+        .hint("`--directory DIRECTORY` compares one that both have"))
 }
 
 async fn compare_two(

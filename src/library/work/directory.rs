@@ -1,4 +1,4 @@
-//! Reads the files of a folder on the host into a temporary repository, and checks where paths of a bottle lead.
+//! Reads the files of a directory on the host into a temporary repository, and checks where paths of a bottle lead.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use super::workspace::MAX_FILE;
 const MAX_LEVELS: usize = 128;
 const MAX_EMPTY: usize = 1000;
 
-/// What is at a path of a folder.
+/// What is at a path of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// A file or link, which was imported; or nothing.
@@ -29,43 +29,43 @@ pub(super) enum Found {
     Blocked(&'static str),
 }
 
-/// Imports the file or link at this path of the folder, if there is one. Follows no links. `deleted` are the files that
-/// the merge may delete, and `pointers` have the content of files at the start that Git LFS keeps.
+/// Imports the file or link at this path of the directory, if there is one. Follows no links. `deleted` are the files
+/// that the merge may delete, and `pointers` have the content of files at the start that Git LFS keeps.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, or git fails.
 pub(super) fn import_file(
-    folder: &Directory,
+    directory: &Directory,
     path: &[u8],
     (deleted, pointers): (&BTreeSet<Vec<u8>>, &HashMap<Vec<u8>, Pointer>),
     import: &mut FastImport,
 ) -> io::Result<Found> {
     let place = path_of(path.to_vec());
     for parent in place.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-        match existing(folder, parent)? {
+        match existing(directory, parent)? {
             Some(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => break,
             Some(_) if !deleted.contains(parent.as_os_str().as_bytes()) => {
-                return Ok(Found::Blocked("one of its folders is a file or a link here"));
+                return Ok(Found::Blocked("one of its directories is a file or a link here"));
             }
             _ => {}
         }
     }
-    let Some(found) = existing(folder, &place)? else { return Ok(Found::Imported) };
+    let Some(found) = existing(directory, &place)? else { return Ok(Found::Imported) };
     match FileType::from_raw_mode(found.st_mode) {
         FileType::Symlink => {
             let (parent, name) = (place.parent().unwrap_or(&place), place.file_name().unwrap_or_default());
-            let parent = folder.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
+            let parent = directory.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
             let target = parent.link(Path::new(name))?.unwrap_or_default();
             let target = target.as_os_str().as_bytes();
             import.file(path, "120000", target.len() as u64, &mut { target })?;
         }
         FileType::Directory => {
-            if !has_only(folder, &place, deleted, MAX_LEVELS)? {
-                return Ok(Found::Blocked("a folder has this name here"));
+            if !has_only(directory, &place, deleted, MAX_LEVELS)? {
+                return Ok(Found::Blocked("a directory has this name here"));
             }
         }
         FileType::RegularFile => {
-            let content = match folder.read(&place, MAX_FILE) {
+            let content = match directory.read(&place, MAX_FILE) {
                 Err(ReadError::TooLong { .. }) => return Ok(Found::Blocked("it is too large here")),
                 content => content.map_err(io::Error::other)?.unwrap_or_default(),
             };
@@ -83,8 +83,8 @@ pub(super) fn import_file(
 }
 
 /// The status of a path, without following a link; none if it does not exist.
-fn existing(folder: &Directory, path: &Path) -> io::Result<Option<Stat>> {
-    match folder.stat(path) {
+fn existing(directory: &Directory, path: &Path) -> io::Result<Option<Stat>> {
+    match directory.stat(path) {
         Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => Ok(None),
         found => found,
     }
@@ -112,7 +112,7 @@ fn has_only(top: &Directory, below: &Path, files: &BTreeSet<Vec<u8>>, levels: us
     Ok(true)
 }
 
-/// Whether a relative path stays in its folder, and is not in a git directory.
+/// Whether a relative path stays in its directory, and is not in a git directory.
 pub(crate) fn is_inside(path: &Path) -> bool {
     let allowed = |component| matches!(component, Component::Normal(name) if !is_git(name));
     !path.as_os_str().is_empty() && path.components().all(allowed)
@@ -123,10 +123,10 @@ fn is_git(name: &OsStr) -> bool {
     matches!(normalized(name.as_bytes()).as_str(), ".git" | "git~1")
 }
 
-/// Whether the target of a link at this relative path stays in the folder, and outside of its git directory.
+/// Whether the target of a link at this relative path stays in the directory, and outside of its git directory.
 ///
-/// `..` is allowed only at the beginning of a target: behind a name, it leads out of the folder if the name is another
-/// link.
+/// `..` is allowed only at the beginning of a target: behind a name, it leads out of the directory if the name is
+/// another link.
 pub(super) fn leads_inside(path: &Path, target: &Path) -> bool {
     let mut above = path.components().count().saturating_sub(1);
     let mut has_name = false;

@@ -45,7 +45,7 @@ impl Enclosing {
     /// # Errors
     /// When the path of the working directory is not UTF-8.
     pub(crate) fn ignores_here(&self) -> Result<bool, Failure> {
-        self.repository.ignores_own_folder()
+        self.repository.ignores_own_directory()
     }
 
     /// The failure if the whole repository was chosen, and [`Self::ignores_here`].

@@ -33,7 +33,7 @@ const MAX_IGNORE_FILE: u64 = ignored::MAX_FILE as u64;
 pub(crate) struct Repository {
     data: bottle_repository::Repository,
     /// The real path of the directory in it from which it was found.
-    folder: PathBuf,
+    directory: PathBuf,
     /// The directories from which it may borrow objects.
     lenders: Vec<PathBuf>,
 }
@@ -57,24 +57,24 @@ impl Repository {
     ///
     /// # Errors
     /// When the repository is not the user's, does not belong to the directory, or cannot be read.
-    pub(crate) fn containing(folder: &Path) -> Result<Option<Self>, Failure> {
-        if !folder.is_dir() {
+    pub(crate) fn containing(directory: &Path) -> Result<Option<Self>, Failure> {
+        if !directory.is_dir() {
             return Ok(None);
         }
-        let found = locate::locate(folder).map_err(|error| {
+        let found = locate::locate(directory).map_err(|error| {
             let cause = inert(&error.to_string());
-            Failure::state(format!("cannot use the repository of {}: {cause}", shown(folder)))
+            Failure::state(format!("cannot use the repository of {}: {cause}", shown(directory)))
                 .hint(inert(&error.next_step()))
         })?;
         let Some(located) = found else { return Ok(None) };
-        let folder = folder.canonicalize().map_err(|error| Failure::path("read", folder, error))?;
+        let directory = directory.canonicalize().map_err(|error| Failure::path("read", directory, error))?;
         let data = bottle_repository::Repository::open(located).map_err(unusable)?;
-        Ok(Some(Self { data, folder, lenders: Vec::new() }))
+        Ok(Some(Self { data, directory, lenders: Vec::new() }))
     }
 
     /// The real path of the directory from which it was found.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Lets it borrow objects from these directories.
@@ -129,10 +129,10 @@ impl Repository {
     /// When the path is not UTF-8.
     pub(super) fn prefix(&self) -> Result<String, Failure> {
         let top = self.data.located().top.path();
-        let inside = self.folder.strip_prefix(top).unwrap_or(Path::new(""));
+        let inside = self.directory.strip_prefix(top).unwrap_or(Path::new(""));
         let inside = inside.to_str();
         let inside = inside
-            .ok_or_else(|| Failure::failed(format!("the path {} is not UTF-8", shown(&self.folder))))?;
+            .ok_or_else(|| Failure::failed(format!("the path {} is not UTF-8", shown(&self.directory))))?;
         Ok(if inside.is_empty() { String::new() } else { format!("{inside}/") })
     }
 
@@ -145,7 +145,7 @@ impl Repository {
         if located.kind == Kind::Bare {
             return Err(Failure::state(format!(
                 "{} has no files: it is a bare repository",
-                shown(&self.folder)
+                shown(&self.directory)
             )));
         }
         Ok(located.top.path().to_owned())
@@ -155,11 +155,11 @@ impl Repository {
     ///
     /// # Errors
     /// When its path is not UTF-8.
-    pub(crate) fn ignores_own_folder(&self) -> Result<bool, Failure> {
+    pub(crate) fn ignores_own_directory(&self) -> Result<bool, Failure> {
         let prefix = self.prefix()?;
-        let folder = Path::new(prefix.trim_end_matches('/'));
+        let directory = Path::new(prefix.trim_end_matches('/'));
         let mut rules = Rules::default();
-        let mut above: Vec<&Path> = folder.ancestors().skip(1).collect();
+        let mut above: Vec<&Path> = directory.ancestors().skip(1).collect();
         above.reverse();
         for parent in above {
             let file = parent.join(IGNORE_FILE);
@@ -167,7 +167,7 @@ impl Repository {
             text.into_iter().for_each(|text| rules.add(parent, &String::from_utf8_lossy(&text)));
         }
         self.exclude().into_iter().for_each(|text| rules.add(Path::new(""), &text));
-        Ok(rules.exclude_folder(folder))
+        Ok(rules.exclude_directory(directory))
     }
 
     /// The ignore rules of the repository that are in no commit.

@@ -1,8 +1,8 @@
-//! Merges a bottle's work with the files of a folder on the host, for `bottle apply`.
+//! Merges a bottle's work with the files of a directory on the host, for `bottle apply`.
 //!
 //! ```text
-//!  base ─┬─ the folder's files ───┐
-//!        └─ the workspace's files ─┴─► result ──► edits that make the result of the folder's files
+//!  base ─┬─ the directory's files ───┐
+//!        └─ the workspace's files ─┴─► result ──► edits that make the result of the directory's files
 //! ```
 //! Everything happens in the temporary repository. The directory changes only when the edits are applied, which checks all
 //! files before it changes the first one.
@@ -28,7 +28,7 @@ use super::workspace::MAX_FILE;
 use crate::library::failure::Failure;
 use crate::library::text::one_line;
 
-/// The references for the folder's files, and for the result.
+/// The references for the directory's files, and for the result.
 const OURS: &str = "refs/bottle/ours";
 const RESULT: &str = "refs/bottle/result";
 
@@ -43,7 +43,7 @@ type Files = HashMap<Vec<u8>, Entry>;
 
 /// A merge that was not applied.
 pub(crate) struct Merge {
-    /// The changed files and lines of the folder, as `git diff --stat` shows them.
+    /// The changed files and lines of the directory, as `git diff --stat` shows them.
     pub(crate) stat: String,
     /// The paths that change.
     pub(crate) changed: Vec<PathBuf>,
@@ -51,7 +51,7 @@ pub(crate) struct Merge {
     pub(crate) deletions: Deletions,
     /// Those of them that both sides changed, without a conflict.
     pub(crate) merged: Vec<PathBuf>,
-    /// The number of files of the bottle that the folder already has.
+    /// The number of files of the bottle that the directory already has.
     pub(crate) already: usize,
     pub(crate) conflicts: Vec<Conflict>,
     edits: Edits,
@@ -99,7 +99,7 @@ pub(crate) struct Conflict {
 
 /// The version of a file in the result.
 enum Version {
-    /// As the folder has it.
+    /// As the directory has it.
     Ours,
     /// As the bottle has it.
     Theirs,
@@ -119,18 +119,18 @@ fn shown_stat(text: &Text) -> String {
 }
 
 impl Scratch<'_> {
-    /// Merges the imported workspace with the files of `folder`. `tip` is the last commit of the workspace. `applied` are
-    /// the files of the workspace that an earlier merge applied. With `markers`, text with conflicts is part of the
-    /// result, with conflict markers.
+    /// Merges the imported workspace with the files of `directory`. `tip` is the last commit of the workspace.
+    /// `applied` are the files of the workspace that an earlier merge applied. With `markers`, text with conflicts is
+    /// part of the result, with conflict markers.
     ///
     /// # Errors
-    /// Returns an error if a path or link of the workspace leads outside of the folder, or git fails.
+    /// Returns an error if a path or link of the workspace leads outside of the directory, or git fails.
     pub(super) async fn merge(
         &self,
         (base, began): (&Base, &Began),
         tip: Option<&ObjectId>,
         applied: Option<&ObjectId>,
-        folder: &Path,
+        directory: &Path,
         markers: bool,
     ) -> Result<Merge, Failure> {
         let reference = self.listed(&base.tree).await?;
@@ -149,7 +149,7 @@ impl Scratch<'_> {
         };
         let paths: Vec<Vec<u8>> = all.into_iter().filter(is_changed).cloned().collect();
         self.check(&paths, &to, began, tip).await?;
-        require_no_git_directory(folder, &paths, &to, began)?;
+        require_no_git_directory(directory, &paths, &to, began)?;
         // A file that the bottle was not given is not the base of what the agent created in its place.
         for path in
             paths.iter().filter(|path| began.start.files.get(*path).is_some_and(|file| !file.is_given))
@@ -159,7 +159,7 @@ impl Scratch<'_> {
             }
         }
         let deleted = paths.iter().filter(|path| !to.contains_key(*path)).cloned().collect();
-        let mut found = self.import_folder(folder, &paths, deleted, &began.pointers).await?;
+        let mut found = self.import_directory(directory, &paths, deleted, &began.pointers).await?;
         let ours = self.listed(&self.tree_of_reference(OURS).await?).await?;
         let as_at_start = self.as_at_start(began, &ours).await?;
         for (path, found) in paths.iter().zip(&mut found) {
@@ -259,7 +259,7 @@ impl Scratch<'_> {
         })
     }
 
-    /// Refuses paths and new links that lead outside of the folder, or into a git directory.
+    /// Refuses paths and new links that lead outside of the directory, or into a git directory.
     async fn check(
         &self,
         paths: &[Vec<u8>],
@@ -294,7 +294,7 @@ impl Scratch<'_> {
         if mode == "120000" {
             let target = self.read(&["cat-file", "blob", object], MAX_LINK).await?.bytes;
             if !leads_inside(place, Path::new(OsStr::from_bytes(&target))) {
-                return Ok(Some("it is a link out of the folder"));
+                return Ok(Some("it is a link out of the directory"));
             }
         }
         Ok(None)
@@ -312,23 +312,23 @@ impl Scratch<'_> {
         Ok(self.object(&name).await?.is_some_and(|found| found.as_str() == object))
     }
 
-    /// Imports the files of the folder at these paths, and points [`OURS`] at them.
-    async fn import_folder(
+    /// Imports the files of the directory at these paths, and points [`OURS`] at them.
+    async fn import_directory(
         &self,
-        folder: &Path,
+        directory: &Path,
         paths: &[Vec<u8>],
         deleted: BTreeSet<Vec<u8>>,
         pointers: &HashMap<Vec<u8>, Pointer>,
     ) -> Result<Vec<Found>, Failure> {
-        let (git, folder, paths) = (self.store.git(), folder.to_owned(), paths.to_vec());
+        let (git, directory, paths) = (self.store.git(), directory.to_owned(), paths.to_vec());
         let known = paths.iter().filter_map(|path| Some((path.clone(), pointers.get(path)?.clone())));
         let pointers: HashMap<Vec<u8>, Pointer> = known.collect();
-        let shown = folder.clone();
+        let shown = directory.clone();
         let importing = tokio::task::spawn_blocking(move || {
             let mut import = FastImport::start(git.command(), OURS)?;
-            let folder = Directory::open(&folder)?;
+            let directory = Directory::open(&directory)?;
             let each =
-                paths.iter().map(|path| import_file(&folder, path, (&deleted, &pointers), &mut import));
+                paths.iter().map(|path| import_file(&directory, path, (&deleted, &pointers), &mut import));
             let found = each.collect::<io::Result<Vec<_>>>()?;
             import.end()?;
             Ok(found)
@@ -386,7 +386,7 @@ impl Scratch<'_> {
 /// Refuses changes in a directory that is, or becomes, a git directory by its content: git obeys its configuration as
 /// soon as the user, or the prompt of a shell, uses git in it.
 fn require_no_git_directory(
-    folder: &Path,
+    directory: &Path,
     paths: &[Vec<u8>],
     to: &Files,
     began: &Began,
@@ -395,7 +395,7 @@ fn require_no_git_directory(
     let folded = |path: &Path| path.as_os_str().as_bytes().to_ascii_lowercase();
     let above = |path: &Vec<u8>| path_of(path.clone()).ancestors().map(folded).collect::<Vec<_>>();
     let made: HashSet<Vec<u8>> = to.keys().flat_map(above).collect();
-    let here = Directory::open(folder).map_err(|error| Failure::path("read", folder, error))?;
+    let here = Directory::open(directory).map_err(|error| Failure::path("read", directory, error))?;
     let has = |path: &Path| made.contains(&folded(path)) || matches!(here.stat(path), Ok(Some(_)));
     let changed: Vec<PathBuf> =
         paths.iter().filter(|path| to.contains_key(*path)).cloned().map(path_of).collect();
@@ -531,8 +531,8 @@ mod tests {
     use super::super::patch_tests::{commit, host};
     use super::*;
 
-    /// The content of each file of a folder, with the mode or the target of a link.
-    fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
+    /// The content of each file of a directory, with the mode or the target of a link.
+    fn files(directory: &Path) -> BTreeMap<PathBuf, String> {
         let described = |entry: fs::DirEntry| {
             let path = entry.path();
             let text = match path.read_link() {
@@ -544,12 +544,15 @@ mod tests {
             };
             (path, text)
         };
-        fs::read_dir(folder).expect("a folder").map(|entry| described(entry.expect("an entry"))).collect()
+        fs::read_dir(directory)
+            .expect("a directory")
+            .map(|entry| described(entry.expect("an entry")))
+            .collect()
     }
 
     #[tokio::test]
     async fn reverts_what_it_applied() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         let host = host(home.path());
         let scratch = Scratch::create(&host, None, None).expect("a repository");
         let file = |path: &str, mode: &'static str, text: &str| (path.to_owned(), (mode, text.into()));
@@ -562,8 +565,8 @@ mod tests {
         ];
         commit(&scratch, OURS, &start.into_iter().collect());
         commit(&scratch, RESULT, &end.into_iter().collect());
-        let folder = home.path().join("files");
-        fs::create_dir(&folder).expect("created");
+        let directory = home.path().join("files");
+        fs::create_dir(&directory).expect("created");
         let ours = scratch.tree_of_reference(OURS).await.expect("a tree");
         let edits = scratch.edits(&scratch.listed(&ours).await.expect("files")).await.expect("edits");
         let merge = Merge {
@@ -576,19 +579,19 @@ mod tests {
             edits,
         };
         for (name, text) in [("code", "one\n"), ("gone", "x"), ("b", "a\0b"), ("other", "mine")] {
-            fs::write(folder.join(name), text).expect("written");
+            fs::write(directory.join(name), text).expect("written");
         }
-        fs::set_permissions(folder.join("gone"), fs::Permissions::from_mode(0o755)).expect("set");
-        let before = files(&folder);
-        scratch.check_apply(&merge, &folder).expect("it can be applied");
-        assert_eq!(files(&folder), before);
-        scratch.apply(&merge, &folder).expect("applied");
-        assert_eq!(fs::read(folder.join("code")).expect("read"), b"one\r\ntwo");
-        assert!(folder.join("link").is_symlink() && !folder.join("gone").exists());
-        scratch.revert_apply(&merge, &folder).expect("reverted");
-        assert_eq!(files(&folder), before);
-        fs::write(folder.join("code"), "changed\n").expect("written");
-        let refused = scratch.check_apply(&merge, &folder).expect_err("a changed file");
+        fs::set_permissions(directory.join("gone"), fs::Permissions::from_mode(0o755)).expect("set");
+        let before = files(&directory);
+        scratch.check_apply(&merge, &directory).expect("it can be applied");
+        assert_eq!(files(&directory), before);
+        scratch.apply(&merge, &directory).expect("applied");
+        assert_eq!(fs::read(directory.join("code")).expect("read"), b"one\r\ntwo");
+        assert!(directory.join("link").is_symlink() && !directory.join("gone").exists());
+        scratch.revert_apply(&merge, &directory).expect("reverted");
+        assert_eq!(files(&directory), before);
+        fs::write(directory.join("code"), "changed\n").expect("written");
+        let refused = scratch.check_apply(&merge, &directory).expect_err("a changed file");
         assert!(refused.hint.is_some_and(|hint| hint.starts_with("nothing was changed")));
     }
 
@@ -611,9 +614,9 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let host = host(home.path());
         let scratch = Scratch::create(&host, None, None).expect("a repository");
-        let folder = home.path().join("files");
-        fs::create_dir(&folder).expect("created");
-        std::os::unix::fs::symlink(home.path(), folder.join("out")).expect("a link");
+        let directory = home.path().join("files");
+        fs::create_dir(&directory).expect("created");
+        std::os::unix::fs::symlink(home.path(), directory.join("out")).expect("a link");
         let blob = async |text: &str| {
             let arguments = ["hash-object", "-w", "--stdin"];
             let written = scratch.store.git().run_with(&arguments, text.as_bytes(), 100).await.expect("git");
@@ -630,9 +633,9 @@ mod tests {
             prefix: String::new(),
             is_own: false,
         };
-        let before = files(&folder);
+        let before = files(&directory);
         let began = Began::default();
-        let merge = async || scratch.merge((&base, &began), None, None, &folder, false).await;
+        let merge = async || scratch.merge((&base, &began), None, None, &directory, false).await;
         for name in ["..", ".git", ".GIT", "git~1", "GIT~1", ".g\u{200c}it", ".git ", ".git.", ".git::$DATA"]
         {
             for (mode, kind, object) in [("040000", "tree", &tree), ("100644", "blob", &text)] {
@@ -644,7 +647,11 @@ mod tests {
         for target in ["/etc/passwd", "../x", "a/../../x", ".git/config", ".GIT"] {
             forge(&scratch, "120000", "blob", &blob(target).await, "li\nnk").await;
             let error = merge().await.err().expect(target);
-            assert!(error.message.ends_with("it is a link out of the folder"), "{target}: {}", error.message);
+            assert!(
+                error.message.ends_with("it is a link out of the directory"),
+                "{target}: {}",
+                error.message
+            );
             assert!(!error.message.contains('\n'), "{}", error.message);
         }
         forge(&scratch, "160000", "commit", &"1".repeat(40), "module").await;
@@ -652,13 +659,13 @@ mod tests {
         // A directory of the bottle in the place of a link of the user.
         forge(&scratch, "040000", "tree", &tree, "out").await;
         assert_eq!(merge().await.expect("merged").conflicts.len(), 1);
-        assert_eq!(files(&folder), before);
+        assert_eq!(files(&directory), before);
         assert!(!home.path().join("x").exists());
         forge(&scratch, "100755", "blob", &text, "a\n\"b\u{1b}").await;
         let merged = merge().await.expect("merged");
-        scratch.check_apply(&merged, &folder).expect("checked");
-        scratch.apply(&merged, &folder).expect("applied");
-        assert_eq!(fs::read(folder.join("a\n\"b\u{1b}")).expect("read"), b"evil");
+        scratch.check_apply(&merged, &directory).expect("checked");
+        scratch.apply(&merged, &directory).expect("applied");
+        assert_eq!(fs::read(directory.join("a\n\"b\u{1b}")).expect("read"), b"evil");
     }
 
     /// Git obeys the configuration of a directory with these names, whether the bottle made all of them or not.
@@ -666,9 +673,9 @@ mod tests {
     async fn applies_no_git_directory_of_another_name() {
         let home = tempfile::tempdir().expect("a directory");
         let host = host(home.path());
-        let folder = home.path().join("files");
+        let directory = home.path().join("files");
         for made in ["mine/refs", "mine/objects"] {
-            fs::create_dir_all(folder.join(made)).expect("created");
+            fs::create_dir_all(directory.join(made)).expect("created");
         }
         for (files, refused) in [
             (&["a/HEAD", "a/config", "a/objects/x", "a/refs/x"][..], Some("a")),
@@ -682,7 +689,7 @@ mod tests {
             let base = Base { commit: None, tree, prefix: String::new(), is_own: false };
             let file = |path: &&str| ((*path).to_owned(), ("100644", "x".into()));
             commit(&scratch, FILES, &files.iter().map(file).collect());
-            let merged = scratch.merge((&base, &Began::default()), None, None, &folder, false).await;
+            let merged = scratch.merge((&base, &Began::default()), None, None, &directory, false).await;
             let expected = refused.map(|place| {
                 format!(
                     "cannot apply {place}: git would take it for a git directory, and obey its configuration"
@@ -707,21 +714,21 @@ mod tests {
         let scratch = Scratch::create(&host, None, None).expect("a repository");
         let file = |path: &str| (path.to_owned(), ("100644", "x".into()));
         commit(&scratch, FILES, &["a", "d/x"].map(file).into_iter().collect());
-        let folder = home.path().join("files");
-        fs::create_dir(&folder).expect("created");
+        let directory = home.path().join("files");
+        fs::create_dir(&directory).expect("created");
         let tree = scratch.tree_of(None).await.expect("a tree");
         let base = Base { commit: None, tree, prefix: String::new(), is_own: false };
         let began = Began::default();
-        let merge = scratch.merge((&base, &began), None, None, &folder, false).await.expect("merged");
-        scratch.check_apply(&merge, &folder).expect("checked");
-        fs::write(folder.join("d"), "mine").expect("written");
-        let before = files(&folder);
-        let error = scratch.apply(&merge, &folder).expect_err("a file is in its place");
+        let merge = scratch.merge((&base, &began), None, None, &directory, false).await.expect("merged");
+        scratch.check_apply(&merge, &directory).expect("checked");
+        fs::write(directory.join("d"), "mine").expect("written");
+        let before = files(&directory);
+        let error = scratch.apply(&merge, &directory).expect_err("a file is in its place");
         assert_eq!(
             error.message,
-            format!("cannot change {}: something else is in the place of d/x", folder.display())
+            format!("cannot change {}: something else is in the place of d/x", directory.display())
         );
         assert!(error.hint.is_some_and(|hint| hint.starts_with("nothing was changed")));
-        assert_eq!(files(&folder), before);
+        assert_eq!(files(&directory), before);
     }
 }

@@ -86,7 +86,7 @@ impl<'a> Work<'a> {
             base = scratch.empty_base().await?;
         }
         if let Some(own) = own.as_ref().filter(|own| !own.data().has_working_tree()) {
-            let (label, top) = (root.label(), shown(own.folder()));
+            let (label, top) = (root.label(), shown(own.directory()));
             notify(Notice::Warning(format!(
                 "{label}{top} is no working tree, so work in the worktrees of its repository is not compared; a bottle \
                  that starts in one of them is"
@@ -119,11 +119,12 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Whether the user has no commit with the files of the copied folder, so that their state at the start is unknown.
+    /// Whether the user has no commit with the files of the copied directory, so that their state at the start is
+    /// unknown.
     ///
     /// # Errors
     /// Returns an error if git fails.
-    pub(crate) async fn lacks_folder(&self) -> Result<bool, Failure> {
+    pub(crate) async fn lacks_directory(&self) -> Result<bool, Failure> {
         if self.began.is_recorded() {
             return Ok(false);
         }
@@ -172,14 +173,14 @@ impl<'a> Work<'a> {
         Ok(left_out)
     }
 
-    /// Merges the imported workspace with the files of `folder`, as [`Scratch::merge`] does.
+    /// Merges the imported workspace with the files of `directory`, as [`Scratch::merge`] does.
     ///
     /// # Errors
     /// As [`Scratch::merge`].
-    pub(crate) async fn merge(&self, folder: &Path, markers: bool) -> Result<Merge, Failure> {
+    pub(crate) async fn merge(&self, directory: &Path, markers: bool) -> Result<Merge, Failure> {
         let start = (&self.base, &self.began);
         let (tip, applied) = (self.tip.as_ref(), self.applied.as_ref());
-        let mut merge = self.scratch.merge(start, tip, applied, folder, markers).await?;
+        let mut merge = self.scratch.merge(start, tip, applied, directory, markers).await?;
         merge.deletions.tracked = match &self.head {
             Some(_) if !self.base.prefix.is_empty() => self.scratch.listed(&self.base.tree).await?.len(),
             Some(head) => self.scratch.listed(head).await?.len(),
@@ -196,7 +197,7 @@ fn not_recorded(host: &Host, root: &Root, unread: Failure) -> Failure {
         true => format!("its files are in {}", shown(&root.directory)),
         false => format!("`bottle cp {} DIRECTORY` copies it out", root.source()),
     };
-    let log = Store::of(host).folder(&root.slug).join("logs/keeper.log");
+    let log = Store::of(host).directory(&root.slug).join("logs/keeper.log");
     let message = format!("cannot compare {root}: its files at the start were not recorded");
     unread.reworded(|_| message).hint(format!("{road}; the reason may be in {}", log.display()))
 }

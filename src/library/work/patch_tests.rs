@@ -45,9 +45,9 @@ pub(super) fn commit(scratch: &Scratch<'_>, reference: &str, tree: &Tree) {
     assert!(git.wait().expect("git").success(), "{reference}");
 }
 
-fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> String {
+fn git(directory: &Path, arguments: &[&str], input: &[u8]) -> String {
     let mut git = Command::new("git");
-    git.arg("-C").arg(folder).args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null");
+    git.arg("-C").arg(directory).args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null");
     git.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut git = git.spawn().expect("git");
     git.stdin.take().expect("input").write_all(input).expect("written");
@@ -57,7 +57,7 @@ fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> String {
 }
 
 fn tree() -> impl Strategy<Value = Tree> {
-    // Two names may contain each other's folder, so that a file becomes a folder.
+    // Two names may contain each other's directory, so that a file becomes a directory.
     let name =
         prop::sample::select(vec!["a", "b b", "-c", "ü\"\\", "tab\tx", "line\nx", " ", "a/x", "deep/er/f"]);
     let text = prop_oneof![
@@ -76,15 +76,15 @@ fn tree() -> impl Strategy<Value = Tree> {
             (mode, text)
         });
     btree_map(name, file, 0..7).prop_map(|files| {
-        let is_folder = |name: &str| files.keys().any(|other| other.starts_with(&format!("{name}/")));
-        let files = files.iter().filter(|(name, _)| !is_folder(name));
+        let is_directory = |name: &str| files.keys().any(|other| other.starts_with(&format!("{name}/")));
+        let files = files.iter().filter(|(name, _)| !is_directory(name));
         files.map(|(name, file)| ((*name).to_owned(), file.clone())).collect()
     })
 }
 
 /// Compares two trees, and applies the patch to a checkout of the first one.
 async fn round_trip(start: &Tree, end: &Tree) {
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     let host = host(home.path());
     let scratch = Scratch::create(&host, None, None).expect("a repository");
     commit(&scratch, START, start);

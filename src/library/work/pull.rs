@@ -78,22 +78,22 @@ pub(crate) struct Wanted<'a> {
     pub(crate) branch: Option<&'a str>,
     /// The uncommitted files too.
     pub(crate) uncommitted: bool,
-    /// Only this folder of the workspace.
-    pub(crate) folder: Option<&'a str>,
+    /// Only this directory of the workspace.
+    pub(crate) directory: Option<&'a str>,
     /// The parts of the workspace, with the repositories that the user has confirmed. `None` for those of the record.
     pub(crate) roots: Option<&'a [Root]>,
 }
 
 impl Wanted<'_> {
     fn roots(&self, host: &Host, record: &Record) -> Result<Vec<Root>, Failure> {
-        self.roots.map_or_else(|| Root::of(host, record, self.folder), |roots| Ok(roots.to_vec()))
+        self.roots.map_or_else(|| Root::of(host, record, self.directory), |roots| Ok(roots.to_vec()))
     }
 }
 
-/// The result of a pull from a workspace, or from a folder of it; none if its directory is in no repository.
+/// The result of a pull from a workspace, or from a directory of it; none if its directory is in no repository.
 type RootResult = (Root, Result<Option<Pulled>, Failure>);
 
-/// The result of a pull: from the workspace, or from each of its folders.
+/// The result of a pull: from the workspace, or from each of its directories.
 pub(crate) struct PulledWork {
     slug: Slug,
     /// The results, of which at least one is a success. Those of submodules come last.
@@ -105,8 +105,8 @@ pub(crate) struct PulledWork {
     is_whole: bool,
 }
 
-/// Fetches the commits, from each folder if the workspace has several. If this saved all work in the bottle, reports it
-/// to the keeper.
+/// Fetches the commits, from each directory if the workspace has several. If this saved all work in the bottle, reports
+/// it to the keeper.
 ///
 /// # Errors
 /// Returns an error if nothing could be fetched.
@@ -120,7 +120,7 @@ pub(crate) async fn pull(
     let started_at = before_any_change();
     let mut roots = Vec::new();
     for root in wanted.roots(host, record)? {
-        let is_pulled = record.folders.is_empty() || is_in_repository(&root);
+        let is_pulled = record.directories.is_empty() || is_in_repository(&root);
         let pulled = match is_pulled {
             true => pull_root(host, record, &root, channel, wanted).await.map(Some),
             false => Ok(None),
@@ -132,7 +132,7 @@ pub(crate) async fn pull(
     }
     let without_submodules = roots.len();
     pull_submodules(host, record, &mut roots, channel, wanted).await?;
-    let is_whole = wanted.folder.is_none();
+    let is_whole = wanted.directory.is_none();
     let beside = if is_whole { Beside::find(channel, record).await? } else { Beside::default() };
     let work = PulledWork { slug: record.slug.clone(), roots, without_submodules, beside, is_whole };
     if work.is_complete() {
@@ -176,7 +176,7 @@ fn is_in_repository(root: &Root) -> bool {
     !matches!(root.repository(), Ok(None))
 }
 
-/// The error if nothing could be fetched: that of the first folder with one.
+/// The error if nothing could be fetched: that of the first directory with one.
 fn nothing_pulled(slug: &Slug, roots: Vec<RootResult>) -> Failure {
     let several = roots.len() > 1;
     let failed = roots.into_iter().find_map(|(root, pulled)| Some((root, pulled.err()?)));
@@ -190,7 +190,7 @@ fn nothing_pulled(slug: &Slug, roots: Vec<RootResult>) -> Failure {
     }
 }
 
-/// Fetches the commits of a workspace, or of a folder of it.
+/// Fetches the commits of a workspace, or of a directory of it.
 async fn pull_root(
     host: &Host,
     record: &Record,
@@ -273,9 +273,9 @@ fn nothing_changed(root: &Root, unread: Option<String>, left_out: &LeftOut) -> F
         .hint(copy_out_hint(&root.slug))
 }
 
-/// What has commits: the bottle, or one of its folders.
+/// What has commits: the bottle, or one of its directories.
 fn named(root: &Root) -> String {
-    if root.is_folder() { root.to_string() } else { root.slug.to_string() }
+    if root.is_directory() { root.to_string() } else { root.slug.to_string() }
 }
 
 /// The bottle's last commit, and the commits that its branches point to.
@@ -378,7 +378,7 @@ impl PulledWork {
         let mut warnings: Vec<String> = self.failures().skip(1).collect();
         for (root, _) in self.roots.iter().filter(|(_, pulled)| matches!(pulled, Ok(None))) {
             warnings.push(format!(
-                "{root} was not pulled, because {} is in no git repository; `bottle cp {} FOLDER` copies it out",
+                "{root} was not pulled, because {} is in no git repository; `bottle cp {} DIRECTORY` copies it out",
                 inert(&root.directory.display().to_string()),
                 root.source()
             ));
@@ -409,7 +409,7 @@ fn described(root: &Root, pulled: &Pulled) -> report::Pulled {
     let Fetched { branch, before, replaced, after, commits } = fetched;
     report::Pulled {
         slug: root.slug.to_string(),
-        name: root.is_folder().then(|| root.name.clone()),
+        name: root.is_directory().then(|| root.name.clone()),
         branch: branch.clone(),
         before: before.as_ref().map(|id| id.as_str().to_owned()),
         after: after.as_str().to_owned(),

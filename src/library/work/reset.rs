@@ -16,7 +16,7 @@ use crate::instance::record::Record;
 use crate::library::connect::{guest_failure, keeper_lost, open_guest, unexpected_answer};
 use crate::library::failure::{Failure, Kind};
 use crate::library::notice::Notify;
-use crate::library::report::{ComparedFolder, FileEntryPath, ResetFile, ResetFiles};
+use crate::library::report::{ComparedDirectory, FileEntryPath, ResetFile, ResetFiles};
 
 /// The maximum number of paths in one request, and the maximum of their total bytes. As JSON, a byte of a path has at
 /// most six, and a request at most 1 MiB.
@@ -159,16 +159,17 @@ impl<'a> Differences<'a> {
     /// The document about the files. `applied` says whether they were reset.
     pub(crate) fn document(&self, applied: bool) -> ResetFiles {
         let base = |work: &Work<'_>| work.base.commit.as_ref().map(|base| base.as_str().to_owned());
-        let roots = self.roots.iter().filter(|found| found.work.root.is_folder());
-        let folder = |work: &Work<'_>| ComparedFolder { name: work.root.name.clone(), base: base(work) };
-        let folders: Vec<_> = roots.map(|found| folder(&found.work)).collect();
-        let base = self.roots.first().filter(|_| folders.is_empty()).and_then(|found| base(&found.work));
+        let roots = self.roots.iter().filter(|found| found.work.root.is_directory());
+        let directory =
+            |work: &Work<'_>| ComparedDirectory { name: work.root.name.clone(), base: base(work) };
+        let directories: Vec<_> = roots.map(|found| directory(&found.work)).collect();
+        let base = self.roots.first().filter(|_| directories.is_empty()).and_then(|found| base(&found.work));
         let files = self.changes().map(|change| ResetFile {
             path: FileEntryPath::of(&FilePath::from(change.path())),
             action: change.action(),
         });
         let (slug, files) = (self.slug.to_string(), files.collect());
-        ResetFiles { slug, base, folders, files, applied }
+        ResetFiles { slug, base, directories, files, applied }
     }
 }
 
@@ -180,7 +181,7 @@ async fn find_in<'a>(
     notify: Notify<'_>,
 ) -> Result<RootDifferences<'a>, Failure> {
     let mut work = Work::open(host, root.clone(), channel, notify).await?;
-    if root.is_copy && work.lacks_folder().await? {
+    if root.is_copy && work.lacks_directory().await? {
         let slug = &root.slug;
         return Err(Failure::state(format!(
             "cannot reset {slug}: {} is in no commit, so its files at the start are unknown",

@@ -1,5 +1,5 @@
 //! The parts of a bottle's workspace that `diff`, `apply`, `pull` and `fs reset` work on: the workspace itself, or its
-//! folders if several directories were copied into it.
+//! directories if several directories were copied into it.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -19,14 +19,14 @@ use crate::instance::{Store, given};
 use crate::library::failure::{self, Failure};
 use crate::library::notice::{Notice, Notify};
 use crate::library::text::{inert, one_line, quoted, shown};
-use crate::plan::CopiedFolder;
+use crate::plan::CopiedDirectory;
 
 /// The workspace of a bottle or a directory of it, and the directory on the host that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Root {
     /// The bottle's slug.
     pub(crate) slug: Slug,
-    /// The path of the folder in the workspace; empty for the workspace itself.
+    /// The path of the directory in the workspace; empty for the workspace itself.
     pub(crate) name: String,
     /// The directory that was copied, otherwise the working directory.
     pub(crate) directory: PathBuf,
@@ -49,23 +49,24 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Returns the folders that several `--cwd` copied, otherwise the workspace. With `chosen`, returns only this
-    /// folder of the workspace. It belongs to the working directory if it was not copied.
+    /// Returns the directories that several `--cwd` copied, otherwise the workspace. With `chosen`, returns only this
+    /// directory of the workspace. It belongs to the working directory if it was not copied.
     ///
     /// # Errors
-    /// Returns an error if there is no such folder.
+    /// Returns an error if there is no such directory.
     pub(crate) fn of(host: &Host, record: &Record, chosen: Option<&str>) -> Result<Vec<Self>, Failure> {
         let Some(chosen) = chosen else {
-            return if record.folders.is_empty() {
+            return if record.directories.is_empty() {
                 Ok(vec![Self::workspace(host, record)])
             } else {
-                Ok(Self::folders(host, record))
+                Ok(Self::directories(host, record))
             };
         };
         let path = FilePath::from(chosen).in_workspace().filter(|path| !path.as_os_str().is_empty());
         let name = path.as_deref().and_then(Path::to_str);
-        let name = name.ok_or_else(|| no_folder(record, chosen, "it is not a folder of the workspace"))?;
-        if record.folders.is_empty() {
+        let name =
+            name.ok_or_else(|| no_directory(record, chosen, "it is not a directory of the workspace"))?;
+        if record.directories.is_empty() {
             let workspace = Self::workspace(host, record);
             if let Some(submodule) = workspace.submodule(Path::new(name))? {
                 return Ok(vec![submodule]);
@@ -82,9 +83,9 @@ impl Root {
                 ..workspace
             }]);
         }
-        let mut found = Self::folders(host, record);
+        let mut found = Self::directories(host, record);
         found.retain(|root| root.name == name);
-        if found.is_empty() { Err(no_folder(record, chosen, "it was not copied")) } else { Ok(found) }
+        if found.is_empty() { Err(no_directory(record, chosen, "it was not copied")) } else { Ok(found) }
     }
 
     /// Whether the user has a repository that can take the work of a root.
@@ -111,14 +112,14 @@ impl Root {
         }
     }
 
-    fn folders(host: &Host, record: &Record) -> Vec<Self> {
-        let repository = |copied: &CopiedFolder| {
+    fn directories(host: &Host, record: &Record) -> Vec<Self> {
+        let repository = |copied: &CopiedDirectory| {
             let repository = Repository::containing(&copied.path).ok().flatten();
             repository.and_then(|repository| repository.data().located().common.id().ok())
         };
-        let repositories: Vec<Option<FileId>> = record.folders.iter().map(repository).collect();
-        let names: Vec<&str> = record.folders.iter().map(|copied| copied.name.as_str()).collect();
-        let root = |(copied, branch): (&CopiedFolder, String)| {
+        let repositories: Vec<Option<FileId>> = record.directories.iter().map(repository).collect();
+        let names: Vec<&str> = record.directories.iter().map(|copied| copied.name.as_str()).collect();
+        let root = |(copied, branch): (&CopiedDirectory, String)| {
             let known = known(record, &copied.name);
             Self {
                 slug: record.slug.clone(),
@@ -135,7 +136,7 @@ impl Root {
             }
         };
         let branches = branches(&record.slug, &names, &repositories);
-        record.folders.iter().zip(branches).map(root).collect()
+        record.directories.iter().zip(branches).map(root).collect()
     }
 
     /// Whether the files were given from a directory without a repository, and the user has not named one since.
@@ -155,7 +156,7 @@ impl Root {
         if !self.is_copy || own.is_none() != self.is_without_repository() {
             return Ok(None);
         }
-        let record = given::record(&Store::of(host).folder(&self.slug), &self.name);
+        let record = given::record(&Store::of(host).directory(&self.slug), &self.name);
         GivenRecord::read(&record).map_err(|error| Failure::path("read", &record, error))
     }
 
@@ -186,8 +187,8 @@ impl Root {
         .hint("`--repository PATH` confirms it, or names another one"))
     }
 
-    /// The submodule at this path of the workspace or folder. `None` if the user has no repository there that belongs to
-    /// the copied one.
+    /// The submodule at this path of the workspace or directory. `None` if the user has no repository there that
+    /// belongs to the copied one.
     ///
     /// # Errors
     /// When a repository cannot be read.
@@ -206,9 +207,9 @@ impl Root {
         let is_below = real(&located.git)
             .is_some_and(|git| real(&own.common).is_some_and(|common| git.starts_with(common)));
         let is_submodule =
-            located.kind == Kind::Submodule && is_below && located.top.path() == found.folder();
+            located.kind == Kind::Submodule && is_below && located.top.path() == found.directory();
         Ok(is_submodule.then(|| Self {
-            name: if self.is_folder() { format!("{}/{name}", self.name) } else { name.to_owned() },
+            name: if self.is_directory() { format!("{}/{name}", self.name) } else { name.to_owned() },
             repository: Some(directory.clone()),
             directory,
             known: None,
@@ -226,9 +227,9 @@ impl Root {
     /// When there are several roots, or no repository contains the directory.
     pub(crate) fn choose_repository(roots: &mut [Self], chosen: &Path) -> Result<(), Failure> {
         let [root] = roots else {
-            return Err(Failure::usage("cannot use one repository for several folders")
+            return Err(Failure::usage("cannot use one repository for several directories")
                 .about("--repository")
-                .hint("`--folder FOLDER` selects one of them"));
+                .hint("`--directory DIRECTORY` selects one of them"));
         };
         let found = Repository::containing(chosen)?.ok_or_else(|| {
             Failure::usage(format!("{} is in no git repository", shown(chosen))).about("--repository")
@@ -257,37 +258,37 @@ impl Root {
     }
 
     fn confirm(&mut self, found: &Repository) {
-        self.repository = Some(found.folder().to_owned());
-        found.folder().clone_into(&mut self.directory);
+        self.repository = Some(found.directory().to_owned());
+        found.directory().clone_into(&mut self.directory);
         self.known = None;
         self.confirmed = found.id();
     }
 
-    /// Whether this is one of several folders, and not the workspace.
-    pub(crate) fn is_folder(&self) -> bool {
+    /// Whether this is one of several directories, and not the workspace.
+    pub(crate) fn is_directory(&self) -> bool {
         !self.name.is_empty()
     }
 
     /// The path in the bottle.
     pub(crate) fn path(&self) -> String {
-        if self.is_folder() { format!("{WORKSPACE}/{}", self.name) } else { WORKSPACE.to_owned() }
+        if self.is_directory() { format!("{WORKSPACE}/{}", self.name) } else { WORKSPACE.to_owned() }
     }
 
-    /// The beginning of a line about this folder; empty for the workspace.
+    /// The beginning of a line about this directory; empty for the workspace.
     pub(crate) fn label(&self) -> String {
-        if self.is_folder() { format!("{}: ", one_line(&self.name)) } else { String::new() }
+        if self.is_directory() { format!("{}: ", one_line(&self.name)) } else { String::new() }
     }
 
     /// The path in the bottle, for `bottle cp` in a shell.
     pub(crate) fn source(&self) -> String {
-        quoted(&format!("{}:{}", self.slug, if self.is_folder() { &self.name } else { "." }))
+        quoted(&format!("{}:{}", self.slug, if self.is_directory() { &self.name } else { "." }))
     }
 }
 
 impl fmt::Display for Root {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_folder() {
-            write!(f, "the folder {} of {}", one_line(&self.name), self.slug)
+        if self.is_directory() {
+            write!(f, "the directory {} of {}", one_line(&self.name), self.slug)
         } else {
             write!(f, "the workspace of {}", self.slug)
         }
@@ -321,7 +322,7 @@ pub(super) fn compared<T>(
         match result {
             Ok(compared) => done.push(compared),
             Err((root, error)) if !has_some || !skipped(&error) => {
-                let leave_out = || several.then(|| "name another folder to leave this one out".to_owned());
+                let leave_out = || several.then(|| "name another directory to leave this one out".to_owned());
                 let label = if several { root.label() } else { String::new() };
                 let hint = error.hint.clone().or_else(leave_out);
                 return Err(error.reworded(|message| format!("{label}{message}")).hint_if(hint));
@@ -331,7 +332,7 @@ pub(super) fn compared<T>(
     }
     for (root, error) in failed {
         notify(Notice::Warning(format!(
-            "{} was not compared: {}; `bottle cp {} FOLDER` copies it out",
+            "{} was not compared: {}; `bottle cp {} DIRECTORY` copies it out",
             one_line(&root.name),
             inert(&error.message),
             root.source()
@@ -345,14 +346,14 @@ pub(super) fn is_without_repository(error: &Failure) -> bool {
     error.kind == failure::Kind::NothingCommitted
 }
 
-/// What the files of a folder, or of the workspace with an empty name, were given from.
+/// What the files of a directory, or of the workspace with an empty name, were given from.
 fn origin(host: &Host, record: &Record, name: &str) -> Option<Origin> {
-    GivenRecord::origin(&given::record(&Store::of(host).folder(&record.slug), name)).ok().flatten()
+    GivenRecord::origin(&given::record(&Store::of(host).directory(&record.slug), name)).ok().flatten()
 }
 
-/// What the record knows about the repository of a folder, or of the workspace with an empty name.
-fn known(record: &Record, folder: &str) -> Option<CopiedRepository> {
-    record.repositories.iter().find(|known| known.folder == folder).cloned()
+/// What the record knows about the repository of a directory, or of the workspace with an empty name.
+fn known(record: &Record, name: &str) -> Option<CopiedRepository> {
+    record.repositories.iter().find(|known| known.name == name).cloned()
 }
 
 /// A repository that is used only if the user confirms it.
@@ -405,14 +406,14 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Finds what the bottle was given: for the folder `name`, or for the workspace.
+    /// Finds what the bottle was given: for the directory `name`, or for the workspace.
     fn find(
         host: &Host,
         record: &Record,
         name: Option<&str>,
         known: Option<&CopiedRepository>,
     ) -> Option<Self> {
-        let state = Store::of(host).folder(&record.slug);
+        let state = Store::of(host).directory(&record.slug);
         let objects = shared_objects(&state)?;
         let objects = match name {
             Some(name) => objects.join(GIT_OBJECTS_OF_SEVERAL).join(name),
@@ -434,8 +435,8 @@ impl Given {
     }
 }
 
-/// The branch of each folder: `bottle/SLUG`, or `bottle/SLUG.NAME` if another folder has the same repository. No slug
-/// contains a dot, so this is the branch of no other bottle.
+/// The branch of each directory: `bottle/SLUG`, or `bottle/SLUG.NAME` if another directory has the same repository. No
+/// slug contains a dot, so this is the branch of no other bottle.
 fn branches<R: PartialEq>(slug: &Slug, names: &[&str], repositories: &[Option<R>]) -> Vec<String> {
     let is_plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     let plain = |name: &str| name.replace(|c| !is_plain(c), "-");
@@ -452,13 +453,15 @@ fn branches<R: PartialEq>(slug: &Slug, names: &[&str], repositories: &[Option<R>
     names.iter().enumerate().map(branch).collect()
 }
 
-fn no_folder(record: &Record, folder: &str, why: &str) -> Failure {
-    let names: Vec<String> = record.folders.iter().map(|folder| one_line(&folder.name)).collect();
+fn no_directory(record: &Record, directory: &str, why: &str) -> Failure {
+    let names: Vec<String> = record.directories.iter().map(|directory| one_line(&directory.name)).collect();
     let hint = match names.is_empty() {
-        true => format!("`bottle fs ls {}` shows the folders of the workspace", record.slug),
-        false => format!("the folders of {} are {}", record.slug, names.join(", ")),
+        true => format!("`bottle fs ls {}` shows the directories of the workspace", record.slug),
+        false => format!("the directories of {} are {}", record.slug, names.join(", ")),
     };
-    Failure::usage(format!("cannot use the folder {}: {why}", one_line(folder))).about("--folder").hint(hint)
+    Failure::usage(format!("cannot use the directory {}: {why}", one_line(directory)))
+        .about("--directory")
+        .hint(hint)
 }
 
 #[cfg(test)]
@@ -466,9 +469,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_one_repository_have_different_branches() {
+    fn directories_of_one_repository_have_different_branches() {
         let slug: Slug = "one".parse().expect("a slug");
-        for (folders, expected) in [
+        for (directories, expected) in [
             (
                 &[("api", "/a"), ("web", "/b"), ("plain", ""), ("other", "")][..],
                 &["one", "one", "one", "one"][..],
@@ -476,7 +479,7 @@ mod tests {
             (&[("api", "/a"), ("my web", "/a"), ("x", "/b")], &["one.api", "one.my-web", "one"]),
             (&[("a b", "/a"), ("a.b", "/a")], &["one.a-b.1", "one.a-b.2"]),
         ] {
-            let (names, repositories): (Vec<&str>, Vec<_>) = folders.iter().copied().unzip();
+            let (names, repositories): (Vec<&str>, Vec<_>) = directories.iter().copied().unzip();
             let repositories: Vec<Option<PathBuf>> =
                 repositories.into_iter().map(|path| (!path.is_empty()).then(|| path.into())).collect();
             let expected: Vec<String> = expected.iter().map(|name| format!("bottle/{name}")).collect();

@@ -42,8 +42,8 @@ const CHANGED: [&str; 2] = ["refs/bottle/changed-from", "refs/bottle/changed-to"
 /// The same for the first one of two bottles that are compared with each other.
 const FIRST_FILES: &str = "refs/bottle/first-workspace";
 
-/// The references for two trees in a folder.
-const IN_FOLDER: [&str; 2] = ["refs/bottle/from-folder", "refs/bottle/to-folder"];
+/// The references for two trees in a directory.
+const IN_DIRECTORY: [&str; 2] = ["refs/bottle/from-directory", "refs/bottle/to-directory"];
 
 /// The maximum number of bytes read from a diff, which is truncated beyond it, and from a list of files, for which
 /// exceeding it is an error.
@@ -78,9 +78,9 @@ pub(crate) struct Tip {
 pub(crate) struct Base {
     /// The commit; none stands for an empty tree.
     pub(crate) commit: Option<ObjectId>,
-    /// The tree that is compared with the workspace: that of the commit, or a folder of it.
+    /// The tree that is compared with the workspace: that of the commit, or a directory of it.
     pub(super) tree: ObjectId,
-    /// The path of this folder, which ends with a slash; empty for the whole tree.
+    /// The path of this directory, which ends with a slash; empty for the whole tree.
     pub(super) prefix: String,
     /// Whether it is a commit of the user's repository.
     pub(crate) is_own: bool,
@@ -202,10 +202,10 @@ impl<'a> Scratch<'a> {
                 .hint("write it as `git branch` in the bottle shows it")
         })?;
         self.fetch_reference((channel, root), &name).await?.ok_or_else(|| {
-            let folder = if root.is_folder() { format!(" -C {}", root.path()) } else { String::new() };
+            let directory = if root.is_directory() { format!(" -C {}", root.path()) } else { String::new() };
             Failure::state(format!("{}there is no branch {branch:?} in the bottle", root.label()))
                 .about("--branch")
-                .hint(format!("`bottle exec {} -- git{folder} branch` lists its branches", root.slug))
+                .hint(format!("`bottle exec {} -- git{directory} branch` lists its branches", root.slug))
         })
     }
 
@@ -269,11 +269,11 @@ impl<'a> Scratch<'a> {
             let tree = self.tree_of(tip).await?;
             return Ok(Base { commit: tip.cloned(), tree, prefix: String::new(), is_own: false });
         };
-        // Without a repository of its own, the workspace is a copy of the folder.
+        // Without a repository of its own, the workspace is a copy of the directory.
         let prefix = own.prefix()?;
         let tree = match prefix.as_str() {
             "" => head.clone(),
-            folder => match self.tree_at(head, folder).await? {
+            directory => match self.tree_at(head, directory).await? {
                 Some(tree) => tree,
                 None => self.tree_of(None).await?,
             },
@@ -290,16 +290,16 @@ impl<'a> Scratch<'a> {
         Ok(Base { commit: None, tree, prefix: String::new(), is_own: false })
     }
 
-    /// Returns the tree of a folder in a commit; none if the commit has no such folder.
-    async fn tree_at(&self, commit: &ObjectId, folder: &str) -> Result<Option<ObjectId>, Failure> {
-        let name = format!("{}:{}", commit.as_str(), folder.trim_end_matches('/'));
+    /// Returns the tree of a directory in a commit; none if the commit has no such directory.
+    async fn tree_at(&self, commit: &ObjectId, directory: &str) -> Result<Option<ObjectId>, Failure> {
+        let name = format!("{}:{}", commit.as_str(), directory.trim_end_matches('/'));
         let Some(found) = self.object(&name).await? else { return Ok(None) };
         // This refuses a file.
         self.object(&format!("{found}^{{tree}}")).await
     }
 
-    /// Compares the imported workspace with the base. With `folder`, the paths begin with it, otherwise they are those in
-    /// the user's repository.
+    /// Compares the imported workspace with the base. With `directory`, the paths begin with it, otherwise they are
+    /// those in the user's repository.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -308,20 +308,20 @@ impl<'a> Scratch<'a> {
         own: Option<&Repository>,
         (base, began): (&Base, &Began),
         tip: Option<&ObjectId>,
-        (form, folder): (Form, Option<&str>),
+        (form, directory): (Form, Option<&str>),
         left_out: LeftOut,
     ) -> Result<Compared, Failure> {
         let work =
             self.committed_work(began, own, base, &self.listed(&base.tree).await?, Purpose::Shown).await?;
         let committed = match tip {
-            Some(tip) => self.committed(own, (base, began), tip, folder).await?,
+            Some(tip) => self.committed(own, (base, began), tip, directory).await?,
             None => Text::default(),
         };
-        let prefix = if folder.is_none() { base.prefix.as_str() } else { "" };
+        let prefix = if directory.is_none() { base.prefix.as_str() } else { "" };
         self.write_changed(prefix, began, &work)?;
         let prefixes = ["--src-prefix=a/", "--dst-prefix=b/"];
-        let diff = match folder {
-            Some(folder) => self.content_in_folder(form, prefixes, CHANGED, folder).await?,
+        let diff = match directory {
+            Some(directory) => self.content_in_directory(form, prefixes, CHANGED, directory).await?,
             None => self.content(form, prefixes, CHANGED[0], CHANGED[1]).await?,
         };
         Ok(Compared { diff, committed, left_out })
@@ -374,7 +374,7 @@ impl<'a> Scratch<'a> {
         bottles: [(&Channel, &Root); 2],
         own: Option<&Repository>,
         head: Option<&ObjectId>,
-        (form, folder): (Form, Option<&str>),
+        (form, directory): (Form, Option<&str>),
     ) -> Result<(Content, [LeftOut; 2]), Failure> {
         let known = |tip| Known { trees: [head, tip], rules: head.map(|head| (head, "")), own, began: None };
         let [first, second] = bottles;
@@ -390,8 +390,10 @@ impl<'a> Scratch<'a> {
         let prefixes =
             [format!("--src-prefix={}/", first.1.slug), format!("--dst-prefix={}/", second.1.slug)];
         let prefixes = prefixes.each_ref().map(String::as_str);
-        let diff = match folder {
-            Some(folder) => self.content_in_folder(form, prefixes, [FIRST_FILES, FILES], folder).await?,
+        let diff = match directory {
+            Some(directory) => {
+                self.content_in_directory(form, prefixes, [FIRST_FILES, FILES], directory).await?
+            }
             None => self.content(form, prefixes, FIRST_FILES, FILES).await?,
         };
         Ok((diff, [left_out_of_first, left_out_of_second]))
@@ -466,8 +468,8 @@ impl<'a> Scratch<'a> {
             }
             read += 1;
             let text = self.read(&["cat-file", "blob", object], MAX_FILE).await?;
-            let folder = path.parent().unwrap_or(Path::new(""));
-            ignored.own.add(folder, &String::from_utf8_lossy(&text.bytes));
+            let directory = path.parent().unwrap_or(Path::new(""));
+            ignored.own.add(directory, &String::from_utf8_lossy(&text.bytes));
         }
         let exclude = own.and_then(Repository::exclude);
         exclude.into_iter().for_each(|text| ignored.own.add(Path::new(""), &text));
@@ -502,7 +504,7 @@ impl<'a> Scratch<'a> {
         own: Option<&Repository>,
         (base, began): (&Base, &Began),
         tip: &ObjectId,
-        folder: Option<&str>,
+        directory: Option<&str>,
     ) -> Result<Text, Failure> {
         let since = self.changed(base.tree.as_str(), tip.as_str()).await?;
         if since.is_empty() {
@@ -512,7 +514,7 @@ impl<'a> Scratch<'a> {
         let changed = work.changes.into_iter().map(|(path, ..)| path);
         let paths: Vec<Vec<u8>> =
             changed.chain(work.unconverted.into_iter().map(|(path, ..)| path)).collect();
-        self.committed_at(base.tree.as_str(), tip, (&since, paths), folder).await
+        self.committed_at(base.tree.as_str(), tip, (&since, paths), directory).await
     }
 
     /// Compares the base with the bottle's last commit at those of the paths that are also in `since`.
@@ -521,7 +523,7 @@ impl<'a> Scratch<'a> {
         from: &str,
         tip: &ObjectId,
         (since, mut paths): (&[Vec<u8>], Vec<Vec<u8>>),
-        folder: Option<&str>,
+        directory: Option<&str>,
     ) -> Result<Text, Failure> {
         paths.retain(|path| since.binary_search(path).is_ok());
         if paths.is_empty() {
@@ -531,7 +533,7 @@ impl<'a> Scratch<'a> {
         // If a path is not UTF-8, the diff covers all paths.
         let paths = paths.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
         let paths = paths.ok().filter(|_| few).unwrap_or_default();
-        self.diff(from, tip.as_str(), &paths, folder).await
+        self.diff(from, tip.as_str(), &paths, directory).await
     }
 
     /// Returns the paths that differ, sorted.
@@ -590,20 +592,20 @@ impl<'a> Scratch<'a> {
         File::open(path).map(Content::File).map_err(|error| Failure::cannot("read the patch", error))
     }
 
-    /// Compares two trees as [`Self::content`] does. The paths begin with `folder`.
-    async fn content_in_folder(
+    /// Compares two trees as [`Self::content`] does. The paths begin with `directory`.
+    async fn content_in_directory(
         &self,
         form: Form,
         prefixes: [&str; 2],
         trees: [&str; 2],
-        folder: &str,
+        directory: &str,
     ) -> Result<Content, Failure> {
-        for (tree, reference) in trees.into_iter().zip(IN_FOLDER) {
+        for (tree, reference) in trees.into_iter().zip(IN_DIRECTORY) {
             let tree = self.tree_of_reference(tree).await?;
-            workspace::commit_in_folder(self.store.git().command(), reference, (folder, &tree))
-                .map_err(|error| Failure::cannot("compare the folder", error))?;
+            workspace::commit_in_directory(self.store.git().command(), reference, (directory, &tree))
+                .map_err(|error| Failure::cannot("compare the directory", error))?;
         }
-        self.content(form, prefixes, IN_FOLDER[0], IN_FOLDER[1]).await
+        self.content(form, prefixes, IN_DIRECTORY[0], IN_DIRECTORY[1]).await
     }
 
     async fn diff(
@@ -611,11 +613,11 @@ impl<'a> Scratch<'a> {
         from: &str,
         to: &str,
         paths: &[String],
-        folder: Option<&str>,
+        directory: Option<&str>,
     ) -> Result<Text, Failure> {
         // The prefixes do not depend on the user's git configuration.
-        let folder = folder.map(|folder| format!("{folder}/")).unwrap_or_default();
-        let prefixes = [format!("--src-prefix=a/{folder}"), format!("--dst-prefix=b/{folder}")];
+        let directory = directory.map(|directory| format!("{directory}/")).unwrap_or_default();
+        let prefixes = [format!("--src-prefix=a/{directory}"), format!("--dst-prefix=b/{directory}")];
         self.diff_with(&prefixes.each_ref().map(String::as_str), from, to, paths).await
     }
 
@@ -714,7 +716,7 @@ mod tests {
     /// The workspace contains the committed lines, but inside a comment.
     #[tokio::test]
     async fn diffs_a_commit_that_the_workspace_disguises() {
-        let home = tempfile::tempdir().expect("folder");
+        let home = tempfile::tempdir().expect("directory");
         let host = host(home.path());
         let scratch = Scratch::create(&host, None, None).expect("a repository");
         for (name, text) in [

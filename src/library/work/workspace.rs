@@ -1,5 +1,5 @@
 //! Imports the files of a workspace into a repository. The files come from the guest's archive and are not
-//! written to a folder.
+//! written to a directory.
 //!
 //! The content is imported unchanged: attributes, filters and the index of the bottle's repository have no
 //! effect.
@@ -112,7 +112,7 @@ impl Importer {
         };
         // The first component of the path is the workspace itself.
         let path: PathBuf = place.components().skip(1).collect();
-        if path.as_os_str().is_empty() || member.what == What::Folder {
+        if path.as_os_str().is_empty() || member.what == What::Directory {
             return Ok(());
         }
         if self.is_left_to_the_user(&path) {
@@ -137,8 +137,8 @@ impl Importer {
         {
             let mut text = Vec::new();
             member.content.read_to_end(&mut text)?;
-            let folder = path.parent().unwrap_or(Path::new(""));
-            self.baseline.ignored.inside.add(folder, &String::from_utf8_lossy(&text));
+            let directory = path.parent().unwrap_or(Path::new(""));
+            self.baseline.ignored.inside.add(directory, &String::from_utf8_lossy(&text));
             rules = Some(text);
         }
         let can_import = matches!(member.what, What::File | What::Link(_));
@@ -186,10 +186,10 @@ impl Importer {
                 let target = target.as_os_str().as_bytes();
                 import.file(bytes, "120000", target.len() as u64, &mut { target })
             }
-            What::Folder | What::HardLink(_) | What::Other(_) => {
+            What::Directory | What::HardLink(_) | What::Other(_) => {
                 // What cannot be compared is not deleted.
                 tracked.map_or(Ok(()), |entry| import.link(bytes, entry))?;
-                self.leave_out(&path, "it is not a file, folder or link");
+                self.leave_out(&path, "it is not a file, directory or link");
                 Ok(())
             }
         }
@@ -291,17 +291,17 @@ impl LeftOut {
     }
 }
 
-/// Makes a commit with the content of `tree` in a folder, and points `reference` at it.
+/// Makes a commit with the content of `tree` in a directory, and points `reference` at it.
 ///
 /// # Errors
 /// Returns an error if git fails.
-pub(super) fn commit_in_folder(
+pub(super) fn commit_in_directory(
     git: Command,
     reference: &str,
-    (folder, tree): (&str, &ObjectId),
+    (directory, tree): (&str, &ObjectId),
 ) -> io::Result<()> {
     let mut import = FastImport::start(git, reference)?;
-    import.link(folder.as_bytes(), &("040000".to_owned(), tree.as_str().to_owned()))?;
+    import.link(directory.as_bytes(), &("040000".to_owned(), tree.as_str().to_owned()))?;
     import.end()
 }
 
@@ -324,10 +324,10 @@ mod tests {
     /// Only what was a repository at the start is one of its own: an agent could hide its changes in another one.
     #[test]
     fn a_repository_that_the_agent_makes_hides_no_files() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let git = || {
             let mut git = Command::new("git");
-            git.arg("-C").arg(folder.path());
+            git.arg("-C").arg(directory.path());
             git
         };
         assert!(git().args(["init", "-q", "--bare"]).status().expect("git").success());
@@ -347,11 +347,11 @@ mod tests {
             not_given: HashSet::new(),
             nested: [b"known".to_vec()].into(),
             pointers: HashMap::new(),
-            scratch: folder.path().to_owned(),
+            scratch: directory.path().to_owned(),
             ignored: Ignored::default(),
         };
         let program = bottle_repository::Program::find(&std::env::var_os("PATH").expect("set")).expect("git");
-        let stored = tempfile::tempdir().expect("folder");
+        let stored = tempfile::tempdir().expect("directory");
         let store =
             bottle_repository::Store::create(&program, stored, bottle_repository::StoreKind::default());
         let store = store.expect("a store");
@@ -372,10 +372,10 @@ mod tests {
     /// Ignore files count towards the limit like other files.
     #[test]
     fn bounds_the_total_size_including_ignore_files() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let git = || {
             let mut git = Command::new("git");
-            git.arg("-C").arg(folder.path());
+            git.arg("-C").arg(directory.path());
             git
         };
         assert!(git().args(["init", "-q", "--bare"]).status().expect("git").success());
@@ -393,7 +393,7 @@ mod tests {
             not_given: HashSet::new(),
             nested: HashSet::new(),
             pointers: HashMap::new(),
-            scratch: folder.path().to_owned(),
+            scratch: directory.path().to_owned(),
             ignored: Ignored::default(),
         };
         let (submodules, named) = (HashSet::new(), HashSet::new());

@@ -1,11 +1,11 @@
 //! Tests of who selected the bottles, and of what the user is shown about this.
 
-use super::folders::{EMPTY, Folders};
+use super::directories::{Directories, EMPTY};
 
 #[test]
 fn reports_the_choice_and_what_it_replaces() {
     let agent = "---\nbottle: [first, second, first]\n---\n";
-    let folders = Folders::with(&[
+    let directories = Directories::with(&[
         ("home/agents/mine.md", agent),
         ("home/agents/shared.md", agent),
         ("home/agents/claude.md", agent),
@@ -16,11 +16,11 @@ fn reports_the_choice_and_what_it_replaces() {
     ]);
     let shown =
         ["mine second", "mine", "claude", "shared", "project", "project first", "shell"].map(|picks| {
-            let resolved = folders.resolve(picks).expect(picks);
+            let resolved = directories.resolve(picks).expect(picks);
             let bottles: Vec<_> = resolved.manifest.bottles.iter().map(|name| name.as_str()).collect();
             let (choice, replaces) = (resolved.choice, resolved.agent_replaces);
             assert_eq!(resolved.warnings, [""; 0], "{picks}");
-            let source = folders.relative(&resolved.manifest.agent.source.to_string());
+            let source = directories.relative(&resolved.manifest.agent.source.to_string());
             format!("{picks}: {source}, {choice:?} {}, replaces {replaces:?}\n", bottles.join(" "))
         });
     insta::assert_snapshot!(shown.concat(), @r"
@@ -36,14 +36,14 @@ fn reports_the_choice_and_what_it_replaces() {
 
 #[test]
 fn warns_of_bottles_in_a_project() {
-    let folders = Folders::with(&[
+    let directories = Directories::with(&[
         ("home/agents/coder.md", ""),
         ("home/bottles/mine.md", EMPTY),
         ("work/.bottle/bottles/mine.md", "---\nsupervise: false\n---\n"),
     ]);
-    let resolved = folders.resolve("coder mine").expect("resolved");
+    let resolved = directories.resolve("coder mine").expect("resolved");
     assert!(resolved.manifest.supervise.value, "the project's bottle is not read");
-    insta::assert_snapshot!(folders.relative(&resolved.warnings.join("\n")), @r"
+    insta::assert_snapshot!(directories.relative(&resolved.warnings.join("\n")), @r"
     work/.bottle/bottles is ignored: a project must not define what its agents may reach; put bottles in $BOTTLE_HOME/bottles
     ");
 }

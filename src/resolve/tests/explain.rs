@@ -1,6 +1,6 @@
 //! Tests of the rendered manifest: every key, with every kind of origin.
 
-use super::folders::{EMPTY, Folders};
+use super::directories::{Directories, EMPTY};
 use crate::resolve::comparable;
 
 /// An agent manifest without a prompt.
@@ -16,8 +16,8 @@ fn section(text: &str, key: &str) -> String {
 
 #[test]
 fn explains_the_defaults_of_an_empty_bottle() {
-    let folders = Folders::with(&[CODER, ("home/bottles/mine.md", EMPTY)]);
-    insta::assert_snapshot!(folders.explain("coder mine"), @r"
+    let directories = Directories::with(&[CODER, ("home/bottles/mine.md", EMPTY)]);
+    insta::assert_snapshot!(directories.explain("coder mine"), @r"
     agent: coder                       # home/agents/coder.md
     prompt: 0 bytes
     skills: []                         # default
@@ -132,14 +132,14 @@ backend: linux
 resources: {cpus: 1.5, memory: 4GiB, pids: 512, disk: 20G, nested: true}
 ---
 "#;
-    let folders = Folders::with(&[
+    let directories = Directories::with(&[
         ("home/agents/coder.md", agent),
         ("home/bottles/full.md", bottle),
         ("home/skills/review/SKILL.md", "Review.\n"),
         ("user/.claude/skills/deploy/SKILL.md", "Deploy.\n"),
         ("user/.claude/skills/deploy/lib/steps.txt", "one\ntwo\n"),
     ]);
-    insta::assert_snapshot!(folders.explain("coder"), @r#"
+    insta::assert_snapshot!(directories.explain("coder"), @r#"
     agent: coder                                             # home/agents/coder.md
     prompt: 6 bytes
     skills:
@@ -312,14 +312,14 @@ fn explains_the_layer_of_each_value() {
         git-gate: {user: {email: child@example.com}}\nresources: {pids: 20}\n---\n";
     let local = "---\nenv: {C: local}\negress: {log: 1}\n\
         git-gate: {repos: {tool: {key: {provider: static, path: /keys/local}, stale_ok: true}}}\n---\n";
-    let folders = Folders::with(&[
+    let directories = Directories::with(&[
         CODER,
         ("home/bottles/base.md", base),
         ("home/bottles/middle.md", middle),
         ("home/bottles/child.md", child),
         ("home/bottles/local.md", local),
     ]);
-    insta::assert_snapshot!(folders.explain("coder child local child"), @r#"
+    insta::assert_snapshot!(directories.explain("coder child local child"), @r#"
     agent: coder                               # home/agents/coder.md
     prompt: 0 bytes
     skills: []                                 # default
@@ -389,13 +389,14 @@ fn explains_removed_repositories() {
         )
     };
     let (base, other) = (repo("base"), repo("other"));
-    let folders = Folders::with(&[
+    let directories = Directories::with(&[
         CODER,
         ("home/bottles/base.md", &base),
         ("home/bottles/other.md", &other),
         ("home/bottles/none.md", "---\nextends: base\ngit-gate: {repos: {}}\n---\n"),
     ]);
-    let shown = ["coder none", "coder other none"].map(|picks| section(&folders.explain(picks), "git-gate"));
+    let shown =
+        ["coder none", "coder other none"].map(|picks| section(&directories.explain(picks), "git-gate"));
     insta::assert_snapshot!(shown.join("---\n"), @r"
     git-gate:
       repos: {}
@@ -431,7 +432,7 @@ fn explains_the_route_of_each_provider() {
     ]
     .map(|provider| {
         let bottle = format!("---\n# {provider}\nagent_provider: {provider}\n---\n");
-        let text = Folders::with(&[CODER, ("home/bottles/mine.md", &bottle)]).explain("coder mine");
+        let text = Directories::with(&[CODER, ("home/bottles/mine.md", &bottle)]).explain("coder mine");
         format!("{provider}\n{}", section(&text, "egress"))
     });
     insta::assert_snapshot!(shown.join("\n"), @r"
@@ -576,8 +577,8 @@ fn explains_the_route_of_each_provider() {
 fn explains_long_and_hostile_values() {
     let bottle = "---\nenv:\n  LONG: a value that is a good deal longer than the column of the origins\n  \
         ESCAPE: \"\\e[2J\\u202e\"\nagent_provider: {template: command, command: [agent]}\n---\n";
-    let folders = Folders::with(&[CODER, ("home/bottles/mine.md", bottle)]);
-    insta::assert_snapshot!(section(&folders.explain("coder mine"), "env"), @r#"
+    let directories = Directories::with(&[CODER, ("home/bottles/mine.md", bottle)]);
+    insta::assert_snapshot!(section(&directories.explain("coder mine"), "env"), @r#"
     env:
       ESCAPE: "\e[2J\u{202e}"          # home/bottles/mine.md:4
       LONG: a value that is a good deal longer than the column of the origins  # home/bottles/mine.md:3
@@ -589,9 +590,10 @@ fn explains_long_and_hostile_values() {
 fn compares_values_and_the_prompt_without_origins() {
     let bottle = "---\nenv: {A: b}\nagent_provider: {template: command, command: [agent]}\n---\n";
     let prompt = "Work \u{1b}[31mhard.\n";
-    let folders = Folders::with(&[("home/agents/coder.md", prompt), ("home/bottles/mine.md", bottle)]);
-    let resolved = folders.resolve("coder mine").expect("resolved");
-    insta::assert_snapshot!(folders.relative(&comparable(&resolved.manifest)), @r"
+    let directories =
+        Directories::with(&[("home/agents/coder.md", prompt), ("home/bottles/mine.md", bottle)]);
+    let resolved = directories.resolve("coder mine").expect("resolved");
+    insta::assert_snapshot!(directories.relative(&comparable(&resolved.manifest)), @r"
     agent: coder
     prompt: 16 bytes
     skills: []

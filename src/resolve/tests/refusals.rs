@@ -1,14 +1,14 @@
 //! Tests of every reason for which a selection is refused, with its message and its hint.
 
-use super::folders::{EMPTY, Folders};
+use super::directories::{Directories, EMPTY};
 use super::name;
 use crate::resolve::{ResolveError, lineage};
 
 /// Formats the name of the case, the message, and the hint if there is one.
-fn shown(case: &str, folders: &Folders, error: &ResolveError) -> String {
+fn shown(case: &str, directories: &Directories, error: &ResolveError) -> String {
     let hint = error.hint().map(|hint| format!("\n  {hint}")).unwrap_or_default();
     assert_eq!(error.to_string(), format!("{}{hint}", error.message()), "{case}");
-    folders.relative(&format!("{case}: {error}\n"))
+    directories.relative(&format!("{case}: {error}\n"))
 }
 
 /// Resolves `coder BOTTLE...` with these bottle manifests (name and frontmatter), which must fail. Returns
@@ -21,14 +21,14 @@ fn refused(case: &str, picks: &str, bottles: &[(&str, &str)]) -> String {
     let mut files: Vec<(String, String)> = bottles.collect();
     files.push(("home/agents/coder.md".to_owned(), String::new()));
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let folders = Folders::with(&files);
-    let error = folders.resolve(&format!("coder {picks}")).expect_err(case);
-    shown(case, &folders, &error)
+    let directories = Directories::with(&files);
+    let error = directories.resolve(&format!("coder {picks}")).expect_err(case);
+    shown(case, &directories, &error)
 }
 
 #[test]
 fn refuses_unknown_names_and_no_bottle() {
-    let folders = Folders::with(&[
+    let directories = Directories::with(&[
         ("home/agents/coder.md", ""),
         ("home/agents/lost.md", "---\nbottle: [base, nowhere]\n---\n"),
         ("home/agents/skilled.md", "---\nskills: [review]\n---\n"),
@@ -47,7 +47,8 @@ fn refuses_unknown_names_and_no_bottle() {
         ("a skill", "skilled base"),
         ("a file that is not YAML", "broken base"),
     ];
-    let cases = cases.map(|(case, picks)| shown(case, &folders, &folders.resolve(picks).expect_err(case)));
+    let cases =
+        cases.map(|(case, picks)| shown(case, &directories, &directories.resolve(picks).expect_err(case)));
     insta::assert_snapshot!(cases.concat(), @r"
     an agent like another: no agent is named `codre`
       did you mean `coder`? there are `broken`, `claude`, `coder`, `codex`, `lost`, `mini`, `pi`, `probe`, `shell` and `skilled`
@@ -154,15 +155,15 @@ fn refuses_what_the_provider_route_does_not_allow() {
 
 #[test]
 fn orders_a_lineage_and_refuses_it_like_a_selection() {
-    let folders = Folders::with(&[
+    let directories = Directories::with(&[
         ("home/bottles/base.md", EMPTY),
         ("home/bottles/left.md", "---\nextends: base\n---\n"),
         ("home/bottles/child.md", "---\nextends: [left, base]\n---\n"),
         ("home/bottles/broken.md", "---\nextends: [base, broken]\n---\n"),
     ]);
-    let lineage = |bottle: &str| lineage(&name(bottle), &folders.manifests());
+    let lineage = |bottle: &str| lineage(&name(bottle), &directories.manifests());
     assert_eq!(lineage("child"), Ok(["base", "left", "child"].map(name).to_vec()));
-    let cases = ["broken", "chidl"].map(|case| shown(case, &folders, &lineage(case).expect_err(case)));
+    let cases = ["broken", "chidl"].map(|case| shown(case, &directories, &lineage(case).expect_err(case)));
     insta::assert_snapshot!(cases.concat(), @r"
     broken: home/bottles/broken.md:2:17: the bottle `broken` extends itself
     chidl: no bottle is named `chidl`

@@ -1,16 +1,16 @@
 //! Tests of every setting that weakens a bottle, with the position of the setting.
 
-use super::folders::Folders;
+use super::directories::Directories;
 use crate::resolve::weakening_settings;
 
 /// Formats each weakening setting of a bottle as `HOST SENTENCE, at ORIGIN`.
 fn shown(keys: &str) -> String {
     let bottle = format!("---\n{keys}\n---\n");
-    let folders = Folders::with(&[("home/agents/coder.md", ""), ("home/bottles/mine.md", &bottle)]);
-    let resolved = folders.resolve("coder mine").expect(keys);
+    let directories = Directories::with(&[("home/agents/coder.md", ""), ("home/bottles/mine.md", &bottle)]);
+    let resolved = directories.resolve("coder mine").expect(keys);
     let lines = weakening_settings(&resolved.manifest).into_iter().map(|weakness| {
         let sentence = weakness.sentence();
-        format!("{} {sentence}, at {}\n", weakness.host, folders.relative(&weakness.origin.to_string()))
+        format!("{} {sentence}, at {}\n", weakness.host, directories.relative(&weakness.origin.to_string()))
     });
     format!("{keys}\n{}\n", lines.collect::<String>())
 }

@@ -43,8 +43,12 @@ fn files_are_listed_changed_and_removed() -> Result<()> {
     run_all(
         &home,
         &[
-            line("a list is sorted, with a folder directly before its contents", "fs ls one b -r --json", 0)
-                .has(json!({"entries": [
+            line(
+                "a list is sorted, with a directory directly before its contents",
+                "fs ls one b -r --json",
+                0,
+            )
+            .has(json!({"entries": [
                     {"path": "b/c", "kind": "directory"},
                     {"path": "b/c/f", "kind": "file", "size_bytes": 2},
                     {"path": "b/up", "kind": "symlink", "target": "../b.txt"},
@@ -81,7 +85,7 @@ fn files_are_listed_changed_and_removed() -> Result<()> {
                 .has(json!({"created": false, "size_bytes": 2})),
             line("which keeps its mode, and has its own content", "fs stat one a --json", 0)
                 .has(json!({"mode": "0750", "links": 1})),
-            line("a write makes folders", "fs write one new/deep/file --json", 0)
+            line("a write makes directories", "fs write one new/deep/file --json", 0)
                 .input("x")
                 .has(json!({"created": true})),
             line("and leaves no other file", "fs ls one new -r --json", 0)
@@ -90,7 +94,7 @@ fn files_are_listed_changed_and_removed() -> Result<()> {
             line("as is one through a link that leads outside", "fs write one out/hosts", 1)
                 .input("x")
                 .says("out/hosts"),
-            line("or to a folder", "fs write one pkg", 1).input("x").says("pkg"),
+            line("or to a directory", "fs write one pkg", 1).input("x").says("pkg"),
             tool("a tool writes", "file_write", json!({"bottle": "one", "path": "t", "content": "ä\n"}))
                 .has(json!({"size_bytes": 3, "created": true})),
             line("a diff of which one hunk fits", "fs patch one", 1).input(diff("other")).says("b.txt"),
@@ -102,14 +106,14 @@ fn files_are_listed_changed_and_removed() -> Result<()> {
             line("a diff that fits", "fs patch one --json", 0).input(diff("2")).has(json!({"applied": true})),
             line("changes all its files", "exec one -- cat a b.txt", 0).prints("three\ntwo\n"),
             line("and keeps their modes", "fs stat one a --json", 0).has(json!({"mode": "0750"})),
-            line("a folder is not deleted", "fs rm one b", 1).says("it is a folder"),
+            line("a directory is not deleted", "fs rm one b", 1).says("it is a directory"),
             tool("nor by a tool", "file_delete", json!({"bottle": "one", "path": "b"}))
-                .refused("it is a folder"),
+                .refused("it is a directory"),
             line("a link is deleted itself", "fs rm one link", 0),
             line("and not what it leads to", "fs read one b/c/f", 0).prints("1\n"),
             line("also one that leads outside", "fs rm one out", 0),
             line("a path outside is not deleted", "fs rm one ../etc/hosts", 1).says("outside the workspace"),
-            line("an archive with a name above its folder is refused", "fs import one in", 1)
+            line("an archive with a name above its directory is refused", "fs import one in", 1)
                 .input(archive(EntryType::Regular, "../x", "")?)
                 .says("points outside"),
             line("and one with an absolute name", "fs import one in", 1)

@@ -47,8 +47,8 @@ impl Browser {
     #[must_use]
     pub fn installed() -> Option<PathBuf> {
         let path = std::env::var_os("PATH")?;
-        let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-        let all = NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+        let directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        let all = NAMES.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name)));
         all.into_iter().find(|path| path.is_file())
     }
 

@@ -79,8 +79,8 @@ fn linker(root: &Path) -> io::Result<()> {
 
 fn rust(root: &Path, toolchain: &Path) -> io::Result<()> {
     let inside = root.join(TOOLCHAIN.trim_start_matches('/'));
-    for folder in ["bin", "lib"] {
-        copy(&toolchain.join(folder), &inside.join(folder))?;
+    for directory in ["bin", "lib"] {
+        copy(&toolchain.join(directory), &inside.join(directory))?;
     }
     libraries_of(["rustc", "cargo"].map(|name| toolchain.join("bin").join(name)), root)
 }

@@ -38,7 +38,7 @@ pub fn here() -> Result<(), NoEngine> {
     ANSWER.get_or_init(look).clone()
 }
 
-/// As [`here`], for an engine whose containers see the folders of this machine as they are: Docker, as root, on the
+/// As [`here`], for an engine whose containers see the directories of this machine as they are: Docker, as root, on the
 /// kernel of this machine, without mapped users and without labels of files.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub fn on_this_kernel() -> Result<(), NoEngine> {
         ["rootless", "userns", "selinux"].iter().any(|option| info.contains(&format!("name={option}")));
     if info.split(' ').next() != Some(&kernel) || other {
         return no(
-            "the containers of the engine do not see the folders of this machine as they are".to_owned()
+            "the containers of the engine do not see the directories of this machine as they are".to_owned()
         );
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A temporary user: a home folder with `.bottle`, a runtime folder, and a project folder.
+//! A temporary user: a home directory with `.bottle`, a runtime directory, and a project directory.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::pty::Pty;
 use crate::scrub::Scrub;
 use crate::skip;
 
-/// A temporary user's folders. Dropping the value ends every bottle that was started from them, and removes
+/// A temporary user's directories. Dropping the value ends every bottle that was started from them, and removes
 /// the files.
 pub struct TestHome {
     root: TempDir,
@@ -25,18 +25,18 @@ pub struct TestHome {
 }
 
 impl TestHome {
-    /// Creates empty folders.
+    /// Creates empty directories.
     ///
     /// The path is short, because the path of a unix socket below it must not exceed 100 bytes. Only this
-    /// user can access the folder. The runtime folder has mode 0700, as a login manager would create it, and so has
-    /// `$BOTTLE_HOME`, as `bottle` would.
+    /// user can access the directory. The runtime directory has mode 0700, as a login manager would create it, and so
+    /// has `$BOTTLE_HOME`, as `bottle` would.
     ///
     /// # Errors
-    /// Returns an error if the temporary folder cannot be created.
+    /// Returns an error if the temporary directory cannot be created.
     pub fn new() -> Result<Self> {
         let root = tempfile::Builder::new().prefix("bt-").tempdir().context("temporary home")?;
-        for folder in ["home/.bottle/agents", "home/.bottle/bottles", "run", "project"] {
-            fs::create_dir_all(root.path().join(folder))?;
+        for directory in ["home/.bottle/agents", "home/.bottle/bottles", "run", "project"] {
+            fs::create_dir_all(root.path().join(directory))?;
         }
         for private in ["run", "home/.bottle"] {
             fs::set_permissions(root.path().join(private), fs::Permissions::from_mode(0o700))?;
@@ -44,7 +44,7 @@ impl TestHome {
         Ok(Self { root, agents: vec!["probe".to_owned()], environment: Vec::new(), cleanup: true })
     }
 
-    /// Returns the user's home folder.
+    /// Returns the user's home directory.
     #[must_use]
     pub fn home(&self) -> PathBuf {
         self.root.path().join("home")
@@ -62,19 +62,19 @@ impl TestHome {
         self.root.path().join("run")
     }
 
-    /// Returns the folder in which commands are run.
+    /// Returns the directory in which commands are run.
     #[must_use]
     pub fn project(&self) -> PathBuf {
         self.root.path().join("project")
     }
 
-    /// Returns a path outside these folders, for certificates and other files.
+    /// Returns a path outside these directories, for certificates and other files.
     #[must_use]
     pub fn outside(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
-    /// Writes a file below the root of this user's folders (`home/…`, `project/…`). Creates missing folders.
+    /// Writes a file below the root of this user's directories (`home/…`, `project/…`). Creates missing directories.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -250,7 +250,7 @@ impl TestHome {
         Ok(())
     }
 
-    /// Returns the root of all these folders.
+    /// Returns the root of all these directories.
     #[must_use]
     pub fn root(&self) -> &Path {
         self.root.path()

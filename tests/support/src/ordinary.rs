@@ -19,9 +19,9 @@ pub fn once_more(without: &str) {
         skip::aloud("as a non-root user", &"these tests run as one already");
         return;
     }
-    let home = tempfile::tempdir().expect("folder");
+    let home = tempfile::tempdir().expect("directory");
     std::os::unix::fs::chown(home.path(), Some(ORDINARY), Some(ORDINARY)).expect("given away");
-    // The programs are copied, because the build folder may be accessible only to root.
+    // The programs are copied, because the build directory may be accessible only to root.
     let [tests, program] = ["tests", "bottle"].map(|name| home.path().join(name));
     std::fs::copy(std::env::current_exe().expect("this program"), &tests).expect("copied");
     std::fs::copy(Program::bottle().expect("built").path(), &program).expect("copied");

@@ -16,13 +16,13 @@ use crate::engine::BASE_IMAGE;
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The script that is pid 1 of the engine's namespaces. The namespaces end when the script's standard input
-/// is closed. `$FOLDER` is the folder of the test, `$SIZE` is the size of the engine's disk, and `$KIND` is the kind of
-/// engine.
+/// is closed. `$DIRECTORY` is the directory of the test, `$SIZE` is the size of the engine's disk, and `$KIND` is the
+/// kind of engine.
 ///
 /// A user of engines needs subordinate ids, which only the namespaces see. gVisor gets no network of its own, because
 /// the packaged version takes the network namespace of a recent kernel for the machine's.
 const KEEPER: &str = r#"
-mount -t tmpfs -o "size=$SIZE" none "$FOLDER/data" && mount -t tmpfs none /run && ip link set lo up || exit 1
+mount -t tmpfs -o "size=$SIZE" none "$DIRECTORY/data" && mount -t tmpfs none /run && ip link set lo up || exit 1
 printf 'nobody:200000:65536\nnogroup:200000:65536\n' > /run/ids
 case $KIND in
   remapped | rootless) mount --bind /run/ids /etc/subuid && mount --bind /run/ids /etc/subgid || exit 1 ;;
@@ -30,8 +30,8 @@ esac
 case $KIND in
   rootless)
     mknod -m 666 /run/tun c 10 200 && mount --bind /run/tun /dev/net/tun || exit 1
-    mkdir -m 700 /run/user && mkdir /run/home && chmod 711 "$FOLDER" || exit 1
-    chown nobody:nogroup /run/user /run/home "$FOLDER/data" "$FOLDER/socket" || exit 1 ;;
+    mkdir -m 700 /run/user && mkdir /run/home && chmod 711 "$DIRECTORY" || exit 1
+    chown nobody:nogroup /run/user /run/home "$DIRECTORY/data" "$DIRECTORY/socket" || exit 1 ;;
   gvisor)
     echo '{"runtimes": {"runsc": {"path": "/usr/bin/runsc",
       "runtimeArgs": ["--network=none", "--fsgofer-host-uds"]}}}' > /run/daemon.json ;;
@@ -39,7 +39,7 @@ case $KIND in
 esac
 start() {
   rm -f /run/engine.pid
-  set -- --data-root "$FOLDER/data" --pidfile /run/engine.pid -H "unix://$SOCKET" $FLAGS
+  set -- --data-root "$DIRECTORY/data" --pidfile /run/engine.pid -H "unix://$SOCKET" $FLAGS
   case $KIND in
     docker) dockerd --exec-root /run/docker "$@" & ;;
     remapped) dockerd --userns-remap nobody:nogroup --exec-root /run/docker "$@" & ;;
@@ -48,9 +48,9 @@ start() {
       HOME=/run/home XDG_RUNTIME_DIR=/run/user USER=nobody PATH="$PATH:/usr/sbin:/sbin" \
         DOCKERD_ROOTLESS_ROOTLESSKIT_PORT_DRIVER=none \
         setpriv --reuid=65534 --regid=65534 --clear-groups sh /usr/share/docker.io/contrib/dockerd-rootless.sh \
-        --data-root "$FOLDER/data" --exec-root /run/user/docker --pidfile /run/user/engine.pid -H "unix://$SOCKET" & ;;
+        --data-root "$DIRECTORY/data" --exec-root /run/user/docker --pidfile /run/user/engine.pid -H "unix://$SOCKET" & ;;
     podman)
-      CONTAINERS_CONF=/run/containers.conf podman --root "$FOLDER/data/root" --runroot /run/podman-root \
+      CONTAINERS_CONF=/run/containers.conf podman --root "$DIRECTORY/data/root" --runroot /run/podman-root \
         --storage-driver overlay --cgroup-manager cgroupfs --events-backend file --tmpdir /run/podman-tmp \
         system service --time=0 "unix://$SOCKET" & ;;
   esac
@@ -62,13 +62,13 @@ while read -r word; do
     stop) kill -9 $engine; wait $engine; rm -f "$SOCKET"; echo stopped ;;
     quit) kill $engine; wait $engine; echo quit ;;
     start*) FLAGS=${word#start}; start ;;
-    fill) cat /dev/zero > "$FOLDER/data/ballast" 2>/dev/null; echo full ;;
-    empty) rm "$FOLDER/data/ballast"; echo empty ;;
-  esac > "$FOLDER/answer.new" && mv "$FOLDER/answer.new" "$FOLDER/answer"
+    fill) cat /dev/zero > "$DIRECTORY/data/ballast" 2>/dev/null; echo full ;;
+    empty) rm "$DIRECTORY/data/ballast"; echo empty ;;
+  esac > "$DIRECTORY/answer.new" && mv "$DIRECTORY/answer.new" "$DIRECTORY/answer"
 done
 "#;
 
-/// The engine's socket in the folder of the test.
+/// The engine's socket in the directory of the test.
 const SOCKET: &str = "socket/engine.sock";
 
 /// A kind of engine.
@@ -116,7 +116,7 @@ impl Kind {
 pub struct OwnEngine {
     keeper: Child,
     orders: Option<ChildStdin>,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl OwnEngine {
@@ -134,7 +134,7 @@ impl OwnEngine {
         }
         let is_there = |name: &str| {
             let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+            std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
         };
         let programs = ["docker", "unshare", "ip"].iter().chain(kind.programs());
         let missing = programs.copied().find(|name| !is_there(name))?;
@@ -154,15 +154,15 @@ impl OwnEngine {
     /// # Errors
     /// Returns the same errors as [`OwnEngine::start`].
     pub fn start_kind(kind: Kind, size: &str) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("be-").tempdir().context("a folder")?;
+        let directory = tempfile::Builder::new().prefix("be-").tempdir().context("a directory")?;
         for name in ["data", "socket"] {
-            std::fs::create_dir(folder.path().join(name))?;
+            std::fs::create_dir(directory.path().join(name))?;
         }
-        let log = File::create(folder.path().join("log"))?;
+        let log = File::create(directory.path().join("log"))?;
         let mut keeper = Command::new("unshare")
             .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", KEEPER])
-            .env("FOLDER", folder.path())
-            .env("SOCKET", folder.path().join(SOCKET))
+            .env("DIRECTORY", directory.path())
+            .env("SOCKET", directory.path().join(SOCKET))
             .env("SIZE", size)
             .env("KIND", kind.word())
             .stdin(Stdio::piped())
@@ -171,7 +171,7 @@ impl OwnEngine {
             .spawn()
             .context("unshare")?;
         let orders = keeper.stdin.take();
-        let engine = Self { keeper, orders, folder };
+        let engine = Self { keeper, orders, directory };
         engine.answers()?;
         Ok(engine)
     }
@@ -179,13 +179,13 @@ impl OwnEngine {
     /// Returns the engine's address for `DOCKER_HOST`.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("unix://{}", self.folder.path().join(SOCKET).display())
+        format!("unix://{}", self.directory.path().join(SOCKET).display())
     }
 
-    /// Returns the engine's folder, whose path differs between runs.
+    /// Returns the engine's directory, whose path differs between runs.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Runs `docker` with these arguments on this engine, and returns its output; none if it fails.
@@ -263,7 +263,7 @@ impl OwnEngine {
     }
 
     fn order(&mut self, word: &str, answer: Option<&str>) -> Result<()> {
-        let path = self.folder.path().join("answer");
+        let path = self.directory.path().join("answer");
         let _ = std::fs::remove_file(&path);
         let orders = self.orders.as_mut().context("its pid 1 has ended")?;
         writeln!(orders, "{word}").context("its pid 1 has ended")?;
@@ -283,7 +283,7 @@ impl OwnEngine {
     }
 
     fn log_file(&self) -> PathBuf {
-        self.folder.path().join("log")
+        self.directory.path().join("log")
     }
 }
 

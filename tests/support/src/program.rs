@@ -44,7 +44,7 @@ pub struct Outcome {
 impl Program {
     /// Returns the `bottle` binary of this build.
     ///
-    /// `BOTTLE_TEST_PROGRAM` overrides its path, for test binaries that were copied to another folder.
+    /// `BOTTLE_TEST_PROGRAM` overrides its path, for test binaries that were copied to another directory.
     ///
     /// # Errors
     /// Returns an error if the program has not been built.
@@ -54,7 +54,7 @@ impl Program {
                 return Ok(Self::at(Path::new(&path)));
             }
         }
-        // A test is in `target/<profile>/deps`, and the program is in the folder above.
+        // A test is in `target/<profile>/deps`, and the program is in the directory above.
         let test = std::env::current_exe().context("own path")?;
         let program = test.ancestors().nth(2).map(|profile| profile.join("bottle"));
         match program.filter(|path| path.is_file()) {

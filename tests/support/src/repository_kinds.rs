@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use crate::home::TestHome;
 use crate::program::Outcome;
 
-/// A kind of repository: its name, a script that makes one in an empty folder, the working directory of the bottle,
+/// A kind of repository: its name, a script that makes one in an empty directory, the working directory of the bottle,
 /// and its path in the repository.
 pub type Kind = (&'static str, &'static str, &'static str, &'static str);
 
@@ -98,9 +98,9 @@ const BEGIN: &str = "git() { command git -c user.name=Ann -c user.email=ann@exam
      begin() { mkdir $1; (cd $1; git init -q; echo one >code; printf 'built\\n' >.gitignore; \
      git add -A; git commit -qm begin); }; ";
 
-fn shell(folder: &Path, script: &str) -> Result<String> {
+fn shell(directory: &Path, script: &str) -> Result<String> {
     let mut command = std::process::Command::new("/bin/sh");
-    command.args(["-ec", &format!("{BEGIN}{script}")]).current_dir(folder);
+    command.args(["-ec", &format!("{BEGIN}{script}")]).current_dir(directory);
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
     let output = command.output()?;
     ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
@@ -113,7 +113,7 @@ pub struct Case<'a> {
     /// The name of the bottle.
     pub slug: String,
     /// The working directory.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     root: PathBuf,
     prefix: &'static str,
     commits: bool,
@@ -125,12 +125,12 @@ impl<'a> Case<'a> {
     /// # Errors
     /// Returns an error if a command of git fails.
     pub fn new(home: &'a TestHome, kind: &Kind, commits: bool) -> Result<Self> {
-        let (kind, script, folder, prefix) = *kind;
+        let (kind, script, directory, prefix) = *kind;
         let slug = format!("{kind}-{}", if commits { "committed" } else { "uncommitted" });
         let root = home.outside(&slug);
         fs::create_dir_all(&root)?;
         shell(&root, script)?;
-        Ok(Self { home, folder: root.join(folder), root, slug, prefix, commits })
+        Ok(Self { home, directory: root.join(directory), root, slug, prefix, commits })
     }
 
     /// Runs a `bottle` command in the working directory, which must succeed.
@@ -139,7 +139,7 @@ impl<'a> Case<'a> {
     /// Returns an error if it fails.
     pub fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
         let mut program = self.home.program(arguments.iter().copied())?;
-        program.directory(&self.folder);
+        program.directory(&self.directory);
         let outcome = program.run()?;
         ensure!(outcome.code == 0, "{}: {arguments:?}: {}", self.slug, outcome.transcript());
         Ok(outcome)
@@ -169,22 +169,25 @@ impl<'a> Case<'a> {
         wanted.sort_unstable();
         ensure!(found == wanted, "{slug}: {found:?} {wanted:?}");
         let _ = self.bottle(&["apply", slug, "--yes"])?;
-        let code = fs::read_to_string(self.folder.join("code"))?;
+        let code = fs::read_to_string(self.directory.join("code"))?;
         ensure!(code == format!("one\n{}\n", lines.join("\n")), "{slug}: {code}");
-        ensure!(self.folder.join(last).exists() && !self.folder.join("built").exists(), "{slug}: files");
+        ensure!(
+            self.directory.join(last).exists() && !self.directory.join("built").exists(),
+            "{slug}: files"
+        );
         let pull = ["pull", slug, "--uncommitted"];
         let pulled = self.bottle(&pull[..if self.commits { 2 } else { 3 }])?;
         // A commit in a repository that the agent made has the paths of the workspace.
         let own = self.commits && !self.prefix.is_empty();
         let prefix = if own { "" } else { self.prefix };
         let shown = shell(
-            &self.folder,
+            &self.directory,
             &format!("git show bottle/{slug}:{prefix}code; git show bottle/{slug}:{prefix}{last}"),
         )?;
         ensure!(shown == code, "{slug}: {shown}: {}", pulled.transcript());
         if self.prefix.is_empty() {
             let deleted =
-                shell(&self.folder, &format!("git diff --diff-filter=D --name-only HEAD bottle/{slug}"))?;
+                shell(&self.directory, &format!("git diff --diff-filter=D --name-only HEAD bottle/{slug}"))?;
             ensure!(deleted.is_empty(), "{slug}: {deleted}");
         }
         Ok(())
@@ -204,7 +207,7 @@ impl Case<'_> {
     pub fn beside(&self) -> Result<(Vec<String>, Vec<String>)> {
         shell(&self.root, BESIDE)?;
         let path = |path: &Path| path.strip_prefix(&self.root).map(|path| path.display().to_string());
-        let own = path(&self.folder)?;
+        let own = path(&self.directory)?;
         let mut directories = vec![own.clone(), "beside".to_owned()];
         if self.root.join("main").is_dir() && !own.starts_with("main") {
             directories.push("main".to_owned());
@@ -216,14 +219,14 @@ impl Case<'_> {
         Ok((directories.iter().map(flag).collect(), repositories))
     }
 
-    /// Checks that the work of [`work`] in each of these folders comes out by each of the three commands.
+    /// Checks that the work of [`work`] in each of these directories comes out by each of the three commands.
     ///
     /// # Errors
     /// Returns an error if a command fails, or its result is not the work.
-    pub fn comes_out_of_folders(&self, names: &[String], lines: &[&str]) -> Result<()> {
+    pub fn comes_out_of_directories(&self, names: &[String], lines: &[&str]) -> Result<()> {
         let (slug, last) = (self.slug.as_str(), lines[lines.len() - 1]);
-        let path_of = |name: &str| match self.folder.ends_with(name) {
-            true => self.folder.clone(),
+        let path_of = |name: &str| match self.directory.ends_with(name) {
+            true => self.directory.clone(),
             false => self.root.join(name),
         };
         let paths = [&["code"], lines].concat();
@@ -238,7 +241,7 @@ impl Case<'_> {
         ensure!(!listed.stderr.contains("plain"), "{slug}: {}", listed.stderr);
         // Later, the directories have a part of the patch already.
         for name in names.iter().filter(|_| lines.len() == 1) {
-            let patch = self.bottle(&["diff", slug, "--folder", name])?.stdout;
+            let patch = self.bottle(&["diff", slug, "--directory", name])?.stdout;
             fs::write(self.root.join("patch"), patch)?;
             let check = "cd \"$(git rev-parse --show-toplevel)\"; git apply --check";
             shell(&path_of(name), &format!("{check} {}", self.root.join("patch").display()))?;
@@ -247,17 +250,19 @@ impl Case<'_> {
         let pull = ["pull", slug, "--uncommitted"];
         let pulled = self.bottle(&pull[..if self.commits { 2 } else { 3 }])?;
         for name in names {
-            let folder = path_of(name);
-            let code = fs::read_to_string(folder.join("code"))?;
+            let directory = path_of(name);
+            let code = fs::read_to_string(directory.join("code"))?;
             ensure!(code == format!("one\n{}\n", lines.join("\n")), "{slug}: {name}: {code}");
             let line = format!("{name}: bottle/");
             let branch = pulled.stdout.lines().find(|found| found.starts_with(&line));
             let branch = branch.and_then(|found| found.strip_prefix(&format!("{name}: ")));
             let branch = branch.ok_or_else(|| anyhow::anyhow!("{slug}: {}", pulled.transcript()))?;
-            let is_own = folder == self.folder && (!self.commits || self.prefix.is_empty());
+            let is_own = directory == self.directory && (!self.commits || self.prefix.is_empty());
             let prefix = if is_own { self.prefix } else { "" };
-            let shown =
-                shell(&folder, &format!("git show {branch}:{prefix}code; git show {branch}:{prefix}{last}"))?;
+            let shown = shell(
+                &directory,
+                &format!("git show {branch}:{prefix}code; git show {branch}:{prefix}{last}"),
+            )?;
             ensure!(shown == code, "{slug}: {name}: {shown}: {}", pulled.transcript());
         }
         ensure!(

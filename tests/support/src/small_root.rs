@@ -80,10 +80,10 @@ const PROGRAMS: &[&str] = &[
     "xargs",
 ];
 
-/// The folders in which programs are searched.
+/// The directories in which programs are searched.
 const PATH: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// The folders that contain the system's libraries.
+/// The directories that contain the system's libraries.
 const SYSTEM: [&str; 3] = ["/usr", "/lib", "/lib64"];
 
 /// The links that distributions with a merged `/usr` have.
@@ -107,12 +107,12 @@ const WITHOUT: [&str; 10] = [
     "__pycache__",
 ];
 
-/// Creates the root file system in a new folder.
+/// Creates the root file system in a new directory.
 ///
 /// # Errors
 /// Returns an error if a file of this machine cannot be copied.
 pub fn make(root: &Path) -> io::Result<()> {
-    for folder in [
+    for directory in [
         "etc/ssl/certs",
         "home",
         "usr/bin",
@@ -122,7 +122,7 @@ pub fn make(root: &Path) -> io::Result<()> {
         "var/tmp",
         "opt",
     ] {
-        fs::create_dir_all(root.join(folder))?;
+        fs::create_dir_all(root.join(directory))?;
     }
     for (target, link) in LINKS {
         symlink(target, root.join(link))?;
@@ -132,7 +132,8 @@ pub fn make(root: &Path) -> io::Result<()> {
         fs::write(root.join("etc").join(name), text)?;
     }
     for name in PROGRAMS {
-        let Some(program) = PATH.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
+        let Some(program) =
+            PATH.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.exists())
         else {
             continue;
         };
@@ -156,9 +157,9 @@ pub fn add_python_packages(root: &Path, packages: &Path, inside: &Path) -> io::R
     libraries_of(compiled_below(&inside)?, root)
 }
 
-fn compiled_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn compiled_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
             found.append(&mut compiled_below(&path)?);
@@ -174,7 +175,7 @@ pub(crate) fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &P
     let listed = Command::new("ldd").args(programs).output()?;
     for word in String::from_utf8_lossy(&listed.stdout).split_ascii_whitespace() {
         let path = Path::new(word);
-        // A program with bundled libraries has them in its own folder.
+        // A program with bundled libraries has them in its own directory.
         let system = SYSTEM.iter().any(|system| path.starts_with(system));
         if !system || !path.exists() {
             continue;

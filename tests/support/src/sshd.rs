@@ -24,7 +24,7 @@ impl Drop for Ends {
     }
 }
 
-/// A running server that accepts the keys in the file `authorized` of its folder. Dropping the value stops
+/// A running server that accepts the keys in the file `authorized` of its directory. Dropping the value stops
 /// the server and its connections.
 pub struct Sshd {
     port: u16,
@@ -63,16 +63,16 @@ impl Sshd {
     }
 
     /// Starts a server on a free port of `address`. `lines` are added to its configuration. Its host key is
-    /// the file `host` in `folder`, and the public key is in `host.pub`.
+    /// the file `host` in `directory`, and the public key is in `host.pub`.
     ///
     /// # Errors
     /// Returns an error if a program is missing or fails, or the server does not listen within the time
     /// limit.
-    pub fn start(folder: &Path, address: IpAddr, lines: &str) -> Result<Self> {
-        let at = |name: &str| folder.join(name);
+    pub fn start(directory: &Path, address: IpAddr, lines: &str) -> Result<Self> {
+        let at = |name: &str| directory.join(name);
         make_key(&at("host"))?;
         let port = TcpListener::bind((address, 0))?.local_addr()?.port();
-        // Without a home folder, the shell runs no startup files before git.
+        // Without a home directory, the shell runs no startup files before git.
         let config = format!(
             "Port {port}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\nSetEnv HOME=/nonexistent\n{lines}",
@@ -80,7 +80,7 @@ impl Sshd {
             at("authorized").display()
         );
         fs::write(at("sshd"), config)?;
-        // Creates the folder for privilege separation, which a server that root starts needs.
+        // Creates the directory for privilege separation, which a server that root starts needs.
         let _ = fs::create_dir_all("/run/sshd");
         let mut process = Command::new(PROGRAM);
         let process = process.arg("-D").arg("-f").arg(at("sshd")).stderr(Stdio::null()).spawn();
@@ -115,16 +115,16 @@ pub fn make_key(path: &Path) -> Result<()> {
     run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path))
 }
 
-/// Creates the bare repository `bare` with one commit on `main`, and the clone `seed` in `folder` from which
+/// Creates the bare repository `bare` with one commit on `main`, and the clone `seed` in `directory` from which
 /// the commit was pushed.
 ///
 /// # Errors
 /// Returns an error if git is missing or fails.
-pub fn seed(folder: &Path, bare: &Path) -> Result<()> {
+pub fn seed(directory: &Path, bare: &Path) -> Result<()> {
     let script = "git init -q --bare -b main \"$1\" && git init -q -b main seed && cd seed && echo one >one \
          && git add . && git commit -qm one && git push -q \"$1\" main";
     let mut command = Command::new("sh");
-    command.args(["-ec", script, "seed"]).arg(bare).current_dir(folder);
+    command.args(["-ec", script, "seed"]).arg(bare).current_dir(directory);
     command.envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")]);
     command.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_NAME"), "Ann")));
     run(command.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "ann@example.com"))))

@@ -393,7 +393,7 @@ fn opens_no_objects_that_are_links_or_pipes() {
     assert!(matches!(opens(), Err(RepositoryError::Objects(ObjectsError::Read(_)))), "a pipe in a directory");
     fs::remove_file(chain.join("multi-pack-index-1.midx")).expect("removed");
     fs::create_dir(chain.join("deeper")).expect("made");
-    assert!(opens().is_err(), "a directory in a directory");
+    assert!(opens().is_err(), "a nested directory");
     fs::remove_dir_all(&chain).expect("removed");
     let loose = fs::read_dir(&objects).expect("read").map(|entry| entry.expect("an entry").path());
     let loose = loose.into_iter().find(|path| path.file_name().is_some_and(|name| name.len() == 2));

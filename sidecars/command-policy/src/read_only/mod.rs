@@ -11,8 +11,8 @@ use crate::call::Call;
 use crate::text::Text;
 use tables::{READERS, Reader};
 
-/// The folders whose programs are those of the system.
-const SYSTEM_FOLDERS: &[&str] = &["/bin/", "/usr/bin/"];
+/// The directories whose programs are those of the system.
+const SYSTEM_DIRECTORIES: &[&str] = &["/bin/", "/usr/bin/"];
 
 /// Proves that a command only reads.
 ///
@@ -22,7 +22,7 @@ const SYSTEM_FOLDERS: &[&str] = &["/bin/", "/usr/bin/"];
 pub(crate) fn prove(call: &Call<'_>) -> Result<(), String> {
     let name = &call.argv[0].value;
     let is_of_system = !name.contains('/')
-        || SYSTEM_FOLDERS.iter().any(|folder| name.strip_prefix(folder) == Some(call.program));
+        || SYSTEM_DIRECTORIES.iter().any(|directory| name.strip_prefix(directory) == Some(call.program));
     if !is_of_system || *name != call.argv[0].value.to_lowercase() {
         return Err("runs a program that is not one of the system".to_owned());
     }

@@ -10,7 +10,7 @@ pub(super) fn check(call: &Call<'_>) -> Option<Found> {
     let first = call.operands().next().map_or("", |text| text.value.as_str());
     match call.program {
         "rm" if call.has(&['r', 'R'], &["recursive"]) => {
-            found(Rule::DeleteTree, "deletes a folder with everything in it")
+            found(Rule::DeleteTree, "deletes a directory with everything in it")
         }
         "rm" | "unlink" | "shred" | "rmdir" | "truncate" => found(Rule::DeleteFiles, "deletes files"),
         "find" if call.arguments().iter().any(|word| word.value == "-delete") => {

@@ -39,8 +39,10 @@ pub(crate) fn downloaded(call: &Call<'_>) -> Vec<String> {
         None => {
             let address = call.operands().last();
             let name = address.and_then(|address| address.value.rsplit('/').next());
-            let folder = flag(&["-P", "--directory-prefix", "--output-dir"]).map(|folder| folder.value);
-            let path = name.map(|name| folder.map_or(name.to_owned(), |folder| format!("{folder}/{name}")));
+            let directory =
+                flag(&["-P", "--directory-prefix", "--output-dir"]).map(|directory| directory.value);
+            let path =
+                name.map(|name| directory.map_or(name.to_owned(), |directory| format!("{directory}/{name}")));
             path.as_deref().map(Text::known).into_iter().collect()
         }
     };

@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::escapes;
 use crate::path::{Place, matches};
 use crate::text::Text;
-use crate::wrappers::{Inner, find_folders, unwrap};
+use crate::wrappers::{Inner, find_directories, unwrap};
 
 /// Commands that only print their arguments.
 const TALKERS: &[&str] =
@@ -75,9 +75,9 @@ fn deletion(call: &Call<'_>) -> Option<Found> {
         _ if is_unknown && recurses => says(call.operands().find(|path| is_protected(call, path))?),
         "find" => {
             let deletes = call.arguments().iter().any(|word| word.value == "-delete");
-            let folders = find_folders(call);
-            let folder = folders.iter().find(|folder| deletes && is_protected(call, folder))?;
-            says(folder)
+            let directories = find_directories(call);
+            let directory = directories.iter().find(|directory| deletes && is_protected(call, directory))?;
+            says(directory)
         }
         "rsync" if call.arguments().iter().any(|word| word.value.starts_with("--del")) => {
             says(call.operands().last().filter(|path| is_protected(call, path))?)
@@ -89,11 +89,11 @@ fn deletion(call: &Call<'_>) -> Option<Found> {
         }
         "git" if call.operands().any(|word| word.value == "clean") => {
             let at = call.arguments().iter().position(|word| word.value == "-C");
-            let folder = at.and_then(|at| call.arguments().get(at + 1)).cloned();
-            let folder = call.place(&folder.unwrap_or_else(|| Text::known(".")));
-            folder
+            let directory = at.and_then(|at| call.arguments().get(at + 1)).cloned();
+            let directory = call.place(&directory.unwrap_or_else(|| Text::known(".")));
+            directory
                 .is_protected()
-                .then(|| (Rule::DeleteRoot, format!("deletes what is in {}", folder.as_str())))
+                .then(|| (Rule::DeleteRoot, format!("deletes what is in {}", directory.as_str())))
         }
         _ => None,
     }
@@ -165,7 +165,7 @@ fn credentials(call: &Call<'_>) -> Option<Found> {
         }
         // `if=FILE`, `-d@FILE`, `--data=@FILE`, `HOST:FILE`, `SOURCE:TARGET`.
         for part in word.value.split(['=', '@', ':', ',']) {
-            let place = Place::of(part, &call.scope.folder);
+            let place = Place::of(part, &call.scope.directory);
             // A word without a sign of a path may be none, so it must be one of the listed names.
             let is_path = part.contains(['/', '.', '~']);
             if is_path && is_credential(place.as_str()) || !is_path && is_listed(place.as_str()) {
@@ -185,7 +185,7 @@ fn is_inner(inner: &Inner, words: &[Text]) -> bool {
     }
 }
 
-/// Files with credentials: the last folders of their path, and their name.
+/// Files with credentials: the last directories of their path, and their name.
 const CREDENTIALS: &[(&str, &[&str])] = &[
     ("/etc", &["shadow", "gshadow", "sudoers", "shadow-", "gshadow-", "master.passwd"]),
     (
@@ -213,7 +213,8 @@ const CREDENTIALS: &[(&str, &[&str])] = &[
     ("", &[".netrc", "_netrc", ".git-credentials", ".pgpass", ".pypirc", ".vault-token"]),
 ];
 
-/// Folders that hold nothing but credentials. All of such a folder, or a file in it that is not listed as public.
+/// Directories that hold nothing but credentials. All of such a directory, or a file in it that is not listed as
+/// public.
 const VAULTS: &[&str] = &[".ssh", ".aws", ".gnupg", ".password-store"];
 const PUBLIC: &[&str] = &["known_hosts", "known_hosts.old", "config"];
 
@@ -221,7 +222,7 @@ fn is_credential(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let vault = parts.iter().position(|part| VAULTS.iter().any(|vault| is_match(part, vault)));
     let is_private = vault.is_some_and(|at| match parts.get(at + 1) {
-        // The folder itself.
+        // The directory itself.
         None => parts.len() > 1,
         Some(name) => !PUBLIC.contains(name) && !name.ends_with(".pub"),
     });
@@ -231,13 +232,13 @@ fn is_credential(path: &str) -> bool {
     is_listed(path) || is_private || is_sudoers || is_environment
 }
 
-/// Whether a path has one of the names of [`CREDENTIALS`] in the folder of this name.
+/// Whether a path has one of the names of [`CREDENTIALS`] in the directory of this name.
 fn is_listed(path: &str) -> bool {
-    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-    CREDENTIALS.iter().any(|(in_folder, names)| match in_folder.is_empty() {
+    let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+    CREDENTIALS.iter().any(|(in_directory, names)| match in_directory.is_empty() {
         true => names.iter().any(|listed| is_match(name, listed)),
-        // In a folder of credentials, a pattern that matches everything names them too.
-        false => ends_with(folder, in_folder) && names.iter().any(|listed| matches(name, listed)),
+        // In a directory of credentials, a pattern that matches everything names them too.
+        false => ends_with(directory, in_directory) && names.iter().any(|listed| matches(name, listed)),
     })
 }
 
@@ -248,14 +249,14 @@ fn is_match(pattern: &str, listed: &str) -> bool {
     is_specific && matches(pattern, listed)
 }
 
-/// Whether the last folders of a path are `parts`, or patterns of them. `parts` may begin at the root.
-fn ends_with(folder: &str, parts: &str) -> bool {
+/// Whether the last directories of a path are `parts`, or patterns of them. `parts` may begin at the root.
+fn ends_with(directory: &str, parts: &str) -> bool {
     let count = parts.split('/').count();
-    let folders: Vec<&str> = folder.split('/').collect();
-    let is_whole = folders.len() == count;
-    folders.len() >= count
+    let directories: Vec<&str> = directory.split('/').collect();
+    let is_whole = directories.len() == count;
+    directories.len() >= count
         && (is_whole || !parts.starts_with('/'))
-        && folders[folders.len() - count..]
+        && directories[directories.len() - count..]
             .iter()
             .zip(parts.split('/'))
             .all(|(pattern, part)| matches(pattern, part))

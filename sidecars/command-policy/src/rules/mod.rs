@@ -47,10 +47,10 @@ macro_rules! rules {
 }
 
 rules! {
-    /// Deletes a system folder, a home directory, or what is above the starting folder.
-    DeleteRoot "delete-root" true "the deletion of a system folder, a home directory or what is above the workspace",
-    /// Changes the permissions or the owner of such a folder.
-    OpenPermissions "open-permissions" true "new permissions or owners of a system folder or a home directory",
+    /// Deletes a system directory, a home directory, or what is above the starting directory.
+    DeleteRoot "delete-root" true "the deletion of a system directory, a home directory or what is above the workspace",
+    /// Changes the permissions or the owner of such a directory.
+    OpenPermissions "open-permissions" true "new permissions or owners of a system directory or a home directory",
     /// Writes to a disk or another device.
     WriteDevice "write-device" true "a write to a device",
     /// Formats, partitions or wipes a disk.
@@ -76,7 +76,7 @@ rules! {
     /// Cannot be read.
     Unreadable "unreadable" false "a command line that cannot be read",
     /// Deletes a tree of files.
-    DeleteTree "delete-tree" false "the deletion of a folder with everything in it",
+    DeleteTree "delete-tree" false "the deletion of a directory with everything in it",
     /// Deletes files.
     DeleteFiles "delete-files" false "the deletion of files",
     /// Deletes data of a database.

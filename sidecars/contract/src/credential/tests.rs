@@ -169,7 +169,7 @@ fn strips_credentials_from_the_query_only() {
         ("a=1&access%5Ftoken=x", "a=1"),
         ("token=x;a=1", "a=1"),
         ("key=AIzaSyA&a=1", "a=1"),
-        ("key=folder/file", "key=folder/file"),
+        ("key=directory/file", "key=directory/file"),
         ("page_token=3&X-Amz-Signature=ab", "page_token=3&X-Amz-Signature=ab"),
         ("token", ""),
     ] {

@@ -50,7 +50,7 @@ pub enum BundleRequest {
     /// keeper answers with [`super::lease::LeaseAnswer`]s, in any order and at any time. While no such stream is open,
     /// the proxy uses the leases that it has.
     Leases,
-    /// Subscribes to the lines of the access log, if the keeper cannot read the proxy's log folder. The bundle
+    /// Subscribes to the lines of the access log, if the keeper cannot read the proxy's log directory. The bundle
     /// repeatedly sends [`BundleEvent::Logged`], and the keeper acknowledges each one with [`Written`] when its
     /// lines are written. Lines without acknowledgement are sent again to the next subscriber.
     Log,

@@ -110,7 +110,7 @@ impl<P: AsRef<OsStr> + ?Sized> From<&P> for FilePath {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operation", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum FileRequest {
-    /// Lists a folder, in the order of the names. Anything else lists itself. Returns [`FileEvent::Entries`].
+    /// Lists a directory, in the order of the names. Anything else lists itself. Returns [`FileEvent::Entries`].
     List(List),
     /// Describes one entry, without following it if it is a symlink. Returns [`FileEvent::Entry`].
     Stat {
@@ -130,33 +130,33 @@ pub enum FileRequest {
     },
     /// Replaces a text in a file. Returns [`FileEvent::Patched`].
     Replace(Replace),
-    /// Removes a file, or with `recursive` a folder. A symlink itself is removed. Returns [`FileEvent::Removed`].
+    /// Removes a file, or with `recursive` a directory. A symlink itself is removed. Returns [`FileEvent::Removed`].
     Remove {
         /// The entry.
         path: FilePath,
-        /// Whether to remove a folder with its contents.
+        /// Whether to remove a directory with its contents.
         recursive: bool,
     },
-    /// Removes files and symlinks, and the folders that are empty afterwards. An entry that does not exist is omitted.
-    /// Returns [`FileEvent::Removed`] with the number of files and symlinks. Stops at the first error.
+    /// Removes files and symlinks, and the directories that are empty afterwards. An entry that does not exist is
+    /// omitted. Returns [`FileEvent::Removed`] with the number of files and symlinks. Stops at the first error.
     RemoveFiles {
         /// The files and symlinks.
         paths: Vec<FilePath>,
     },
-    /// Sends the contents of a folder as a tar stream on `STDOUT`. Returns [`FileEvent::Exported`].
+    /// Sends the contents of a directory as a tar stream on `STDOUT`. Returns [`FileEvent::Exported`].
     Export {
-        /// The folder.
+        /// The directory.
         path: FilePath,
     },
-    /// Unpacks a tar stream into a folder, which is created if it does not exist. The stream follows as data on `STDIN`,
-    /// until the stream ends. After an error, the entries before it stay. Returns [`FileEvent::Imported`].
+    /// Unpacks a tar stream into a directory, which is created if it does not exist. The stream follows as data on
+    /// `STDIN`, until the stream ends. After an error, the entries before it stay. Returns [`FileEvent::Imported`].
     Import {
-        /// The folder.
+        /// The directory.
         path: FilePath,
     },
-    /// Lists the entries below a folder whose path matches a pattern. Returns [`FileEvent::Entries`].
+    /// Lists the entries below a directory whose path matches a pattern. Returns [`FileEvent::Entries`].
     Glob(Glob),
-    /// Searches lines of the files below a folder. Returns [`FileEvent::Matches`].
+    /// Searches lines of the files below a directory. Returns [`FileEvent::Matches`].
     Grep(Grep),
 }
 
@@ -185,9 +185,9 @@ impl FileRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct List {
-    /// The folder.
+    /// The directory.
     pub path: FilePath,
-    /// Whether to list folders below it too, each directly before its contents. Symlinks are not followed.
+    /// Whether to list directories below it too, each directly before its contents. Symlinks are not followed.
     pub recursive: bool,
     /// Omits this entry and all before it.
     #[serde(default)]
@@ -234,17 +234,17 @@ pub struct Replace {
     pub check: bool,
 }
 
-/// Which entries below a folder a search visits.
+/// Which entries below a directory a search visits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scope {
-    /// The folder.
+    /// The directory.
     pub path: FilePath,
     /// Patterns of entries that the search leaves out, with their contents. Like the lines of a `.gitignore`, a pattern
-    /// without a slash applies to names in every folder.
+    /// without a slash applies to names in every directory.
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// Whether to search the `.git` folders too.
+    /// Whether to search the `.git` directories too.
     #[serde(default)]
     pub git: bool,
 }
@@ -255,7 +255,7 @@ pub struct Scope {
 pub struct Glob {
     /// Where to search.
     pub scope: Scope,
-    /// The pattern of paths. Without a slash, it applies to names in every folder.
+    /// The pattern of paths. Without a slash, it applies to names in every directory.
     pub pattern: String,
     /// Omits this entry and all before it.
     #[serde(default)]
@@ -314,10 +314,10 @@ pub enum FileEvent {
     },
     /// Entries were removed.
     Removed {
-        /// The number of entries, with those in folders.
+        /// The number of entries, with those in directories.
         entries: u64,
     },
-    /// All of a folder was sent.
+    /// All of a directory was sent.
     Exported,
     /// An archive was unpacked.
     Imported {
@@ -336,7 +336,7 @@ pub struct Entries {
     pub entries: Vec<FileInfo>,
     /// The value of `after` for the next part. `None` at the end.
     pub next: Option<FilePath>,
-    /// The number of folders that could not be read.
+    /// The number of directories that could not be read.
     pub unreadable: u64,
 }
 
@@ -348,7 +348,7 @@ pub struct FileInfo {
     pub path: FilePath,
     /// The kind.
     pub kind: FileKind,
-    /// The size in bytes. That of a folder is 0, and that of a symlink the length of its target.
+    /// The size in bytes. That of a directory is 0, and that of a symlink the length of its target.
     pub size: u64,
     /// The permission bits.
     pub mode: u32,
@@ -366,7 +366,7 @@ pub struct FileInfo {
 pub enum FileKind {
     /// A regular file.
     File,
-    /// A folder.
+    /// A directory.
     Directory,
     /// A symlink.
     Symlink,

@@ -80,7 +80,7 @@ pub enum GuestRequest {
     Files(FileRequest),
     /// Sends a tar stream of `path` on `STDOUT`, and then `Done`.
     CopyOut(CopyOut),
-    /// Unpacks a tar stream from `STDIN` (terminated by `End`) into the folder `path`. Returns `Done`.
+    /// Unpacks a tar stream from `STDIN` (terminated by `End`) into the directory `path`. Returns `Done`.
     CopyIn(CopyIn),
     /// Returns the agent's buffered output (at most `tail` lines). With `follow`, also returns live output
     /// until the agent exits.
@@ -126,7 +126,7 @@ pub struct Provision {
     pub secret: BTreeSet<String>,
     /// Files that are written before any process starts.
     pub files: Vec<ProvisionedFile>,
-    /// The folders whose changes count as work. `None` for the workspace.
+    /// The directories whose changes count as work. `None` for the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Vec<String>>,
 }
@@ -146,7 +146,7 @@ impl From<&str> for SecretText {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProvisionedFile {
-    /// Absolute path inside the bottle. Parent folders that do not exist are created.
+    /// Absolute path inside the bottle. Parent directories that do not exist are created.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
@@ -173,7 +173,7 @@ pub struct Attach {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyOut {
-    /// The file or folder inside the bottle. A relative path starts at the workspace.
+    /// The file or directory inside the bottle. A relative path starts at the workspace.
     pub path: String,
 }
 
@@ -181,7 +181,7 @@ pub struct CopyOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyIn {
-    /// The folder inside the bottle that receives the files. The folder is created if it does not exist.
+    /// The directory inside the bottle that receives the files. The directory is created if it does not exist.
     pub path: String,
 }
 
@@ -208,7 +208,7 @@ pub struct Probe {
     #[serde(default)]
     pub others: Vec<std::net::SocketAddr>,
     /// Whether to skip checks for data that a user may have put into the bottle on purpose: secrets in the
-    /// environment and files of the user's home folder. A probe with this flag may run before `Provision`.
+    /// environment and files of the user's home directory. A probe with this flag may run before `Provision`.
     #[serde(default)]
     pub isolation_only: bool,
 }
@@ -231,10 +231,10 @@ pub struct Stop {
 pub struct Changed {
     /// The given time, by the clocks from which files get their timestamps ([`GuestEvent::Moment`]).
     pub since: jiff::Timestamp,
-    /// The folders to search. If there are none, those whose changes count as work since the provisioning, or else the
-    /// workspace.
+    /// The directories to search. If there are none, those whose changes count as work since the provisioning, or else
+    /// the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub folders: Vec<String>,
+    pub directories: Vec<String>,
     /// The time from which on changes of ignored files count. `None` for `since`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored_since: Option<jiff::Timestamp>,
@@ -248,7 +248,7 @@ impl Changed {
     /// Asks for any change after this time in the whole workspace.
     #[must_use]
     pub fn since(since: jiff::Timestamp) -> Self {
-        Self { since, folders: Vec::new(), ignored_since: None, given: Vec::new() }
+        Self { since, directories: Vec::new(), ignored_since: None, given: Vec::new() }
     }
 }
 
@@ -456,10 +456,10 @@ pub struct Overrun {
 pub enum Limited {
     /// Memory of all processes, including files in memory.
     Memory,
-    /// The bottle's folders on disk.
+    /// The bottle's directories on disk.
     Disk,
-    /// The free space of the disk that holds the bottle's folders. The limit is exceeded if less than the
-    /// limit is free while the folders use more than the limit.
+    /// The free space of the disk that holds the bottle's directories. The limit is exceeded if less than the
+    /// limit is free while the directories use more than the limit.
     FreeDisk,
 }
 

@@ -28,9 +28,9 @@ const BLOCK: usize = 256 << 10;
 /// Number of blocks that are read ahead from the file while a body is sent.
 const READ_AHEAD: usize = 2;
 
-/// The folder for buffered bodies, and the total size of the bodies.
+/// The directory for buffered bodies, and the total size of the bodies.
 pub(crate) struct Spools {
-    folder: PathBuf,
+    directory: PathBuf,
     limits: Limits,
     memory: Arc<AtomicU64>,
     disk: Arc<AtomicU64>,
@@ -55,8 +55,8 @@ fn size(bytes: u64) -> String {
 }
 
 impl Spools {
-    pub(crate) fn new(folder: &Path, limits: Limits) -> Self {
-        Self { folder: folder.to_owned(), limits, memory: Arc::default(), disk: Arc::default() }
+    pub(crate) fn new(directory: &Path, limits: Limits) -> Self {
+        Self { directory: directory.to_owned(), limits, memory: Arc::default(), disk: Arc::default() }
     }
 
     /// Checks the declared length of a body against `egress.body_limit`.
@@ -71,7 +71,7 @@ impl Spools {
     pub(crate) fn spool(&self) -> Spool {
         let share = |total: &Arc<AtomicU64>| Share { total: Arc::clone(total), used: 0 };
         Spool {
-            folder: self.folder.clone(),
+            directory: self.directory.clone(),
             limits: self.limits,
             memory: share(&self.memory),
             disk: share(&self.disk),
@@ -107,7 +107,7 @@ impl Drop for Share {
 
 /// A buffered body.
 pub(crate) struct Spool {
-    folder: PathBuf,
+    directory: PathBuf,
     limits: Limits,
     memory: Share,
     disk: Share,
@@ -155,7 +155,7 @@ impl Spool {
     async fn spill(&mut self) -> Result<(), SpoolError> {
         let mut sealed = match self.file.take() {
             Some(sealed) => sealed,
-            None => Sealed::create(&self.folder)?,
+            None => Sealed::create(&self.directory)?,
         };
         let mut blocks = Vec::new();
         while self.buffer.len() >= BLOCK {
@@ -232,8 +232,8 @@ pub(crate) struct SpoolReader {
 }
 
 impl Sealed {
-    fn create(folder: &Path) -> io::Result<Self> {
-        let file = tempfile::tempfile_in(folder)?;
+    fn create(directory: &Path) -> io::Result<Self> {
+        let file = tempfile::tempfile_in(directory)?;
         let mut key = zeroize::Zeroizing::new([0; 32]);
         let failed = |_| io::Error::other("cannot generate a key");
         SystemRandom::new().fill(&mut *key).map_err(failed)?;
@@ -290,8 +290,8 @@ mod tests {
 
     #[tokio::test]
     async fn returns_buffered_bytes_and_frees_their_space() {
-        let folder = tempfile::tempdir().expect("folder");
-        let spools = Spools::new(folder.path(), Limits { body: 8 << 20, spool: 8 << 20 });
+        let directory = tempfile::tempdir().expect("directory");
+        let spools = Spools::new(directory.path(), Limits { body: 8 << 20, spool: 8 << 20 });
         for length in [0, 1, IN_MEMORY, IN_MEMORY + 1, (5 << 20) + 77] {
             let text: Vec<u8> = (0..length).map(|n| u8::try_from(n % 251).expect("small")).collect();
             for chunk in [1000, 64 << 10, 3 << 20] {
@@ -304,14 +304,14 @@ mod tests {
                 assert!(whole == text && read(spool).await == text, "{length} in {chunk}");
             }
         }
-        assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 0);
+        assert_eq!(std::fs::read_dir(directory.path()).expect("list").count(), 0);
         assert_eq!((spools.memory.load(Ordering::Relaxed), spools.disk.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[tokio::test]
     async fn enforces_limits_per_body_and_in_total() {
-        let folder = tempfile::tempdir().expect("folder");
-        let spools = Spools::new(folder.path(), Limits { body: 4 << 20, spool: 5 << 20 });
+        let directory = tempfile::tempdir().expect("directory");
+        let spools = Spools::new(directory.path(), Limits { body: 4 << 20, spool: 5 << 20 });
         let chunk = vec![b'x'; 1 << 20];
         let mut one = spools.spool();
         for _ in 0..4 {
@@ -331,8 +331,8 @@ mod tests {
 
     #[tokio::test]
     async fn encrypts_the_file() {
-        let folder = tempfile::tempdir().expect("folder");
-        let mut sealed = Sealed::create(folder.path()).expect("file");
+        let directory = tempfile::tempdir().expect("directory");
+        let mut sealed = Sealed::create(directory.path()).expect("file");
         let text = vec![b'S'; BLOCK];
         sealed.append(BytesMut::from(&text[..])).expect("append");
         let mut raw = vec![0; BLOCK];

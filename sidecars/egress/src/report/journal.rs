@@ -30,14 +30,14 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Starts the writer thread, which keeps at most `keep` bytes of log files in `folder`.
+    /// Starts the writer thread, which keeps at most `keep` bytes of log files in `directory`.
     ///
     /// # Errors
     /// If the first file cannot be opened or the thread cannot be started.
-    pub(crate) fn start(folder: &Path, keep: u64) -> io::Result<Self> {
+    pub(crate) fn start(directory: &Path, keep: u64) -> io::Result<Self> {
         let (lines, incoming) = sync_channel(bounds::LOG_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
-        let files = LogFiles::open(folder, keep)?;
+        let files = LogFiles::open(directory, keep)?;
         let unwritten = Arc::new(watch::Sender::new(0));
         let (counted, open) = (Arc::clone(&dropped), Arc::clone(&unwritten));
         std::thread::Builder::new()
@@ -92,10 +92,10 @@ fn write(
     }
 }
 
-/// The ring of log files in a folder.
+/// The ring of log files in a directory.
 #[derive(Debug)]
 pub struct LogFiles {
-    folder: PathBuf,
+    directory: PathBuf,
     /// Maximum size of one file, in bytes.
     limit: u64,
     written: u64,
@@ -103,15 +103,15 @@ pub struct LogFiles {
 }
 
 impl LogFiles {
-    /// Opens the current file in `folder`, which exists. All files together have at most `keep` bytes. Follows no link
-    /// in place of the file.
+    /// Opens the current file in `directory`, which exists. All files together have at most `keep` bytes. Follows no
+    /// link in place of the file.
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn open(folder: &Path, keep: u64) -> io::Result<Self> {
-        let file = open(&folder.join(CURRENT))?;
+    pub fn open(directory: &Path, keep: u64) -> io::Result<Self> {
+        let file = open(&directory.join(CURRENT))?;
         let (written, limit) = (file.metadata()?.len(), keep / bounds::LOG_FILES);
-        Ok(Self { folder: folder.to_owned(), limit, written, file: BufWriter::new(file) })
+        Ok(Self { directory: directory.to_owned(), limit, written, file: BufWriter::new(file) })
     }
 
     /// Writes the appended lines to the file.
@@ -141,18 +141,18 @@ impl LogFiles {
     fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         for age in (1..bounds::LOG_FILES).rev() {
-            let newer = if age == 1 { self.folder.join(CURRENT) } else { self.aged(age - 1) };
+            let newer = if age == 1 { self.directory.join(CURRENT) } else { self.aged(age - 1) };
             if newer.exists() {
                 std::fs::rename(newer, self.aged(age))?;
             }
         }
-        self.file = BufWriter::new(open(&self.folder.join(CURRENT))?);
+        self.file = BufWriter::new(open(&self.directory.join(CURRENT))?);
         self.written = 0;
         Ok(())
     }
 
     fn aged(&self, age: u64) -> PathBuf {
-        self.folder.join(format!("egress.{age}.jsonl"))
+        self.directory.join(format!("egress.{age}.jsonl"))
     }
 }
 
@@ -171,32 +171,32 @@ mod tests {
 
     #[test]
     fn the_ring_keeps_the_newest_lines_within_its_bound() {
-        let folder = tempfile::tempdir().expect("folder");
-        let mut ring = LogFiles::open(folder.path(), 100 * bounds::LOG_FILES).expect("ring");
+        let directory = tempfile::tempdir().expect("directory");
+        let mut ring = LogFiles::open(directory.path(), 100 * bounds::LOG_FILES).expect("ring");
         for n in 0..100 {
             ring.append(&format!("line {n:04}")).expect("append");
         }
         ring.flush().expect("flush");
         let mut sizes = 0;
-        for entry in fs::read_dir(folder.path()).expect("list") {
+        for entry in fs::read_dir(directory.path()).expect("list") {
             let meta = entry.expect("entry").metadata().expect("meta");
             assert_eq!(meta.permissions().mode() & 0o777, 0o600);
             sizes += meta.len();
         }
         assert!(sizes <= 100 * bounds::LOG_FILES, "{sizes}");
-        let newest = fs::read_to_string(folder.path().join(CURRENT)).expect("current");
+        let newest = fs::read_to_string(directory.path().join(CURRENT)).expect("current");
         assert!(newest.ends_with("line 0099\n"), "{newest}");
-        let older = fs::read_to_string(folder.path().join("egress.1.jsonl")).expect("older");
+        let older = fs::read_to_string(directory.path().join("egress.1.jsonl")).expect("older");
         let last = older.lines().last().expect("a line");
         assert!(!newest.contains(last) && last < newest.as_str());
     }
 
     #[tokio::test]
     async fn writes_lines_in_the_background_and_the_rest_at_shutdown() {
-        let folder = tempfile::tempdir().expect("folder");
-        let journal = Journal::start(folder.path(), 1 << 20).expect("journal");
+        let directory = tempfile::tempdir().expect("directory");
+        let journal = Journal::start(directory.path(), 1 << 20).expect("journal");
         journal.line("{\"a\":1}".into());
-        let path = folder.path().join(CURRENT);
+        let path = directory.path().join(CURRENT);
         let until = Instant::now() + Duration::from_secs(5);
         while fs::read_to_string(&path).expect("read") != "{\"a\":1}\n" {
             assert!(Instant::now() < until, "the line never came");

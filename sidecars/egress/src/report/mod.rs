@@ -50,9 +50,9 @@ pub(crate) struct LogConfig<'p> {
 
 /// Where the lines of the log go.
 pub(crate) enum LogSink<'p> {
-    /// To files in this folder.
+    /// To files in this directory.
     Files {
-        folder: &'p Path,
+        directory: &'p Path,
         /// Maximum size of all files together, in bytes.
         keep: u64,
     },
@@ -131,7 +131,9 @@ impl Reporter {
         let LogConfig { level, sink } = log;
         let journal = match (level, sink) {
             (LogLevel::Off, _) => None,
-            (_, LogSink::Files { folder, keep }) => Some(LogWriter::Files(Journal::start(folder, keep)?)),
+            (_, LogSink::Files { directory, keep }) => {
+                Some(LogWriter::Files(Journal::start(directory, keep)?))
+            }
             (_, LogSink::Relay(relay)) => Some(LogWriter::Relay(relay)),
         };
         let redactor = Arc::new(Redactor::new(secrets.iter().copied())?);
@@ -295,9 +297,9 @@ mod tests {
     #[test]
     fn hides_a_truncated_secret() {
         let secret = Secret::new("known-secret-value".to_owned());
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let backlog = Arc::new(Backlog::new(1));
-        let sink = LogSink::Files { folder: folder.path(), keep: 0 };
+        let sink = LogSink::Files { directory: directory.path(), keep: 0 };
         let log = LogConfig { level: LogLevel::Off, sink };
         let reporter = Reporter::new("b".into(), log, backlog, &[&secret]).expect("reporter");
         let room = reporter.captured_body_bytes();

@@ -1,8 +1,8 @@
-//! Queues log lines for the keeper process, which writes them to the bottle's folder.
+//! Queues log lines for the keeper process, which writes them to the bottle's directory.
 //!
-//! The proxy uses the relay instead of the journal if the keeper cannot read the proxy's folder, as in a container. A
-//! line stays in the queue until the keeper has written it. When the queue is full, the oldest lines are dropped, and a
-//! line before the next sent one states how many.
+//! The proxy uses the relay instead of the journal if the keeper cannot read the proxy's directory, as in a container.
+//! A line stays in the queue until the keeper has written it. When the queue is full, the oldest lines are dropped, and
+//! a line before the next sent one states how many.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -577,8 +577,8 @@ mod tests {
 
     #[tokio::test]
     async fn releases_a_chunk_without_copying_it() {
-        let folder = tempfile::tempdir().expect("folder");
-        let sink = LogSink::Files { folder: folder.path(), keep: 0 };
+        let directory = tempfile::tempdir().expect("directory");
+        let sink = LogSink::Files { directory: directory.path(), keep: 0 };
         let log = LogConfig { level: LogLevel::Off, sink };
         let reporter = Reporter::new("b".into(), log, Arc::new(Backlog::new(1)), &[]).expect("reporter");
         let context = ScanContext {

@@ -314,7 +314,7 @@ async fn finds_a_secret_in_a_brotli_body() {
     let change = |provision: &mut Provision| provision.canary = Some(CANARY.into());
     let route = "dlp: {outbound_on_match: block}";
     let proxy = ProxyFixture::with(FixtureOptions { route, change, ..FixtureOptions::default() }).await;
-    let file = proxy.folder.path().join("body");
+    let file = proxy.directory.path().join("body");
     std::fs::write(&file, STANDARD.decode(BROTLI).expect("base64")).expect("file");
     let data = format!("@{}", file.display());
     let answer = proxy.curl(&["-H", "Content-Encoding: br", "--data-binary", &data, URL]).await;
@@ -457,30 +457,30 @@ async fn denies_a_listed_name_that_resolves_to_an_internal_address() {
 }
 
 /// Runs OpenSSL to create certificates that this program's libraries cannot create.
-fn openssl(folder: &Path, arguments: &[&str]) {
-    let output = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl");
+fn openssl(directory: &Path, arguments: &[&str]) {
+    let output = Command::new("openssl").args(arguments).current_dir(directory).output().expect("openssl");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Writes a certificate for a key of `bits` bits, signed by the folder's authority with `digest`.
-fn certificate(folder: &Path, name: &str, bits: &str, digest: &str) {
+/// Writes a certificate for a key of `bits` bits, signed by the directory's authority with `digest`.
+fn certificate(directory: &Path, name: &str, bits: &str, digest: &str) {
     let (key, request, certificate) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
     let subject = format!("/CN={SITE}");
-    openssl(folder, &["genrsa", "-out", &key, bits]);
-    openssl(folder, &["req", "-new", "-key", &key, "-subj", &subject, "-out", &request]);
-    std::fs::write(folder.join("names"), format!("subjectAltName=DNS:{SITE}\n")).expect("names");
+    openssl(directory, &["genrsa", "-out", &key, bits]);
+    openssl(directory, &["req", "-new", "-key", &key, "-subj", &subject, "-out", &request]);
+    std::fs::write(directory.join("names"), format!("subjectAltName=DNS:{SITE}\n")).expect("names");
     let signer = ["-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "7", "-days", "2", "-extfile", "names"];
     let signed = [&["x509", "-req", "-in", &request, "-out", &certificate, digest], &signer[..]].concat();
-    openssl(folder, &signed);
+    openssl(directory, &signed);
 }
 
 /// Starts OpenSSL's server with this certificate. Returns its port.
-fn served_by_openssl(folder: &Path, name: &str) -> (Child, u16) {
+fn served_by_openssl(directory: &Path, name: &str) -> (Child, u16) {
     let (key, certificate) = (format!("{name}.key"), format!("{name}.pem"));
     let mut server = Command::new("openssl")
         .args(["s_server", "-accept", "127.0.0.1:0", "-www", "-cipher", "DEFAULT:@SECLEVEL=0"])
         .args(["-key", &key, "-cert", &certificate])
-        .current_dir(folder)
+        .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -501,10 +501,10 @@ async fn answers_weak_certificates_with_502() {
         );
         return;
     }
-    let folder = tempfile::tempdir().expect("folder");
+    let directory = tempfile::tempdir().expect("directory");
     let root = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.pem"];
-    openssl(folder.path(), &[&root[..], &["-subj", "/CN=weak", "-days", "2"]].concat());
-    let roots = std::fs::read_to_string(folder.path().join("ca.pem")).expect("root");
+    openssl(directory.path(), &[&root[..], &["-subj", "/CN=weak", "-days", "2"]].concat());
+    let roots = std::fs::read_to_string(directory.path().join("ca.pem")).expect("root");
     for (name, bits, digest, holds) in [
         // The control: the same server with a valid certificate.
         ("sound", "2048", "-sha256", true),
@@ -512,8 +512,8 @@ async fn answers_weak_certificates_with_502() {
         ("sha1", "2048", "-sha1", false),
         ("md5", "2048", "-md5", false),
     ] {
-        certificate(folder.path(), name, bits, digest);
-        let (mut server, port) = served_by_openssl(folder.path(), name);
+        certificate(directory.path(), name, bits, digest);
+        let (mut server, port) = served_by_openssl(directory.path(), name);
         let yaml = format!("routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n");
         let proxy = ProxyFixture::with_routes(&roots, yaml, |_| {}).await;
         let answer = proxy.curl(&[URL]).await;

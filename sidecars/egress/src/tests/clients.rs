@@ -9,7 +9,7 @@ use super::fixture::{FixtureOptions, ProxyFixture};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_upload_shows_its_response_to_curl() {
     let proxy = ProxyFixture::open().await;
-    let file = proxy.folder.path().join("body");
+    let file = proxy.directory.path().join("body");
     for (size, times) in [(10, 5), (100_000, 15), (1_500_000, 15), (12 << 20, 5)] {
         std::fs::write(&file, vec![b'x'; size]).expect("file");
         let data = format!("@{}", file.display());
@@ -32,7 +32,7 @@ async fn a_denied_upload_shows_its_response_to_curl() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_slow_upload_shows_its_response_to_curl() {
     let proxy = ProxyFixture::open().await;
-    let file = proxy.folder.path().join("body");
+    let file = proxy.directory.path().join("body");
     std::fs::write(&file, vec![b'x'; 600_000]).expect("file");
     let data = format!("@{}", file.display());
     for version in ["--http2", "--http1.1"] {
@@ -75,18 +75,18 @@ async fn a_denied_head_request_has_no_body() {
     }
 }
 
-/// Runs git in the fixture's folder and returns its error output.
+/// Runs git in the fixture's directory and returns its error output.
 async fn git(proxy: &ProxyFixture, arguments: &[&str]) -> String {
     let output = Command::new("git")
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("HOME", proxy.folder.path())
+        .env("HOME", proxy.directory.path())
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .args(["-c", &format!("http.proxy=http://{}", proxy.proxy)])
         .args(["-c", &format!("http.sslCAInfo={}", proxy.ca().display())])
         .args(arguments)
-        .current_dir(proxy.folder.path())
+        .current_dir(proxy.directory.path())
         .stdin(Stdio::null())
         .output()
         .await

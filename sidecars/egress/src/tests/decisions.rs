@@ -136,7 +136,7 @@ async fn full_log_omits_the_credential() {
         ProxyFixture::with(FixtureOptions { route, log: LogLevel::Full, ..FixtureOptions::default() }).await;
     let body_text = format!("leak {REAL} here");
     assert_eq!(proxy.curl(&["-d", &body_text, "-H", "X-Note: hello", URL]).await.status(), 200);
-    let path = proxy.folder.path().join("egress.jsonl");
+    let path = proxy.directory.path().join("egress.jsonl");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let line = loop {
         let text = std::fs::read_to_string(&path).expect("log");

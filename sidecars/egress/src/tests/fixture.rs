@@ -1,4 +1,4 @@
-//! A provisioned proxy in a temporary folder, and clients that connect to it.
+//! A provisioned proxy in a temporary directory, and clients that connect to it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(super) struct ProxyFixture {
     pub(super) backlog: Arc<Backlog>,
     pub(super) questions: Questions,
     pub(super) site: Upstream,
-    pub(super) folder: TempDir,
+    pub(super) directory: TempDir,
     /// Answers that no budget limits anything.
     pub(super) keeper: tokio::task::JoinHandle<()>,
     /// A loopback TCP port in front of the proxy's sockets, for clients that do not support Unix sockets.
@@ -121,14 +121,14 @@ impl ProxyFixture {
     }
 
     async fn from_test_proxy(test_proxy: TestProxy, site: Upstream) -> Self {
-        let TestProxy { egress, backlog, questions, folder, keeper } = test_proxy;
+        let TestProxy { egress, backlog, questions, directory, keeper } = test_proxy;
         let [proxy, plain, tls] = [
-            relay(folder.path().join(EGRESS_PORT.to_string())).await,
-            relay(folder.path().join(HTTP_PORT.to_string())).await,
-            relay(folder.path().join(HTTPS_PORT.to_string())).await,
+            relay(directory.path().join(EGRESS_PORT.to_string())).await,
+            relay(directory.path().join(HTTP_PORT.to_string())).await,
+            relay(directory.path().join(HTTPS_PORT.to_string())).await,
         ];
-        std::fs::write(folder.path().join("ca.pem"), egress.leaves.authority_certificate()).expect("ca");
-        Self { egress, backlog, questions, site, folder, keeper, proxy, plain, tls }
+        std::fs::write(directory.path().join("ca.pem"), egress.leaves.authority_certificate()).expect("ca");
+        Self { egress, backlog, questions, site, directory, keeper, proxy, plain, tls }
     }
 
     /// Opens the same proxy with other roots and a route to another local port.
@@ -149,7 +149,7 @@ impl ProxyFixture {
 
     /// Returns the lines of the log as soon as there are at least `lines`.
     pub(super) async fn logged(&self, lines: usize) -> Vec<serde_json::Value> {
-        let path = self.folder.path().join("egress.jsonl");
+        let path = self.directory.path().join("egress.jsonl");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             let text = std::fs::read_to_string(&path).expect("log");
@@ -171,12 +171,12 @@ impl ProxyFixture {
 
     /// Returns the path of the CA certificate that clients trust.
     pub(super) fn ca(&self) -> PathBuf {
-        self.folder.path().join("ca.pem")
+        self.directory.path().join("ca.pem")
     }
 
     /// Connects to one of the proxy's ports.
     pub(super) async fn connect(&self, port: u16) -> UnixStream {
-        UnixStream::connect(self.folder.path().join(port.to_string())).await.expect("connect")
+        UnixStream::connect(self.directory.path().join(port.to_string())).await.expect("connect")
     }
 
     /// Runs curl through the explicit proxy.

@@ -221,7 +221,7 @@ async fn a_client_that_disconnects_pays_what_was_reserved() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_reserved_for_a_request_is_on_disk_before_it_is_sent() {
     let Setup { proxy, mut served, mut keeper, _channel, _site } = setup().await;
-    let path = proxy.folder.path().join(WAITING_FILE);
+    let path = proxy.directory.path().join(WAITING_FILE);
     let lines = || {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).expect("a line")).collect::<Vec<WaitingLine>>()
@@ -255,7 +255,7 @@ async fn a_refused_request_leaves_nothing_on_disk() {
     let (response, ()) = tokio::join!(post(&proxy, &refused), limit(&mut keeper));
     assert_eq!(response.status(), 429);
     served.recv().await.expect("the request reached the model");
-    let path = proxy.folder.path().join(WAITING_FILE);
+    let path = proxy.directory.path().join(WAITING_FILE);
     assert_eq!(std::fs::read_to_string(path).expect("the file exists"), "");
 }
 
@@ -303,7 +303,7 @@ async fn reads_every_body_where_a_budget_holds() {
     let (denied, ()) = tokio::join!(post_body(&proxy, "/v1/responses", background), limit(&mut keeper));
     assert_eq!(denied.header("x-bottle-reason").as_deref(), Some("not-metered"));
     let url = format!("https://{SITE}/v1/responses");
-    let file = proxy.folder.path().join("body");
+    let file = proxy.directory.path().join("body");
     let from_file = format!("@{}", file.display());
     let image = format!(
         r#"{{"input":[{{"role":"user","content":[{{"type":"input_image","image_url":"data:image/png;base64,{}"}}]}}],"max_output_tokens":5}}"#,

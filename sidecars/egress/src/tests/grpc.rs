@@ -131,10 +131,10 @@ const CALLS: &str = "unary b'cba' hello last b'\\x00\\xff'\nfails NOT_FOUND noth
 async fn server(
     python: &Path,
     authority: &Authority,
-    folder: &Path,
+    directory: &Path,
 ) -> (Child, Lines<BufReader<ChildStdout>>, u16) {
     let (certificate, key) = authority.leaf_pem(&[SITE, OPEN]).expect("leaf");
-    let paths: [PathBuf; 2] = ["key.pem", "leaf.pem"].map(|name| folder.join(name));
+    let paths: [PathBuf; 2] = ["key.pem", "leaf.pem"].map(|name| directory.join(name));
     for (path, text) in paths.iter().zip([key, certificate]) {
         std::fs::write(path, text).expect("file");
     }
@@ -160,8 +160,8 @@ async fn grpc_calls_of_all_kinds_pass() {
         Err(why) => return skip::aloud("grpc_calls_of_all_kinds_pass", &why),
     };
     let authority = Authority::new("grpc").expect("authority");
-    let folder = tempfile::tempdir().expect("folder");
-    let (_server, mut lines, port) = server(&python, &authority, folder.path()).await;
+    let directory = tempfile::tempdir().expect("directory");
+    let (_server, mut lines, port) = server(&python, &authority, directory.path()).await;
     let to = format!("connect_to: '127.0.0.1:{port}'");
     let yaml = format!(
         "routes:\n- host: {SITE}\n  {to}\n- host: {OPEN}\n  {to}\n  dlp: {{outbound_detectors: false}}\n"

@@ -248,7 +248,7 @@ async fn a_lock_from_another_daemon_ends_unscanned_tunnels() {
         tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await.expect("101");
     let passthrough =
         ProxyFixture::with(FixtureOptions { route: "inspect: false", ..FixtureOptions::default() }).await;
-    let ca = passthrough.folder.path().join("site.pem");
+    let ca = passthrough.directory.path().join("site.pem");
     passthrough.site.write_ca(&ca).expect("ca");
     let (ca, url) = (ca.to_str().expect("path"), format!("https://{SITE}/"));
     assert_eq!(passthrough.curl(&["--cacert", ca, &url]).await.status(), 200);

@@ -316,7 +316,7 @@ async fn logs_the_warnings_of_the_scanner() {
     assert!(found[0].ends_with("in the body"), "{found:?}");
     // Random bytes, and the same bytes in base64.
     let bytes: Vec<u8> = std::iter::repeat_with(rand::random).take(512).collect();
-    let file = proxy.folder.path().join("random");
+    let file = proxy.directory.path().join("random");
     for content in [
         bytes.clone(),
         base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &bytes).into_bytes(),

@@ -309,7 +309,7 @@ async fn logs_findings_without_values() {
     let refusal = proxy.denial().await;
     assert_eq!(refusal.path, "/redacted");
     assert!(refusal.sentence.contains("GitLab") && !refusal.sentence.contains(token));
-    let path = proxy.folder.path().join("egress.jsonl");
+    let path = proxy.directory.path().join("egress.jsonl");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let lines = loop {
         let text = std::fs::read_to_string(&path).expect("log");

@@ -132,7 +132,7 @@ async fn answers_an_unmatched_websocket_with_426() {
 async fn forwards_a_body_after_100_continue() {
     let proxy = ProxyFixture::open().await;
     let big = "x".repeat(200_000);
-    let file = proxy.folder.path().join("body");
+    let file = proxy.directory.path().join("body");
     std::fs::write(&file, &big).expect("file");
     let data = format!("@{}", file.display());
     let arguments =

@@ -109,7 +109,7 @@ fn digest(bytes: &[u8]) -> String {
 fn store(layout: &Path, kind: &str, bytes: &[u8]) -> serde_json::Value {
     let digest = digest(bytes);
     let path = layout.join("blobs").join(digest.replace(':', "/"));
-    std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+    std::fs::create_dir_all(path.parent().expect("parent")).expect("directory");
     std::fs::write(path, bytes).expect("blob");
     json!({"mediaType": kind, "digest": digest, "size": bytes.len()})
 }
@@ -140,8 +140,8 @@ fn image(layout: &Path) -> Vec<String> {
 async fn copy(proxy: &ProxyFixture, from: &str, to: &str) -> Output {
     tokio::process::Command::new("skopeo")
         .env_clear()
-        .env("HOME", proxy.folder.path())
-        .env("XDG_RUNTIME_DIR", proxy.folder.path())
+        .env("HOME", proxy.directory.path())
+        .env("XDG_RUNTIME_DIR", proxy.directory.path())
         .env("HTTPS_PROXY", format!("http://{}", proxy.proxy))
         .env("SSL_CERT_FILE", proxy.ca())
         .args(["--insecure-policy", "copy", "--src-no-creds", "--dest-no-creds", from, to])
@@ -165,7 +165,7 @@ async fn skopeo_copies_an_image_to_a_registry_and_back() {
     let yaml =
         format!("routes:\n- host: {REGISTRY}\n  {to}\n  {block}\n- host: {BLOBS}\n  {to}\n  {block}\n");
     let proxy = ProxyFixture::with_routes(authority.pem(), yaml, |_| {}).await;
-    let [here, there] = ["here", "there"].map(|name| proxy.folder.path().join(name));
+    let [here, there] = ["here", "there"].map(|name| proxy.directory.path().join(name));
     let layers = image(&here);
     let remote = format!("docker://{REGISTRY}/team/app:1");
     for (from, to) in

@@ -180,7 +180,7 @@ async fn dials_through_the_corporate_proxy_with_its_password() {
 async fn a_passthrough_host_shows_its_own_certificate_and_must_match_the_sni() {
     let proxy =
         ProxyFixture::with(FixtureOptions { route: "inspect: false", ..FixtureOptions::default() }).await;
-    let ca = proxy.folder.path().join("site.pem");
+    let ca = proxy.directory.path().join("site.pem");
     proxy.site.write_ca(&ca).expect("ca");
     let ca = ca.to_str().expect("path");
     for answer in

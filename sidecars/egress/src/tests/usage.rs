@@ -133,7 +133,7 @@ impl Setup {
 
     /// Returns the number of lines in the file of pending records.
     fn pending_lines(&self) -> usize {
-        let path = self.proxy.folder.path().join(WAITING_FILE);
+        let path = self.proxy.directory.path().join(WAITING_FILE);
         std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
     }
 }
@@ -249,7 +249,7 @@ async fn records_responses_in_flight_at_shutdown() {
     let setup = setup(AUTH).await;
     let mut keeper = setup.keeper().await;
     let url = format!("https://{SITE}/forever/v1/messages");
-    let seen = setup.proxy.folder.path().join("seen");
+    let seen = setup.proxy.directory.path().join("seen");
     let arguments = ["--data", "{}", "--no-buffer", "--output", seen.to_str().expect("text"), url.as_str()];
     let request = setup.proxy.curl(&arguments);
     let shutdown = async {

@@ -78,8 +78,9 @@ async fn finds_a_token_in_base64() {
 async fn rejects_a_rule_file_that_does_not_parse() {
     let rules = vec![file("a.toml", "[[rules]]\nid = 'a\n")];
     let provision = Provision { rules, ..test_proxy::provision("routes: []\n") };
-    let folder = tempfile::tempdir().expect("folder");
-    let refused = test_proxy::provision_egress(provision, folder.path(), Shared::new(folder.path(), None));
+    let directory = tempfile::tempdir().expect("directory");
+    let refused =
+        test_proxy::provision_egress(provision, directory.path(), Shared::new(directory.path(), None));
     let text = chain(&refused.err().expect("refused"));
     assert!(text.starts_with("rules: a.toml: line 2"), "{text}");
 }

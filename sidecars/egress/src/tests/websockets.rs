@@ -464,12 +464,12 @@ async fn autobahn(wstest: &OsStr, cases: &[&str], fuzzer: &str, dlp: &str) -> se
     let proxy = ProxyFixture::with_routes(proxy.site.ca_pem(), yaml, |_| {}).await;
     let proxied = renaming(proxy.plain, SITE.to_owned()).await;
     let (direct, proxied) = (format!("ws://{server}"), format!("ws://{proxied}"));
-    let reports = proxy.folder.path().join("reports");
+    let reports = proxy.directory.path().join("reports");
     let spec = serde_json::json!({
         "url": direct, "outdir": reports, "cases": cases, "exclude-cases": [], "exclude-agent-cases": {},
         "servers": [{"agent": "direct", "url": direct}, {"agent": "proxied", "url": proxied}],
     });
-    let file = proxy.folder.path().join("spec.json");
+    let file = proxy.directory.path().join("spec.json");
     std::fs::write(&file, spec.to_string()).expect("spec");
     let spec = file.to_str().expect("path");
     let starting = Duration::from_secs(3);

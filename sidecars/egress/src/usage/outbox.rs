@@ -51,10 +51,10 @@ struct Pending {
 }
 
 impl Outbox {
-    /// Stores pending records in a file in `folder`. The file is created with the first record.
-    pub(crate) fn new(folder: &Path, backlog: Arc<Backlog>) -> Self {
+    /// Stores pending records in a file in `directory`. The file is created with the first record.
+    pub(crate) fn new(directory: &Path, backlog: Arc<Backlog>) -> Self {
         Self {
-            path: folder.join(WAITING_FILE),
+            path: directory.join(WAITING_FILE),
             pending: Mutex::default(),
             count: watch::Sender::new(0),
             keepers: ConnectedKeepers::default(),

@@ -82,7 +82,7 @@ pub(crate) struct Label {
 pub(crate) struct History {
     /// The path of the history's bare repository.
     pub(crate) repo: PathBuf,
-    /// A folder with every file of every commit, in a subfolder for each commit. It serves scanners that
+    /// A directory with every file of every commit, in a subdirectory for each commit. It serves scanners that
     /// support only files.
     pub(crate) files: PathBuf,
     pub(crate) labels: Vec<Label>,
@@ -94,9 +94,9 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Generates a history of about `bytes` bytes in `folder`.
-    pub(crate) fn make(folder: &Path, bytes: u64) -> Result<Self> {
-        let mut maker = Maker::new(folder)?;
+    /// Generates a history of about `bytes` bytes in `directory`.
+    pub(crate) fn make(directory: &Path, bytes: u64) -> Result<Self> {
+        let mut maker = Maker::new(directory)?;
         let mut planted = plan(&mut maker.dice);
         let step = bytes / (planted.len() as u64 + 1);
         while maker.history.bytes < bytes {
@@ -158,8 +158,8 @@ struct Maker {
 }
 
 impl Maker {
-    fn new(folder: &Path) -> Result<Self> {
-        let (repo, files) = (folder.join("history.git"), folder.join("files"));
+    fn new(directory: &Path) -> Result<Self> {
+        let (repo, files) = (directory.join("history.git"), directory.join("files"));
         git(Command::new("git").args(["init", "-q", "--bare", "-b", "main"]).arg(&repo))?;
         let mut import = Command::new("git")
             .arg("-C")
@@ -301,7 +301,7 @@ impl Maker {
             self.into.write_all(&content)?;
             writeln!(self.into)?;
             let file = self.history.files.join(number.to_string()).join(path);
-            fs::create_dir_all(file.parent().context("a folder")?)?;
+            fs::create_dir_all(file.parent().context("a directory")?)?;
             fs::write(file, content)?;
         }
         self.removed.clear();

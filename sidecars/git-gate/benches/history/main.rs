@@ -7,7 +7,7 @@
 //! scanner runs alone and may use all cores.
 //!
 //! Run it with `cargo bench -p bottle-git-gate --bench history`. Append `-- 1024` for a history of that many
-//! MiB (default 64). `BOTTLE_BENCH_SCANNERS` lists the folders with the other scanners' programs, separated
+//! MiB (default 64). `BOTTLE_BENCH_SCANNERS` lists the directories with the other scanners' programs, separated
 //! by `:`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints its measurements")]
 
@@ -95,8 +95,8 @@ fn put(line: &str) {
 }
 
 fn compare(mebibytes: u64) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let history = History::make(folder.path(), mebibytes << 20)?;
+    let directory = tempfile::tempdir()?;
+    let history = History::make(directory.path(), mebibytes << 20)?;
     put(&format!(
         "{} MiB in {} files of {} commits, {} secrets and {} look-alikes",
         history.bytes >> 20,
@@ -105,7 +105,7 @@ fn compare(mebibytes: u64) -> Result<()> {
         history.labels.len(),
         history.look_alikes
     ));
-    let output = folder.path().join("output");
+    let output = directory.path().join("output");
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(READ).arg(&history.repo);
     let ran = run(&mut command, &output, WITHIN)?;
@@ -115,11 +115,12 @@ fn compare(mebibytes: u64) -> Result<()> {
         format!("cannot parse the gate's output {:?}", fs::read_to_string(&output).unwrap_or_default())
     })?;
     report("the gate", &history, &ran, None, &Score::new(&history, found));
-    let folders = std::env::var_os("BOTTLE_BENCH_SCANNERS").unwrap_or_default();
-    let folders: Vec<PathBuf> = std::env::split_paths(&folders).filter(|path| path.is_absolute()).collect();
+    let directories = std::env::var_os("BOTTLE_BENCH_SCANNERS").unwrap_or_default();
+    let directories: Vec<PathBuf> =
+        std::env::split_paths(&directories).filter(|path| path.is_absolute()).collect();
     for peer in &PEERS {
-        let Some(program) = peers::program(&folders, peer.name) else {
-            put(&format!("\n{}: not installed in a folder of BOTTLE_BENCH_SCANNERS", peer.name));
+        let Some(program) = peers::program(&directories, peer.name) else {
+            put(&format!("\n{}: not installed in a directory of BOTTLE_BENCH_SCANNERS", peer.name));
             continue;
         };
         if let Err(error) = run_peer(peer, program, &history, &output, ours) {

@@ -156,9 +156,9 @@ fn secretlint(program: PathBuf, history: &History) -> Command {
 
 /// Parses secretlint's output, in which each line has the form `file:line:column: words`.
 fn read_secretlint(output: &str, history: &History) -> Result<Vec<Finding>> {
-    let folder = format!("{}/", history.files.canonicalize()?.display());
+    let directory = format!("{}/", history.files.canonicalize()?.display());
     let found = output.lines().filter_map(|line| {
-        let mut words = line.strip_prefix(&folder)?.splitn(4, ':');
+        let mut words = line.strip_prefix(&directory)?.splitn(4, ':');
         let (file, line) = (words.next()?, words.next()?.parse::<u64>().ok()?);
         let rule = words.nth(1)?.split('[').next_back()?;
         Some(finding(&Value::Null, &below(file), &line.into(), &rule.into()))
@@ -166,7 +166,7 @@ fn read_secretlint(output: &str, history: &History) -> Result<Vec<Finding>> {
     Ok(found.collect())
 }
 
-/// Removes the folder of the commit from a file's path.
+/// Removes the directory of the commit from a file's path.
 fn below(file: &str) -> Value {
     file.trim_start_matches("./").split_once('/').map_or(file, |(_, path)| path).into()
 }
@@ -189,7 +189,10 @@ pub(crate) fn read_ours(output: &str) -> Result<Vec<Finding>> {
     found.collect()
 }
 
-/// Finds the program of a scanner in one of the folders.
-pub(crate) fn program(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
-    folders.iter().map(|folder: &PathBuf| folder.join(name)).find(|path: &PathBuf| Path::is_file(path))
+/// Finds the program of a scanner in one of the directories.
+pub(crate) fn program(directories: &[PathBuf], name: &str) -> Option<PathBuf> {
+    directories
+        .iter()
+        .map(|directory: &PathBuf| directory.join(name))
+        .find(|path: &PathBuf| Path::is_file(path))
 }

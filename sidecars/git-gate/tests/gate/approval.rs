@@ -78,7 +78,7 @@ pub(crate) async fn decided() -> Result<()> {
     // The same finding in another commit needs no new approval.
     scene.shell("cd clone; git commit -q --amend -m again; git push origin HEAD:retry")?;
     // Another push succeeds while the user decides, and is not lost.
-    let beside = scene.folder.path().to_owned();
+    let beside = scene.directory.path().to_owned();
     scene.shell("git clone -q $GATE beside; cd beside; git checkout -qb beside; echo 1 > 1; git add .; git commit -qm 1")?;
     scene.shell("cd clone; echo \"$T # gitleaks:allow\" > other; git add .; git commit -qm other")?;
     let gate = format!("http://{}:9420/tool.git", scene.address);

@@ -186,7 +186,7 @@ pub(crate) async fn https() -> Result<()> {
     fs::write(scene.at("server.py"), SERVER)?;
     scene.shell("git -C up.git config http.receivepack true; git -C up.git branch same main")?;
     let mut server = Command::new("python3");
-    server.arg("server.py").arg(scene.folder.path()).arg(token).current_dir(scene.folder.path());
+    server.arg("server.py").arg(scene.directory.path()).arg(token).current_dir(scene.directory.path());
     let _server = Ends(server.stderr(Stdio::inherit()).spawn()?);
     until(|| scene.at("port").exists())?;
     let port: u16 = fs::read_to_string(scene.at("port"))?.parse().context("a port")?;

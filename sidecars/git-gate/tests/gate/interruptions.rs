@@ -102,11 +102,11 @@ pub(crate) async fn race() -> Result<()> {
 pub(crate) async fn client() -> Result<()> {
     let (scene, channel) = marked().await?;
     // The client is killed while the gate waits for the user's decision.
-    let folder = scene.folder.path().to_owned();
+    let directory = scene.directory.path().to_owned();
     let address = format!("http://{}:9420/tool.git", scene.address);
     let mut push = Command::new("git")
         .args(["push", "-q", &address, "HEAD:x"])
-        .current_dir(folder.join("clone"))
+        .current_dir(directory.join("clone"))
         .process_group(0)
         .stderr(Stdio::null())
         .spawn()?;

@@ -138,17 +138,17 @@ pub(crate) async fn push() -> Result<()> {
 /// Tests a mirror on a disk of eight megabytes.
 pub(crate) async fn full() -> Result<()> {
     let mut scene = Scene::new()?;
-    let folder = scene.at("gate");
-    fs::create_dir_all(&folder)?;
+    let directory = scene.at("gate");
+    fs::create_dir_all(&directory)?;
     let mount = "mount -t tmpfs -o size=8m none \"$0\" && exec \"$@\"";
     let wrapper = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount];
-    let folder = folder.display().to_string();
-    let tried = Command::new("unshare").args(&wrapper[1..]).args([&folder, "true"]).output()?;
+    let directory = directory.display().to_string();
+    let tried = Command::new("unshare").args(&wrapper[1..]).args([&directory, "true"]).output()?;
     if !tried.status.success() {
         skip::aloud("reports_a_full_disk", &String::from_utf8_lossy(&tried.stderr).trim());
         return Ok(());
     }
-    scene.wrapper = wrapper.iter().map(|word| (*word).to_owned()).chain([folder]).collect();
+    scene.wrapper = wrapper.iter().map(|word| (*word).to_owned()).chain([directory]).collect();
     scene.open(|_| ()).await?;
     scene.shell(
         "git clone -q $GATE clone; cd clone; head -c 12000000 /dev/urandom > f; git add .; git commit -qm x",

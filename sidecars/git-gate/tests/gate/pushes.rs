@@ -95,12 +95,12 @@ pub(crate) async fn key_is_hidden() -> Result<()> {
         }
     }
     // If the gate is killed, the ssh-agent that holds the key exits too.
-    let folder = scene.at("gate").canonicalize()?;
+    let directory = scene.at("gate").canonicalize()?;
     let agents = || {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         let lines = processes.filter(|process| {
             fs::read(process.path().join("cmdline")).is_ok_and(|line| line.starts_with(b"ssh-agent"))
-                && fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == folder)
+                && fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == directory)
         });
         lines.count()
     };

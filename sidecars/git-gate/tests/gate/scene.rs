@@ -1,4 +1,4 @@
-//! Provides the test fixture: an upstream behind OpenSSH, a gate, and a folder for clients.
+//! Provides the test fixture: an upstream behind OpenSSH, a gate, and a directory for clients.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -55,7 +55,7 @@ const LOG: &str = "gate.stderr";
 
 /// An upstream behind OpenSSH, a gate, and a clone.
 pub(crate) struct Scene {
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
     pub(crate) port: u16,
     pub(crate) address: Ipv4Addr,
     pub(crate) channel: Option<Channel>,
@@ -83,19 +83,19 @@ impl Scene {
 
     /// Creates a scene with additional lines in `sshd_config`.
     pub(crate) fn with(lines: &str) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir()?;
+        let at = |name: &str| directory.path().join(name);
         for key in ["client", "other"] {
             make_key(&at(key))?;
         }
         fs::copy(at("client.pub"), at("authorized"))?;
-        let sshd = Sshd::start(folder.path(), Ipv4Addr::LOCALHOST.into(), lines)?;
-        sshd::seed(folder.path(), &at("up.git"))?;
+        let sshd = Sshd::start(directory.path(), Ipv4Addr::LOCALHOST.into(), lines)?;
+        sshd::seed(directory.path(), &at("up.git"))?;
         // No other server of the machine has this port, and so no other scene this address.
         let [high, low] = sshd.port().to_be_bytes();
         let address = Ipv4Addr::new(127, 77, high, low);
         Ok(Self {
-            folder,
+            directory,
             port: sshd.port(),
             address,
             channel: None,
@@ -111,7 +111,7 @@ impl Scene {
     }
 
     pub(crate) fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     pub(crate) fn repo(&self, change: impl FnOnce(&mut GateRepo)) -> Result<GateRepo> {
@@ -133,7 +133,7 @@ impl Scene {
         Ok(repo)
     }
 
-    /// Makes git in the scene's folder use the upstream over plain ssh. Returns the URL of the upstream.
+    /// Makes git in the scene's directory use the upstream over plain ssh. Returns the URL of the upstream.
     #[allow(dead_code, reason = "only the benches compare with plain ssh")]
     pub(crate) fn enable_plain_ssh(&self) -> Result<String> {
         let repo = self.repo(|_| ())?;
@@ -156,7 +156,7 @@ impl Scene {
         drop(self.gate.take());
         let config = GateConfig {
             proxy,
-            folder: self.at("gate"),
+            directory: self.at("gate"),
             identity: self.identity,
             forward_seconds: self.forward,
             lock_after: self.lock_after,
@@ -206,10 +206,10 @@ impl Scene {
     pub(crate) fn output(&self, script: &str) -> Result<Output> {
         let output = Command::new("sh")
             .args(["-ec", script])
-            .current_dir(self.folder.path())
+            .current_dir(self.directory.path())
             .env_clear()
             .env("PATH", std::env::var("PATH")?)
-            .env("HOME", self.folder.path())
+            .env("HOME", self.directory.path())
             .env("GATE", format!("http://{}:9420/tool.git", self.address))
             .env("T", TOKEN)
             .env("SECRET", SECRET)

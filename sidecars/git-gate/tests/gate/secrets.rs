@@ -28,7 +28,7 @@ pub(crate) async fn locations() -> Result<()> {
             "the commit's committer",
         ),
         ("a name", "echo x > $T; git add .; git commit -qm x", "the name of a file"),
-        ("a folder's name", "mkdir $T; echo x > $T/x; git add .; git commit -qm x", "the name of a file"),
+        ("a directory's name", "mkdir $T; echo x > $T/x; git add .; git commit -qm x", "the name of a file"),
         ("the new name of an old file", "git mv one $T; git commit -qm x", "the name of a file"),
         ("the name of an empty file", "touch $T; git add .; git commit -qm x", "the name of a file"),
         ("a link", "ln -s $T f; git add .; git commit -qm x", "f, line 1"),
@@ -135,7 +135,7 @@ pub(crate) async fn locations() -> Result<()> {
         scene.refused(&format!("{clean}; {script}"), &["the git gate refused the push", words])?;
     }
     // The gate accepts clean pushes, but no non-fast-forward update. The allowlist of a user rule exempts a
-    // folder of samples.
+    // directory of samples.
     scene.shell(&format!(
         "{clean}; mkdir fixtures; echo acme-12345678 > fixtures/f; git add .; git commit -qm x; git push -q origin HEAD:refs/heads/topic/own"
     ))?;
@@ -177,8 +177,8 @@ pub(crate) async fn file_names() -> Result<()> {
             ".env",
         ),
         ("an empty file", "touch .env; git add -f .", ".env"),
-        ("a folder's new name", "git mv aws .aws", ".aws/credentials"),
-        ("a folder's second name", "mkdir x; cp -r aws x/.AWS; git add -f .", "x/.AWS/credentials"),
+        ("a directory's new name", "git mv aws .aws", ".aws/credentials"),
+        ("a directory's second name", "mkdir x; cp -r aws x/.AWS; git add -f .", "x/.AWS/credentials"),
         ("a link", "ln -s /etc/passwd .env; git add -f .", ".env"),
         ("a submodule", "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),.env", ".env"),
         ("upper case", "echo x > .ENV; git add -f .", ".ENV"),
@@ -210,7 +210,7 @@ pub(crate) async fn file_names() -> Result<()> {
             .with_context(|| name.to_owned())?;
     }
     // The gate does not report a name again if the upstream already has the file under this name, and does
-    // not report a folder as a file.
+    // not report a directory as a file.
     scene.shell(
         "cd clone; git checkout -qfB work origin/main; git clean -qfdx; echo x > more; mkdir .env; echo x > .env/x; \
          git add -f .; git commit -qm more; git merge -q -m m origin/side; git push -q origin HEAD:refs/heads/fine",

@@ -296,7 +296,7 @@ pub(crate) async fn moved() -> Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     fs::File::create(scene.at("moved.py"))?.write_all(MOVED.as_bytes())?;
     let mut server = std::process::Command::new("python3");
-    server.args(["moved.py", &port.to_string()]).current_dir(scene.folder.path());
+    server.args(["moved.py", &port.to_string()]).current_dir(scene.directory.path());
     let _server = bottle_test_support::sshd::Ends(server.spawn()?);
     crate::scene::until(|| crate::scene::connect((std::net::Ipv4Addr::LOCALHOST, port)).is_ok())?;
     scene.roots = made.cert.pem();

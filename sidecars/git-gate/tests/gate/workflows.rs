@@ -379,10 +379,10 @@ fn make_template(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-fn write_home(folder: &Path, redirect: &str) -> Result<()> {
-    fs::create_dir_all(folder)?;
+fn write_home(directory: &Path, redirect: &str) -> Result<()> {
+    fs::create_dir_all(directory)?;
     let settings = "[init]\n\tdefaultBranch = main\n[advice]\n\tdetachedHead = false\n";
-    Ok(fs::write(folder.join(".gitconfig"), format!("{settings}{redirect}"))?)
+    Ok(fs::write(directory.join(".gitconfig"), format!("{settings}{redirect}"))?)
 }
 
 async fn compare(workflows: &[Workflow]) -> Result<()> {

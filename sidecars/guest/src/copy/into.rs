@@ -1,4 +1,4 @@
-//! Unpacks an archive into a folder of the bottle.
+//! Unpacks an archive into a directory of the bottle.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,34 +13,34 @@ use rustix::io::Errno;
 use tar::Archive;
 
 use crate::archive::{Member, Members, What, about};
-use crate::rooted::{make_folder, open_beneath};
+use crate::rooted::{make_directory, open_beneath};
 
-/// The flags to open a folder without following a symlink.
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+/// The flags to open a directory without following a symlink.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
 /// The destination of an archive.
 pub(super) struct Target {
     pub(super) root: PathBuf,
-    /// The path of the folder relative to the root. Symlinks in the path are followed within the root.
-    pub(super) folder: PathBuf,
+    /// The path of the directory relative to the root. Symlinks in the path are followed within the root.
+    pub(super) directory: PathBuf,
 }
 
-/// Unpacks an archive into the target folder. Existing files and symlinks are replaced; existing folders are
+/// Unpacks an archive into the target directory. Existing files and symlinks are replaced; existing directories are
 /// merged. Unpacking stops at the first error, and entries that were already unpacked are kept. Returns the number of
 /// entries.
 pub(super) fn unpack(target: &Target, reader: impl Read) -> io::Result<u64> {
-    unpack_into(&make_folder(&target.root, &target.folder)?, reader)
+    unpack_into(&make_directory(&target.root, &target.directory)?, reader)
 }
 
-/// Unpacks an archive into an open folder, like [`unpack`].
-pub(crate) fn unpack_into(folder: &OwnedFd, mut reader: impl Read) -> io::Result<u64> {
+/// Unpacks an archive into an open directory, like [`unpack`].
+pub(crate) fn unpack_into(directory: &OwnedFd, mut reader: impl Read) -> io::Result<u64> {
     let mut entries = 0;
     {
         let mut archive = Archive::new(&mut reader);
         let mut members = Members::new(archive.entries()?);
         while let Some(mut member) = members.next()? {
             let place = member.place()?;
-            make(folder, &mut member, &place).map_err(|error| about(&place, error))?;
+            make(directory, &mut member, &place).map_err(|error| about(&place, error))?;
             entries += 1;
         }
     }
@@ -50,19 +50,19 @@ pub(crate) fn unpack_into(folder: &OwnedFd, mut reader: impl Read) -> io::Result
 
 fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io::Result<()> {
     let Some(name) = place.file_name().map(PathBuf::from) else {
-        // The folder itself, which `tar` writes as `./`.
+        // The directory itself, which `tar` writes as `./`.
         return match member.what {
-            What::Folder => Ok(()),
+            What::Directory => Ok(()),
             _ => Err(io::Error::other("a file or link has no name")),
         };
     };
     let parents = place.parent().unwrap_or(Path::new(""));
     let parent = parents_of(top, parents)?;
     match &member.what {
-        What::Folder => {
-            let folder = make_one_folder(&parent, &name)?;
-            // The owner needs write permission to fill the folder.
-            fchmod(folder, Mode::from_raw_mode(member.mode | 0o700))?;
+        What::Directory => {
+            let directory = make_one_directory(&parent, &name)?;
+            // The owner needs write permission to fill the directory.
+            fchmod(directory, Mode::from_raw_mode(member.mode | 0o700))?;
         }
         What::Link(link) => {
             clear(&parent, &name)?;
@@ -86,31 +86,31 @@ fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io:
 fn parents_of(top: &OwnedFd, parents: &Path) -> io::Result<OwnedFd> {
     let mut current = top.try_clone()?;
     for part in parents {
-        current = make_one_folder(&current, Path::new(part))?;
+        current = make_one_directory(&current, Path::new(part))?;
     }
     Ok(current)
 }
 
-/// Opens the folder `name`, and creates it if it does not exist. A symlink of that name is an error, whatever
+/// Opens the directory `name`, and creates it if it does not exist. A symlink of that name is an error, whatever
 /// its target.
-fn make_one_folder(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
+fn make_one_directory(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     match mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    open_beneath(parent, name, FOLDER, Mode::empty()).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::LOOP | Errno::NOTDIR) => about(name, "a file or link is in the place of a folder"),
+    open_beneath(parent, name, DIRECTORY, Mode::empty()).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP | Errno::NOTDIR) => about(name, "a file or link is in the place of a directory"),
         _ => error,
     })
 }
 
-/// Removes an existing file or symlink, but never a folder.
+/// Removes an existing file or symlink, but never a directory.
 fn clear(parent: &OwnedFd, name: &Path) -> io::Result<()> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-            Err(io::Error::other("a folder is in its place"))
+            Err(io::Error::other("a directory is in its place"))
         }
         Ok(_) => Ok(unlinkat(parent, name, AtFlags::empty())?),
     }

@@ -1,11 +1,11 @@
 //! Copies files into and out of the bottle as tar streams.
 //!
-//! Only regular files, folders and symlinks are copied: no devices, pipes, hard links or set-id bits. All
+//! Only regular files, directories and symlinks are copied: no devices, pipes, hard links or set-id bits. All
 //! files are opened so that processes of the bottle cannot redirect a path ([`crate::rooted`]). Each copy
 //! uses a blocking thread for file access. Streams are handled on the async runtime, and slow down the thread
 //! if the client is slow.
 //!
-//! - `out`: packs a folder tree · `into`: unpacks an archive ([`crate::archive`])
+//! - `out`: packs a directory tree · `into`: unpacks an archive ([`crate::archive`])
 //! - `bridge`: connects a blocking thread and an async stream · `slots`: the limit on concurrent copies
 
 pub(crate) mod bridge;
@@ -24,7 +24,7 @@ use crate::facts::relative_to_root;
 use crate::failure::failed;
 use crate::guest::Guest;
 
-/// Sends a file or folder as an archive.
+/// Sends a file or directory as an archive.
 pub(crate) async fn copy_out(guest: Arc<Guest>, request: CopyOut, stream: Stream) {
     let slot = match guest.copies.take() {
         Ok(slot) => slot,
@@ -46,7 +46,7 @@ pub(crate) async fn copy_out(guest: Arc<Guest>, request: CopyOut, stream: Stream
     conclude(&stream, &request.path, "out", archiving.await).await;
 }
 
-/// Unpacks an archive into a folder.
+/// Unpacks an archive into a directory.
 pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) {
     let slot = match guest.copies.take() {
         Ok(slot) => slot,
@@ -54,7 +54,7 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
     };
     let (sender, mut receiver) = stream.split();
     let (feeder, reader) = bridge::inward();
-    let target = into::Target { root: guest.facts.root.clone(), folder: relative_to_root(&request.path) };
+    let target = into::Target { root: guest.facts.root.clone(), directory: relative_to_root(&request.path) };
     let unpacking = tokio::task::spawn_blocking(move || {
         let unpacked = into::unpack(&target, reader).map(|_| ());
         drop(slot);

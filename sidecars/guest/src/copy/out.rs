@@ -1,4 +1,4 @@
-//! Packs a file or folder of the bottle into an archive.
+//! Packs a file or directory of the bottle into an archive.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ const SYSFS_MAGIC: i64 = 0x6265_6572;
 /// The name of files with git's ignore rules.
 const RULES: &str = ".gitignore";
 
-/// Packs the file or folder `path` of the bottle, including the contents of the folder. Its name in the
+/// Packs the file or directory `path` of the bottle, including the contents of the directory. Its name in the
 /// archive is the last component of `path`. For the root, only the contents are packed.
 ///
 /// # Errors
@@ -42,9 +42,9 @@ pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Resul
     let stat = fstat(&opened)?;
     let name = path.file_name().map(PathBuf::from).unwrap_or_default();
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => add_folder(&mut archive, &opened, &stat, &name, 0)?,
+        FileType::Directory => add_directory(&mut archive, &opened, &stat, &name, 0)?,
         FileType::RegularFile => add_file(&mut archive, opened, &stat, &name)?,
-        _ => return Err(io::Error::other("neither a file nor a folder")),
+        _ => return Err(io::Error::other("neither a file nor a directory")),
     }
     archive.into_inner()?.flush()
 }
@@ -56,16 +56,16 @@ fn link(root: &Path, path: &Path) -> Option<io::Error> {
     Some(io::Error::other(format!("it is a link to {target:?}; copy that path instead")))
 }
 
-/// Packs the contents of an open folder.
-pub(crate) fn archive_contents(folder: &OwnedFd, writer: impl Write) -> io::Result<()> {
+/// Packs the contents of an open directory.
+pub(crate) fn archive_contents(directory: &OwnedFd, writer: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(writer);
-    add_folder(&mut archive, folder, &fstat(folder)?, Path::new(""), 0)?;
+    add_directory(&mut archive, directory, &fstat(directory)?, Path::new(""), 0)?;
     archive.into_inner()?.flush()
 }
 
-fn add_folder<W: Write>(
+fn add_directory<W: Write>(
     archive: &mut Builder<W>,
-    folder: &OwnedFd,
+    directory: &OwnedFd,
     stat: &Stat,
     name: &Path,
     depth: usize,
@@ -75,44 +75,44 @@ fn add_folder<W: Write>(
         archive.append_data(&mut header, name, io::empty())?;
     }
     // The kernel's virtual file systems are skipped, because they contain endless files.
-    let kind = fstatfs(folder)?.f_type;
+    let kind = fstatfs(directory)?.f_type;
     if kind == PROC_SUPER_MAGIC || kind == SYSFS_MAGIC {
         return Ok(());
     }
     if depth == MAX_DEPTH {
-        return Err(about(name, format!("more than {MAX_DEPTH} folders deep")));
+        return Err(about(name, format!("more than {MAX_DEPTH} directories deep")));
     }
     // The ignore rules come first, so that a reader can apply them while it reads the archive.
-    add(archive, folder, Path::new(RULES), &name.join(RULES), depth + 1)?;
-    for entry in Dir::read_from(folder)? {
+    add(archive, directory, Path::new(RULES), &name.join(RULES), depth + 1)?;
+    for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let entry = std::ffi::OsStr::from_bytes(entry.file_name().to_bytes());
         if entry != "." && entry != ".." && entry != RULES {
-            add(archive, folder, Path::new(entry), &name.join(entry), depth + 1)?;
+            add(archive, directory, Path::new(entry), &name.join(entry), depth + 1)?;
         }
     }
     Ok(())
 }
 
-/// Adds one entry of `folder` to the archive. An entry that disappears, cannot be read or has another type is
+/// Adds one entry of `directory` to the archive. An entry that disappears, cannot be read or has another type is
 /// skipped, so that the rest of the tree is still copied.
 fn add<W: Write>(
     archive: &mut Builder<W>,
-    folder: &OwnedFd,
+    directory: &OwnedFd,
     entry: &Path,
     name: &Path,
     depth: usize,
 ) -> io::Result<()> {
     // Opening a device can have effects, so the kind is looked at first.
     let kind =
-        statat(folder, entry, AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        statat(directory, entry, AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode));
     if !matches!(kind, Ok(FileType::RegularFile | FileType::Directory | FileType::Symlink)) {
         return Ok(());
     }
-    let opened = match open_beneath(folder, entry, READ | OFlags::NOFOLLOW, Mode::empty()) {
+    let opened = match open_beneath(directory, entry, READ | OFlags::NOFOLLOW, Mode::empty()) {
         Ok(opened) => opened,
         Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
-            return add_link(archive, folder, entry, name);
+            return add_link(archive, directory, entry, name);
         }
         Err(error) => {
             tracing::debug!(%error, ?name, "skipped in a copy");
@@ -121,7 +121,7 @@ fn add<W: Write>(
     };
     let stat = fstat(&opened)?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => add_folder(archive, &opened, &stat, name, depth),
+        FileType::Directory => add_directory(archive, &opened, &stat, name, depth),
         FileType::RegularFile => add_file(archive, opened, &stat, name),
         _ => Ok(()),
     }
@@ -129,11 +129,11 @@ fn add<W: Write>(
 
 fn add_link<W: Write>(
     archive: &mut Builder<W>,
-    folder: impl AsFd,
+    directory: impl AsFd,
     entry: &Path,
     name: &Path,
 ) -> io::Result<()> {
-    let Ok(target) = readlinkat(folder, entry, Vec::new()) else { return Ok(()) };
+    let Ok(target) = readlinkat(directory, entry, Vec::new()) else { return Ok(()) };
     let mut header = Header::new_gnu();
     header.set_entry_type(EntryType::Symlink);
     header.set_size(0);

@@ -42,8 +42,8 @@ pub(super) fn grep(workspace: &Workspace, request: &Grep, bounds: &Bounds) -> Ou
     let scoped = Scoped::new(&request.scope)?;
     let include = Patterns::new(&request.include)?;
     let mut search = Search::new(request, bounds)?;
-    let folder = match workspace.folder(&scoped.place) {
-        Ok(folder) => folder,
+    let directory = match workspace.directory(&scoped.place) {
+        Ok(directory) => directory,
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTDIR) => {
             let (file, _) = workspace.file(&scoped.place)?;
             search.file(file, &scoped.place.to_file_path());
@@ -58,14 +58,14 @@ pub(super) fn grep(workspace: &Workspace, request: &Grep, bounds: &Bounds) -> Ou
         }
         let wanted = include.is_empty() || include.matches(path);
         if visit.info.kind == FileKind::File && wanted {
-            match open_regular(visit.folder, visit.name) {
+            match open_regular(visit.directory, visit.name) {
                 Ok((file, _)) => search.file(file, &visit.info.path),
                 Err(_) => search.found.skipped += 1,
             }
         }
         Ok(if search.found.stopped.is_some() { Step::Stop } else { Step::Into })
     };
-    let walked = walk(&folder, scoped.place.as_path(), None, bounds, &mut visit)?;
+    let walked = walk(&directory, scoped.place.as_path(), None, bounds, &mut visit)?;
     if walked.out_of_time {
         search.found.stopped = Some(too_long());
     }

@@ -1,4 +1,4 @@
-//! Lists folders, and the entries whose paths match a pattern.
+//! Lists directories, and the entries whose paths match a pattern.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use super::walk::{Step, Visit, Walked, walk};
 use super::workspace::{Place, Workspace, cannot};
 use crate::failure::Outcome;
 
-/// Lists a folder, or another entry by itself.
+/// Lists a directory, or another entry by itself.
 pub(super) fn list(workspace: &Workspace, request: &List, bounds: &Bounds) -> Outcome<Entries> {
     let place = Place::new(&request.path)?;
-    let folder = match workspace.folder(&place) {
-        Ok(folder) => folder,
+    let directory = match workspace.directory(&place) {
+        Ok(directory) => directory,
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTDIR) => {
             return Ok(Entries { entries: vec![workspace.describe(&place)?], ..Entries::default() });
         }
@@ -26,9 +26,10 @@ pub(super) fn list(workspace: &Workspace, request: &List, bounds: &Bounds) -> Ou
     let after = position(request.after.as_ref())?;
     let mut page = Page::new(request.limit);
     let below = if request.recursive { Step::Into } else { Step::Over };
-    let walked = walk(&folder, place.as_path(), after.as_ref().map(Place::as_path), bounds, &mut |visit| {
-        Ok(if visit.before || page.add(visit.info) { below } else { Step::Stop })
-    })?;
+    let walked =
+        walk(&directory, place.as_path(), after.as_ref().map(Place::as_path), bounds, &mut |visit| {
+            Ok(if visit.before || page.add(visit.info) { below } else { Step::Stop })
+        })?;
     Ok(page.finish(walked))
 }
 
@@ -37,7 +38,7 @@ pub(super) fn glob(workspace: &Workspace, request: &Glob, bounds: &Bounds) -> Ou
     let scoped = Scoped::new(&request.scope)?;
     let wanted = Patterns::new(std::slice::from_ref(&request.pattern))?;
     let place = &scoped.place;
-    let folder = workspace.folder(place).map_err(|error| cannot("search", place.as_path(), &error))?;
+    let directory = workspace.directory(place).map_err(|error| cannot("search", place.as_path(), &error))?;
     let after = position(request.after.as_ref())?;
     let mut page = Page::new(request.limit);
     let mut visit = |visit: Visit<'_>| {
@@ -48,7 +49,7 @@ pub(super) fn glob(workspace: &Workspace, request: &Glob, bounds: &Bounds) -> Ou
         let listed = visit.before || !wanted.matches(path) || page.add(visit.info);
         Ok(if listed { Step::Into } else { Step::Stop })
     };
-    let walked = walk(&folder, place.as_path(), after.as_ref().map(Place::as_path), bounds, &mut visit)?;
+    let walked = walk(&directory, place.as_path(), after.as_ref().map(Place::as_path), bounds, &mut visit)?;
     Ok(page.finish(walked))
 }
 

@@ -1,12 +1,12 @@
 //! Works on files of the workspace for clients of the host: lists, reads, writes, patches, removes and searches them.
 //!
 //! Everything in the workspace belongs to the agent, and changes while a request works. So every path is opened beneath
-//! the workspace ([`crate::rooted`]), every entry is looked at through an open folder, and nothing but regular files is
-//! opened. Each request has a thread of its own, a deadline, and bounds on what it reads and answers; it ends early if
-//! its client is gone.
+//! the workspace ([`crate::rooted`]), every entry is looked at through an open directory, and nothing but regular files
+//! is opened. Each request has a thread of its own, a deadline, and bounds on what it reads and answers; it ends early
+//! if its client is gone.
 //!
 //! - `workspace`: paths, and what they lead to · `bounds`, `answer_size`: bounds of requests and answers
-//! - `walk`: the entries below a folder in order · `list`, `patterns`, `grep`: lists and searches
+//! - `walk`: the entries below a directory in order · `list`, `patterns`, `grep`: lists and searches
 //! - `read`, `write`, `remove` · `archive`: tar streams · `patch`: unified diffs and replaced texts
 
 mod answer_size;

@@ -15,8 +15,8 @@ use crate::failure::{Outcome, other};
 pub(super) struct Patterns(GlobSet);
 
 impl Patterns {
-    /// Parses patterns. Without a slash before its end, a pattern applies to names in every folder; otherwise, it
-    /// applies to paths from the folder of the search on.
+    /// Parses patterns. Without a slash before its end, a pattern applies to names in every directory; otherwise, it
+    /// applies to paths from the directory of the search on.
     pub(super) fn new(patterns: &[String]) -> Outcome<Self> {
         if patterns.len() > PATTERNS_MAX {
             return Err(other(format!("a search has at most {PATTERNS_MAX} patterns of one kind")));
@@ -73,7 +73,7 @@ impl Scoped {
         Ok(Self { place, exclude, git: scope.git })
     }
 
-    /// The path of an entry from the folder of the search on.
+    /// The path of an entry from the directory of the search on.
     pub(super) fn relative<'p>(&self, path: &'p Path) -> &'p Path {
         path.strip_prefix(self.place.as_path()).unwrap_or(path)
     }

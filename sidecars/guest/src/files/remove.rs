@@ -11,11 +11,11 @@ use rustix::io::Errno;
 
 use super::bounds::Bounds;
 use super::walk::{Step, walk};
-use super::workspace::{Place, Workspace, cannot, subfolder};
+use super::workspace::{Place, Workspace, cannot, subdirectory};
 use crate::archive::MAX_DEPTH;
 use crate::failure::{Outcome, other};
 
-/// How many entries of a folder are removed before it is read again.
+/// How many entries of a directory are removed before it is read again.
 const BATCH: usize = 1024;
 
 /// Removes an entry. A symlink itself is removed.
@@ -34,18 +34,18 @@ pub(super) fn remove(
     let mut flags = AtFlags::empty();
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         if !recursive {
-            let why = "it is a folder, which only `--recursive` removes";
+            let why = "it is a directory, which only `--recursive` removes";
             return Err(failed(&io::Error::other(why)));
         }
-        let folder = parent.subfolder().map_err(|error| failed(&error))?;
-        empty(&folder, place.as_path(), 0, bounds, &mut entries)?;
+        let directory = parent.subdirectory().map_err(|error| failed(&error))?;
+        empty(&directory, place.as_path(), 0, bounds, &mut entries)?;
         flags = AtFlags::REMOVEDIR;
     }
-    unlinkat(&parent.folder, &parent.name, flags).map_err(|error| failed(&error.into()))?;
+    unlinkat(&parent.directory, &parent.name, flags).map_err(|error| failed(&error.into()))?;
     Ok(FileEvent::Removed { entries: entries + 1 })
 }
 
-/// Removes files and symlinks, and the folders that are empty afterwards.
+/// Removes files and symlinks, and the directories that are empty afterwards.
 pub(super) fn remove_files(workspace: &Workspace, paths: &[FilePath], bounds: &Bounds) -> Outcome<FileEvent> {
     let mut entries = 0;
     for path in paths {
@@ -55,25 +55,25 @@ pub(super) fn remove_files(workspace: &Workspace, paths: &[FilePath], bounds: &B
     Ok(FileEvent::Removed { entries })
 }
 
-/// Removes a file or a symlink, and the folders above it that are empty afterwards. Returns whether it existed.
+/// Removes a file or a symlink, and the directories above it that are empty afterwards. Returns whether it existed.
 fn remove_file(workspace: &Workspace, place: &Place) -> Outcome<bool> {
     let removed = || {
         let parent = match workspace.parent(place) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             parent => parent?,
         };
-        match unlinkat(&parent.folder, &parent.name, AtFlags::empty()) {
+        match unlinkat(&parent.directory, &parent.name, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(error) => Err(error.into()),
         }
     };
     let removed = removed().map_err(|error: io::Error| cannot("remove", place.as_path(), &error))?;
-    for folder in place.above() {
-        // A folder that is not empty stays, with those above it.
+    for directory in place.above() {
+        // A directory that is not empty stays, with those above it.
         let emptied = workspace
-            .parent(&folder)
-            .and_then(|parent| Ok(unlinkat(&parent.folder, &parent.name, AtFlags::REMOVEDIR)?));
+            .parent(&directory)
+            .and_then(|parent| Ok(unlinkat(&parent.directory, &parent.name, AtFlags::REMOVEDIR)?));
         if emptied.is_err() {
             break;
         }
@@ -86,16 +86,16 @@ fn partly(entries: u64, failure: Failure) -> Failure {
     other(format!("{}; {entries} entries were removed", failure.message))
 }
 
-/// Removes the contents of a folder. What was removed before an error stays removed.
-fn empty(folder: &OwnedFd, path: &Path, depth: usize, bounds: &Bounds, entries: &mut u64) -> Outcome<()> {
+/// Removes the contents of a directory. What was removed before an error stays removed.
+fn empty(directory: &OwnedFd, path: &Path, depth: usize, bounds: &Bounds, entries: &mut u64) -> Outcome<()> {
     if depth == MAX_DEPTH {
-        let deep = io::Error::other(format!("it is more than {MAX_DEPTH} folders deep"));
+        let deep = io::Error::other(format!("it is more than {MAX_DEPTH} directories deep"));
         return Err(partly(*entries, cannot("remove", path, &deep)));
     }
     loop {
-        // The names are collected first, because removing entries while a folder is read can skip others.
+        // The names are collected first, because removing entries while a directory is read can skip others.
         let mut names = Vec::new();
-        walk(folder, path, None, bounds, &mut |visit| {
+        walk(directory, path, None, bounds, &mut |visit| {
             if names.len() == BATCH {
                 return Ok(Step::Stop);
             }
@@ -107,11 +107,12 @@ fn empty(folder: &OwnedFd, path: &Path, depth: usize, bounds: &Bounds, entries: 
             bounds.check().map_err(|failure| partly(*entries, failure))?;
             let mut flags = AtFlags::empty();
             if *kind == FileKind::Directory {
-                let opened = subfolder(folder, name).map_err(|error| cannot("remove", &below, &error))?;
+                let opened =
+                    subdirectory(directory, name).map_err(|error| cannot("remove", &below, &error))?;
                 empty(&opened, &below, depth + 1, bounds, entries)?;
                 flags = AtFlags::REMOVEDIR;
             }
-            match unlinkat(folder, name, flags) {
+            match unlinkat(directory, name, flags) {
                 Ok(()) => *entries += 1,
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(partly(*entries, cannot("remove", &below, &error.into()))),

@@ -1,4 +1,4 @@
-//! Tests requests on real folders, in which an attacker has prepared the entries.
+//! Tests requests on real directories, in which an attacker has prepared the entries.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -45,7 +45,7 @@ impl Bottle {
 
     fn put(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.path(path);
-        fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
+        fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
         fs::write(path, content).expect("written");
     }
 
@@ -113,9 +113,9 @@ impl Bottle {
         assert_eq!(outside.len(), 1, "{outside:?}");
     }
 
-    /// The names in a folder of the workspace, sorted.
+    /// The names in a directory of the workspace, sorted.
     fn names(&self, path: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.path(path)).expect("folder");
+        let entries = fs::read_dir(self.path(path)).expect("directory");
         let mut names: Vec<_> =
             entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect();
         names.sort();
@@ -133,7 +133,7 @@ fn no_path_leads_outside() {
     bottle.put("dir/file", "inside\n");
     for (target, link) in [
         ("../outside/secret", "file-link"),
-        ("../outside", "folder-link"),
+        ("../outside", "directory-link"),
         ("/outside/secret", "absolute"),
         ("/proc/self/root/etc/passwd", "proc"),
         ("/proc/self/fd/0", "magic"),
@@ -153,7 +153,7 @@ fn no_path_leads_outside() {
         "/workspace/../outside/secret",
         "dir/../../outside/secret",
         "file-link",
-        "folder-link/secret",
+        "directory-link/secret",
         "absolute",
         "proc",
         "magic",
@@ -208,7 +208,7 @@ fn no_path_leads_outside() {
             "patch {path}"
         );
     }
-    for path in ["..", "/", "../outside", "/outside/secret", "folder-link/secret", ".", "", "/workspace"] {
+    for path in ["..", "/", "../outside", "/outside/secret", "directory-link/secret", ".", "", "/workspace"] {
         let removed = bottle.run(FileRequest::Remove { path: path.into(), recursive: true });
         assert!(removed.is_err(), "remove {path}: {removed:?}");
     }
@@ -217,7 +217,7 @@ fn no_path_leads_outside() {
     let described = bottle.run(FileRequest::Stat { path: "file-link".into() });
     let Ok(FileEvent::Entry(info)) = described else { panic!("{described:?}") };
     assert_eq!((info.kind, info.target), (FileKind::Symlink, Some("../outside/secret".into())));
-    let removed = bottle.run(FileRequest::Remove { path: "folder-link".into(), recursive: true });
+    let removed = bottle.run(FileRequest::Remove { path: "directory-link".into(), recursive: true });
     assert_eq!(removed, Ok(FileEvent::Removed { entries: 1 }));
     bottle.secret_is_safe();
 }
@@ -276,8 +276,8 @@ fn a_write_replaces_a_file_and_keeps_its_mode() {
     assert_eq!(fs::metadata(bottle.path("a/b/new")).expect("file").mode() & 0o7777, 0o751);
     let new = FileRequest::Write(Write { path: "a/b/new".into(), new: true });
     assert!(bottle.run_with(new, b"x").expect_err("exists").contains("it exists already"));
-    assert!(bottle.write("a/b", "x").expect_err("a folder").contains("it is a folder"));
-    assert!(bottle.write("a/b/new/x", "x").expect_err("a file").contains("not a folder"));
+    assert!(bottle.write("a/b", "x").expect_err("a directory").contains("it is a directory"));
+    assert!(bottle.write("a/b/new/x", "x").expect_err("a file").contains("not a directory"));
     assert_eq!(bottle.names("a/b"), ["new"], "no temporary file stays");
 }
 
@@ -310,7 +310,7 @@ fn a_list_continues_where_it_ended() {
     let whole = bottle.list("", true, None, 5000).expect("listed");
     assert_eq!((whole.entries.len(), &whole.next), (2506, &None));
     let all = paths(&whole.entries);
-    assert!(all.is_sorted_by(|a, b| Path::new(a) < Path::new(b)), "folders come before their contents");
+    assert!(all.is_sorted_by(|a, b| Path::new(a) < Path::new(b)), "directories come before their contents");
     for limit in [1, 7, 1000] {
         let (mut parts, mut after, mut rounds) = (Vec::new(), None, 0);
         loop {
@@ -381,7 +381,7 @@ fn a_range_of_a_file_is_read() {
 }
 
 #[test]
-fn folders_are_removed_only_on_request() {
+fn directories_are_removed_only_on_request() {
     let bottle = Bottle::new();
     bottle.put("dir/sub/file", "x");
     bottle.link("../../outside", "dir/link");
@@ -390,20 +390,20 @@ fn folders_are_removed_only_on_request() {
         bottle.put(&format!("dir/many/{number}"), "");
     }
     let remove = |recursive| bottle.run(FileRequest::Remove { path: "dir".into(), recursive });
-    assert!(remove(false).expect_err("a folder").contains("--recursive"));
+    assert!(remove(false).expect_err("a directory").contains("--recursive"));
     assert_eq!(remove(true), Ok(FileEvent::Removed { entries: 1506 }));
     assert!(remove(true).expect_err("gone").contains("does not exist"));
     bottle.secret_is_safe();
 }
 
 #[test]
-fn files_are_removed_with_the_folders_that_they_leave_empty() {
+fn files_are_removed_with_the_directories_that_they_leave_empty() {
     let bottle = Bottle::new();
     for path in ["a/b/c/one", "a/two", "a/b/three", "kept/four", "five"] {
         bottle.put(path, "x");
     }
     bottle.link("../outside", "kept/link");
-    bottle.link("../outside", "folder-link");
+    bottle.link("../outside", "directory-link");
     let remove = |paths: &[&str]| {
         bottle.run(FileRequest::RemoveFiles { paths: paths.iter().map(FilePath::from).collect() })
     };
@@ -411,12 +411,12 @@ fn files_are_removed_with_the_folders_that_they_leave_empty() {
     assert_eq!(bottle.names("a/b"), ["three"], "`c` is empty, and `b` is not");
     assert_eq!(remove(&["a/two", "a/b/three", "five"]), Ok(FileEvent::Removed { entries: 3 }));
     assert!(!bottle.path("a").exists() && bottle.path("kept/four").exists());
-    let failure = remove(&["kept/four", "folder-link/secret"]).expect_err("a link leads outside");
+    let failure = remove(&["kept/four", "directory-link/secret"]).expect_err("a link leads outside");
     assert!(failure.ends_with("1 entries were removed"), "{failure}");
     assert_eq!(remove(&["../outside/secret"]).expect_err("it is outside").split(':').count(), 2);
-    bottle.put("folder/file", "x");
-    assert!(remove(&["folder"]).expect_err("a folder").contains("it is a folder"));
-    assert_eq!(bottle.names("folder"), ["file"]);
+    bottle.put("directory/file", "x");
+    assert!(remove(&["directory"]).expect_err("a directory").contains("it is a directory"));
+    assert_eq!(bottle.names("directory"), ["file"]);
     bottle.secret_is_safe();
 }
 
@@ -540,7 +540,7 @@ fn a_patch_changes_all_files_or_none() {
     for (more, why) in [
         ("--- a/absent\n+++ b/absent\n@@ -1 +1 @@\n-a\n+b\n", "does not exist"),
         ("--- a/changed\n+++ b/changed\n@@ -1 +1 @@\n-old\n+2\n", "more than once"),
-        ("--- /dev/null\n+++ b/gone/x\n@@ -0,0 +1 @@\n+x\n", "not a folder"),
+        ("--- /dev/null\n+++ b/gone/x\n@@ -0,0 +1 @@\n+x\n", "not a directory"),
         ("--- /dev/null\n+++ b/../outside/x\n@@ -0,0 +1 @@\n+x\n", "outside the workspace"),
         ("--- a/../outside/secret\n+++ /dev/null\n@@ -1 +0,0 @@\n-top secret\n", "outside the workspace"),
     ] {
@@ -577,7 +577,7 @@ fn a_client_that_is_gone_ends_a_request() {
 }
 
 #[test]
-fn a_folder_that_becomes_a_link_leads_nowhere() {
+fn a_directory_that_becomes_a_link_leads_nowhere() {
     let bottle = Bottle::new();
     bottle.put("dir/secret", "inside\n");
     let stop = Arc::new(AtomicBool::new(false));
@@ -619,7 +619,7 @@ fn an_archive_goes_out_and_in() {
     assert_eq!(bottle.run_with(import, &stream), Ok(FileEvent::Imported { entries: 4 }));
     assert_eq!(bottle.names("to/new"), ["dir", "link", "top"]);
     assert_eq!((bottle.get("to/new/link"), bottle.get("to/new/top")), ("one".into(), "two".into()));
-    // A member that leaves the folder through a symlink is refused.
+    // A member that leaves the directory through a symlink is refused.
     bottle.link("../../outside", "to/new/dir2");
     let mut hostile = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();

@@ -1,7 +1,7 @@
-//! Visits the entries below a folder in the order of their paths, from any position on.
+//! Visits the entries below a directory in the order of their paths, from any position on.
 //!
-//! A folder comes directly before its contents. Whatever the size of a folder, only [`WINDOW`] of its names are in
-//! memory: the folder is read once for each window.
+//! A directory comes directly before its contents. Whatever the size of a directory, only [`WINDOW`] of its names are
+//! in memory: the directory is read once for each window.
 
 use std::collections::BinaryHeap;
 use std::ffi::{OsStr, OsString};
@@ -14,11 +14,11 @@ use bottle_contract::session::files::{FileInfo, FileKind};
 use rustix::fs::Dir;
 
 use super::bounds::Bounds;
-use super::workspace::{entry, info, link_target, subfolder};
+use super::workspace::{entry, info, link_target, subdirectory};
 use crate::archive::MAX_DEPTH;
 use crate::failure::{Outcome, other};
 
-/// The maximum number of names of one folder in memory.
+/// The maximum number of names of one directory in memory.
 const WINDOW: usize = 1024;
 
 /// After how many names the bounds are checked.
@@ -27,7 +27,7 @@ const CHECK_EVERY: usize = 256;
 /// What the visitor of an entry decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Continue. If the entry is a folder, visit its contents.
+    /// Continue. If the entry is a directory, visit its contents.
     Into,
     /// Continue behind the contents of the entry.
     Over,
@@ -37,8 +37,8 @@ pub(super) enum Step {
 
 /// An entry that is visited.
 pub(super) struct Visit<'a> {
-    /// The folder that contains the entry.
-    pub(super) folder: &'a OwnedFd,
+    /// The directory that contains the entry.
+    pub(super) directory: &'a OwnedFd,
     pub(super) name: &'a OsStr,
     pub(super) info: FileInfo,
     /// Whether the entry is the position at which the walk begins, or contains it. It belongs to the part before.
@@ -50,7 +50,7 @@ pub(super) struct Visit<'a> {
 pub(super) struct Walked {
     /// The last entry that was visited, if the walk stopped early.
     pub(super) stopped_after: Option<PathBuf>,
-    /// The number of folders that could not be read.
+    /// The number of directories that could not be read.
     pub(super) unreadable: u64,
     /// Whether the bounds of the request stopped the walk.
     pub(super) out_of_time: bool,
@@ -65,19 +65,19 @@ pub(super) struct Walk<'a> {
     unreadable: u64,
 }
 
-/// Visits the entries below `folder`, whose path is `base`, behind the position `after`.
+/// Visits the entries below `directory`, whose path is `base`, behind the position `after`.
 ///
 /// # Errors
-/// Fails if the folder cannot be read, if the visitor fails, or if the bounds stop the walk before the first entry.
+/// Fails if the directory cannot be read, if the visitor fails, or if the bounds stop the walk before the first entry.
 pub(super) fn walk(
-    folder: &OwnedFd,
+    directory: &OwnedFd,
     base: &Path,
     after: Option<&Path>,
     bounds: &Bounds,
     visit: &mut dyn FnMut(Visit<'_>) -> Outcome<Step>,
 ) -> Outcome<Walked> {
     let mut walk = Walk { bounds, after, last: after.map(Path::to_owned), unreadable: 0 };
-    let ended = walk.folder(folder, base, 0, visit)?;
+    let ended = walk.directory(directory, base, 0, visit)?;
     let Walk { last, unreadable, .. } = walk;
     let out_of_time = ended == Ended::OutOfTime;
     if out_of_time && last.is_none() {
@@ -94,20 +94,20 @@ enum Ended {
 }
 
 impl Walk<'_> {
-    fn folder(
+    fn directory(
         &mut self,
-        folder: &OwnedFd,
+        directory: &OwnedFd,
         base: &Path,
         depth: usize,
         visit: &mut dyn FnMut(Visit<'_>) -> Outcome<Step>,
     ) -> Outcome<Ended> {
-        // The position, if it is in this folder. Then the walk begins at the entry that contains it.
+        // The position, if it is in this directory. Then the walk begins at the entry that contains it.
         let rest = self.after.and_then(|after| after.strip_prefix(base).ok());
         let first = rest.and_then(|rest| rest.iter().next()).map(OsStr::to_owned);
         let mut begin = first.clone();
         let mut inclusive = true;
         loop {
-            let names = match next_names(folder, begin.as_deref(), inclusive, self.bounds) {
+            let names = match next_names(directory, begin.as_deref(), inclusive, self.bounds) {
                 Ok(Some(names)) => names,
                 Ok(None) => return Ok(Ended::OutOfTime),
                 Err(error) if depth == 0 => return Err(other(format!("cannot read {base:?}: {error}"))),
@@ -118,7 +118,7 @@ impl Walk<'_> {
             };
             for name in &names {
                 let before = first.as_ref() == Some(name);
-                match self.entry(folder, base, name, (depth, before), visit)? {
+                match self.entry(directory, base, name, (depth, before), visit)? {
                     Ended::Complete => {}
                     ended => return Ok(ended),
                 }
@@ -132,7 +132,7 @@ impl Walk<'_> {
 
     fn entry(
         &mut self,
-        folder: &OwnedFd,
+        directory: &OwnedFd,
         base: &Path,
         name: &OsStr,
         (depth, before): (usize, bool),
@@ -142,22 +142,22 @@ impl Walk<'_> {
             return Ok(Ended::OutOfTime);
         }
         // An entry that was removed meanwhile is left out.
-        let Ok(Some(stat)) = entry(folder, name) else { return Ok(Ended::Complete) };
+        let Ok(Some(stat)) = entry(directory, name) else { return Ok(Ended::Complete) };
         let path = base.join(name);
-        let info = info(&path, &stat, || link_target(folder, name));
-        let is_folder = info.kind == FileKind::Directory;
-        let step = visit(Visit { folder, name, info, before })?;
+        let info = info(&path, &stat, || link_target(directory, name));
+        let is_directory = info.kind == FileKind::Directory;
+        let step = visit(Visit { directory, name, info, before })?;
         if step == Step::Stop {
             return Ok(Ended::Stopped);
         }
         if !before {
             self.last = Some(path.clone());
         }
-        if step == Step::Over || !is_folder {
+        if step == Step::Over || !is_directory {
             return Ok(Ended::Complete);
         }
-        match subfolder(folder, name) {
-            Ok(below) if depth < MAX_DEPTH => self.folder(&below, &path, depth + 1, visit),
+        match subdirectory(directory, name) {
+            Ok(below) if depth < MAX_DEPTH => self.directory(&below, &path, depth + 1, visit),
             Ok(_) | Err(_) => {
                 self.unreadable += 1;
                 Ok(Ended::Complete)
@@ -166,15 +166,15 @@ impl Walk<'_> {
     }
 }
 
-/// The first [`WINDOW`] names of a folder from a name on, sorted. `None` if the bounds are exceeded.
+/// The first [`WINDOW`] names of a directory from a name on, sorted. `None` if the bounds are exceeded.
 fn next_names(
-    folder: &OwnedFd,
+    directory: &OwnedFd,
     begin: Option<&OsStr>,
     inclusive: bool,
     bounds: &Bounds,
 ) -> io::Result<Option<Vec<OsString>>> {
     let mut first = BinaryHeap::new();
-    for (number, found) in Dir::read_from(folder)?.enumerate() {
+    for (number, found) in Dir::read_from(directory)?.enumerate() {
         if number % CHECK_EVERY == 0 && bounds.passed() {
             return Ok(None);
         }

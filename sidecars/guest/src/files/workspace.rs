@@ -22,11 +22,11 @@ use crate::rooted::{open_beneath, open_in_root, open_within};
 /// The flags to open a file. Opening a FIFO would otherwise wait for a writer.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// The flags to open a folder.
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+/// The flags to open a directory.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// The permission bits of a new folder.
-const FOLDER_MODE: u32 = 0o755;
+/// The permission bits of a new directory.
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// A path relative to the workspace, without `..`. It is empty for the workspace itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Place {
         let outside = || refused(path.as_path(), format!("it is outside the workspace, {WORKSPACE}"));
         let found = path.in_workspace().ok_or_else(outside)?;
         if found.components().count() > MAX_DEPTH {
-            return Err(refused(path.as_path(), format!("it is more than {MAX_DEPTH} folders deep")));
+            return Err(refused(path.as_path(), format!("it is more than {MAX_DEPTH} directories deep")));
         }
         Ok(Self(found))
     }
@@ -48,10 +48,10 @@ impl Place {
         &self.0
     }
 
-    /// The folders above the entry, the next one first, without the workspace.
+    /// The directories above the entry, the next one first, without the workspace.
     pub(super) fn above(&self) -> impl Iterator<Item = Self> {
-        let folders = self.0.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
-        folders.map(|folder| Self(folder.to_owned()))
+        let directories = self.0.ancestors().skip(1).filter(|directory| !directory.as_os_str().is_empty());
+        directories.map(|directory| Self(directory.to_owned()))
     }
 
     /// The path for an answer.
@@ -63,16 +63,16 @@ impl Place {
 /// The open workspace.
 pub(super) struct Workspace(OwnedFd);
 
-/// A folder that contains an entry, and the entry's name.
+/// A directory that contains an entry, and the entry's name.
 pub(super) struct Parent {
-    pub(super) folder: OwnedFd,
+    pub(super) directory: OwnedFd,
     pub(super) name: OsString,
 }
 
 impl Workspace {
     /// Opens the workspace below the bottle's root.
     pub(super) fn open(root: &Path) -> Outcome<Self> {
-        let opened = open_in_root(root, &relative_to_root(WORKSPACE), FOLDER);
+        let opened = open_in_root(root, &relative_to_root(WORKSPACE), DIRECTORY);
         opened.map(Self).map_err(|error| refused(Path::new(WORKSPACE), explain(&error)))
     }
 
@@ -85,50 +85,50 @@ impl Workspace {
         Ok((file.into(), stat))
     }
 
-    /// Opens a folder, through symlinks that stay inside.
-    pub(super) fn folder(&self, place: &Place) -> io::Result<OwnedFd> {
-        open_within(&self.0, place.as_path(), FOLDER)
+    /// Opens a directory, through symlinks that stay inside.
+    pub(super) fn directory(&self, place: &Place) -> io::Result<OwnedFd> {
+        open_within(&self.0, place.as_path(), DIRECTORY)
     }
 
-    /// Opens the folder that contains an entry.
+    /// Opens the directory that contains an entry.
     pub(super) fn parent(&self, place: &Place) -> io::Result<Parent> {
         let path = place.as_path();
         let name = path.file_name().ok_or_else(|| io::Error::other("it is the workspace itself"))?;
-        let folder = open_within(&self.0, path.parent().unwrap_or(Path::new("")), FOLDER)?;
-        Ok(Parent { folder, name: name.to_owned() })
+        let directory = open_within(&self.0, path.parent().unwrap_or(Path::new("")), DIRECTORY)?;
+        Ok(Parent { directory, name: name.to_owned() })
     }
 
-    /// Opens the folder that contains an entry, and creates it if it does not exist.
-    pub(super) fn make_parent(&self, place: &Place, made: &mut MadeFolders) -> io::Result<Parent> {
+    /// Opens the directory that contains an entry, and creates it if it does not exist.
+    pub(super) fn make_parent(&self, place: &Place, made: &mut MadeDirectories) -> io::Result<Parent> {
         match self.parent(place) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             done => return done,
         }
-        self.make_folders(place.as_path().parent().unwrap_or(Path::new("")), made)?;
+        self.make_directories(place.as_path().parent().unwrap_or(Path::new("")), made)?;
         self.parent(place)
     }
 
-    /// Opens a folder, and creates it if it does not exist.
-    pub(super) fn make_folder(&self, place: &Place, made: &mut MadeFolders) -> io::Result<OwnedFd> {
-        self.make_folders(place.as_path(), made)
+    /// Opens a directory, and creates it if it does not exist.
+    pub(super) fn make_directory(&self, place: &Place, made: &mut MadeDirectories) -> io::Result<OwnedFd> {
+        self.make_directories(place.as_path(), made)
     }
 
-    fn make_folders(&self, path: &Path, made: &mut MadeFolders) -> io::Result<OwnedFd> {
-        let mut folder = self.0.try_clone()?;
+    fn make_directories(&self, path: &Path, made: &mut MadeDirectories) -> io::Result<OwnedFd> {
+        let mut directory = self.0.try_clone()?;
         let (parts, mut path) = (path, PathBuf::new());
         for part in parts {
             path.push(part);
             // Each path begins at the workspace, because a symlink may lead to another part of it.
-            let opened = match open_within(&self.0, &path, FOLDER) {
+            let opened = match open_within(&self.0, &path, DIRECTORY) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    made.make(&folder, part)?;
-                    open_within(&self.0, &path, FOLDER)
+                    made.make(&directory, part)?;
+                    open_within(&self.0, &path, DIRECTORY)
                 }
                 done => done,
             };
-            folder = opened?;
+            directory = opened?;
         }
-        Ok(folder)
+        Ok(directory)
     }
 
     /// Describes an entry, without following it.
@@ -145,30 +145,30 @@ impl Workspace {
 impl Parent {
     /// The entry, without following it. `None` if it does not exist.
     pub(super) fn entry(&self) -> io::Result<Option<Stat>> {
-        entry(&self.folder, &self.name)
+        entry(&self.directory, &self.name)
     }
 
     /// Opens the entry, which has to be a regular file.
     pub(super) fn file(&self) -> io::Result<(File, Stat)> {
         let stat = self.entry()?.ok_or(Errno::NOENT)?;
         check_regular(&stat)?;
-        let (file, stat) = open_regular(&self.folder, &self.name)?;
+        let (file, stat) = open_regular(&self.directory, &self.name)?;
         Ok((file, stat))
     }
 
-    /// Opens the entry as a folder.
-    pub(super) fn subfolder(&self) -> io::Result<OwnedFd> {
-        subfolder(&self.folder, &self.name)
+    /// Opens the entry as a directory.
+    pub(super) fn subdirectory(&self) -> io::Result<OwnedFd> {
+        subdirectory(&self.directory, &self.name)
     }
 }
 
-/// Folders that a request created, which are removed again if it fails.
+/// Directories that a request created, which are removed again if it fails.
 #[derive(Default)]
-pub(super) struct MadeFolders(Vec<(OwnedFd, OsString)>);
+pub(super) struct MadeDirectories(Vec<(OwnedFd, OsString)>);
 
-impl MadeFolders {
+impl MadeDirectories {
     fn make(&mut self, parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
-        match mkdirat(parent, name, Mode::from_raw_mode(FOLDER_MODE)) {
+        match mkdirat(parent, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
             Ok(()) => self.0.push((parent.try_clone()?, name.to_owned())),
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
@@ -176,39 +176,39 @@ impl MadeFolders {
         Ok(())
     }
 
-    /// Keeps the folders.
+    /// Keeps the directories.
     pub(super) fn keep(mut self) {
         self.0.clear();
     }
 }
 
-impl Drop for MadeFolders {
+impl Drop for MadeDirectories {
     fn drop(&mut self) {
         for (parent, name) in self.0.iter().rev() {
-            // A folder into which something else was written meanwhile stays.
+            // A directory into which something else was written meanwhile stays.
             let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
         }
     }
 }
 
-/// An entry of a folder, without following it. `None` if it does not exist.
-pub(super) fn entry(folder: impl AsFd, name: &OsStr) -> io::Result<Option<Stat>> {
-    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+/// An entry of a directory, without following it. `None` if it does not exist.
+pub(super) fn entry(directory: impl AsFd, name: &OsStr) -> io::Result<Option<Stat>> {
+    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Opens a folder in another one, but no symlink.
-pub(super) fn subfolder(folder: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
-    open_beneath(folder, Path::new(name), FOLDER | OFlags::NOFOLLOW, Mode::empty())
+/// Opens a directory in another one, but no symlink.
+pub(super) fn subdirectory(directory: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    open_beneath(directory, Path::new(name), DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
 }
 
-/// Opens a regular file in a folder, but no symlink. The caller has looked at its kind, so only an entry that was
+/// Opens a regular file in a directory, but no symlink. The caller has looked at its kind, so only an entry that was
 /// exchanged meanwhile is another one.
-pub(super) fn open_regular(folder: impl AsFd, name: &OsStr) -> io::Result<(File, Stat)> {
-    let opened = open_beneath(folder, Path::new(name), READ | OFlags::NOFOLLOW, Mode::empty())?;
+pub(super) fn open_regular(directory: impl AsFd, name: &OsStr) -> io::Result<(File, Stat)> {
+    let opened = open_beneath(directory, Path::new(name), READ | OFlags::NOFOLLOW, Mode::empty())?;
     regular(opened).map(|(opened, stat)| (opened.into(), stat))
 }
 
@@ -222,7 +222,7 @@ fn regular(opened: OwnedFd) -> io::Result<(OwnedFd, Stat)> {
 pub(super) fn check_regular(stat: &Stat) -> io::Result<()> {
     let why = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => return Ok(()),
-        FileType::Directory => "it is a folder",
+        FileType::Directory => "it is a directory",
         FileType::Symlink => "it is a symlink; name the file to which it leads",
         _ => "it is a device, a FIFO or a socket",
     };
@@ -250,8 +250,8 @@ pub(super) fn info(path: &Path, stat: &Stat, target: impl FnOnce() -> Option<Fil
 }
 
 /// Reads the target of a symlink.
-pub(super) fn link_target(folder: impl AsFd, name: &OsStr) -> Option<FilePath> {
-    let target = readlinkat(folder, name, Vec::new()).ok()?;
+pub(super) fn link_target(directory: impl AsFd, name: &OsStr) -> Option<FilePath> {
+    let target = readlinkat(directory, name, Vec::new()).ok()?;
     Some(FilePath::from(OsStr::from_bytes(target.to_bytes())))
 }
 
@@ -278,9 +278,9 @@ fn explain(error: &io::Error) -> String {
         Some(Errno::LOOP) => "it has too many symlinks, or one that the kernel provides",
         Some(Errno::NOENT) => "it does not exist",
         Some(Errno::EXIST) => "it exists already",
-        Some(Errno::NOTDIR) => "a part of it is not a folder",
-        Some(Errno::ISDIR) => "it is a folder",
-        Some(Errno::NOTEMPTY) => "it is a folder that is not empty",
+        Some(Errno::NOTDIR) => "a part of it is not a directory",
+        Some(Errno::ISDIR) => "it is a directory",
+        Some(Errno::NOTEMPTY) => "it is a directory that is not empty",
         _ => return error.to_string(),
     };
     why.to_owned()

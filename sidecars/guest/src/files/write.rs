@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, fchmod, fsync, renameat, re
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::workspace::{MadeFolders, Parent, Place, Workspace, cannot, check_regular};
+use super::workspace::{MadeDirectories, Parent, Place, Workspace, cannot, check_regular};
 use crate::failure::Outcome;
 use crate::rooted::open_beneath;
 
@@ -26,7 +26,7 @@ pub(super) fn write(workspace: &Workspace, request: &Write, input: impl Read) ->
 }
 
 fn write_file(workspace: &Workspace, place: &Place, new: bool, input: impl Read) -> io::Result<FileEvent> {
-    let mut made = MadeFolders::default();
+    let mut made = MadeDirectories::default();
     let parent = workspace.make_parent(place, &mut made)?;
     let existing = parent.entry()?;
     if let Some(existing) = &existing {
@@ -63,7 +63,7 @@ impl Staged {
         getrandom(&mut random, GetRandomFlags::empty())?;
         let temporary = OsString::from(format!(".bottle-{:016x}.tmp", u64::from_ne_bytes(random)));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = open_beneath(&parent.folder, Path::new(&temporary), flags, Mode::from_raw_mode(0o600))?;
+        let file = open_beneath(&parent.directory, Path::new(&temporary), flags, Mode::from_raw_mode(0o600))?;
         Ok(Self { parent, file: file.into(), temporary: Some(temporary) })
     }
 
@@ -77,11 +77,11 @@ impl Staged {
     /// nothing else changes. Without, it is an error.
     pub(super) fn put_in_place(&mut self, replace: bool) -> io::Result<()> {
         let Some(temporary) = &self.temporary else { return Ok(()) };
-        let Parent { folder, name } = &self.parent;
+        let Parent { directory, name } = &self.parent;
         let renamed = if replace {
-            renameat(folder, temporary, folder, name)
+            renameat(directory, temporary, directory, name)
         } else {
-            renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE)
+            renameat_with(directory, temporary, directory, name, RenameFlags::NOREPLACE)
         };
         match renamed {
             // Not every file system can check and rename in one step.
@@ -89,12 +89,12 @@ impl Staged {
                 if self.parent.entry()?.is_some() {
                     return Err(Errno::EXIST.into());
                 }
-                renameat(folder, temporary, folder, name)?;
+                renameat(directory, temporary, directory, name)?;
             }
             done => done?,
         }
         self.temporary = None;
-        sync(&self.parent.folder);
+        sync(&self.parent.directory);
         Ok(())
     }
 
@@ -107,13 +107,13 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            let _ = unlinkat(&self.parent.folder, temporary, AtFlags::empty());
+            let _ = unlinkat(&self.parent.directory, temporary, AtFlags::empty());
         }
     }
 }
 
-/// Waits until the names of a folder are on disk. A file system that cannot do that is no error, because the content is
-/// complete.
-pub(super) fn sync(folder: &OwnedFd) {
-    let _ = fsync(folder);
+/// Waits until the names of a directory are on disk. A file system that cannot do that is no error, because the content
+/// is complete.
+pub(super) fn sync(directory: &OwnedFd) {
+    let _ = fsync(directory);
 }

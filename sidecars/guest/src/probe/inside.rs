@@ -14,7 +14,7 @@ use super::attempt;
 /// Strings that are typical of the names of variables with secrets.
 const SECRET_NAMES: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "API_KEY", "APIKEY", "PRIVATE_KEY"];
 
-/// Files and folders in a developer's home folder that may contain keys and logins.
+/// Files and directories in a developer's home directory that may contain keys and logins.
 const SECRET_PLACES: [&str; 8] =
     [".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".config/gh", ".bash_history"];
 

@@ -122,7 +122,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Runs a program with the folder, the variables and the user of the service.
+/// Runs a program with the directory, the variables and the user of the service.
 async fn command(guest: &Guest, service: &Process, argv: &[String]) -> Result<(), String> {
     let process = Process { argv: argv.to_vec(), terminal: None, stdin: false, ..service.clone() };
     let mut running = guest.start(&process).map_err(|failure| failure.message)?;

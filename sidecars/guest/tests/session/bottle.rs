@@ -22,8 +22,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// An environment variable with the ports of the proxy, separated by commas.
 const PROXY: &str = "GUEST_TEST_PROXY";
 
-/// An environment variable with the bottle's folder, for the guest's process.
-const FOLDER: &str = "GUEST_TEST_FOLDER";
+/// An environment variable with the bottle's directory, for the guest's process.
+const DIRECTORY: &str = "GUEST_TEST_DIRECTORY";
 
 /// An environment variable for a guest whose transport is its standard streams.
 const STDIO: &str = "GUEST_TEST_STDIO";
@@ -44,22 +44,22 @@ const INIT: [&str; 8] = [
 #[test]
 #[ignore = "started by the other tests: it is the guest's own process"]
 fn guest_process() {
-    let folder = PathBuf::from(std::env::var_os(FOLDER).expect("started by a test"));
+    let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("started by a test"));
     let transport = match std::env::var_os(STDIO) {
         Some(_) => Transport::Stdio,
         None => {
-            let listener = UnixListener::bind(folder.join("guest.sock"));
+            let listener = UnixListener::bind(directory.join("guest.sock"));
             Transport::Listener(listener.expect("the guest's socket"))
         }
     };
     let proxy = std::env::var(PROXY).ok().map(|ports| ForwardConfig {
-        sockets: folder.join("proxy"),
+        sockets: directory.join("proxy"),
         address: std::net::Ipv4Addr::LOCALHOST,
         ports: ports.split(',').map(|port| port.parse().expect("a port")).collect(),
     });
     let code = bottle_guest::run(GuestConfig {
         transport,
-        root: folder.join("root"),
+        root: directory.join("root"),
         proxy,
         resolver: false,
         programs: Programs::Any,
@@ -72,7 +72,7 @@ fn guest_process() {
 
 pub(crate) struct Bottle {
     pub(crate) process: Child,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     /// The other ends of the guest's standard input and output. They are kept open, as a container engine
     /// does.
     pub(crate) streams: Option<(OwnedFd, OwnedFd)>,
@@ -128,29 +128,29 @@ impl Bottle {
     }
 
     fn start_with(command: impl Fn(&Path) -> Command) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(folder.path().join("root/workspace")).unwrap();
-        std::fs::create_dir(folder.path().join("proxy")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("root/workspace")).unwrap();
+        std::fs::create_dir(directory.path().join("proxy")).unwrap();
         let mut command = command(&std::env::current_exe().unwrap());
         command
             .args(["bottle::guest_process", "--exact", "--ignored", "--nocapture"])
-            .env(FOLDER, folder.path())
+            .env(DIRECTORY, directory.path())
             .env("HOST_SECRET", "must never be seen inside");
         let stdio = command.get_envs().any(|(name, _)| name == STDIO);
         let stream = || if stdio { Stdio::piped() } else { Stdio::null() };
         let mut process = command.stdin(stream()).stdout(stream()).spawn().unwrap();
         let streams = process.stdin.take().zip(process.stdout.take());
         let streams = streams.map(|(input, output)| (input.into(), output.into()));
-        Self { process, folder, streams }
+        Self { process, directory, streams }
     }
 
     pub(crate) fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
+        self.directory.path().join("root")
     }
 
     /// The path of the bundle's socket for a port of the proxy.
     pub(crate) fn proxy_socket(&self, port: u16) -> PathBuf {
-        self.folder.path().join("proxy").join(port.to_string())
+        self.directory.path().join("proxy").join(port.to_string())
     }
 
     /// Connects a new host over the guest's standard streams.
@@ -164,7 +164,7 @@ impl Bottle {
         if self.streams.is_some() {
             return self.attach().connect().await;
         }
-        let socket = self.folder.path().join("guest.sock");
+        let socket = self.directory.path().join("guest.sock");
         let deadline = Instant::now() + SOON;
         let stream = loop {
             match UnixStream::connect(&socket).await {

@@ -147,28 +147,28 @@ async fn copies_nothing_from_outside_the_bottle() {
     let workspace = bottle.root().join("workspace");
     symlink(&outside, workspace.join("absolute")).unwrap();
     symlink("../../outside/secret", workspace.join("relative")).unwrap();
-    std::fs::create_dir(workspace.join("folder")).unwrap();
-    symlink(&outside, workspace.join("folder/link")).unwrap();
-    for path in ["absolute/secret", "relative", "../../outside/secret", "/no/such", "folder/link/secret"] {
+    std::fs::create_dir(workspace.join("directory")).unwrap();
+    symlink(&outside, workspace.join("directory/link")).unwrap();
+    for path in ["absolute/secret", "relative", "../../outside/secret", "/no/such", "directory/link/secret"] {
         let seen = copy_out(&channel, path).await;
         let [GuestEvent::Failed(failure)] = &seen.events[..] else { panic!("{path}: {seen:?}") };
         assert_eq!(failure.kind, FailureKind::BadPath);
         assert!(failure.message.contains(path), "{failure:?}");
         assert!(!seen.text().contains("host's own"));
     }
-    // A symlink in a folder is copied as a symlink.
-    let seen = copy_out(&channel, "folder").await;
-    let link = format!("folder/link 777 -> {}", outside.display());
-    assert_eq!(listing(&seen.out), ["folder 755 ".to_owned(), link]);
+    // A symlink in a directory is copied as a symlink.
+    let seen = copy_out(&channel, "directory").await;
+    let link = format!("directory/link 777 -> {}", outside.display());
+    assert_eq!(listing(&seen.out), ["directory 755 ".to_owned(), link]);
 }
 
 #[tokio::test]
-async fn hostile_archives_change_nothing_outside_their_folder() {
+async fn hostile_archives_change_nothing_outside_their_directory() {
     let (bottle, channel) = Bottle::ready().await;
     let outside = bottle.root().parent().unwrap().join("outside");
     std::fs::create_dir(&outside).unwrap();
     let workspace = bottle.root().join("workspace");
-    std::fs::create_dir_all(workspace.join("in/folder")).unwrap();
+    std::fs::create_dir_all(workspace.join("in/directory")).unwrap();
     symlink(&outside, workspace.join("in/planted")).unwrap();
     symlink(outside.join("victim"), workspace.join("in/file-link")).unwrap();
     let outside_name = outside.to_str().unwrap().to_owned();
@@ -179,11 +179,11 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
         (vec![file("", "x")], "has no name"),
         (vec![link("", "x")], "has no name"),
         (vec![file("a/../../escape", "x")], "points outside"),
-        (vec![link("trick", &outside_name), file("trick/escape", "x")], "in the place of a folder"),
-        (vec![link("up", ".."), file("up/escape", "x")], "in the place of a folder"),
-        (vec![file("planted/escape", "x")], "in the place of a folder"),
-        (vec![member(EntryType::Directory, "planted", "", b"")], "in the place of a folder"),
-        (vec![file("folder", "x")], "a folder is in its place"),
+        (vec![link("trick", &outside_name), file("trick/escape", "x")], "in the place of a directory"),
+        (vec![link("up", ".."), file("up/escape", "x")], "in the place of a directory"),
+        (vec![file("planted/escape", "x")], "in the place of a directory"),
+        (vec![member(EntryType::Directory, "planted", "", b"")], "in the place of a directory"),
+        (vec![file("directory", "x")], "a directory is in its place"),
         (vec![member(EntryType::Link, "hard", "/etc/passwd", b"")], "hard link"),
         (vec![member(EntryType::Char, "device", "", b"")], "a device or a pipe"),
         (vec![member(EntryType::Block, "device", "", b"")], "a device or a pipe"),
@@ -205,7 +205,7 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
     let answer = copy_in(&channel, "in", &archive(&[file("file-link", "mine")])).await;
     assert_eq!(answer, GuestEvent::Done);
     assert!(std::fs::symlink_metadata(workspace.join("in/file-link")).unwrap().is_file());
-    // A symlink to a folder outside is resolved inside the bottle's root.
+    // A symlink to a directory outside is resolved inside the bottle's root.
     let answer = copy_in(&channel, "in/planted/sub", &archive(&[file("inside", "x")])).await;
     assert!(matches!(answer, GuestEvent::Done | GuestEvent::Failed(_)), "{answer:?}");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);

@@ -38,7 +38,7 @@ async fn a_process_has_only_the_provisioned_environment() {
     assert_eq!(names, ["OWN", "PATH", "PROVISIONED", "WORD"]);
     let seen = run(&channel, shell("ls /proc/self/fd | wc -l; pwd"), None).await;
     let expected = format!("4\n{}\n", bottle.root().join("workspace").display());
-    assert_eq!(seen.text(), expected, "0, 1, 2 and the folder that ls itself opened");
+    assert_eq!(seen.text(), expected, "0, 1, 2 and the directory that ls itself opened");
 }
 
 #[tokio::test]

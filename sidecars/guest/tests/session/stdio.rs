@@ -93,7 +93,7 @@ async fn no_process_of_the_bottle_can_access_the_streams() {
     // The process has no descriptors except its own pipes.
     let seen = run(&channel, shell("exec ls -l /proc/self/fd"), None).await;
     let lines = seen.text().lines().filter(|line| line.contains("->")).count();
-    assert_eq!(lines, 4, "three streams and the listed folder: {seen:?}");
+    assert_eq!(lines, 4, "three streams and the listed directory: {seen:?}");
     // The guest runs as the same user, but the process cannot access the guest's descriptors.
     let script = "for n in $(seq 0 40); do \
                       (echo x > /proc/1/fd/$n) && echo wrote $n; \

@@ -43,8 +43,9 @@ asyncio.run(main(*sys.argv[1:]))
 "#;
 
 pub(crate) async fn serves() -> Result<()> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp");
-    let found = tokio::task::spawn_blocking(move || python::with_packages(&folder, &["mcp==2.3.0"])).await?;
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp");
+    let found =
+        tokio::task::spawn_blocking(move || python::with_packages(&directory, &["mcp==2.3.0"])).await?;
     let python = match found {
         Ok(python) => python,
         Err(why) => {

@@ -28,7 +28,7 @@ const ROUTES: &str = "routes:\n- host: open.example\n  connect_to: 203.0.113.9:1
 
 /// A running daemon with its parent process. The daemon is killed on drop.
 pub(crate) struct Scene {
-    folder: TempDir,
+    directory: TempDir,
     process: Child,
     channel: Channel,
     asked: Arc<Mutex<Vec<Question>>>,
@@ -103,9 +103,9 @@ impl Scene {
         after: Duration,
         user: fn(&Question) -> Answer,
     ) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let config = SuperviseConfig {
-            proxy: ListenerConfig::Socket { folder: folder.path().to_owned() },
+            proxy: ListenerConfig::Socket { directory: directory.path().to_owned() },
             identity: None,
         };
         let (ours, theirs) = StdUnixStream::pair()?;
@@ -120,7 +120,7 @@ impl Scene {
         let (channel, _, hello) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;
         ensure!(hello.role == Role::Supervise);
         let asked = Arc::default();
-        let scene = Self { folder, process, channel, asked };
+        let scene = Self { directory, process, channel, asked };
         let first = Routes::first(ROUTES.parse()?);
         let provision = SuperviseProvision { routes: first, call_seconds, keeper_tools };
         let open = scene.ask(&BundleRequest::Supervise(provision)).await?;
@@ -159,7 +159,7 @@ impl Scene {
 
     /// The path of the daemon's socket.
     pub(crate) fn socket(&self) -> std::path::PathBuf {
-        self.folder.path().join("9100")
+        self.directory.path().join("9100")
     }
 
     /// The channel from the daemon to its parent process, over which a keeper's requests arrive.

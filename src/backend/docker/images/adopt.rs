@@ -1,5 +1,5 @@
 //! Prepares an image for an agent. Adds a user and its home, a workspace, and links to the certificates that each
-//! launch provides, and gives the agent the folders in which it installs programs. Records the user and the home in
+//! launch provides, and gives the agent the directories in which it installs programs. Records the user and the home in
 //! labels of the image.
 //!
 //! No program of the image runs. This module creates a container without starting it, reads the image's user lists,
@@ -21,7 +21,7 @@ use super::image_error::{failed, is_missing};
 use super::image_facts::{Facts, LEFT_OUT_LABEL};
 use super::labels::{self, IMAGE_LABEL};
 use super::scratch_container::{SCRATCH_LABEL, ScratchContainer};
-use super::writable::{self, Folder, append_folder};
+use super::writable::{self, Directory, append_directory};
 use super::{owner_label, recipe};
 use crate::backend::docker::podman::{Commit, Committer};
 use crate::backend::image::account::{ACCOUNT_LABEL, Account, Users, default_home};
@@ -29,11 +29,11 @@ use crate::backend::{BackendError, ROOT_FILES};
 
 /// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
 const LIST_MAX: usize = 1 << 20;
-/// The size in bytes of a tar header. Of a home folder's archive, only the header is read.
+/// The size in bytes of a tar header. Of a home directory's archive, only the header is read.
 const HEADER: usize = 512;
 /// The maximum number of symbolic links that are followed to a user list.
 const LINKS_MAX: usize = 8;
-/// The temporary folder. It takes the mode of the image's folder when a tmpfs is mounted there.
+/// The temporary directory. It takes the mode of the image's directory when a tmpfs is mounted there.
 const TMP: &str = "/tmp";
 /// The file with the machine id, which desktop programs need. Each bottle has its own.
 const MACHINE_ID: &str = "/etc/machine-id";
@@ -86,7 +86,7 @@ async fn inside(
     let roots = roots(docker, container).await.map_err(inspect_local)?;
     let mut writable = Vec::new();
     for root in writable::ROOTS {
-        writable.extend(writable::folders(docker, container, root).await.map_err(inspect_local)?);
+        writable.extend(writable::directories(docker, container, root).await.map_err(inspect_local)?);
     }
     let additions = additions(&users, &account, Additions { owned, roots, writable })
         .map_err(|error| BackendError::failed(format!("cannot pack a home for {named}")).because(error))?;
@@ -126,16 +126,16 @@ fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<
 pub(in crate::backend) struct Additions {
     /// Whether the account already owns its home.
     pub(in crate::backend) owned: bool,
-    /// The paths of certificate bundles whose parent folder exists in the image. They become links to the bottle's
+    /// The paths of certificate bundles whose parent directory exists in the image. They become links to the bottle's
     /// bundle.
     pub(in crate::backend) roots: Vec<&'static str>,
-    /// The folders that become the account's.
-    pub(in crate::backend) writable: Vec<Folder>,
+    /// The directories that become the account's.
+    pub(in crate::backend) writable: Vec<Directory>,
 }
 
 /// Builds the archive of the files to add to the image: the user, its group, the home if it is missing, a workspace,
-/// links to files that each launch provides, and the new owner of existing folders. The archive is the same for every
-/// bottle.
+/// links to files that each launch provides, and the new owner of existing directories. The archive is the same for
+/// every bottle.
 ///
 /// # Errors
 /// When a path is too long for an archive.
@@ -150,15 +150,15 @@ pub(in crate::backend) fn additions(
         recipe::append(&mut archive, "etc/group", 0o644, group.as_bytes())?;
     }
     let owner = (account.uid, account.gid);
-    let folder = |path: &str, mode| Folder { path: path.into(), mode, modified: 0 };
-    for folder in &more.writable {
-        append_folder(&mut archive, folder, owner)?;
+    let directory = |path: &str, mode| Directory { path: path.into(), mode, modified: 0 };
+    for directory in &more.writable {
+        append_directory(&mut archive, directory, owner)?;
     }
-    append_folder(&mut archive, &folder(TMP, 0o1777), (0, 0))?;
+    append_directory(&mut archive, &directory(TMP, 0o1777), (0, 0))?;
     if !more.owned {
-        append_folder(&mut archive, &folder(&account.home, 0o755), owner)?;
+        append_directory(&mut archive, &directory(&account.home, 0o755), owner)?;
     }
-    append_folder(&mut archive, &folder(WORKSPACE, 0o755), owner)?;
+    append_directory(&mut archive, &directory(WORKSPACE, 0o755), owner)?;
     let usual = default_home(AGENT_USER);
     if account.home != usual {
         link(&mut archive, &usual, &account.home)?;
@@ -178,12 +178,12 @@ fn link<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, target: &str) -
     archive.append_link(&mut header, path.trim_start_matches('/'), target)
 }
 
-/// Returns the paths of certificate bundles whose parent folder exists in the image.
+/// Returns the paths of certificate bundles whose parent directory exists in the image.
 async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Error> {
     let mut there = Vec::new();
     for file in ROOT_FILES {
-        let folder = file.rsplit_once('/').map_or("/", |(folder, _)| folder);
-        if start_of(docker, container, folder, HEADER).await?.is_some() {
+        let directory = file.rsplit_once('/').map_or("/", |(directory, _)| directory);
+        if start_of(docker, container, directory, HEADER).await?.is_some() {
             there.push(file);
         }
     }
@@ -217,7 +217,7 @@ async fn list(docker: &Docker, container: &str, path: &str) -> Result<String, Er
     Ok(String::new())
 }
 
-/// Whether the account's home is a folder that the account owns and may write to.
+/// Whether the account's home is a directory that the account owns and may write to.
 async fn owns_home(docker: &Docker, container: &str, account: &Account) -> Result<bool, Error> {
     let Some(archive) = start_of(docker, container, &account.home, HEADER).await? else { return Ok(false) };
     let mut archive = tar::Archive::new(&*archive);

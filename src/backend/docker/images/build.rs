@@ -45,8 +45,8 @@ pub(super) async fn build(
     mut request: BuildRequest<'_>,
     progress: &ProgressSink<Step>,
 ) -> Result<String, BackendError> {
-    if let Some(folder) = &recipe.folder {
-        let line = format!("sending {} files, {}", folder.len(), HumanBytes(folder.bytes));
+    if let Some(directory) = &recipe.directory {
+        let line = format!("sending {} files, {}", directory.len(), HumanBytes(directory.bytes));
         progress.report(Step { subject: request.name.to_owned(), line, starts_stage: true });
     }
     match std::mem::replace(&mut request.builder, Builder::Classic) {

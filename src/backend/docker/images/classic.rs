@@ -18,7 +18,7 @@ use super::upload::Unread;
 use crate::backend::docker::engine::EngineError;
 use crate::backend::{BackendError, ProgressSink, Step};
 
-/// The name of the labelled Dockerfile in a build context that is a user's folder.
+/// The name of the labelled Dockerfile in a build context that is a user's directory.
 const LABELLED: &str = ".bottle.Dockerfile";
 /// The number of times that a build is started again after [`is_removed_sibling`].
 const RESTARTS: usize = 3;
@@ -109,12 +109,12 @@ impl Build<'_> {
 }
 
 /// The name of the labelled Dockerfile in the build context, and the files that the classic builder needs in addition
-/// to those of the context. The builder removes the labelled Dockerfile from a user's folder, because `.dockerignore`
-/// names it.
+/// to those of the context. The builder removes the labelled Dockerfile from a user's directory, because
+/// `.dockerignore` names it.
 fn texts(recipe: &Recipe, labelled: &str) -> (&'static str, Vec<(&'static str, Bytes)>) {
     let dockerfile = Bytes::from(labelled.to_owned());
-    let Some(folder) = &recipe.folder else { return ("Dockerfile", vec![("Dockerfile", dockerfile)]) };
-    let mut ignore = folder.ignore_file().unwrap_or_else(|| IGNORE_FILE.as_bytes().to_vec());
+    let Some(directory) = &recipe.directory else { return ("Dockerfile", vec![("Dockerfile", dockerfile)]) };
+    let mut ignore = directory.ignore_file().unwrap_or_else(|| IGNORE_FILE.as_bytes().to_vec());
     ignore.extend_from_slice(format!("\n{LABELLED}\n").as_bytes());
     (LABELLED, vec![(LABELLED, dockerfile), (IGNORE_FILE, Bytes::from(ignore))])
 }
@@ -139,8 +139,8 @@ mod tests {
     /// Builds on a test double of the engine that ends the builds with these events in turn. Also returns the number
     /// of builds.
     async fn built(events: &[&str]) -> (Result<String, BackendError>, usize) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("engine.sock");
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("engine.sock");
         let listener = UnixListener::bind(&socket).expect("a socket");
         let docker =
             Docker::connect_with_unix(&socket.display().to_string(), 10, bollard::API_DEFAULT_VERSION)

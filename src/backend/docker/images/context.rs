@@ -1,6 +1,6 @@
-//! The build context of a user's Dockerfile: the files of its folder, except those that `.dockerignore` names.
+//! The build context of a user's Dockerfile: the files of its directory, except those that `.dockerignore` names.
 //!
-//! The folder is walked, and its files are opened again, below descriptors and without following a link.
+//! The directory is walked, and its files are opened again, below descriptors and without following a link.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::backend::image::hash::Hash;
 
 /// The maximum total size of a build context in bytes. Builds need less; a larger context is refused.
 const BYTES_MAX: u64 = 1 << 30;
-/// The maximum number of files, folders and links in a build context.
+/// The maximum number of files, directories and links in a build context.
 const ENTRIES_MAX: usize = 100_000;
 /// The maximum size of a `.dockerignore` in bytes.
 const IGNORE_MAX: u64 = 1 << 20;
@@ -37,7 +37,7 @@ pub(super) struct Context {
 
 #[derive(Debug, Clone)]
 struct Entry {
-    /// The path, relative to the context's folder.
+    /// The path, relative to the context's directory.
     path: PathBuf,
     kind: Kind,
     mode: u32,
@@ -48,17 +48,17 @@ struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     File,
-    Folder,
+    Directory,
     /// A symbolic link with this target. The link is sent as it is, and not followed.
     Link(PathBuf),
 }
 
 impl Context {
-    /// Lists the folder of a Dockerfile and hashes its files. `name` is the Dockerfile's name in the folder:
+    /// Lists the directory of a Dockerfile and hashes its files. `name` is the Dockerfile's name in the directory:
     /// `NAME.dockerignore` takes precedence over `.dockerignore`. Sockets, pipes and devices are left out. Blocks.
     ///
     /// # Errors
-    /// The reason that the folder is no build context, as the end of a sentence that begins with its path.
+    /// The reason that the directory is no build context, as the end of a sentence that begins with its path.
     pub(super) fn of(root: &Path, name: &str) -> Result<Self, String> {
         let root = Arc::new(Directory::open(root).map_err(|error| unreadable(Path::new(""), &error))?);
         let ignored = ignored(&root, name)?;
@@ -81,7 +81,7 @@ impl Context {
         let top = top.map_err(|error: io::Error| unreadable(Path::new(""), &error))?;
         let ignored = Arc::new(ignored);
         let patterns = ignored.clone();
-        // A folder that is left out may contain paths that are taken back in.
+        // A directory that is left out may contain paths that are taken back in.
         let leave_out = move |path: &Path, kind| {
             patterns.is_ignored(&path.to_string_lossy())
                 && !(kind == FileType::Directory && patterns.takes_back())
@@ -99,7 +99,7 @@ impl Context {
         let path = entry.path().to_owned();
         let (kind, size) = match entry.kind() {
             FileType::RegularFile => (Kind::File, entry.size()),
-            FileType::Directory => (Kind::Folder, 0),
+            FileType::Directory => (Kind::Directory, 0),
             FileType::Symlink => {
                 let target = entry.link().and_then(|target| target.ok_or(io::ErrorKind::NotFound.into()));
                 (Kind::Link(target.map_err(|error| unreadable(&path, &error))?), 0)
@@ -119,7 +119,7 @@ impl Context {
         Ok(())
     }
 
-    /// The number of files, folders and links.
+    /// The number of files, directories and links.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -153,7 +153,7 @@ impl Context {
 impl Entry {
     fn content_hash(&self, root: &Directory) -> io::Result<Vec<u8>> {
         match &self.kind {
-            Kind::Folder => Ok(b"folder".to_vec()),
+            Kind::Directory => Ok(b"directory".to_vec()),
             Kind::Link(target) => Ok([b"link ", target.as_os_str().as_encoded_bytes()].concat()),
             Kind::File => {
                 // A file that grows meanwhile is hashed up to its size.
@@ -186,7 +186,7 @@ impl Entry {
         header.set_uid(0);
         header.set_gid(0);
         match &self.kind {
-            Kind::Folder => {
+            Kind::Directory => {
                 header.set_entry_type(tar::EntryType::Directory);
                 archive.append_data(&mut header, &self.path, io::empty())
             }
@@ -242,7 +242,7 @@ mod tests {
 
     fn write(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
+        fs::create_dir_all(path.parent().expect("a directory")).expect("directory");
         fs::write(path, text).expect("write");
     }
 
@@ -252,8 +252,8 @@ mod tests {
 
     #[test]
     fn leaves_out_what_the_ignore_file_names() {
-        let folder = tempfile::tempdir().expect("folder");
-        let root = folder.path();
+        let directory = tempfile::tempdir().expect("directory");
+        let root = directory.path();
         for path in ["Dockerfile", "src/main.c", "target/big", "target/keep", "notes.md"] {
             write(root, path, path);
         }
@@ -275,8 +275,8 @@ mod tests {
 
     #[test]
     fn every_change_of_a_file_changes_the_hash() {
-        let folder = tempfile::tempdir().expect("folder");
-        let root = folder.path();
+        let directory = tempfile::tempdir().expect("directory");
+        let root = directory.path();
         let hash = || Context::of(root, "Dockerfile").expect("a context").hash;
         write(root, "a", "1");
         let mut hashes = vec![hash()];
@@ -287,7 +287,7 @@ mod tests {
         std::os::unix::fs::symlink("a", root.join("b")).expect("link");
         hashes.push(hash());
         fs::remove_file(root.join("b")).expect("remove");
-        fs::create_dir(root.join("b")).expect("folder");
+        fs::create_dir(root.join("b")).expect("directory");
         hashes.push(hash());
         for (index, one) in hashes.iter().enumerate() {
             assert!(!hashes[..index].contains(one), "{index}");
@@ -299,21 +299,21 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_folder_that_is_too_large() {
-        let folder = tempfile::tempdir().expect("folder");
+    fn refuses_a_directory_that_is_too_large() {
+        let directory = tempfile::tempdir().expect("directory");
         // The file is sparse.
-        let file = fs::File::create(folder.path().join("big")).expect("create");
+        let file = fs::File::create(directory.path().join("big")).expect("create");
         file.set_len(BYTES_MAX + 1).expect("length");
-        let error = Context::of(folder.path(), "Dockerfile").expect_err("too large");
+        let error = Context::of(directory.path(), "Dockerfile").expect_err("too large");
         assert_eq!(error, "has more than 1024 MiB of files (up to big)");
-        write(folder.path(), ".dockerignore", "big");
-        assert_eq!(Context::of(folder.path(), "Dockerfile").expect("small").len(), 1);
+        write(directory.path(), ".dockerignore", "big");
+        assert_eq!(Context::of(directory.path(), "Dockerfile").expect("small").len(), 1);
     }
 
     #[test]
     fn no_link_or_pipe_is_read() {
-        let folder = tempfile::tempdir().expect("folder");
-        let root = folder.path();
+        let directory = tempfile::tempdir().expect("directory");
+        let root = directory.path();
         write(root, "sub/file", "mine");
         write(root, "outside/file", "that");
         let context = Context::of(root, "Dockerfile").expect("a context");
@@ -332,8 +332,8 @@ mod tests {
 
     #[test]
     fn an_archive_contains_links_and_modes() {
-        let folder = tempfile::tempdir().expect("folder");
-        let root = folder.path();
+        let directory = tempfile::tempdir().expect("directory");
+        let root = directory.path();
         write(root, "bin/run", "#!/bin/sh\n");
         fs::set_permissions(root.join("bin/run"), fs::Permissions::from_mode(0o750)).expect("mode");
         std::os::unix::fs::symlink("../../outside", root.join("link")).expect("link");

@@ -1,4 +1,4 @@
-//! Reads `.dockerignore`: which files of a folder are no part of a build context. The module has no side effects.
+//! Reads `.dockerignore`: which files of a directory are no part of a build context. The module has no side effects.
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -36,15 +36,15 @@ impl Ignored {
         Ok(Self(patterns))
     }
 
-    /// Whether the file or folder at this path, relative to the context, is left out. A pattern that matches a folder
-    /// also matches everything below it.
+    /// Whether the file or directory at this path, relative to the context, is left out. A pattern that matches a
+    /// directory also matches everything below it.
     pub(super) fn is_ignored(&self, path: &str) -> bool {
         let prefixes = || path.match_indices('/').map(|(at, _)| &path[..at]).chain([path]);
         let last = self.0.iter().rev().find(|(glob, _)| prefixes().any(|prefix| glob.is_match(prefix)));
         last.is_some_and(|(_, taken_back)| !taken_back)
     }
 
-    /// Whether a folder that is left out may contain paths that are taken back in.
+    /// Whether a directory that is left out may contain paths that are taken back in.
     pub(super) fn takes_back(&self) -> bool {
         self.0.iter().any(|(_, taken_back)| *taken_back)
     }

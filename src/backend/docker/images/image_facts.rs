@@ -25,7 +25,7 @@ pub(super) struct Facts {
     pub(super) user: String,
     /// The variables that `ENV` sets, as `NAME=value`.
     pub(super) env: Vec<String>,
-    /// The folders that `VOLUME` declares.
+    /// The directories that `VOLUME` declares.
     pub(super) volumes: Vec<String>,
     /// The image's instructions that have no effect in a bottle, such as `ENTRYPOINT`.
     pub(super) left_out: Vec<String>,

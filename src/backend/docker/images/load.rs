@@ -1,7 +1,7 @@
-//! Loads an image from a folder or an archive on this machine.
+//! Loads an image from a directory or an archive on this machine.
 //!
-//! The folder or archive contains either a saved image (`docker save`), which the engine loads, or a plain file system,
-//! which the engine imports.
+//! The directory or archive contains either a saved image (`docker save`), which the engine loads, or a plain file
+//! system, which the engine imports.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use super::upload::Unread;
 use crate::backend::image::local;
 use crate::backend::{BackendError, ProgressSink, Step};
 
-/// A folder or archive that was inspected.
+/// A directory or archive that was inspected.
 #[derive(Debug, Clone)]
 pub(super) struct Local {
     /// The result of the inspection.
@@ -111,10 +111,10 @@ impl Local {
         id.ok_or_else(|| load_error("the engine reported no image id"))
     }
 
-    /// Returns the content of the folder or archive as a tar stream.
+    /// Returns the content of the directory or archive as a tar stream.
     fn stream(&self, unread: &Unread) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-        let (path, folder) = (self.found.path.clone(), self.found.folder);
-        unread.stream(move |out| if folder { pack(&path, out) } else { copy(&path, out) })
+        let (path, directory) = (self.found.path.clone(), self.found.directory);
+        unread.stream(move |out| if directory { pack(&path, out) } else { copy(&path, out) })
     }
 }
 
@@ -122,14 +122,14 @@ fn copy(path: &Path, out: &mut dyn Write) -> io::Result<()> {
     io::copy(&mut File::open(path)?, out).map(drop)
 }
 
-/// Archives a folder with the owners and modes of its files. Does not follow links.
+/// Archives a directory with the owners and modes of its files. Does not follow links.
 ///
 /// # Errors
 /// When a file cannot be read or written.
-pub(in crate::backend) fn pack(folder: &Path, out: &mut dyn Write) -> io::Result<()> {
+pub(in crate::backend) fn pack(directory: &Path, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);
-    archive.append_dir_all(".", folder)?;
+    archive.append_dir_all(".", directory)?;
     archive.into_inner()?.flush()
 }
 

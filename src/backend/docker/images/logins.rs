@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use zeroize::Zeroizing;
 
-use crate::backend::docker::endpoint::config_folder;
+use crate::backend::docker::endpoint::config_directory;
 use crate::host::{Host, plain_file};
 
 /// The key of Docker Hub in `config.json`.
@@ -83,8 +83,8 @@ impl Logins {
     /// # Errors
     /// The cause, as a sentence that names the file.
     pub(super) fn load(host: &Host) -> Result<Self, String> {
-        // The file may be a link, for example into a folder of dotfiles.
-        let path = config_folder(host).join("config.json");
+        // The file may be a link, for example into a directory of dotfiles.
+        let path = config_directory(host).join("config.json");
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         let config = match plain_file::read(&real, CONFIG_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Config::default(),
@@ -240,15 +240,15 @@ mod tests {
 
     /// A host with this `config.json` and with programs `docker-credential-NAME`.
     fn host(config: &str, helpers: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
-        let folder = tempfile::tempdir().expect("folder");
-        std::fs::write(folder.path().join("config.json"), config).expect("written");
+        let directory = tempfile::tempdir().expect("directory");
+        std::fs::write(directory.path().join("config.json"), config).expect("written");
         for (name, script) in helpers {
-            let path = folder.path().join(format!("docker-credential-{name}"));
+            let path = directory.path().join(format!("docker-credential-{name}"));
             script_file(&path, script);
         }
-        let path = format!("{}:/usr/bin:/bin", folder.path().display());
-        let folder_name = folder.path().display().to_string();
-        let env = [("DOCKER_CONFIG", folder_name), ("PATH", path)];
+        let path = format!("{}:/usr/bin:/bin", directory.path().display());
+        let directory_name = directory.path().display().to_string();
+        let env = [("DOCKER_CONFIG", directory_name), ("PATH", path)];
         let host = Host {
             env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd: "/".into(),
@@ -257,7 +257,7 @@ mod tests {
             runtime: "/run".into(),
             program: "/bottle".into(),
         };
-        (folder, host)
+        (directory, host)
     }
 
     fn password(user: &str, password: &str) -> Option<Login> {
@@ -286,7 +286,7 @@ mod tests {
                 "https://b.example/v1/": {{"auth": "{auth}", "identitytoken": "t"}}, "c.example": {{}},
                 "d.example": {{"auth": "%%"}}}}, "HttpHeaders": {{}}}}"#
         );
-        let (_folder, host) = host(&config, &[]);
+        let (_directory, host) = host(&config, &[]);
         let logins = Logins::load(&host).expect("logins");
         assert_eq!(logins.at("a.example").await, Ok(password("me", "p:w")));
         assert_eq!(logins.at(HUB).await, Ok(password("me", "p:w")));
@@ -315,7 +315,7 @@ mod tests {
             ("long", "head -c 100000 /dev/zero; sleep 600"),
             ("nonsense", "echo secret-of-the-helper"),
         ];
-        let (_folder, host) = host(config, &helpers);
+        let (_directory, host) = host(config, &helpers);
         let logins = Logins::load(&host).expect("logins");
         assert_eq!(logins.at("a.example").await, Ok(password("a.example", "pw")));
         assert_eq!(logins.at("t.example").await, Ok(Some(Login::IdentityToken(Secret::new("t".to_owned())))));
@@ -335,12 +335,12 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_named_and_not_printed() {
-        let (_folder, damaged) = host(r#"{"auths": {"a.example": {"auth": ["secret"]}}}"#, &[]);
+        let (_directory, damaged) = host(r#"{"auths": {"a.example": {"auth": ["secret"]}}}"#, &[]);
         let error = Logins::load(&damaged).expect_err("damaged");
         assert!(error.contains("config.json: the JSON is invalid in line 1"), "{error}");
         assert!(!error.contains("secret"), "{error}");
-        let (folder, absent) = host("", &[]);
-        std::fs::remove_file(folder.path().join("config.json")).expect("removed");
+        let (directory, absent) = host("", &[]);
+        std::fs::remove_file(directory.path().join("config.json")).expect("removed");
         assert!(Logins::load(&absent).expect("none").config.auths.is_empty());
     }
 }

@@ -5,7 +5,7 @@
 //!  Dockerfile.agent + provider ─┐ recipe ─► build ─┐
 //!  the user's Dockerfile ───────┤ context          │
 //!  image reference ─────────────┼─ pull ───────────┼─► check ─► adopt ─► bottle-agent:<hash>
-//!  folder or archive ───────────┘ load ────────────┘            account
+//!  directory or archive ───────────┘ load ────────────┘            account
 //!  Dockerfile.sidecars + program ─ recipe ─► build ───────────────────► bottle-sidecars:<hash>
 //!  program ─────────────────────── volume ────────────────────────────► bottle-program-<hash>
 //! ```
@@ -103,11 +103,11 @@ struct EngineVersion {
 pub struct AgentImage {
     /// The image's id.
     pub id: String,
-    /// The agent's account. Its home is a folder in the image, which the account owns.
+    /// The agent's account. Its home is a directory in the image, which the account owns.
     pub account: Account,
     /// The image's environment variables, as `NAME=value`.
     pub env: Vec<String>,
-    /// Folders whose content is in volumes. Commits exclude it.
+    /// Directories whose content is in volumes. Commits exclude it.
     pub volumes: Vec<String>,
     /// Instructions that have no effect in a bottle, such as `ENTRYPOINT`.
     pub left_out: Vec<String>,

@@ -24,8 +24,8 @@ pub(super) struct Recipe {
     /// Whether the build gets this machine's trusted root certificates, for registries that are reached through a
     /// company's proxy. Only the bundled Dockerfiles use them, and their images do not contain them.
     pub(super) with_roots: bool,
-    /// The folder of a user's Dockerfile, if the Dockerfile reads files of it.
-    pub(super) folder: Option<Arc<Context>>,
+    /// The directory of a user's Dockerfile, if the Dockerfile reads files of it.
+    pub(super) directory: Option<Arc<Context>>,
 }
 
 impl Recipe {
@@ -39,17 +39,17 @@ impl Recipe {
         for (path, mode, bytes) in &self.files {
             hasher.add(path.as_bytes()).add(&mode.to_le_bytes()).add(bytes);
         }
-        if let Some(folder) = &self.folder {
-            hasher.add(folder.hash.as_bytes());
+        if let Some(directory) = &self.directory {
+            hasher.add(directory.hash.as_bytes());
         }
         hasher.finish()
     }
 
     /// Writes the build context as a tar archive, with `texts` in addition or in place of files of the same path.
-    /// Blocks while it reads the user's folder.
+    /// Blocks while it reads the user's directory.
     ///
     /// # Errors
-    /// When a file of the user's folder cannot be read, or a path is too long for an archive.
+    /// When a file of the user's directory cannot be read, or a path is too long for an archive.
     pub(super) fn pack(&self, out: impl Write, texts: &[(&str, Bytes)]) -> io::Result<()> {
         let mut archive = tar::Builder::new(out);
         for (path, text) in texts {
@@ -58,9 +58,9 @@ impl Recipe {
         for (path, mode, bytes) in self.files.iter().chain(&self.extra_files) {
             append(&mut archive, path, *mode, bytes)?;
         }
-        if let Some(folder) = &self.folder {
+        if let Some(directory) = &self.directory {
             let replaced: Vec<&str> = texts.iter().map(|(path, _)| *path).collect();
-            folder.append_to(&mut archive, &replaced)?;
+            directory.append_to(&mut archive, &replaced)?;
         }
         archive.into_inner()?.flush()
     }
@@ -102,7 +102,7 @@ mod tests {
             files: vec![("a/b", 0o755, Bytes::from_static(b"content"))],
             with_roots: false,
             extra_files: vec![("roots.pem", 0o644, Bytes::from_static(b"roots"))],
-            folder: None,
+            directory: None,
         }
     }
 

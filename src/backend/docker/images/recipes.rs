@@ -88,8 +88,8 @@ pub(super) fn reference_image(reference: &str) -> String {
     format!("the image {reference}")
 }
 
-fn pinned(folder: &str) -> Vec<(&'static str, u32, Bytes)> {
-    let files = PINNED_FILES.iter().filter(|(path, _)| path.starts_with(folder));
+fn pinned(directory: &str) -> Vec<(&'static str, u32, Bytes)> {
+    let files = PINNED_FILES.iter().filter(|(path, _)| path.starts_with(directory));
     files.map(|(path, text)| (*path, 0o644, Bytes::from_static(text.as_bytes()))).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Finds or makes the agent's image from each kind of source: a provider, a Dockerfile, a reference, a folder or
+//! Finds or makes the agent's image from each kind of source: a provider, a Dockerfile, a reference, a directory or
 //! archive.
 
 use std::collections::BTreeMap;
@@ -134,8 +134,8 @@ impl Images {
         self.recipe_image(&tag, recipe, request, ready.is_some(), progress).await
     }
 
-    /// The recipe of a user's Dockerfile. Its build context is the Dockerfile's folder, unless that is `$BOTTLE_HOME`
-    /// itself, which contains the state of all bottles.
+    /// The recipe of a user's Dockerfile. Its build context is the Dockerfile's directory, unless that is
+    /// `$BOTTLE_HOME` itself, which contains the state of all bottles.
     pub(super) async fn own_recipe(
         &self,
         own: OwnDockerfile<'_>,
@@ -143,28 +143,28 @@ impl Images {
     ) -> Result<Recipe, BackendError> {
         let mut recipe =
             Recipe { dockerfile: own.text.to_owned(), args: own.args.clone(), ..Recipe::default() };
-        let folder = own.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let directory = own.path.parent().filter(|directory| !directory.as_os_str().is_empty());
         if !file.reads_context() {
             return Ok(recipe);
         }
-        let Some(folder) = folder else {
+        let Some(directory) = directory else {
             let message = format!("{} has no build context", recipes::dockerfile_image(own.path));
-            let hint = "move the Dockerfile and the files that it copies into a folder below $BOTTLE_HOME";
+            let hint = "move the Dockerfile and the files that it copies into a directory below $BOTTLE_HOME";
             return Err(BackendError::failed(message).with_hint(hint));
         };
         let name = own.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let wrong = |why: String| {
             let hint =
-                format!("list what the build does not need in {name}.dockerignore, in the same folder");
-            BackendError::failed(format!("the build context {} {why}", folder.display())).with_hint(hint)
+                format!("list what the build does not need in {name}.dockerignore, in the same directory");
+            BackendError::failed(format!("the build context {} {why}", directory.display())).with_hint(hint)
         };
-        let real = host_path::real_within(&self.host.home, folder).map_err(wrong)?;
+        let real = host_path::real_within(&self.host.home, directory).map_err(wrong)?;
         let listing = {
             let name = name.clone();
             tokio::task::spawn_blocking(move || Context::of(&real, &name))
         };
         let listed = listing.await.map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        recipe.folder = Some(Arc::new(listed.map_err(wrong)?));
+        recipe.directory = Some(Arc::new(listed.map_err(wrong)?));
         Ok(recipe)
     }
 
@@ -338,7 +338,7 @@ impl Images {
         Ok(images.into_iter().map(|image| image.id).collect())
     }
 
-    /// Inspects the folder or archive at this path, relative to `$BOTTLE_HOME`.
+    /// Inspects the directory or archive at this path, relative to `$BOTTLE_HOME`.
     pub(super) async fn inspect_local(&self, path: &Path) -> Result<Local, BackendError> {
         let wrong = |why: String| {
             BackendError::failed(format!("{} {why}", local::named(path))).with_hint(local::IMAGE_HINT)

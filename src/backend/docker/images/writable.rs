@@ -1,5 +1,5 @@
-//! The folders in which an agent installs programs: `/usr/local` and `/opt`. They become the agent's, as on the backend
-//! linux. Also gives the agent the folders of volumes.
+//! The directories in which an agent installs programs: `/usr/local` and `/opt`. They become the agent's, as on the
+//! backend linux. Also gives the agent the directories of volumes.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use tokio::sync::mpsc;
 
 use super::image_error::is_missing;
 
-/// The folders whose subfolders become the agent's.
+/// The directories whose subdirectories become the agent's.
 pub(in crate::backend) const ROOTS: [&str; 2] = ["/usr/local", "/opt"];
-/// The maximum number of folders below one of [`ROOTS`] that become the agent's. The other ones stay root's.
-const FOLDERS_MAX: usize = 50_000;
+/// The maximum number of directories below one of [`ROOTS`] that become the agent's. The other ones stay root's.
+const DIRECTORIES_MAX: usize = 50_000;
 /// The number of chunks of the engine's answer that are buffered.
 const CHUNKS: usize = 8;
 
-/// A folder of an image.
+/// A directory of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::backend) struct Folder {
+pub(in crate::backend) struct Directory {
     /// The absolute path.
     pub(in crate::backend) path: PathBuf,
     /// The permission bits.
@@ -31,12 +31,16 @@ pub(in crate::backend) struct Folder {
     pub(in crate::backend) modified: u64,
 }
 
-/// Lists `root` and the folders below it that root owns. A missing `root` counts as an empty folder. Empty if `root` is
-/// no folder.
+/// Lists `root` and the directories below it that root owns. A missing `root` counts as an empty directory. Empty if
+/// `root` is no directory.
 ///
 /// # Errors
 /// The engine's error.
-pub(super) async fn folders(docker: &Docker, container: &str, root: &str) -> Result<Vec<Folder>, Error> {
+pub(super) async fn directories(
+    docker: &Docker,
+    container: &str,
+    root: &str,
+) -> Result<Vec<Directory>, Error> {
     let options = DownloadFromContainerOptionsBuilder::new().path(root).build();
     let mut stream = Box::pin(docker.download_from_container(container, Some(options)));
     let (chunks, received) = mpsc::channel(CHUNKS);
@@ -53,7 +57,7 @@ pub(super) async fn folders(docker: &Docker, container: &str, root: &str) -> Res
                 }
             }
             Err(error) if is_missing(&error) => {
-                return Ok(vec![Folder { path: root, mode: 0o755, modified: 0 }]);
+                return Ok(vec![Directory { path: root, mode: 0o755, modified: 0 }]);
             }
             Err(error) => return Err(error),
         }
@@ -63,13 +67,13 @@ pub(super) async fn folders(docker: &Docker, container: &str, root: &str) -> Res
     Ok(read?)
 }
 
-/// Lists the folders of an archive whose only entry at the top is `root`.
-fn owned_by_root(archive: impl Read, root: &Path) -> io::Result<Vec<Folder>> {
-    let mut folders = Vec::new();
+/// Lists the directories of an archive whose only entry at the top is `root`.
+fn owned_by_root(archive: impl Read, root: &Path) -> io::Result<Vec<Directory>> {
+    let mut directories = Vec::new();
     for entry in tar::Archive::new(archive).entries()? {
         let entry = entry?;
         let header = entry.header();
-        if !header.entry_type().is_dir() || header.uid()? != 0 || folders.len() == FOLDERS_MAX {
+        if !header.entry_type().is_dir() || header.uid()? != 0 || directories.len() == DIRECTORIES_MAX {
             continue;
         }
         let path = entry.path()?;
@@ -77,39 +81,42 @@ fn owned_by_root(archive: impl Read, root: &Path) -> io::Result<Vec<Folder>> {
         let plain = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
         if plain {
             let mode = header.mode()? & 0o7777;
-            folders.push(Folder { path: root.join(below), mode, modified: header.mtime()? });
+            directories.push(Directory { path: root.join(below), mode, modified: header.mtime()? });
         }
     }
-    Ok(folders)
+    Ok(directories)
 }
 
-/// Returns an archive that gives these folders to a user, with the mode 0755.
+/// Returns an archive that gives these directories to a user, with the mode 0755.
 ///
 /// # Errors
 /// When a path is too long for an archive.
-pub(in crate::backend::docker) fn owned_folders(paths: &[&str], (uid, gid): (u32, u32)) -> io::Result<Bytes> {
+pub(in crate::backend::docker) fn owned_directories(
+    paths: &[&str],
+    (uid, gid): (u32, u32),
+) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(Vec::new());
     for path in paths {
-        let folder = Folder { path: PathBuf::from(path), mode: 0o755, modified: 0 };
-        append_folder(&mut archive, &folder, (uid, gid))?;
+        let directory = Directory { path: PathBuf::from(path), mode: 0o755, modified: 0 };
+        append_directory(&mut archive, &directory, (uid, gid))?;
     }
     archive.into_inner().map(Bytes::from)
 }
 
-/// Adds a folder with this owner to an archive for the root of a container.
-pub(in crate::backend) fn append_folder<W: io::Write>(
+/// Adds a directory with this owner to an archive for the root of a container.
+pub(in crate::backend) fn append_directory<W: io::Write>(
     archive: &mut tar::Builder<W>,
-    folder: &Folder,
+    directory: &Directory,
     (uid, gid): (u32, u32),
 ) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::Directory);
-    header.set_mode(folder.mode);
-    header.set_mtime(folder.modified);
+    header.set_mode(directory.mode);
+    header.set_mtime(directory.modified);
     header.set_size(0);
     header.set_uid(uid.into());
     header.set_gid(gid.into());
-    archive.append_data(&mut header, folder.path.strip_prefix("/").unwrap_or(&folder.path), io::empty())
+    archive.append_data(&mut header, directory.path.strip_prefix("/").unwrap_or(&directory.path), io::empty())
 }
 
 /// Reads the chunks of a stream. Blocks.
@@ -137,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_only_folders_that_root_owns() {
+    fn lists_only_directories_that_root_owns() {
         let mut archive = tar::Builder::new(Vec::new());
         for (path, uid, kind) in [
             ("local/", 0, tar::EntryType::Directory),
@@ -155,9 +162,9 @@ mod tests {
             archive.append_data(&mut header, path, io::empty()).expect("append");
         }
         let bytes = archive.into_inner().expect("an archive");
-        let folders = owned_by_root(&*bytes, Path::new("/usr/local")).expect("folders");
-        let folder = |path: &str| Folder { path: path.into(), mode: 0o2755, modified: 7 };
-        let expected = ["/usr/local", "/usr/local/bin", "/usr/local/own/below"].map(folder);
-        assert_eq!(folders, expected);
+        let directories = owned_by_root(&*bytes, Path::new("/usr/local")).expect("directories");
+        let directory = |path: &str| Directory { path: path.into(), mode: 0o2755, modified: 7 };
+        let expected = ["/usr/local", "/usr/local/bin", "/usr/local/own/below"].map(directory);
+        assert_eq!(directories, expected);
     }
 }

@@ -13,7 +13,7 @@ fn unsupported() -> io::Error {
 ///
 /// # Errors
 /// [`io::ErrorKind::Unsupported`].
-pub(in crate::backend::docker) fn make_folder(_: &Path) -> io::Result<PathBuf> {
+pub(in crate::backend::docker) fn make_directory(_: &Path) -> io::Result<PathBuf> {
     Err(unsupported())
 }
 
@@ -25,7 +25,7 @@ pub(in crate::backend::docker) async fn share(_: &RepositoryObjects, _: &Path) -
     Err(BackendError::failed("cannot share git objects on this system"))
 }
 
-/// Does nothing, because there is no folder.
+/// Does nothing, because there is no directory.
 ///
 /// # Errors
 /// Never.

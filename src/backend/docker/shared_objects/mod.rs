@@ -1,10 +1,10 @@
-//! Shares the objects of a copied git repository with a bottle, if its container can mount a folder of this machine.
+//! Shares the objects of a copied git repository with a bottle, if its container can mount a directory of this machine.
 //!
 //! ```text
 //!   .git/objects ─links─► $BOTTLE_HOME/state/<slug>/git-objects ─read-only mount─► /git-objects in the container
 //!                                      └─────────── copied into each snapshot ───► /git-objects in the image
 //! ```
-//! The folder belongs to one bottle. Only the first container of the bottle and its replacements with the same files
+//! The directory belongs to one bottle. Only the first container of the bottle and its replacements with the same files
 //! mount it: a container of a snapshot has the objects in its image. Sharing exists only on Linux, because on other
 //! systems an engine is in a virtual machine.
 
@@ -23,29 +23,29 @@ use bottle_contract::names::GIT_OBJECTS_DIR;
 use self::linux as system;
 #[cfg(not(target_os = "linux"))]
 use self::macos as system;
-pub(super) use self::system::{make_folder, remove, share};
+pub(super) use self::system::{make_directory, remove, share};
 use super::engine::{Engine, EngineError};
-use super::host_folders::bind_mount;
+use super::host_directories::bind_mount;
 use super::podman::COMMITTED_WITHIN;
 use crate::archive;
 
-/// The name of the folder in a bottle's state folder.
-const FOLDER: &str = "git-objects";
+/// The name of the directory in a bottle's state directory.
+const DIRECTORY: &str = "git-objects";
 
 /// A name that no file of git has, for the file with which [`sees`] tries the mount.
 const PROBE: &str = "bottle-probe";
 
-/// The folder of the shared objects of the bottle with this state folder.
-pub(super) fn folder(state: &Path) -> PathBuf {
-    state.join(FOLDER)
+/// The directory of the shared objects of the bottle with this state directory.
+pub(super) fn directory(state: &Path) -> PathBuf {
+    state.join(DIRECTORY)
 }
 
-/// Mounts the folder read-only. Its files are no programs and have no set-id bits.
-pub(super) fn mount(folder: &str) -> Mount {
-    bind_mount(folder, GIT_OBJECTS_DIR, true)
+/// Mounts the directory read-only. Its files are no programs and have no set-id bits.
+pub(super) fn mount(directory: &str) -> Mount {
+    bind_mount(directory, GIT_OBJECTS_DIR, true)
 }
 
-/// Whether the engine refused a container because it does not see the folder.
+/// Whether the engine refused a container because it does not see the directory.
 pub(super) fn is_unseen(error: &EngineError) -> bool {
     matches!(error, EngineError::Refused { status: 400, .. }) && error.contains("bind source path")
 }
@@ -59,12 +59,12 @@ pub(super) async fn are_mounted(engine: &Engine, container: &str) -> Result<bool
     Ok(mounts.iter().any(|mount| mount.destination.as_deref() == Some(GIT_OBJECTS_DIR)))
 }
 
-/// Whether the engine mounted this folder, and not the one that another machine has at this path.
+/// Whether the engine mounted this directory, and not the one that another machine has at this path.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
-pub(super) async fn sees(engine: &Engine, container: &str, folder: &Path) -> Result<bool, EngineError> {
-    let probe = folder.join(PROBE);
+pub(super) async fn sees(engine: &Engine, container: &str, directory: &Path) -> Result<bool, EngineError> {
+    let probe = directory.join(PROBE);
     if std::fs::write(&probe, "").is_err() {
         return Ok(false);
     }
@@ -76,7 +76,7 @@ pub(super) async fn sees(engine: &Engine, container: &str, folder: &Path) -> Res
     Ok(found?.is_some() && removed)
 }
 
-/// Copies the shared objects of the bottle with this state folder into a container that is not started.
+/// Copies the shared objects of the bottle with this state directory into a container that is not started.
 ///
 /// # Errors
 /// [`EngineError`].

@@ -28,7 +28,7 @@ pub(crate) struct Checked {
 /// # Errors
 /// [`BadImage`] when the image is damaged or hostile.
 pub(crate) fn image(layout: &Path) -> Result<Checked, BadImage> {
-    let container = Container::folder(layout)?;
+    let container = Container::directory(layout)?;
     let saved = Saved::read(&container, architecture())?;
     let (mut budget, mut limits) = (Budget::full(), Limits { files: 0, full_size: 0 });
     let mut sizes = Vec::new();
@@ -79,7 +79,7 @@ impl Limits {
 
 fn check(path: &Path, member: &Member<'_, impl Read>) -> Result<(), BadImage> {
     match &member.what {
-        What::File | What::Folder | What::Other(EntryType::Fifo) => Ok(()),
+        What::File | What::Directory | What::Other(EntryType::Fifo) => Ok(()),
         What::Link(target) if escapes(path, target) => {
             Err(rejected_entry(path, &format!("is a link that points outside, to {target:?}")))
         }
@@ -87,7 +87,7 @@ fn check(path: &Path, member: &Member<'_, impl Read>) -> Result<(), BadImage> {
         What::HardLink(target) => checked_path(target)
             .map(drop)
             .map_err(|_| rejected_entry(path, "is a hard link that points outside")),
-        // An engine mounts another folder over the devices.
+        // An engine mounts another directory over the devices.
         What::Other(EntryType::Char | EntryType::Block) if path.parent() == Some(Path::new("dev")) => Ok(()),
         What::Other(EntryType::Char | EntryType::Block) => Err(rejected_entry(path, "is a device")),
         What::Other(_) => Err(rejected_entry(path, "has an unsupported type")),

@@ -1,4 +1,4 @@
-//! Reads the files of a saved image from a folder or an archive. File names are untrusted, and none can open a file
+//! Reads the files of a saved image from a directory or an archive. File names are untrusted, and none can open a file
 //! outside.
 
 use std::collections::HashMap;
@@ -23,8 +23,8 @@ const LINKS_MAX: usize = 4;
 
 /// The files of a saved image.
 pub(crate) enum Container {
-    /// The files are in this folder.
-    Folder(OwnedFd),
+    /// The files are in this directory.
+    Directory(OwnedFd),
     /// The files are in this archive; the map contains its entries by name.
     Archive(File, HashMap<PathBuf, ArchiveEntry>),
 }
@@ -38,14 +38,14 @@ pub(crate) enum ArchiveEntry {
 }
 
 impl Container {
-    /// Opens a folder that contains a saved image.
+    /// Opens a directory that contains a saved image.
     ///
     /// # Errors
-    /// When the folder cannot be opened.
-    pub(crate) fn folder(path: &Path) -> Result<Self, BadImage> {
+    /// When the directory cannot be opened.
+    pub(crate) fn directory(path: &Path) -> Result<Self, BadImage> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         open(path, flags, Mode::empty())
-            .map(Self::Folder)
+            .map(Self::Directory)
             .map_err(|error| BadImage::refused(format!("cannot be read: {error}")))
     }
 
@@ -53,7 +53,7 @@ impl Container {
     ///
     /// # Errors
     /// When the archive is incomplete, has too many files, contains a file twice, or contains an entry that is not a
-    /// file, a link or a folder.
+    /// file, a link or a directory.
     pub(crate) fn archive(path: &Path) -> Result<Self, BadImage> {
         let file = File::open(path).map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {error}"));
@@ -75,7 +75,7 @@ impl Container {
                     ArchiveEntry::File { start, size }
                 }
                 What::Link(target) => ArchiveEntry::Link(target),
-                What::Folder => continue,
+                What::Directory => continue,
                 _ => return Err(BadImage::refused(format!("is not a saved image: {name:?} is not a file"))),
             };
             if entries.len() == FILES_MAX {
@@ -97,7 +97,7 @@ impl Container {
     pub(crate) fn open(&self, name: &str) -> Result<Option<Content>, BadImage> {
         let name = Path::new(name.strip_prefix("./").unwrap_or(name));
         match self {
-            Self::Folder(folder) => open_beneath(folder, name),
+            Self::Directory(directory) => open_beneath(directory, name),
             Self::Archive(file, entries) => {
                 let Some((start, size)) = find(entries, name)? else { return Ok(None) };
                 let file = file.try_clone().map_err(BadImage::Disk)?;
@@ -148,10 +148,10 @@ fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
     Ok(path)
 }
 
-fn open_beneath(folder: &OwnedFd, name: &Path) -> Result<Option<Content>, BadImage> {
+fn open_beneath(directory: &OwnedFd, name: &Path) -> Result<Option<Content>, BadImage> {
     // Without `NONBLOCK`, opening a named pipe would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match open_below(folder, name, flags) {
+    let file = match open_below(directory, name, flags) {
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::XDEV) => {
             return Err(BadImage::refused(format!("is hostile: the link {name:?} points outside it")));
@@ -166,20 +166,20 @@ fn open_beneath(folder: &OwnedFd, name: &Path) -> Result<Option<Content>, BadIma
     Ok(Some(Content { file: file.into(), at: 0, left }))
 }
 
-/// Opens a path in a folder. A link is followed only if it leads to a path in the folder.
+/// Opens a path in a directory. A link is followed only if it leads to a path in the directory.
 #[cfg(target_os = "linux")]
-fn open_below(folder: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+fn open_below(directory: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     use rustix::fs::ResolveFlags;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve)
+    rustix::fs::openat2(directory, name, flags, Mode::empty(), resolve)
 }
 
-/// Opens a path in a folder. This system cannot limit where links lead, so none is followed.
+/// Opens a path in a directory. This system cannot limit where links lead, so none is followed.
 #[cfg(not(target_os = "linux"))]
-fn open_below(folder: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+fn open_below(directory: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     use rustix::fs::openat;
     let parent_flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut at = folder.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let mut at = directory.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     for component in name.parent().unwrap_or(Path::new("")).components() {
         let Component::Normal(part) = component else { return Err(Errno::XDEV) };
         at = openat(&at, part, parent_flags, Mode::empty())?;

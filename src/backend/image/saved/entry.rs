@@ -10,7 +10,7 @@ use super::bad_image::BadImage;
 /// The name prefix of a whiteout, which removes a file of lower layers.
 pub(crate) const WHITEOUT: &[u8] = b".wh.";
 
-/// The name of an opaque whiteout, which removes all files of lower layers in its folder.
+/// The name of an opaque whiteout, which removes all files of lower layers in its directory.
 pub(crate) const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// The maximum number of files in all layers of an image. Real images have fewer; an image with more is refused.
@@ -36,12 +36,12 @@ pub(crate) fn checked_path(name: &Path) -> Result<PathBuf, BadImage> {
         }
     }
     if path.components().count() > MAX_DEPTH {
-        return Err(rejected_entry(name, &format!("is more than {MAX_DEPTH} folders deep")));
+        return Err(rejected_entry(name, &format!("is more than {MAX_DEPTH} directories deep")));
     }
     Ok(path)
 }
 
-/// Whether a relative link leads above the top folder.
+/// Whether a relative link leads above the top directory.
 pub(crate) fn escapes(path: &Path, target: &Path) -> bool {
     if target.is_absolute() {
         return false;

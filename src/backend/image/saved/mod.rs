@@ -1,4 +1,5 @@
-//! Reads saved images: the output of `docker save`, or an OCI layout, in a folder or an archive. All input is untrusted.
+//! Reads saved images: the output of `docker save`, or an OCI layout, in a directory or an archive. All input is
+//! untrusted.
 //!
 //! - `container`: opens the files of a saved image
 //! - `parse`: reads the manifest and the configuration

@@ -1,7 +1,7 @@
 //! Images for bottles of the linux backend. An image is unpacked one time, and bottles share its read-only files.
 //!
 //! ```text
-//!   folder or archive below $BOTTLE_HOME                              $BOTTLE_HOME/images/
+//!   directory or archive below $BOTTLE_HOME                              $BOTTLE_HOME/images/
 //!     plain file system ───────────────────────────┐                    .new-<name>/   an image being created
 //!     saved  container ─ parse ─► config, layers   ├─ tree ─► ready ──► <name>/        root, image.json
 //!                                 layer (digests,  │                    .old-<name>/   an image being removed

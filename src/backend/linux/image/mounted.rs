@@ -4,9 +4,9 @@
 //!   /                 the image's files under the bottle's changes, or the bottle's copy; writable
 //!   /dev /proc        minimal and masked, as on the host's system
 //!   /tmp /run         tmpfs
-//!   /etc              the image's folder, with a few files of this launch
+//!   /etc              the image's directory, with a few files of this launch
 //!   /run/bottle       this program, the proxy's sockets
-//!   /workspace        a folder of the bottle, or a directory of the user
+//!   /workspace        a directory of the bottle, or a directory of the user
 //!   /git-objects      the objects that a copied repository shares with the host's, read-only
 //! ```
 //! No file of the host's system is visible. The agent controls the files that it changed, so each path is opened
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
 
 use super::files::{Files, OVERLAY};
-use crate::backend::linux::mounts::{READ_ONLY, Tree, WRITABLE, folder};
+use crate::backend::linux::mounts::{READ_ONLY, Tree, WRITABLE, directory};
 use crate::backend::linux::sources::Sources;
 use crate::backend::linux::spec::SandboxSpec;
 use crate::backend::linux::sys::{Forbid, restrict_mount};
@@ -34,10 +34,11 @@ use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 /// The files of [`etc::own`] that a bottle on an image also needs.
 const OWN: [&str; 4] = ["hosts", "resolv.conf", "hostname", "machine-id"];
 
-/// The size limit of a tmpfs that contains only mount points: `/dev`, and a folder that exists only during the setup.
+/// The size limit of a tmpfs that contains only mount points: `/dev`, and a directory that exists only during the
+/// setup.
 const STAGE_SIZE: &str = "64k";
 
-/// Builds the new root and enters it. Returns the open upper folder, which has no path in the bottle. Returns `None`
+/// Builds the new root and enters it. Returns the open upper directory, which has no path in the bottle. Returns `None`
 /// for a copy of the image, because all its files are visible.
 ///
 /// # Errors
@@ -49,20 +50,20 @@ pub(in crate::backend::linux) fn build(
 ) -> Result<Option<OwnedFd>, SetupFailure> {
     let options = [("mode", "0755"), ("size", STAGE_SIZE)];
     let stage =
-        Tree::new("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NODEV).step("make a folder for mounts")?;
+        Tree::new("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NODEV).step("make a directory for mounts")?;
     let host = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("open /")?;
-    stage.attach(&host).step("mount a folder for mounts")?;
+    stage.attach(&host).step("mount a directory for mounts")?;
     let tree = make_root(image, &stage)?;
     let changed = image.lower.as_ref().map(|_| open_changed(image)).transpose()?;
     // `root::enter` unmounts only one mount, so no mount except the new root may remain on the host's root.
-    unmount(path(&stage), UnmountFlags::DETACH).step("unmount the folder for mounts")?;
+    unmount(path(&stage), UnmountFlags::DETACH).step("unmount the directory for mounts")?;
     tree.attach(&host).step("mount the root file system")?;
     let root = tree.root();
     write_etc(root, spec)?;
     make_devices(root, spec)?;
     cover_sys(root)?;
     root::in_memory(root, spec)?;
-    root::own_folders(root, sources)?;
+    root::own_directories(root, sources)?;
     if spec.is_read_only() {
         restrict_mount(root, READ_ONLY, false).step("make the root read-only")?;
     }
@@ -70,7 +71,7 @@ pub(in crate::backend::linux) fn build(
     Ok(changed)
 }
 
-/// Opens the upper folder for reading.
+/// Opens the upper directory for reading.
 fn open_changed(image: &Files) -> Result<OwnedFd, SetupFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(image.own.root(), UPPER, flags, Mode::empty()).step("open the bottle's changes")
@@ -78,7 +79,8 @@ fn open_changed(image: &Files) -> Result<OwnedFd, SetupFailure> {
 
 /// Creates the root mount: an overlay of the image and the bottle's changes, or the bottle's copy of the image.
 fn make_root(image: &Files, stage: &Tree) -> Result<Tree, SetupFailure> {
-    let mount_point = |name: &str| folder(stage.root(), Path::new(name)).step("make a folder for mounts");
+    let mount_point =
+        |name: &str| directory(stage.root(), Path::new(name)).step("make a directory for mounts");
     image.own.attach(mount_point("own")?).step("mount the bottle's files")?;
     let Some(lower) = &image.lower else {
         let copy = CString::new(COPY).map_err(io::Error::from).step("name the bottle's copy of its image")?;
@@ -98,13 +100,13 @@ fn path(tree: &Tree) -> String {
 
 /// Writes the files of `/etc` that belong to one launch. The agent may change them; the next launch replaces them.
 fn write_etc(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
-    let folder = folder(root, Path::new("/etc")).step("open /etc")?;
+    let directory = directory(root, Path::new("/etc")).step("open /etc")?;
     for (name, content) in etc::own(spec) {
         if !OWN.contains(&name) {
             continue;
         }
-        let written = match unlinkat(&folder, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => etc::write(&folder, name, content.as_bytes()),
+        let written = match unlinkat(&directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => etc::write(&directory, name, content.as_bytes()),
             Err(error) => Err(io::Error::from(error)),
         };
         written.step_at("write /etc", Path::new(name))?;
@@ -116,14 +118,14 @@ fn write_etc(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailur
 fn cover_sys(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV;
     let sys = Tree::new("tmpfs", &[("mode", "0555"), ("size", "4k")], read_only).step("make /sys")?;
-    sys.attach(folder(root, Path::new("/sys")).step("open /sys")?).step("mount /sys")
+    sys.attach(directory(root, Path::new("/sys")).step("open /sys")?).step("mount /sys")
 }
 
 /// Mounts a new `/dev`. It contains no files of the image, and nothing in it persists.
 fn make_devices(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let options = [("mode", "0755"), ("size", STAGE_SIZE)];
     let dev = Tree::new("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC).step("make /dev")?;
-    dev.attach(folder(root, Path::new("/dev")).step("open /dev")?).step("mount /dev")?;
+    dev.attach(directory(root, Path::new("/dev")).step("open /dev")?).step("mount /dev")?;
     devices::build(root, spec)?;
     let forbid = Forbid { writes: true, devices: true, programs: true };
     restrict_mount(dev.root(), forbid, false).step("make /dev read-only")

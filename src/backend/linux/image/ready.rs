@@ -21,11 +21,11 @@ use crate::backend::local::image_tree::Tree;
 /// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
 const LIST_MAX: u64 = 1 << 20;
 
-/// The configuration folder of dpkg. By default dpkg requires root; a file in this folder disables that check, because
-/// in a bottle all files belong to the agent.
+/// The configuration directory of dpkg. By default dpkg requires root; a file in this directory disables that check,
+/// because in a bottle all files belong to the agent.
 const DPKG: &str = "etc/dpkg/dpkg.cfg.d";
 
-/// Folders that every bottle on an image needs: `/etc` for generated files, and the others as mount points.
+/// Directories that every bottle on an image needs: `/etc` for generated files, and the others as mount points.
 const OWN: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
 
 /// Adds the missing files for the user that the image's `USER` names.
@@ -36,14 +36,14 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     let (passwd, group) = (list(tree, "etc/passwd")?, list(tree, "etc/group")?);
     let users = Users { user, passwd: &passwd, group: &group };
     let mut account = users.agent().map_err(|why| BadImage::refused(why.to_string()))?;
-    for folder in OWN {
-        own_folder(tree, folder)?;
+    for directory in OWN {
+        own_directory(tree, directory)?;
     }
-    if own_folder(tree, account.home.trim_start_matches('/')).is_err() {
+    if own_directory(tree, account.home.trim_start_matches('/')).is_err() {
         account.home = default_home(&account.name);
-        own_folder(tree, account.home.trim_start_matches('/'))?;
+        own_directory(tree, account.home.trim_start_matches('/'))?;
     }
-    own_folder(tree, WORKSPACE.trim_start_matches('/'))?;
+    own_directory(tree, WORKSPACE.trim_start_matches('/'))?;
     let with_agent = users.passwd_with(&account);
     // An image that was prepared before keeps the times of its files.
     if with_agent != passwd {
@@ -56,7 +56,7 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     if account.home != usual {
         let place = usual.trim_start_matches('/');
         let there = tree
-            .folder(Path::new("home"))
+            .directory(Path::new("home"))
             .is_ok_and(|home| statat(&home, AGENT_USER, AtFlags::SYMLINK_NOFOLLOW).is_ok());
         if !there {
             replace(tree, place, |parent, name| symlinkat(&account.home, parent, name))?;
@@ -64,39 +64,39 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     }
     for file in ROOT_FILES {
         let place = file.trim_start_matches('/');
-        let folder = Path::new(place).parent().unwrap_or(Path::new(""));
-        if is_folder(tree, folder) && !is_link_to(tree, place, CA_BUNDLE_FILE) {
+        let directory = Path::new(place).parent().unwrap_or(Path::new(""));
+        if is_directory(tree, directory) && !is_link_to(tree, place, CA_BUNDLE_FILE) {
             replace(tree, place, |parent, name| symlinkat(CA_BUNDLE_FILE, parent, name))?;
         }
     }
-    if is_folder(tree, Path::new(DPKG)) {
+    if is_directory(tree, Path::new(DPKG)) {
         replace(tree, &format!("{DPKG}/bottle"), |parent, name| write(parent, name, "force-not-root\n"))?;
     }
     Ok(account)
 }
 
-/// Creates a folder and the missing folders above it. No part of the path may be a link.
-fn own_folder(tree: &Tree, place: &str) -> Result<(), BadImage> {
+/// Creates a directory and the missing directories above it. No part of the path may be a link.
+fn own_directory(tree: &Tree, place: &str) -> Result<(), BadImage> {
     let place = Path::new(place);
     for part in place.ancestors().filter(|part| !part.as_os_str().is_empty()) {
         let parent = part.parent().unwrap_or(Path::new(""));
-        if !is_folder(tree, parent) {
+        if !is_directory(tree, parent) {
             continue;
         }
-        let (folder, name) = (tree.folder(parent)?, part.file_name().unwrap_or_default());
-        match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let (directory, name) = (tree.directory(parent)?, part.file_name().unwrap_or_default());
+        match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {}
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => {}
             Ok(_) => {
-                return Err(BadImage::refused(format!("must have a folder at {part:?}")));
+                return Err(BadImage::refused(format!("must have a directory at {part:?}")));
             }
             Err(error) => return Err(BadImage::at(part, error)),
         }
     }
-    tree.folder(place).map(drop)
+    tree.directory(place).map(drop)
 }
 
-fn is_folder(tree: &Tree, place: &Path) -> bool {
+fn is_directory(tree: &Tree, place: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };
@@ -106,7 +106,7 @@ fn is_folder(tree: &Tree, place: &Path) -> bool {
 fn is_link_to(tree: &Tree, place: &str, target: &str) -> bool {
     let path = Path::new(place);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return false };
-    let link = tree.folder(parent).ok().and_then(|parent| readlinkat(&parent, name, Vec::new()).ok());
+    let link = tree.directory(parent).ok().and_then(|parent| readlinkat(&parent, name, Vec::new()).ok());
     link.is_some_and(|link| link.to_bytes() == target.as_bytes())
 }
 
@@ -117,7 +117,7 @@ fn replace(
     make: impl FnOnce(&OwnedFd, &str) -> rustix::io::Result<()>,
 ) -> Result<(), BadImage> {
     let path = Path::new(place);
-    let parent = tree.folder(path.parent().unwrap_or(Path::new("")))?;
+    let parent = tree.directory(path.parent().unwrap_or(Path::new("")))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match unlinkat(&parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}

@@ -45,7 +45,7 @@ const OWNERS: &str = "owners";
 /// The maximum number of bytes read of that file. An image has at most two million files.
 const OWNERS_MAX: u64 = 1 << 30;
 
-/// The name of the folder that contains an image's files.
+/// The name of the directory that contains an image's files.
 const ROOT: &str = "root";
 
 /// The version of the preparation, a suffix of the image's name. Changing it rebuilds every image.
@@ -54,7 +54,7 @@ const READY_VERSION: &str = "1";
 /// The maximum number of bytes read of an image's metadata. The metadata is shorter; a longer file cannot be parsed.
 const FACTS_MAX: u64 = 1 << 20;
 
-/// The name prefixes of incomplete folders.
+/// The name prefixes of incomplete directories.
 const LEFTOVER_PREFIXES: [&str; 2] = [".new-", ".old-"];
 
 /// The content of `image.json`.
@@ -81,7 +81,7 @@ struct Facts {
 pub(in crate::backend) struct Image {
     /// The image's unique name.
     pub(in crate::backend) name: String,
-    /// The folder of the image's read-only files.
+    /// The directory of the image's read-only files.
     pub(in crate::backend) root: PathBuf,
     /// The content of the image's `image.json`.
     facts: Facts,
@@ -109,7 +109,7 @@ impl Image {
 #[derive(Debug, Clone)]
 pub(in crate::backend) struct Images {
     host: Host,
-    folder: PathBuf,
+    directory: PathBuf,
     /// Shared locks, which protect the images that this process uses from removal.
     locks: Arc<Mutex<Vec<File>>>,
 }
@@ -135,7 +135,7 @@ enum Content {
 impl Images {
     /// Creates the value for this home. Reads nothing yet.
     pub(in crate::backend) fn new(host: &Host) -> Self {
-        Self { host: host.clone(), folder: host.home.join(IMAGES), locks: Arc::default() }
+        Self { host: host.clone(), directory: host.home.join(IMAGES), locks: Arc::default() }
     }
 
     /// Previews [`Images::prepare`] for the image at this path.
@@ -249,7 +249,7 @@ impl Images {
         for one in unused_images {
             let gone = match is_leftover(&one.id) {
                 true => match build_lock::lock_for_cleanup(&self.host)? {
-                    Some(_lock) => layers::remove_tree(&self.folder.join(&one.id)).map(|()| true)?,
+                    Some(_lock) => layers::remove_tree(&self.directory.join(&one.id)).map(|()| true)?,
                     None => false,
                 },
                 false => self.remove_image(&one.id, &used)?,
@@ -266,9 +266,9 @@ impl Images {
         if lock.try_lock().is_err() || !self.is_current(name, &lock)? || used()?.contains(&name.to_owned()) {
             return Ok(false);
         }
-        let old = self.folder.join(format!(".old-{name}"));
+        let old = self.directory.join(format!(".old-{name}"));
         layers::remove_tree(&old)?;
-        fs::rename(self.folder.join(name), &old)?;
+        fs::rename(self.directory.join(name), &old)?;
         layers::remove_tree(&old)?;
         Ok(true)
     }
@@ -298,7 +298,7 @@ impl Images {
         let layout = layout.to_owned();
         let source = run_blocking(move || {
             let path = Path::new("imported").join(layout.file_name().unwrap_or_default());
-            saved_source(path, Container::folder(&layout)?, true)
+            saved_source(path, Container::directory(&layout)?, true)
         });
         let source = source.await?.map_err(|error| not_imported(slug, error))?;
         let failed = |error: io::Error| unreadable("the imported image", error);
@@ -309,8 +309,8 @@ impl Images {
         let _lock =
             build_lock::lock(&self.host, &name, "the imported image", &ProgressSink::discard()).await?;
         if self.find(&name).map_err(failed)?.is_none() {
-            let folder = self.folder.clone();
-            let made = run_blocking(move || unpack(&folder, source)).await?;
+            let directory = self.directory.clone();
+            let made = run_blocking(move || unpack(&directory, source)).await?;
             made.map_err(|error| not_imported(slug, error))?;
         }
         let gone = || BackendError::failed("the imported image was removed while it was stored");
@@ -323,7 +323,7 @@ impl Images {
     /// When the image exists but cannot be read.
     pub(in crate::backend) fn base(&self, name: &str) -> io::Result<Option<Base>> {
         let Some(image) = self.open_shared(name)? else { return Ok(None) };
-        let owners = read_owners(&self.folder.join(name))?;
+        let owners = read_owners(&self.directory.join(name))?;
         let Facts { account, env, .. } = image.facts;
         let (uid, gid, home) = (account.uid, account.gid, account.home.clone());
         Ok(Some(Base { root: image.root, uid, gid, home, account: Some(account), env, owners }))
@@ -345,15 +345,15 @@ impl Images {
     }
 
     fn find(&self, name: &str) -> io::Result<Option<Image>> {
-        let folder = self.folder.join(name);
-        let file = match File::open(folder.join(FACTS)) {
+        let directory = self.directory.join(name);
+        let file = match File::open(directory.join(FACTS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
         let mut text = Vec::new();
         file.take(FACTS_MAX).read_to_end(&mut text)?;
         let facts = serde_json::from_slice(&text)?;
-        Ok(Some(Image { name: name.to_owned(), root: folder.join(ROOT), facts }))
+        Ok(Some(Image { name: name.to_owned(), root: directory.join(ROOT), facts }))
     }
 
     /// The file that is locked for an image.
@@ -361,21 +361,21 @@ impl Images {
         if !is_name(name) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no image's name")));
         }
-        match File::open(self.folder.join(name).join(FACTS)) {
+        match File::open(self.directory.join(name).join(FACTS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             file => file.map(Some),
         }
     }
 
     fn is_current(&self, name: &str, lock: &File) -> io::Result<bool> {
-        match fs::metadata(self.folder.join(name).join(FACTS)) {
+        match fs::metadata(self.directory.join(name).join(FACTS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             found => Ok(found?.ino() == lock.metadata()?.ino()),
         }
     }
 
     fn entries(&self) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(&self.folder) {
+        let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
@@ -389,20 +389,20 @@ impl Images {
     }
 
     async fn make(&self, source: Source, named: &str) -> Result<(), BackendError> {
-        let folder = self.folder.clone();
-        let made = run_blocking(move || unpack(&folder, source)).await?;
+        let directory = self.directory.clone();
+        let made = run_blocking(move || unpack(&directory, source)).await?;
         made.map_err(|error| explain(named, error))
     }
 }
 
-/// Inspects a file or folder. Parses it if it is a saved image. Blocks.
+/// Inspects a file or directory. Parses it if it is a saved image. Blocks.
 fn inspect_source(path: PathBuf, real: &Path) -> Result<Source, BadImage> {
     let local = local::inspect(real).map_err(BadImage::Refused)?;
     if !local.saved {
         let name = format!("{}-{READY_VERSION}", local.hash);
         return Ok(Source { path, name, content: Content::Plain(local), imported: false });
     }
-    let container = if local.folder { Container::folder(real)? } else { Container::archive(real)? };
+    let container = if local.directory { Container::directory(real)? } else { Container::archive(real)? };
     saved_source(path, container, false)
 }
 
@@ -413,10 +413,10 @@ fn saved_source(path: PathBuf, container: Container, imported: bool) -> Result<S
 }
 
 /// Creates the stored image atomically. Blocks.
-fn unpack(folder: &Path, source: Source) -> Result<(), BadImage> {
-    let (new, place) = (folder.join(format!(".new-{}", source.name)), folder.join(&source.name));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(BadImage::Disk)?;
-    // A start that was killed may have left the folder `.new-<name>`.
+fn unpack(directory: &Path, source: Source) -> Result<(), BadImage> {
+    let (new, place) = (directory.join(format!(".new-{}", source.name)), directory.join(&source.name));
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(BadImage::Disk)?;
+    // A start that was killed may have left the directory `.new-<name>`.
     layers::remove_tree(&new).map_err(BadImage::Disk)?;
     let made = fill(&new, source).and_then(|()| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -445,9 +445,9 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
         Content::Plain(local) => local,
     };
     let config = Config::default();
-    if local.folder {
-        // If root copies a folder, the copies belong to root, because no bottle runs as root. An ordinary user owns all
-        // copies in any case.
+    if local.directory {
+        // If root copies a directory, the copies belong to root, because no bottle runs as root. An ordinary user owns
+        // all copies in any case.
         let owner = rustix::process::geteuid().is_root().then_some(0);
         let copied = tree_into(&local.path, new, ROOT, owner).map_err(BadImage::Disk)?;
         finish(Tree::new(&root)?, new, &source, config, copied.size)
@@ -465,7 +465,7 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
 fn finish(tree: Tree, new: &Path, source: &Source, config: Config, bytes: u64) -> Result<(), BadImage> {
     let account = ready::make(&tree, &config.user)?;
     let owners = tree.settle()?;
-    if !matches!(&source.content, Content::Plain(local) if local.folder) {
+    if !matches!(&source.content, Content::Plain(local) if local.directory) {
         write_owners(new, &owners)?;
     }
     let facts = Facts {
@@ -483,8 +483,8 @@ fn finish(tree: Tree, new: &Path, source: &Source, config: Config, bytes: u64) -
 }
 
 /// Writes the owners of an image's files, one JSON value on each line. Paths that are not UTF-8 are left out.
-fn write_owners(folder: &Path, owners: &BTreeMap<PathBuf, Ownership>) -> Result<(), BadImage> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(OWNERS));
+fn write_owners(directory: &Path, owners: &BTreeMap<PathBuf, Ownership>) -> Result<(), BadImage> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(OWNERS));
     let mut out = io::BufWriter::new(file.map_err(BadImage::Disk)?);
     let written =
         owners.iter().filter_map(|(path, owner)| Some((path.to_str()?, owner))).try_for_each(|entry| {
@@ -495,8 +495,8 @@ fn write_owners(folder: &Path, owners: &BTreeMap<PathBuf, Ownership>) -> Result<
 }
 
 /// Reads the owners of an image's files. `None` for an image that was unpacked by an older version.
-fn read_owners(folder: &Path) -> io::Result<Option<BTreeMap<PathBuf, Ownership>>> {
-    let file = match File::open(folder.join(OWNERS)) {
+fn read_owners(directory: &Path) -> io::Result<Option<BTreeMap<PathBuf, Ownership>>> {
+    let file = match File::open(directory.join(OWNERS)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };

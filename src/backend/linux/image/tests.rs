@@ -36,7 +36,7 @@ fn file(name: &str, content: &str) -> Entry {
     entry(EntryType::Regular, name, content.as_bytes())
 }
 
-fn folder(name: &str) -> Entry {
+fn directory(name: &str) -> Entry {
     entry(EntryType::Directory, name, b"")
 }
 
@@ -143,33 +143,33 @@ fn archive(files: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
 type Files = BTreeMap<String, Vec<u8>>;
 
 struct Home {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     images: Images,
 }
 
 impl Home {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         let host = Host {
             env: BTreeMap::new(),
             cwd: "/".into(),
-            home: folder.path().to_owned(),
+            home: directory.path().to_owned(),
             user_home: "/nonexistent".into(),
             runtime: "/nonexistent".into(),
             program: "/nonexistent".into(),
         };
-        Self { images: Images::new(&host), folder }
+        Self { images: Images::new(&host), directory }
     }
 
     fn put(&self, name: &str, bytes: &[u8]) {
-        std::fs::write(self.folder.path().join(name), bytes).expect("written");
+        std::fs::write(self.directory.path().join(name), bytes).expect("written");
     }
 
     async fn prepare(&self, name: &str) -> Result<(ImageInfo, Vec<String>), BackendError> {
         self.images.prepare(Path::new(name), &ProgressSink::discard()).await
     }
 
-    /// Unpacks a saved image with these files and returns the folder of the image's files.
+    /// Unpacks a saved image with these files and returns the directory of the image's files.
     async fn unpacked(&self, files: &BTreeMap<String, Vec<u8>>) -> PathBuf {
         self.put("a.tar", &archive(files));
         let (inside, _) = self.prepare("a.tar").await.expect("unpacked");
@@ -177,7 +177,7 @@ impl Home {
     }
 
     fn root(&self, inside: &ImageInfo) -> PathBuf {
-        self.folder.path().join("images").join(&inside.image).join("root")
+        self.directory.path().join("images").join(&inside.image).join("root")
     }
 
     /// Expects that these files are refused as an image and that nothing of them is stored. Returns the error.
@@ -185,7 +185,7 @@ impl Home {
         self.put("a.tar", &archive(files));
         let error = self.prepare("a.tar").await.expect_err("refused");
         assert_eq!(error.kind, BackendErrorKind::Unsupported, "{error}");
-        if let Ok(left) = std::fs::read_dir(self.folder.path().join("images")) {
+        if let Ok(left) = std::fs::read_dir(self.directory.path().join("images")) {
             let left: Vec<_> = left.map(|entry| entry.expect("entry").path()).collect();
             assert_eq!(left, [] as [PathBuf; 0], "{error}");
         }
@@ -200,20 +200,20 @@ fn text(path: &Path) -> String {
 #[tokio::test]
 async fn unpacks_layers_over_each_other() {
     let below = layer(&[
-        folder("./"),
-        folder("opt/"),
+        directory("./"),
+        directory("opt/"),
         file("opt/kept", "kept"),
         file("opt/gone", "gone"),
         file("opt/changed", "one"),
-        folder("opt/tree"),
-        folder("opt/tree/deep"),
+        directory("opt/tree"),
+        directory("opt/tree/deep"),
         file("opt/tree/deep/file", "x"),
-        folder("opt/emptied"),
+        directory("opt/emptied"),
         file("opt/emptied/old", "old"),
-        folder("opt/emptied/both"),
+        directory("opt/emptied/both"),
         file("opt/emptied/both/old", "old"),
         file("opt/was-a-file", "x"),
-        folder("usr/bin"),
+        directory("usr/bin"),
         link("bin", "usr/bin"),
         Entry { mode: 0o4755, ..file("usr/bin/tool", "tool") },
         hard("usr/bin/same", "usr/bin/tool"),
@@ -235,10 +235,10 @@ async fn unpacks_layers_over_each_other() {
         file("opt/emptied/both/new", "new"),
         file("opt/emptied/.wh..wh..opq", ""),
         file("opt/emptied/new", "new"),
-        folder("opt/was-a-file"),
+        directory("opt/was-a-file"),
         file("opt/was-a-file/inner", "y"),
         file("bin/other", "through a link that stays"),
-        Entry { mode: 0o500, ..folder("opt/closed") },
+        Entry { mode: 0o500, ..directory("opt/closed") },
         file("opt/closed/inner", "z"),
         // The whiteout affects only lower layers, so this file stays.
         file("opt/fresh", "fresh"),
@@ -276,13 +276,13 @@ async fn unpacks_layers_over_each_other() {
     let mut names = [0; 256];
     let length = rustix::fs::listxattr(root.join("opt/noted"), &mut names).unwrap_or(0);
     assert!(matches!(&names[..length], b"user.note\0" | b""), "{:?}", &names[..length]);
-    // The folder can be removed whatever modes its files have.
+    // The directory can be removed whatever modes its files have.
     crate::backend::local::layers::remove_tree(&root).expect("removed");
 }
 
 #[tokio::test]
 async fn reads_compressed_layers_and_both_manifest_formats() {
-    let one = layer(&[folder("a"), file("a/one", &"text ".repeat(10_000))]);
+    let one = layer(&[directory("a"), file("a/one", &"text ".repeat(10_000))]);
     let two = layer(&[file("a/two", "two"), file("a/.wh.one", "")]);
     let gzip = |bytes: &[u8]| {
         let mut out = GzEncoder::new(Vec::new(), Compression::default());
@@ -303,14 +303,14 @@ async fn reads_compressed_layers_and_both_manifest_formats() {
     assert_eq!(text(&root.join("a/two")), "two");
     assert!(!root.join("a/one").exists());
 
-    // The same image in a folder has the same name.
+    // The same image in a directory has the same name.
     let files = layout(&layers, &stored);
     for (name, bytes) in &files {
-        let path = home.folder.path().join("folder").join(name);
-        std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        let path = home.directory.path().join("directory").join(name);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("directory");
         std::fs::write(path, bytes).expect("written");
     }
-    let (inside, _) = home.prepare("folder").await.expect("a folder");
+    let (inside, _) = home.prepare("directory").await.expect("a directory");
     assert_eq!(home.root(&inside), root);
     // The same image in the form that an engine writes has the same name.
     assert_eq!(home.unpacked(&saved(&layers, json!({}))).await, root);
@@ -338,7 +338,7 @@ async fn reads_compressed_layers_and_both_manifest_formats() {
 #[tokio::test]
 async fn copies_a_plain_file_system_unchanged() {
     let home = Home::new();
-    home.put("plain.tar", &layer(&[folder("./etc"), file("./etc/passwd", "root:x:0:0::/root:/bin/sh\n")]));
+    home.put("plain.tar", &layer(&[directory("./etc"), file("./etc/passwd", "root:x:0:0::/root:/bin/sh\n")]));
     let (inside, notes) = home.prepare("plain.tar").await.expect("unpacked");
     assert_eq!((inside.uid, inside.user.as_str(), inside.home.as_str()), (1000, "agent", "/home/agent"));
     assert_eq!(notes, [] as [&str; 0]);
@@ -346,8 +346,8 @@ async fn copies_a_plain_file_system_unchanged() {
         text(&home.root(&inside).join("etc/passwd")).ends_with("agent:x:1000:1000::/home/agent:/bin/sh\n")
     );
 
-    let root = home.folder.path().join("rootfs");
-    std::fs::create_dir_all(root.join("usr/bin")).expect("folder");
+    let root = home.directory.path().join("rootfs");
+    std::fs::create_dir_all(root.join("usr/bin")).expect("directory");
     std::os::unix::fs::symlink("usr/bin", root.join("bin")).expect("link");
     std::fs::write(root.join("usr/bin/tool"), "tool").expect("written");
     std::fs::set_permissions(root.join("usr/bin/tool"), PermissionsExt::from_mode(0o4755)).expect("mode");
@@ -369,45 +369,45 @@ async fn refuses_invalid_entries_with_name_and_reason() {
         (vec![file("../x", "x")], "\"../x\" points outside the image"),
         (vec![file("a/../../x", "x")], "\"a/../../x\" points outside the image"),
         (vec![link("out", "../../etc")], "\"out\" is a link that points outside"),
-        (vec![link("out", "/etc"), file("out/passwd", "x")], "\"out\" must be a folder"),
-        (vec![link("a", "b"), link("b", "a"), file("a/x", "x")], "\"a\" must be a folder"),
-        (vec![link("out", "nowhere"), file("out/x", "x")], "\"out\" must be a folder"),
-        (vec![file("a", "x"), file("a/b", "x")], "\"a\" must be a folder, and is not"),
+        (vec![link("out", "/etc"), file("out/passwd", "x")], "\"out\" must be a directory"),
+        (vec![link("a", "b"), link("b", "a"), file("a/x", "x")], "\"a\" must be a directory"),
+        (vec![link("out", "nowhere"), file("out/x", "x")], "\"out\" must be a directory"),
+        (vec![file("a", "x"), file("a/b", "x")], "\"a\" must be a directory, and is not"),
         (vec![hard("x", "../../etc/passwd")], "\"x\" is a hard link that points outside"),
         (vec![hard("x", "/etc/passwd")], "\"x\" is a hard link that points outside"),
         (vec![link("out", "/etc"), hard("x", "out/passwd")], "\"x\" is a hard link that points outside"),
         (vec![hard("x", "y")], "\"x\" is a hard link to \"y\", which is not there"),
-        (vec![folder("d"), hard("x", "d")], "\"x\" is a hard link to a folder"),
+        (vec![directory("d"), hard("x", "d")], "\"x\" is a hard link to a directory"),
         (vec![entry(EntryType::Char, "opt/null", b"")], "\"opt/null\" is a device"),
         (vec![entry(EntryType::Block, "dev/shm/sda", b"")], "\"dev/shm/sda\" is a device"),
         (vec![entry(EntryType::GNUSparse, "x", b"")], "\"x\": a sparse file has no size"),
         (vec![file("a", "x"), file("a", "y")], "\"a\" occurs twice in its layer"),
         (vec![file("a", "x"), link("./a", "y")], "\"a\" occurs twice in its layer"),
         (vec![file("nul\0", "x")], "has a name with a NUL byte"),
-        (vec![file(&deep, "x")], "folders deep"),
+        (vec![file(&deep, "x")], "directories deep"),
         (vec![file("a/.wh...", "")], "\"a/.wh...\" is a whiteout without a valid name"),
         (vec![file("a/.wh..", "")], "\"a/.wh..\" is a whiteout without a valid name"),
         (vec![file("a/.wh.", "")], "\"a/.wh.\" is a whiteout without a valid name"),
         (vec![file("a/.wh..wh.plnk", "")], "is a whiteout without a valid name"),
         (
             vec![link("out", "/etc"), file("out/.wh.passwd", "")],
-            "\"out/.wh.passwd\" is in a folder that is a link",
+            "\"out/.wh.passwd\" is in a directory that is a link",
         ),
-        (vec![link("out", "/etc"), file("out/.wh..wh..opq", "")], "is in a folder that is a link"),
+        (vec![link("out", "/etc"), file("out/.wh..wh..opq", "")], "is in a directory that is a link"),
         (
-            vec![Entry { attributes: vec![("user.overlay.redirect", b"/etc")], ..folder("a") }],
+            vec![Entry { attributes: vec![("user.overlay.redirect", b"/etc")], ..directory("a") }],
             "\"a\" has an attribute that only overlay file systems set",
         ),
-        (vec![link("dev", "/etc")], "must have a folder at \"dev\""),
-        (vec![file("run", "")], "must have a folder at \"run\""),
-        (vec![file("workspace", "")], "must have a folder at \"workspace\""),
+        (vec![link("dev", "/etc")], "must have a directory at \"dev\""),
+        (vec![file("run", "")], "must have a directory at \"run\""),
+        (vec![file("workspace", "")], "must have a directory at \"workspace\""),
     ];
     for (entries, why) in cases {
         let home = Home::new();
-        std::fs::write(home.folder.path().join("canary"), "whole").expect("written");
+        std::fs::write(home.directory.path().join("canary"), "whole").expect("written");
         let message = home.refused(&saved(&[layer(&entries)], json!({}))).await;
         assert!(message.starts_with("the image ./a.tar ") && message.contains(why), "{why}: {message}");
-        assert_eq!(text(&home.folder.path().join("canary")), "whole");
+        assert_eq!(text(&home.directory.path().join("canary")), "whole");
     }
 }
 
@@ -482,7 +482,7 @@ async fn stops_at_a_decompression_bomb() {
 #[tokio::test]
 async fn applies_the_configuration_like_an_engine() {
     let passwd = "root:x:0:0::/root:/bin/sh\nnode:x:1234:1234::/srv/node:/bin/bash\n";
-    let layers = [layer(&[folder("etc"), file("etc/passwd", passwd), folder("srv/node")])];
+    let layers = [layer(&[directory("etc"), file("etc/passwd", passwd), directory("srv/node")])];
     let config = json!({"config": {"User": "node", "Env": ["PATH=/opt/bin:/bin", "A=b=c"], "Entrypoint": ["/run"],
         "Volumes": {"/data": {}}, "WorkingDir": "/opt", "Healthcheck": {"Test": ["CMD", "x"]}}});
     let home = Home::new();
@@ -525,9 +525,9 @@ async fn finds_and_removes_only_unused_images() {
     let (one, _) = fresh().prepare(Path::new("a.tar"), &ProgressSink::discard()).await.expect("unpacked");
     home.put("a.tar", &image("two"));
     let (two, _) = fresh().prepare(Path::new("a.tar"), &ProgressSink::discard()).await.expect("unpacked");
-    let folder = home.folder.path().join("images");
-    std::fs::create_dir_all(folder.join(".new-0123").join("root")).expect("killed");
-    std::fs::create_dir(folder.join("mine")).expect("a user's");
+    let directory = home.directory.path().join("images");
+    std::fs::create_dir_all(directory.join(".new-0123").join("root")).expect("killed");
+    std::fs::create_dir(directory.join("mine")).expect("a user's");
     let names =
         |unused: &[crate::backend::Unused]| unused.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
 
@@ -546,13 +546,13 @@ async fn finds_and_removes_only_unused_images() {
     let now_used = images.remove(unused.clone(), || Ok(vec![one.image.clone()])).expect("looked");
     assert_eq!(names(&now_used), [".new-0123"], "gone already is gone");
     images.remove(unused, || Ok(Vec::new())).expect("removed");
-    assert!(!folder.join(&one.image).exists() && folder.join(&two.image).is_dir());
+    assert!(!directory.join(&one.image).exists() && directory.join(&two.image).is_dir());
     assert!(images.open_shared(&one.image).expect("looked").is_none());
-    std::fs::remove_file(home.folder.path().join("a.tar")).expect("removed");
+    std::fs::remove_file(home.directory.path().join("a.tar")).expect("removed");
     let gone = images.unused(&[]).expect("listed");
     assert_eq!(names(&gone), [two.image]);
     assert!(gone[0].why.contains("is gone"), "{gone:?}");
-    assert!(folder.join("mine").is_dir());
+    assert!(directory.join("mine").is_dir());
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! The host paths that no bottle may see: the user's home as a whole and the folders that contain it, `$BOTTLE_HOME`,
-//! runtime directories, root's home, and paths in the home that contain secrets.
+//! The host paths that no bottle may see: the user's home as a whole and the directories that contain it,
+//! `$BOTTLE_HOME`, runtime directories, root's home, and paths in the home that contain secrets.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ const SECRET: [&str; 26] = [
     ".vault-token",
 ];
 
-/// Allowed folders inside secret paths. Installers put programs there.
+/// Allowed directories inside secret paths. Installers put programs there.
 const PROGRAMS: [&str; 2] = [".claude/local", ".codex/packages"];
 
 /// The directory of the users' runtime directories, which contain sockets of their sessions.

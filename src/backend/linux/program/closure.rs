@@ -1,8 +1,8 @@
 //! Computes the minimal set of host paths that a program needs.
 //!
 //! The computation starts at the program's path. It exposes each link on the path as a link, exposes each installation
-//! as one folder, and then does the same for the interpreter. Paths that every bottle sees are omitted. Each path has a
-//! reason, which is shown when the user confirms the launch.
+//! as one directory, and then does the same for the interpreter. Paths that every bottle sees are omitted. Each path
+//! has a reason, which is shown when the user confirms the launch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,8 +20,8 @@ use crate::host::Host;
 /// error.
 const LINKS_MAX: usize = 40;
 
-/// Folders that a bottle replaces. A host link in one of them cannot be recreated, so its target is exposed under both
-/// paths.
+/// Directories that a bottle replaces. A host link in one of them cannot be recreated, so its target is exposed under
+/// both paths.
 const REPLACED: [&str; 9] = ["/home", "/run", "/tmp", "/var", "/etc", "/dev", "/proc", "/sys", "/workspace"];
 
 /// The paths that were found so far.
@@ -50,7 +50,7 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Adds a program with its dependencies. Adds its folder to the search path.
+    /// Adds a program with its dependencies. Adds its directory to the search path.
     ///
     /// # Errors
     /// [`BackendError`] that names a path which must not be exposed or does not exist.
@@ -65,7 +65,7 @@ impl<'a> Closure<'a> {
         let real = self.follow(path)?;
         let real_bin = real.parent().unwrap_or(Path::new("/")).to_owned();
         for bin in BTreeSet::from([bin, real_bin]) {
-            if let Some(environment) = Environment::of_program_folder(&bin) {
+            if let Some(environment) = Environment::of_program_directory(&bin) {
                 self.environment(&environment, &name)?;
             }
         }
@@ -101,7 +101,7 @@ impl<'a> Closure<'a> {
             self.exposed.extend(aliased);
         }
         let mut outermost: Vec<Exposed> = Vec::new();
-        // In sorted order, a folder comes before its content.
+        // In sorted order, a directory comes before its content.
         for (path, why) in self.exposed {
             if !outermost.iter().any(|exposed| path.starts_with(&exposed.path)) {
                 outermost.push(Exposed { path, why });
@@ -111,15 +111,15 @@ impl<'a> Closure<'a> {
     }
 
     fn environment(&mut self, environment: &Environment, name: &str) -> Result<(), BackendError> {
-        self.expose(&environment.folder, format!("{name}'s virtual environment"))?;
-        for folder in environment.editable_sources() {
+        self.expose(&environment.directory, format!("{name}'s virtual environment"))?;
+        for directory in environment.editable_sources() {
             // An agent that worked in the project may have written the list of sources.
-            let real = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+            let real = directory.canonicalize().unwrap_or_else(|_| directory.clone());
             if self.project_of(environment).is_some_and(|project| !real.starts_with(project)) {
                 let note = format!(
                     "{} in this project names sources in {}, which the agent does not see unless `home_allow` in \
                      settings.yml lists them",
-                    environment.folder.display(),
+                    environment.directory.display(),
                     real.display()
                 );
                 if !self.notes.contains(&note) {
@@ -127,7 +127,7 @@ impl<'a> Closure<'a> {
                 }
                 continue;
             }
-            let real = self.follow(&folder)?;
+            let real = self.follow(&directory)?;
             self.expose(&real, format!("editable sources of {name}'s environment"))?;
         }
         if let Some(base) = &environment.base {
@@ -142,13 +142,13 @@ impl<'a> Closure<'a> {
         Ok(())
     }
 
-    /// The folder of the project to which an environment belongs, if it is in the working directory or in a folder above
-    /// it.
+    /// The directory of the project to which an environment belongs, if it is in the working directory or in a
+    /// directory above it.
     fn project_of(&self, environment: &Environment) -> Option<PathBuf> {
         let cwd = self.host.cwd.canonicalize().ok()?;
-        let folder = environment.folder.canonicalize().ok()?;
-        let above = folder.parent()?;
-        match folder.starts_with(&cwd) {
+        let directory = environment.directory.canonicalize().ok()?;
+        let above = directory.parent()?;
+        match directory.starts_with(&cwd) {
             true => Some(cwd),
             false => cwd.starts_with(above).then(|| above.to_owned()),
         }
@@ -162,8 +162,8 @@ impl<'a> Closure<'a> {
         if let Some(package) = native::package(real) {
             return self.expose(&package, format!("{name}'s package"));
         }
-        if let Some(folder) = python::installation(real) {
-            return self.expose(&folder, format!("the Python installation behind {name}"));
+        if let Some(directory) = python::installation(real) {
+            return self.expose(&directory, format!("the Python installation behind {name}"));
         }
         if let Ok(rest) = real.strip_prefix("/opt")
             && let Some(product) = rest.components().next().filter(|_| rest.components().count() > 1)
@@ -186,9 +186,9 @@ impl<'a> Closure<'a> {
         Ok(())
     }
 
-    fn add_to_search_path(&mut self, folder: &Path) {
-        if !is_always_visible(folder) && !self.path.iter().any(|known| known == folder) {
-            self.path.push(folder.to_owned());
+    fn add_to_search_path(&mut self, directory: &Path) {
+        if !is_always_visible(directory) && !self.path.iter().any(|known| known == directory) {
+            self.path.push(directory.to_owned());
         }
     }
 
@@ -225,7 +225,7 @@ impl<'a> Closure<'a> {
     }
 
     fn expose_link(&mut self, link: &Path, target: &Path) -> Result<(), BackendError> {
-        if REPLACED.iter().any(|folder| Path::new(folder).starts_with(link)) {
+        if REPLACED.iter().any(|directory| Path::new(directory).starts_with(link)) {
             if let Ok(real) = link.canonicalize() {
                 self.aliases.insert(link.to_owned(), real);
             }
@@ -245,16 +245,16 @@ fn is_always_visible(path: &Path) -> bool {
     linux::is_system(path) || path.starts_with("/etc/alternatives")
 }
 
-/// The error for a program that was not found, with the searched folders.
+/// The error for a program that was not found, with the searched directories.
 pub(super) fn missing(host: &Host, name: &str, why: &str) -> BackendError {
-    let folders: Vec<String> =
-        search::folders(host).iter().map(|folder| folder.display().to_string()).collect();
-    let searched = if folders.is_empty() {
+    let directories: Vec<String> =
+        search::directories(host).iter().map(|directory| directory.display().to_string()).collect();
+    let searched = if directories.is_empty() {
         "PATH is empty".to_owned()
     } else {
-        format!("searched {}", folders.join(", "))
+        format!("searched {}", directories.join(", "))
     };
     let message = format!("cannot find the program {name:?} on this machine ({why}; {searched})");
     BackendError::new(BackendErrorKind::ProgramMissing, message)
-        .with_hint(format!("install {name} in a folder of your PATH, or give its full path in `command`"))
+        .with_hint(format!("install {name} in a directory of your PATH, or give its full path in `command`"))
 }

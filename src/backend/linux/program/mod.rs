@@ -26,10 +26,10 @@ use closure::{Closure, missing};
 
 /// Finds the program that an agent's argv names, and the host paths that it needs.
 ///
-/// A relative path, or a path in a folder of the bottle, is resolved in the bottle and not searched on the host.
+/// A relative path, or a path in a directory of the bottle, is resolved in the bottle and not searched on the host.
 ///
 /// # Errors
-/// [`BackendError`] when the program does not exist (with the searched folders), or when it needs a forbidden path.
+/// [`BackendError`] when the program does not exist (with the searched directories), or when it needs a forbidden path.
 pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared, BackendError> {
     let mut closure = Closure::new(host);
     for path in allow {
@@ -54,7 +54,7 @@ pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared
     Ok(Prepared { exposed, program, path, notes, ..Prepared::default() })
 }
 
-/// Whether a program of this name or path exists on this machine, or its path is in a folder of the bottle.
+/// Whether a program of this name or path exists on this machine, or its path is in a directory of the bottle.
 #[must_use]
 pub fn is_available(host: &Host, program: &str) -> bool {
     let path = Path::new(program);
@@ -69,7 +69,7 @@ pub fn is_available(host: &Host, program: &str) -> bool {
 fn is_in_bottle(path: &Path) -> bool {
     let inside = [RUN_DIR.into(), WORKSPACE.into(), Path::new("/home").join(AGENT_USER)];
     let named = path.components().count() > 1;
-    (named && path.is_relative()) || inside.iter().any(|folder: &PathBuf| path.starts_with(folder))
+    (named && path.is_relative()) || inside.iter().any(|directory: &PathBuf| path.starts_with(directory))
 }
 
 #[cfg(test)]
@@ -87,18 +87,18 @@ mod tests {
     impl Home {
         fn new() -> Self {
             // The code under test compares paths in canonical form.
-            Self(tempfile::tempdir().expect("folder"))
+            Self(tempfile::tempdir().expect("directory"))
         }
 
         fn at(&self, path: &str) -> PathBuf {
-            // Joining an absolute path would write outside this folder.
+            // Joining an absolute path would write outside this directory.
             assert!(Path::new(path).is_relative(), "{path} is not relative");
             self.0.path().canonicalize().expect("real").join("ann").join(path)
         }
 
         fn file(&self, path: &str, content: &str) -> PathBuf {
             let file = self.at(path);
-            fs::create_dir_all(file.parent().expect("parent")).expect("folders");
+            fs::create_dir_all(file.parent().expect("parent")).expect("directories");
             fs::write(&file, content).expect("written");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("executable");
             file
@@ -106,7 +106,7 @@ mod tests {
 
         fn link(&self, path: &str, target: impl AsRef<Path>) {
             let link = self.at(path);
-            fs::create_dir_all(link.parent().expect("parent")).expect("folders");
+            fs::create_dir_all(link.parent().expect("parent")).expect("directories");
             symlink(target, link).expect("link");
         }
 
@@ -131,7 +131,7 @@ mod tests {
         }
 
         fn host(&self, path: &[&str]) -> Host {
-            let path = std::env::join_paths(path.iter().map(|folder| self.at(folder))).expect("path");
+            let path = std::env::join_paths(path.iter().map(|directory| self.at(directory))).expect("path");
             Host {
                 env: BTreeMap::from([("PATH".into(), path)]),
                 cwd: "/".into(),
@@ -199,7 +199,7 @@ mod tests {
         };
         let lines: String = sources.iter().map(|path| line(path)).collect();
         home.file("project/.venv/lib/python3.11/site-packages/mini.pth", &lines);
-        fs::create_dir_all(home.at("project/sub")).expect("folder");
+        fs::create_dir_all(home.at("project/sub")).expect("directory");
         for cwd in ["project", "project/sub"] {
             let host = Host { cwd: home.at(cwd), ..home.host(&["project/.venv/bin"]) };
             let prepared = prepare(&host, "mini", &[]).expect("prepared");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn names_a_missing_program_and_the_searched_folders() {
+    fn names_a_missing_program_and_the_searched_directories() {
         let home = Home::new();
         home.file("bin/pi", "#!/usr/bin/env node\n");
         for (program, named) in [("mini", "\"mini\""), ("pi", "\"node\""), ("/nowhere/x", "/nowhere/x")] {

@@ -2,10 +2,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// The folder that contains a script's package and its dependencies.
+/// The directory that contains a script's package and its dependencies.
 ///
-/// In a global installation, a package contains its dependencies, so the package's folder is sufficient. Otherwise the
-/// dependencies are beside the package in the outermost `node_modules`, and that folder is returned.
+/// In a global installation, a package contains its dependencies, so the package's directory is sufficient. Otherwise
+/// the dependencies are beside the package in the outermost `node_modules`, and that directory is returned.
 pub(super) fn unit(script: &Path) -> Option<PathBuf> {
     let modules = outermost_modules(script)?;
     if modules.parent().is_none_or(|parent| !parent.ends_with("lib")) {
@@ -19,8 +19,8 @@ pub(super) fn unit(script: &Path) -> Option<PathBuf> {
 }
 
 fn outermost_modules(script: &Path) -> Option<PathBuf> {
-    let folders: Vec<&Path> = script.ancestors().skip(1).collect();
-    folders.into_iter().rev().find(|folder| folder.ends_with("node_modules")).map(Path::to_owned)
+    let directories: Vec<&Path> = script.ancestors().skip(1).collect();
+    directories.into_iter().rev().find(|directory| directory.ends_with("node_modules")).map(Path::to_owned)
 }
 
 #[cfg(test)]

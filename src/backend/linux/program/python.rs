@@ -6,72 +6,72 @@ use std::path::{Path, PathBuf};
 
 use super::search::settings;
 
-/// The maximum number of files that are looked at in a folder of packages.
+/// The maximum number of files that are looked at in a directory of packages.
 const MAX_FILES: usize = 10_000;
 
 /// A virtual environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Environment {
-    /// The folder of the environment.
-    pub(super) folder: PathBuf,
-    /// The folder of the interpreter on which the environment is based.
+    /// The directory of the environment.
+    pub(super) directory: PathBuf,
+    /// The directory of the interpreter on which the environment is based.
     pub(super) base: Option<PathBuf>,
 }
 
 impl Environment {
-    /// The environment whose programs are in this folder.
-    pub(super) fn of_program_folder(bin: &Path) -> Option<Self> {
-        let folder = bin.parent()?;
-        let settings = settings(&folder.join("pyvenv.cfg"))?;
+    /// The environment whose programs are in this directory.
+    pub(super) fn of_program_directory(bin: &Path) -> Option<Self> {
+        let directory = bin.parent()?;
+        let settings = settings(&directory.join("pyvenv.cfg"))?;
         let base = settings.lines().find_map(|line| {
             let (key, value) = line.split_once('=')?;
             (key.trim() == "home").then(|| PathBuf::from(value.trim()))
         });
-        Some(Self { folder: folder.to_owned(), base })
+        Some(Self { directory: directory.to_owned(), base })
     }
 
-    /// Folders outside the environment that its `.pth` files add to the import path. These are editable sources.
+    /// Directories outside the environment that its `.pth` files add to the import path. These are editable sources.
     pub(super) fn editable_sources(&self) -> Vec<PathBuf> {
         let mut sources = Vec::new();
-        for packages in site_packages(&self.folder) {
+        for packages in site_packages(&self.directory) {
             let Ok(entries) = fs::read_dir(packages) else { continue };
             for entry in entries.take(MAX_FILES).filter_map(Result::ok) {
                 let path = entry.path();
                 if path.extension().is_some_and(|extension| extension == "pth") {
                     let text = settings(&path).unwrap_or_default();
-                    let folders = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
-                    sources.extend(folders.map(PathBuf::from).filter(|folder| folder.is_dir()));
+                    let directories = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
+                    sources.extend(directories.map(PathBuf::from).filter(|directory| directory.is_dir()));
                 }
             }
         }
-        sources.retain(|folder| !folder.starts_with(&self.folder));
+        sources.retain(|directory| !directory.starts_with(&self.directory));
         sources.sort();
         sources.dedup();
         sources
     }
 }
 
-/// The installation of an interpreter, which is the folder that contains `lib/pythonX.Y`.
+/// The installation of an interpreter, which is the directory that contains `lib/pythonX.Y`.
 pub(super) fn installation(interpreter: &Path) -> Option<PathBuf> {
     let name = interpreter.file_name()?.to_str()?;
     if !name.starts_with("python") && !name.starts_with("pypy") {
         return None;
     }
-    let folder = interpreter.parent().filter(|bin| bin.ends_with("bin"))?.parent()?;
-    has_library(folder).then(|| folder.to_owned())
+    let directory = interpreter.parent().filter(|bin| bin.ends_with("bin"))?.parent()?;
+    has_library(directory).then(|| directory.to_owned())
 }
 
-fn has_library(folder: &Path) -> bool {
-    libraries(folder).next().is_some()
+fn has_library(directory: &Path) -> bool {
+    libraries(directory).next().is_some()
 }
 
-fn site_packages(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    libraries(folder).map(|library| library.join("site-packages"))
+fn site_packages(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    libraries(directory).map(|library| library.join("site-packages"))
 }
 
-fn libraries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+fn libraries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let entries =
-        fs::read_dir(folder.join("lib")).into_iter().flatten().take(MAX_FILES).filter_map(Result::ok);
+        fs::read_dir(directory.join("lib")).into_iter().flatten().take(MAX_FILES).filter_map(Result::ok);
     entries
         .filter(|entry| {
             let name = entry.file_name();

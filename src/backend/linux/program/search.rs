@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use crate::host::{Host, plain_file};
 
-/// The absolute folders of the user's `PATH`, in order.
-pub(super) fn folders(host: &Host) -> Vec<PathBuf> {
+/// The absolute directories of the user's `PATH`, in order.
+pub(super) fn directories(host: &Host) -> Vec<PathBuf> {
     let path = host.env.get(std::ffi::OsStr::new("PATH"));
-    path.map(|path| std::env::split_paths(path).filter(|folder| folder.is_absolute()).collect())
+    path.map(|path| std::env::split_paths(path).filter(|directory| directory.is_absolute()).collect())
         .unwrap_or_default()
 }
 
 /// The first executable of this name in the user's `PATH`.
 pub(super) fn find(host: &Host, name: &str) -> Option<PathBuf> {
-    folders(host).into_iter().map(|folder| folder.join(name)).find_map(|candidate| {
+    directories(host).into_iter().map(|directory| directory.join(name)).find_map(|candidate| {
         if !is_executable(&candidate) {
             return None;
         }
         match Shims::of_program(&candidate) {
-            // If the active version has no such program, the shim is skipped, and a later folder is searched.
+            // If the active version has no such program, the shim is skipped, and a later directory is searched.
             Some(shims) => shims.program(host, name),
             None => Some(candidate),
         }
@@ -42,7 +42,7 @@ pub(super) fn settings(path: &Path) -> Option<String> {
     (bytes.len() as u64 <= SETTINGS_MAX).then(|| String::from_utf8(bytes).ok())?
 }
 
-/// The folder of a version manager's shims: scripts that start the program of the active version. pyenv, rbenv and
+/// The directory of a version manager's shims: scripts that start the program of the active version. pyenv, rbenv and
 /// nodenv use the same layout.
 struct Shims {
     root: PathBuf,
@@ -52,9 +52,10 @@ struct Shims {
 
 impl Shims {
     fn of_program(program: &Path) -> Option<Self> {
-        let folder = program.parent()?;
-        let root =
-            folder.parent().filter(|root| folder.ends_with("shims") && root.join("versions").is_dir())?;
+        let directory = program.parent()?;
+        let root = directory
+            .parent()
+            .filter(|root| directory.ends_with("shims") && root.join("versions").is_dir())?;
         let (variable, file) = match root.file_name()?.to_str()? {
             ".rbenv" | "rbenv" => ("RBENV_VERSION", ".ruby-version"),
             ".nodenv" | "nodenv" => ("NODENV_VERSION", ".node-version"),
@@ -71,12 +72,12 @@ impl Shims {
     }
 
     /// The active versions. They come from the environment variable, otherwise from the version file in the nearest
-    /// folder upwards, otherwise from the global setting.
+    /// directory upwards, otherwise from the global setting.
     fn versions(&self, host: &Host) -> Vec<String> {
         let text = match host.var(self.variable) {
             Some(text) => text.replace(':', "\n"),
             None => {
-                let near = host.cwd.ancestors().find_map(|folder| settings(&folder.join(self.file)));
+                let near = host.cwd.ancestors().find_map(|directory| settings(&directory.join(self.file)));
                 near.or_else(|| settings(&self.root.join("version"))).unwrap_or_default()
             }
         };

@@ -10,7 +10,7 @@ use nix::libc;
 /// Calls that exist on every processor architecture.
 #[rustfmt::skip]
 pub(super) const EVERYWHERE: &[libc::c_long] = &[
-    // Files and folders, by path and by descriptor. `ioctl` is filtered by its request.
+    // Files and directories, by path and by descriptor. `ioctl` is filtered by its request.
     libc::SYS_read, libc::SYS_write, libc::SYS_close, libc::SYS_fstat, libc::SYS_lseek, libc::SYS_pread64,
     libc::SYS_pwrite64, libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev,
     libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_sendfile, libc::SYS_copy_file_range, libc::SYS_splice,

@@ -13,9 +13,9 @@
 //! changing the root.
 //!
 //! libcontainer (youki) was considered as a replacement for this module and those around it. It creates a container
-//! from an OCI bundle, which needs a folder, a configuration file and a state folder for each container. We would still
-//! define the system calls, files, ids and socket of the first process, only in a configuration file instead of in
-//! code. That definition is most of these modules; the rest is a few system calls in each.
+//! from an OCI bundle, which needs a directory, a configuration file and a state directory for each container. We would
+//! still define the system calls, files, ids and socket of the first process, only in a configuration file instead of
+//! in code. That definition is most of these modules; the rest is a few system calls in each.
 
 mod allowed;
 

@@ -16,7 +16,7 @@ const XATTR_MAX: usize = 64 << 10;
 /// The prefix of attributes of overlay file systems. The kernel acts on them, so only [`OPAQUE`] is copied.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// The attribute of a folder that completely replaces the same folder of the image.
+/// The attribute of a directory that completely replaces the same directory of the image.
 pub(in crate::backend::local) const OPAQUE: &[u8] = b"user.overlay.opaque";
 
 /// The permission bits and the sticky bit. Set-id bits are not copied: they have no effect where an agent's files are
@@ -48,16 +48,16 @@ pub(super) fn copy(from: &OwnedFd, to: impl AsFd, stat: &Stat, owner: Option<Own
 
 /// Copies the owner and the times to a link or a named pipe, which is not opened.
 pub(super) fn copy_by_name(
-    folder: impl AsFd,
+    directory: impl AsFd,
     name: &CStr,
     stat: &Stat,
     owner: Option<Owner>,
 ) -> io::Result<()> {
     if let Some(Owner { user, group }) = owner {
         let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
-        chownat(&folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+        chownat(&directory, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
     }
-    Ok(utimensat(&folder, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
+    Ok(utimensat(&directory, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 fn times(stat: &Stat) -> Timestamps {

@@ -30,7 +30,7 @@ const MAX_THREADS: usize = 4;
 /// The permission bits. The sticky bit and set-id bits are not copied.
 const BITS: u32 = 0o777;
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Copies `files` into the workspace. If root runs the copy, `owner` owns the files. Ends early, with an error, when the
 /// [`Stop`] of the files is set.
@@ -43,8 +43,8 @@ pub(in crate::backend::local) fn copy_host_files(
     owner: Option<u32>,
 ) -> io::Result<()> {
     let workspace = open_top(workspace)?;
-    let to = match &files.folder {
-        Some(name) => make_folder(&workspace, Path::new(name), Mode::from_raw_mode(0o755), owner)?,
+    let to = match &files.directory {
+        Some(name) => make_directory(&workspace, Path::new(name), Mode::from_raw_mode(0o755), owner)?,
         None => workspace,
     };
     let HostFiles { entries, progress, stop, .. } = files;
@@ -94,8 +94,8 @@ impl Copy<'_> {
         copied
     }
 
-    /// The next regular file. Creates the folders and links before it, while no other thread continues: a folder exists
-    /// before its files are copied. `None` also if the copy is stopped.
+    /// The next regular file. Creates the directories and links before it, while no other thread continues: a directory
+    /// exists before its files are copied. `None` also if the copy is stopped.
     fn next_file(&self, entries: &Mutex<HostEntries>) -> io::Result<Option<Entry>> {
         let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.stop.is_set() {
@@ -108,18 +108,18 @@ impl Copy<'_> {
         Ok(None)
     }
 
-    /// Creates a folder or a link. Skips sockets, devices and pipes, and links that were removed in the meantime.
+    /// Creates a directory or a link. Skips sockets, devices and pipes, and links that were removed in the meantime.
     fn entry(&self, entry: &Entry) -> io::Result<()> {
         let (parent, name) = split(entry.path())?;
         match entry.kind() {
             FileType::Directory => {
-                // The agent may write in every folder of its workspace.
+                // The agent may write in every directory of its workspace.
                 let mode = Mode::from_raw_mode(entry.status().st_mode & BITS | 0o700);
-                make_folder(&open_folder(&self.to, parent)?, Path::new(name), mode, self.owner)?;
+                make_directory(&open_directory(&self.to, parent)?, Path::new(name), mode, self.owner)?;
             }
             FileType::Symlink => {
                 let Some(target) = entry.link()? else { return Ok(()) };
-                let to = open_folder(&self.to, parent)?;
+                let to = open_directory(&self.to, parent)?;
                 replacing(&to, name, || Ok(symlinkat(&target, &to, name)?))?;
                 if let Some((user, group)) = ids(self.owner) {
                     chownat(&to, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
@@ -134,7 +134,7 @@ impl Copy<'_> {
         let Some((from, stat)) = entry.open()? else { return Ok(()) };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let (parent, name) = split(entry.path())?;
-        let parent = open_folder(&self.to, parent)?;
+        let parent = open_directory(&self.to, parent)?;
         let create = || open_beneath(&parent, Path::new(name), flags, Mode::RUSR | Mode::WUSR);
         let to = replacing(&parent, name, create)?;
         let to = File::from(to);
@@ -153,28 +153,28 @@ impl Copy<'_> {
     }
 }
 
-fn open_folder(top: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
-    open_beneath(top, path, FOLDER, Mode::empty())
+fn open_directory(top: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    open_beneath(top, path, DIRECTORY, Mode::empty())
 }
 
-fn open_top(folder: &Path) -> io::Result<OwnedFd> {
-    rustix::fs::open(folder, FOLDER, Mode::empty()).map_err(|error| about(folder, &error.into()))
+fn open_top(directory: &Path) -> io::Result<OwnedFd> {
+    rustix::fs::open(directory, DIRECTORY, Mode::empty()).map_err(|error| about(directory, &error.into()))
 }
 
-/// Creates a folder of the agent, and opens it. An existing one stays as it is.
-fn make_folder(parent: &OwnedFd, name: &Path, mode: Mode, owner: Option<u32>) -> io::Result<OwnedFd> {
+/// Creates a directory of the agent, and opens it. An existing one stays as it is.
+fn make_directory(parent: &OwnedFd, name: &Path, mode: Mode, owner: Option<u32>) -> io::Result<OwnedFd> {
     let created = mkdirat(parent, name, Mode::RWXU);
     if !matches!(created, Ok(()) | Err(Errno::EXIST)) {
         created?;
     }
-    let folder = open_folder(parent, name)?;
+    let directory = open_directory(parent, name)?;
     if created.is_ok() {
         if let Some((user, group)) = ids(owner) {
-            fchown(&folder, Some(user), Some(group))?;
+            fchown(&directory, Some(user), Some(group))?;
         }
-        fchmod(&folder, mode)?;
+        fchmod(&directory, mode)?;
     }
-    Ok(folder)
+    Ok(directory)
 }
 
 /// Creates a file or link. It replaces one that the launch created before.
@@ -212,33 +212,33 @@ mod tests {
 
     use super::*;
 
-    fn files(from: &Path, folder: Option<&str>, progress: ProgressSink) -> HostFiles {
+    fn files(from: &Path, directory: Option<&str>, progress: ProgressSink) -> HostFiles {
         let walk = Walk::content(Directory::open(from).expect("opened"));
         HostFiles {
             from: from.to_owned(),
-            folder: folder.map(str::to_owned),
+            directory: directory.map(str::to_owned),
             entries: Box::new(walk.map(|entry| Ok(entry?))),
             progress,
             stop: Stop::default(),
         }
     }
 
-    fn copy(from: &Path, to: &Path, folder: Option<&str>) -> io::Result<u64> {
+    fn copy(from: &Path, to: &Path, directory: Option<&str>) -> io::Result<u64> {
         let copied = std::sync::Arc::new(AtomicU64::new(0));
         let seen = copied.clone();
         let progress = ProgressSink::new(move |now: Copied| {
             seen.fetch_max(now.bytes, Ordering::Relaxed);
         });
-        copy_host_files(files(from, folder, progress), to, None)?;
+        copy_host_files(files(from, directory, progress), to, None)?;
         Ok(copied.load(Ordering::Relaxed))
     }
 
     #[test]
     fn copies_files_with_their_modes_times_and_links() {
-        let root = tempfile::tempdir().expect("folder");
+        let root = tempfile::tempdir().expect("directory");
         let (from, to) = (root.path().join("from"), root.path().join("to"));
-        fs::create_dir_all(from.join("bin/closed")).expect("folder");
-        fs::create_dir_all(&to).expect("folder");
+        fs::create_dir_all(from.join("bin/closed")).expect("directory");
+        fs::create_dir_all(&to).expect("directory");
         fs::write(from.join("bin/tool"), "tool").expect("file");
         fs::set_permissions(from.join("bin/tool"), fs::Permissions::from_mode(0o4755)).expect("mode");
         fs::set_permissions(from.join("bin/closed"), fs::Permissions::from_mode(0o555)).expect("mode");
@@ -258,16 +258,16 @@ mod tests {
 
     #[test]
     fn no_link_leads_out_of_the_directory_or_the_workspace() {
-        let root = tempfile::tempdir().expect("folder");
+        let root = tempfile::tempdir().expect("directory");
         let path = |path: &str| root.path().join(path);
-        for folder in ["from/inner", "from/swapped", "to", "private"] {
-            fs::create_dir_all(path(folder)).expect("folder");
+        for directory in ["from/inner", "from/swapped", "to", "private"] {
+            fs::create_dir_all(path(directory)).expect("directory");
         }
         for file in ["from/inner/key", "from/swapped/key"] {
             fs::write(path(file), "file").expect("file");
         }
         fs::write(path("private/key"), "secret").expect("file");
-        // A folder that becomes a link after it was listed.
+        // A directory that becomes a link after it was listed.
         let mut files = files(&path("from"), None, ProgressSink::discard());
         let entries: Vec<_> = files.entries.collect();
         fs::rename(path("from/swapped"), path("from/moved")).expect("moved");
@@ -275,7 +275,7 @@ mod tests {
         files.entries = Box::new(entries.into_iter());
         copy_host_files(files, &path("to"), None).expect("copied");
         assert_eq!(fs::read_to_string(path("to/swapped/key")).expect("there"), "file");
-        // A link in the place of a folder of the workspace.
+        // A link in the place of a directory of the workspace.
         fs::remove_dir_all(path("to/inner")).expect("removed");
         symlink(path("private"), path("to/inner")).expect("link");
         assert!(copy(&path("from"), &path("to"), None).is_err());
@@ -284,17 +284,17 @@ mod tests {
 
     #[test]
     fn a_stopped_copy_ends() {
-        let root = tempfile::tempdir().expect("folder");
-        fs::create_dir_all(root.path().join("from")).expect("folder");
+        let root = tempfile::tempdir().expect("directory");
+        fs::create_dir_all(root.path().join("from")).expect("directory");
         fs::write(root.path().join("from/file"), "x").expect("file");
         let to = root.path().join("to");
-        fs::create_dir(&to).expect("folder");
+        fs::create_dir(&to).expect("directory");
         let mut files = files(&root.path().join("from"), None, ProgressSink::discard());
         let entry = files.entries.next().expect("an entry").expect("walked");
         files.entries = Box::new(std::iter::repeat_with(move || Ok(entry.clone())));
         files.stop.set();
         let stopped = copy_host_files(files, &to, None);
         assert_eq!(stopped.expect_err("stopped").kind(), io::ErrorKind::Interrupted);
-        assert_eq!(fs::read_dir(&to).expect("folder").count(), 0);
+        assert_eq!(fs::read_dir(&to).expect("directory").count(), 0);
     }
 }

@@ -5,10 +5,10 @@
 //!   stored tree ──restoring──► live tree      shares only blocks, where the file system supports it
 //! ```
 //! The agent controls every name, mode, link and depth, and may change them during the copy. Everything is therefore
-//! opened through descriptors, one level at a time, and no link is followed. The copy contains files, folders, symbolic
-//! and hard links, named pipes, permission bits, times and `user.*` attributes. It does not contain sockets, devices,
-//! or set-id bits, which have no effect where an agent's files are mounted. Whiteouts of an overlay file system are
-//! copied only in a tree that is an upper layer.
+//! opened through descriptors, one level at a time, and no link is followed. The copy contains files, directories,
+//! symbolic and hard links, named pipes, permission bits, times and `user.*` attributes. It does not contain sockets,
+//! devices, or set-id bits, which have no effect where an agent's files are mounted. Whiteouts of an overlay file
+//! system are copied only in a tree that is an upper layer.
 //!
 //! `host_files` copies a directory of this machine into a workspace.
 //!
@@ -42,8 +42,8 @@ use super::layers::UPPER;
 use super::nofollow::Readable;
 use crate::backend::{Copied, ProgressSink};
 
-/// The maximum depth of folders; a copy of a deeper tree fails. Each level uses a few open descriptors. Real work is
-/// less deep, and `bottle cp` has the same limit.
+/// The maximum depth of directories; a copy of a deeper tree fails. Each level uses a few open descriptors. Real work
+/// is less deep, and `bottle cp` has the same limit.
 pub(super) const MAX_DEPTH: usize = 128;
 
 /// The maximum number of entries in all trees of one copy; a copy of more entries fails. Each entry uses memory of this
@@ -60,7 +60,7 @@ pub(crate) struct Outcome {
     pub(crate) copied: Copied,
     /// The total size of all files in bytes, as `ls` shows it.
     pub(crate) size: u64,
-    /// The number of files and folders that changed while they were copied.
+    /// The number of files and directories that changed while they were copied.
     pub(crate) unstable: u64,
     /// The stamps of live files, each with the inode of the stored copy.
     pub(crate) stamps: Vec<(Stamp, u64)>,
@@ -85,13 +85,13 @@ enum Direction<'a> {
     Restore { owner: Option<u32> },
 }
 
-/// One level of the folder walk.
+/// One level of the directory walk.
 struct Level<'a> {
     from: BorrowedFd<'a>,
     to: BorrowedFd<'a>,
-    /// The same folder in the previous stored tree.
+    /// The same directory in the previous stored tree.
     previous: Option<BorrowedFd<'a>>,
-    /// The top folder of the copy, for hard links.
+    /// The top directory of the copy, for hard links.
     top: BorrowedFd<'a>,
     path: &'a Path,
 }
@@ -119,7 +119,7 @@ impl<'a> Copier<'a> {
         self.outcome
     }
 
-    /// Copies the folder `name` in `from` to a new folder `name` in `to`.
+    /// Copies the directory `name` in `from` to a new directory `name` in `to`.
     ///
     /// # Errors
     /// When an entry cannot be read or the copy cannot be written. The error names the path.
@@ -149,7 +149,7 @@ impl<'a> Copier<'a> {
             top: to.as_fd(),
             path: Path::new(""),
         };
-        self.folder(&level, name, 0)
+        self.directory(&level, name, 0)
     }
 
     fn entry(&mut self, level: &Level<'_>, name: &CStr, depth: usize) -> io::Result<()> {
@@ -159,8 +159,8 @@ impl<'a> Copier<'a> {
             return Ok(());
         };
         let copied = match FileType::from_raw_mode(stat.st_mode) {
-            // `folder` adds the path to its errors itself.
-            FileType::Directory => return self.folder(level, name, depth),
+            // `directory` adds the path to its errors itself.
+            FileType::Directory => return self.directory(level, name, depth),
             FileType::RegularFile => self.file(level, name, &path, &stat),
             FileType::Symlink => self.symlink(level, name, &stat),
             FileType::Fifo => self.pipe(level, name, &stat),
@@ -170,20 +170,20 @@ impl<'a> Copier<'a> {
         copied.map_err(|error| about(&path, &error))
     }
 
-    fn folder(&mut self, level: &Level<'_>, name: &CStr, depth: usize) -> io::Result<()> {
+    fn directory(&mut self, level: &Level<'_>, name: &CStr, depth: usize) -> io::Result<()> {
         let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
         let named = |error: io::Error| about(&path, &error);
         if depth == MAX_DEPTH {
-            let why = format!("more than {MAX_DEPTH} folders deep");
+            let why = format!("more than {MAX_DEPTH} directories deep");
             return Err(named(io::Error::new(io::ErrorKind::InvalidFilename, why)));
         }
-        let opened = self.ignore_removed(Readable::folder(level.from, name)).map_err(named)?;
+        let opened = self.ignore_removed(Readable::directory(level.from, name)).map_err(named)?;
         let Some(from) = opened else { return Ok(()) };
         let stat = from.stat().map_err(|error| named(error.into()))?;
         mkdirat(level.to, name, Mode::RWXU).map_err(|error| named(error.into()))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let to = openat(level.to, name, flags, Mode::empty()).map_err(|error| named(error.into()))?;
-        let previous = level.previous.and_then(|previous| Readable::folder(previous, name).ok());
+        let previous = level.previous.and_then(|previous| Readable::directory(previous, name).ok());
         let entries = self.names_in(from.file_descriptor()).map_err(named)?;
         let below = Level {
             from: from.file_descriptor().as_fd(),
@@ -285,9 +285,9 @@ impl<'a> Copier<'a> {
         rustix::process::geteuid().is_root().then_some(owner)
     }
 
-    fn names_in(&mut self, folder: &OwnedFd) -> io::Result<Vec<CString>> {
+    fn names_in(&mut self, directory: &OwnedFd) -> io::Result<Vec<CString>> {
         let mut names = Vec::new();
-        for entry in Dir::read_from(folder)? {
+        for entry in Dir::read_from(directory)? {
             let name = entry?.file_name().to_owned();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
@@ -295,7 +295,7 @@ impl<'a> Copier<'a> {
             self.entries_left = self.entries_left.checked_sub(1).ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::QuotaExceeded,
-                    format!("more than {MAX_ENTRIES} files and folders"),
+                    format!("more than {MAX_ENTRIES} files and directories"),
                 )
             })?;
             names.push(name);
@@ -318,8 +318,8 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Copies the content of the folder `from` to a new folder `name` in `to`. If root runs the copy, `owner` owns the
-/// files. The source must not change during the copy.
+/// Copies the content of the directory `from` to a new directory `name` in `to`. If root runs the copy, `owner` owns
+/// the files. The source must not change during the copy.
 ///
 /// # Errors
 /// As [`Copier::tree`].
@@ -366,9 +366,9 @@ mod tests {
 
     #[test]
     fn refuses_a_tree_with_too_many_entries_and_names_the_path() {
-        let scratch = tempfile::tempdir().expect("folder");
+        let scratch = tempfile::tempdir().expect("directory");
         std::fs::create_dir_all(scratch.path().join("from/work/many")).expect("tree");
-        std::fs::create_dir(scratch.path().join("to")).expect("folder");
+        std::fs::create_dir(scratch.path().join("to")).expect("directory");
         for name in ["a", "b", "c"] {
             std::fs::write(scratch.path().join("from/work/many").join(name), name).expect("file");
         }

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn reads_back_only_complete_stamps_of_the_same_tree() {
-        let here = tempfile::tempdir().expect("folder");
+        let here = tempfile::tempdir().expect("directory");
         let path = here.path().join("stamps");
         let stamps = Stamps::new("one", vec![(stamp(1, 5), 10)], Timestamp::from_second(9).expect("a time"));
         stamps.write(&path).expect("written");

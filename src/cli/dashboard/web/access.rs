@@ -7,8 +7,9 @@
 //! ```
 //! The server listens on the loopback interface, which every user and every web page of this machine can reach.
 //! - `Host` must be the server's address, so that no other name resolves to it (DNS rebinding).
-//! - The link works once, and becomes a cookie that no script can read. All pages are below a folder whose name is random.
-//!   The cookie is for this folder only: browsers send cookies to every port of a host, and this one to no other server.
+//! - The link works once, and becomes a cookie that no script can read. All pages are below a directory whose name is
+//!   random. The cookie is for this directory only: browsers send cookies to every port of a host, and this one to no
+//!   other server.
 //! - `Sec-Fetch-Site` keeps other sites from loading a page. `Origin` and a token in each form keep them from sending one.
 
 use std::sync::Mutex;
@@ -24,10 +25,10 @@ use super::assets::{SCRIPT, STYLE};
 /// The number of random bytes of a secret.
 const SECRET_BYTES: usize = 32;
 
-/// The number of random bytes of the folder's name.
-const FOLDER_BYTES: usize = 16;
+/// The number of random bytes of the directory's name.
+const DIRECTORY_BYTES: usize = 16;
 
-/// The folder of the one-time link.
+/// The directory of the one-time link.
 const LINK: &str = "/open/";
 
 /// Tells which site a request comes from. Browsers do not let pages set it.
@@ -40,8 +41,8 @@ const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 pub(super) struct Access {
     /// The address and port, as browsers write it.
     authority: String,
-    /// The folder of all pages, with slashes at both ends.
-    folder: String,
+    /// The directory of all pages, with slashes at both ends.
+    directory: String,
     cookie: String,
     token: String,
     /// The key of the link, until it was used.
@@ -55,7 +56,7 @@ pub(super) enum Entry {
     Asset,
     /// It used the link, and gets the cookie.
     Opened,
-    /// It gets the page at this path below the folder.
+    /// It gets the page at this path below the directory.
     Page(String),
 }
 
@@ -83,16 +84,16 @@ impl Access {
         let secret = || hex::encode(rand::random::<[u8; SECRET_BYTES]>());
         Self {
             authority,
-            folder: format!("/{}/", hex::encode(rand::random::<[u8; FOLDER_BYTES]>())),
+            directory: format!("/{}/", hex::encode(rand::random::<[u8; DIRECTORY_BYTES]>())),
             cookie: secret(),
             token: secret(),
             key: Mutex::new(Some(secret())),
         }
     }
 
-    /// The folder of all pages, with slashes at both ends.
-    pub(super) fn folder(&self) -> &str {
-        &self.folder
+    /// The directory of all pages, with slashes at both ends.
+    pub(super) fn directory(&self) -> &str {
+        &self.directory
     }
 
     /// The token that each form contains.
@@ -108,7 +109,7 @@ impl Access {
 
     /// The cookie, as the header `Set-Cookie` has it.
     pub(super) fn set_cookie(&self) -> String {
-        format!("{}={}; Path={}; HttpOnly; SameSite=Strict", self.cookie_name(), self.cookie, self.folder)
+        format!("{}={}; Path={}; HttpOnly; SameSite=Strict", self.cookie_name(), self.cookie, self.directory)
     }
 
     /// The port is a part of the name, so that two dashboards do not replace each other's cookies.
@@ -135,7 +136,7 @@ impl Access {
         if let Some(key) = path.strip_prefix(LINK) {
             return self.open(key, request);
         }
-        let Some(page) = path.strip_prefix(self.folder.as_str()) else { return Err(Refusal::NoCookie) };
+        let Some(page) = path.strip_prefix(self.directory.as_str()) else { return Err(Refusal::NoCookie) };
         if !self.has_cookie(&request.headers) {
             return Err(Refusal::NoCookie);
         }
@@ -240,7 +241,7 @@ mod tests {
         let access = Access::new(HERE.to_owned());
         let other = Access::new(HERE.to_owned());
         let (own, foreign) = (cookie(&access), cookie(&other));
-        let page = format!("{}usage", access.folder());
+        let page = format!("{}usage", access.directory());
         let origin = format!("http://{HERE}");
         let refused = |method: &str, path: &str, headers: &[(&str, &str)]| {
             access.check(&request(method, path, headers)).expect_err("refused")
@@ -276,7 +277,7 @@ mod tests {
             assert_eq!(refused("GET", &page, headers), why, "{headers:?}");
         }
         assert_eq!(refused("GET", "/", &[host, with]), Refusal::NoCookie);
-        assert_eq!(refused("GET", &format!("{}usage", other.folder()), &[host, with]), Refusal::NoCookie);
+        assert_eq!(refused("GET", &format!("{}usage", other.directory()), &[host, with]), Refusal::NoCookie);
         assert_eq!(refused("PUT", &page, &[host, with]), Refusal::BadMethod);
         for (origin, allowed) in [
             (Some(origin.as_str()), true),

@@ -32,7 +32,7 @@ pub(super) struct Page<'p> {
     pub(super) tab: Tab,
     /// What stays as it is while the page is open.
     pub(super) fixed: Markup,
-    /// What is kept up to date, and the address of its events below the folder.
+    /// What is kept up to date, and the address of its events below the directory.
     pub(super) live: Option<(Markup, String)>,
     /// The result of the last action.
     pub(super) message: Option<&'p Message>,
@@ -53,8 +53,8 @@ pub(super) enum Tab {
 }
 
 impl Page<'_> {
-    /// The whole document. `folder` is the folder of all pages; `proposals` the number of those that wait.
-    pub(super) fn render(&self, folder: &str, proposals: u32) -> Markup {
+    /// The whole document. `directory` is the directory of all pages; `proposals` the number of those that wait.
+    pub(super) fn render(&self, directory: &str, proposals: u32) -> Markup {
         let tabs = [
             (Tab::Bottles, "", "Bottles".to_owned()),
             (Tab::Usage, "usage", "Usage".to_owned()),
@@ -72,7 +72,7 @@ impl Page<'_> {
                             ul {
                                 @for (tab, path, name) in &tabs {
                                     li {
-                                        a href={ (folder) (path) } aria-current=[(*tab == self.tab).then_some("page")] {
+                                        a href={ (directory) (path) } aria-current=[(*tab == self.tab).then_some("page")] {
                                             (name)
                                             @if *tab == Tab::Proposals {
                                                 " " span #count .count hidden[proposals == 0] { (proposals) }
@@ -89,7 +89,7 @@ impl Page<'_> {
                         }
                         (self.fixed)
                         @if let Some((live, events)) = &self.live {
-                            div #live data-events={ (folder) (events) } { (live) }
+                            div #live data-events={ (directory) (events) } { (live) }
                         }
                     }
                     footer {
@@ -124,17 +124,17 @@ fn visible(text: &str) -> String {
 
 /// The page that leads from the one-time link to the dashboard. The browser then comes from this server, and sends the
 /// cookie wherever the link was opened.
-pub(super) fn opened(folder: &str) -> Markup {
+pub(super) fn opened(directory: &str) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="refresh" content={ "0; url=" (folder) };
+                meta http-equiv="refresh" content={ "0; url=" (directory) };
                 title { "Opening the dashboard" }
                 link rel="stylesheet" href=(STYLE);
             }
-            body { main { h1 { "Opening the dashboard" } p { a href=(folder) { "Continue" } } } }
+            body { main { h1 { "Opening the dashboard" } p { a href=(directory) { "Continue" } } } }
         }
     }
 }
@@ -202,7 +202,7 @@ pub(super) fn notice_page(title: &str, why: &str, next: &str, back: Option<&str>
 // The list of bottles.
 
 /// All bottles.
-pub(super) fn bottles(snapshot: &Snapshot, folder: &str) -> Markup {
+pub(super) fn bottles(snapshot: &Snapshot, directory: &str) -> Markup {
     let running = snapshot.bottles.iter().filter(|bottle| bottle.state == BottleState::Running).count();
     html! {
         (problems(&snapshot.problems))
@@ -216,7 +216,7 @@ pub(super) fn bottles(snapshot: &Snapshot, folder: &str) -> Markup {
             div.empty {
                 h2 { "No bottle is running" }
                 p { code { "bottle start" } " starts one. It appears here with its budgets, its usage and its proposals." }
-                p { a href={ (folder) "usage" } { "What earlier bottles used" } }
+                p { a href={ (directory) "usage" } { "What earlier bottles used" } }
             }
         } @else {
             div.scroll tabindex="0" role="region" aria-label="Bottles" {
@@ -232,7 +232,7 @@ pub(super) fn bottles(snapshot: &Snapshot, folder: &str) -> Markup {
                             th scope="col" { "Last 30 minutes" }
                         }
                     }
-                    tbody { @for bottle in &snapshot.bottles { (bottle_row(bottle, folder)) } }
+                    tbody { @for bottle in &snapshot.bottles { (bottle_row(bottle, directory)) } }
                 }
             }
         }
@@ -247,12 +247,12 @@ fn problems(problems: &[String]) -> Markup {
     html! { @for problem in problems { p .message .bad { (visible(problem)) } } }
 }
 
-fn bottle_row(bottle: &Bottle, folder: &str) -> Markup {
+fn bottle_row(bottle: &Bottle, directory: &str) -> Markup {
     let slug = bottle.slug.as_str();
     html! {
         tr {
             th scope="row" {
-                a id={ "b-" (slug) } href={ (folder) "bottles/" (slug) } { (slug) }
+                a id={ "b-" (slug) } href={ (directory) "bottles/" (slug) } { (slug) }
                 @if !bottle.agent.is_empty() { span.about { (visible(&bottle.agent)) } }
             }
             td { (state(bottle)) @if let Some(why) = bottle.problem.as_ref().or(bottle.paused.as_ref()) { span.about { (visible(why)) } } }
@@ -345,9 +345,14 @@ fn curve(recent: &[u64]) -> Markup {
 // One bottle.
 
 /// One bottle in full.
-pub(super) fn bottle(bottle: &Bottle, detail: Option<&Detail>, snapshot: &Snapshot, folder: &str) -> Markup {
+pub(super) fn bottle(
+    bottle: &Bottle,
+    detail: Option<&Detail>,
+    snapshot: &Snapshot,
+    directory: &str,
+) -> Markup {
     let slug = bottle.slug.as_str();
-    let base = format!("{folder}bottles/{slug}");
+    let base = format!("{directory}bottles/{slug}");
     html! {
         (problems(&snapshot.problems))
         p.facts {
@@ -364,7 +369,7 @@ pub(super) fn bottle(bottle: &Bottle, detail: Option<&Detail>, snapshot: &Snapsh
         @if bottle.cut_off { p .message .warn { "Cut off: its requests to models are denied." } }
         p.actions {
             @if bottle.proposals > 0 {
-                a.button #a-proposals href={ (folder) "proposals" } { "Answer " (counted(bottle.proposals, "question")) }
+                a.button #a-proposals href={ (directory) "proposals" } { "Answer " (counted(bottle.proposals, "question")) }
             }
             @if bottle.can_stop() {
                 @if bottle.paused.is_some() || bottle.cut_off {
@@ -535,9 +540,9 @@ pub(super) fn usage(table: Option<&UsageTable>, snapshot: &Snapshot) -> Markup {
 }
 
 /// The links that choose a grouping and a period.
-pub(super) fn usage_choices(by: crate::ledger::GroupBy, period: Period, folder: &str) -> Markup {
+pub(super) fn usage_choices(by: crate::ledger::GroupBy, period: Period, directory: &str) -> Markup {
     let link = |by: &str, period: Period| {
-        format!("{folder}usage?{}", query(&[("by", by), ("period", period.name())]))
+        format!("{directory}usage?{}", query(&[("by", by), ("period", period.name())]))
     };
     html! {
         div.choices {
@@ -605,7 +610,7 @@ fn usage_row(row: &UsageRow, most: u64, costs: bool) -> Markup {
 // Proposals.
 
 /// All pending proposals.
-pub(super) fn proposals(listed: &[Listed], skipped: &[String], folder: &str) -> Markup {
+pub(super) fn proposals(listed: &[Listed], skipped: &[String], directory: &str) -> Markup {
     html! {
         (problems(skipped))
         @if listed.is_empty() {
@@ -618,7 +623,7 @@ pub(super) fn proposals(listed: &[Listed], skipped: &[String], folder: &str) -> 
             @for proposal in listed {
                 li.card {
                     div.line {
-                        a id={ "p-" (proposal.id) } href={ (folder) "proposals/" (proposal.id) } { strong { (visible(&proposal.title)) } }
+                        a id={ "p-" (proposal.id) } href={ (directory) "proposals/" (proposal.id) } { strong { (visible(&proposal.title)) } }
                         span.state.(if proposal.waits { "good" } else { "warn" }) { (proposal.state) }
                     }
                     blockquote { (visible(&proposal.why)) }
@@ -629,8 +634,8 @@ pub(super) fn proposals(listed: &[Listed], skipped: &[String], folder: &str) -> 
 }
 
 /// A proposal in full, with the links to its answers.
-pub(super) fn proposal(review: &Review, folder: &str) -> Markup {
-    let base = format!("{folder}proposals/{}", review.listed.id);
+pub(super) fn proposal(review: &Review, directory: &str) -> Markup {
+    let base = format!("{directory}proposals/{}", review.listed.id);
     html! {
         p.facts { span { (review.listed.state) } " " span { (review.asked) } }
         (content(review))
@@ -740,8 +745,8 @@ pub(super) fn raise(meter: &Meter, path: &str, back: &str, token: &str, error: O
 }
 
 /// The page that asks for the answer to a proposal. It shows all that its digest covers.
-pub(super) fn answer(review: &Review, approves: bool, folder: &str, token: &str) -> Markup {
-    let base = format!("{folder}proposals/{}", review.listed.id);
+pub(super) fn answer(review: &Review, approves: bool, directory: &str, token: &str) -> Markup {
+    let base = format!("{directory}proposals/{}", review.listed.id);
     let needs_reason = !approves && review.listed.waits || approves && review.tool.needs_reason();
     html! {
         @if approves { (content(review)) }

@@ -84,7 +84,7 @@ pub(super) struct Site {
 /// What answers a request.
 enum Reply {
     Page(StatusCode, Markup),
-    /// The browser loads this address below the folder next.
+    /// The browser loads this address below the directory next.
     Next(String),
 }
 
@@ -112,7 +112,7 @@ impl Site {
             Err(refusal) => return refused(refusal),
             Ok(Entry::Asset) => return asset(parts.uri.path()),
             Ok(Entry::Opened) => {
-                let mut response = document(StatusCode::OK, &pages::opened(self.access.folder()));
+                let mut response = document(StatusCode::OK, &pages::opened(self.access.directory()));
                 if let Ok(cookie) = HeaderValue::from_str(&self.access.set_cookie()) {
                     response.headers_mut().insert(SET_COOKIE, cookie);
                 }
@@ -147,7 +147,7 @@ impl Site {
             Ok(Reply::Next(address)) => {
                 let mut response = Response::new(Full::new(Bytes::new()).boxed_unsync());
                 *response.status_mut() = StatusCode::SEE_OTHER;
-                let address = format!("{}{address}", self.access.folder());
+                let address = format!("{}{address}", self.access.directory());
                 if let Ok(address) = HeaderValue::from_str(&address) {
                     response.headers_mut().insert(LOCATION, address);
                 }
@@ -183,22 +183,22 @@ impl Site {
     }
 
     fn page(&self, status: StatusCode, page: &Page<'_>, waiting: u32) -> Reply {
-        Reply::Page(status, page.render(self.access.folder(), waiting))
+        Reply::Page(status, page.render(self.access.directory(), waiting))
     }
 
     fn live_page(&self, path: &str, address: &Form) -> Reply {
         let Some(wanted) = View::parse(path, address) else {
             return self.not_found("There is no such page", "Its address may be of another version.");
         };
-        let folder = self.access.folder();
+        let directory = self.access.directory();
         let gathered = self.gather(&wanted.wanted());
-        let Some(live) = wanted.markup(&self.host, &gathered, folder) else {
+        let Some(live) = wanted.markup(&self.host, &gathered, directory) else {
             return self.not_found("This bottle is gone", "It has ended, or it was discarded.");
         };
         let fixed = match &wanted {
             View::Usage(by, period) => html! {
                 h1 { "Usage" }
-                (pages::usage_choices(*by, *period, folder))
+                (pages::usage_choices(*by, *period, directory))
             },
             View::Bottles => html! { h1 { "Bottles" } },
             View::Proposals => html! { h1 { "Proposals" } },
@@ -216,7 +216,7 @@ impl Site {
     }
 
     fn not_found(&self, title: &str, why: &str) -> Reply {
-        let back = Some(self.access.folder());
+        let back = Some(self.access.directory());
         let page = pages::notice_page(title, why, "Go back to the list.", back);
         Reply::Page(StatusCode::NOT_FOUND, page)
     }
@@ -225,7 +225,7 @@ impl Site {
         let Some(action) = self.action(slug, what) else {
             return self.not_found("This cannot be done now", "The bottle has another state, or is gone.");
         };
-        let base = format!("{}bottles/{slug}", self.access.folder());
+        let base = format!("{}bottles/{slug}", self.access.directory());
         let form = pages::confirm(&action, &format!("{base}/{what}"), &base, self.access.token());
         self.fixed(StatusCode::OK, Tab::Bottles, action.question(), &form)
     }
@@ -270,7 +270,7 @@ impl Site {
         let Some(meter) = self.meter(slug, form) else {
             return self.not_found("There is no such budget", "It does not govern the bottle any more.");
         };
-        let base = format!("{}bottles/{slug}", self.access.folder());
+        let base = format!("{}bottles/{slug}", self.access.directory());
         let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
         let page = pages::raise(&meter, &format!("{base}/raise"), &base, self.access.token(), error);
         let title = format!("Raise {}", crate::cli::dashboard::words::budget(&meter.declared));
@@ -301,7 +301,7 @@ impl Site {
         let title = review.listed.title.clone();
         let fixed = html! {
             h1 { (crate::cli::output::one_line(&title)) }
-            (pages::proposal(&review, self.access.folder()))
+            (pages::proposal(&review, self.access.directory()))
         };
         let page = Page { title, tab: Tab::Proposals, fixed, live: None, message: message.as_ref() };
         let waiting = self.gather(&Wanted::default()).snapshot.proposals;
@@ -319,7 +319,7 @@ impl Site {
             (false, false) => "Dismiss",
         };
         let title = format!("{verb}: {}", review.listed.title);
-        let form = pages::answer(&review, approves, self.access.folder(), self.access.token());
+        let form = pages::answer(&review, approves, self.access.directory(), self.access.token());
         self.fixed(StatusCode::OK, Tab::Proposals, title, &form)
     }
 
@@ -423,7 +423,7 @@ impl Site {
             return document(StatusCode::SERVICE_UNAVAILABLE, &page);
         };
         let stream = Stream {
-            folder: self.access.folder().to_owned(),
+            directory: self.access.directory().to_owned(),
             view,
             live: Some(Live::new(self.host.clone())),
             host: self.host.clone(),
@@ -506,18 +506,18 @@ impl View {
     }
 
     /// The live part. None if the bottle is gone.
-    fn markup(&self, host: &Host, gathered: &Gathered, folder: &str) -> Option<Markup> {
+    fn markup(&self, host: &Host, gathered: &Gathered, directory: &str) -> Option<Markup> {
         let Gathered { snapshot, detail, usage } = gathered;
         Some(match self {
-            Self::Bottles => pages::bottles(snapshot, folder),
+            Self::Bottles => pages::bottles(snapshot, directory),
             Self::Usage(..) => pages::usage(usage.as_ref(), snapshot),
             Self::Bottle(slug) => {
                 let bottle = snapshot.bottles.iter().find(|bottle| bottle.slug == *slug)?;
-                pages::bottle(bottle, detail.as_ref(), snapshot, folder)
+                pages::bottle(bottle, detail.as_ref(), snapshot, directory)
             }
             Self::Proposals => match review::list(host, Timestamp::now()) {
-                Ok((listed, skipped)) => pages::proposals(&listed, &skipped, folder),
-                Err(error) => pages::proposals(&[], &[error.message], folder),
+                Ok((listed, skipped)) => pages::proposals(&listed, &skipped, directory),
+                Err(error) => pages::proposals(&[], &[error.message], directory),
             },
         })
     }
@@ -546,7 +546,7 @@ impl Live {
 /// The events of one page.
 struct Stream {
     host: Host,
-    folder: String,
+    directory: String,
     view: View,
     /// None while a thread gathers.
     live: Option<Live>,
@@ -562,11 +562,11 @@ impl Stream {
         loop {
             tokio::time::sleep(self.pause).await;
             let start = Instant::now();
-            let (view, host, folder) = (self.view.clone(), self.host.clone(), self.folder.clone());
+            let (view, host, directory) = (self.view.clone(), self.host.clone(), self.directory.clone());
             let mut live = self.live.take()?;
             let gathered = spawn_blocking(move || {
                 let gathered = live.gather(&view.wanted());
-                let markup = view.markup(&host, &gathered, &folder);
+                let markup = view.markup(&host, &gathered, &directory);
                 (live, markup.map(Markup::into_string), gathered.snapshot.proposals)
             });
             let (live, markup, proposals) = gathered.await.ok()?;

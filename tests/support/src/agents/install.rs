@@ -19,18 +19,18 @@ const INSTALLED_WITHIN: Duration = Duration::from_secs(300);
 /// Why agents could not be installed. This process does not try again, because several tests need the same agent.
 static FAILED: Mutex<BTreeMap<PathBuf, Missing>> = Mutex::new(BTreeMap::new());
 
-/// Returns the folder that contains all agents.
-pub(super) fn folder() -> Result<PathBuf, Missing> {
-    let folder = match std::env::var_os("BOTTLE_TEST_AGENTS") {
-        Some(folder) => PathBuf::from(folder),
+/// Returns the directory that contains all agents.
+pub(super) fn directory() -> Result<PathBuf, Missing> {
+    let directory = match std::env::var_os("BOTTLE_TEST_AGENTS") {
+        Some(directory) => PathBuf::from(directory),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/agents"),
     };
-    fs::create_dir_all(&folder)
-        .map_err(|error| Missing(format!("{} cannot be made: {error}", folder.display())))?;
-    Ok(fs::canonicalize(&folder)?)
+    fs::create_dir_all(&directory)
+        .map_err(|error| Missing(format!("{} cannot be made: {error}", directory.display())))?;
+    Ok(fs::canonicalize(&directory)?)
 }
 
-/// Runs `install` for the folder `home`, unless it already contains a complete installation with this `mark`.
+/// Runs `install` for the directory `home`, unless it already contains a complete installation with this `mark`.
 /// An incomplete installation is removed and repeated. Other processes wait until the installation is
 /// complete. A failed one is not repeated by this process.
 pub(super) fn once(

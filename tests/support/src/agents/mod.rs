@@ -1,7 +1,7 @@
 //! Downloads the real coding agents, unmodified, from their registries, once per machine.
 //!
-//! Each agent is downloaded when a test needs it, into a folder below `target/agents/` (or
-//! `BOTTLE_TEST_AGENTS`). The folder has the layout that the agent's usual installer creates: a virtual
+//! Each agent is downloaded when a test needs it, into a directory below `target/agents/` (or
+//! `BOTTLE_TEST_AGENTS`). The directory has the layout that the agent's usual installer creates: a virtual
 //! environment for mini-swe-agent, an npm prefix for pi, and only the program for Claude Code and codex. If
 //! the registry, Python or Node is not available, the error is the reason, which the test reports.
 
@@ -12,7 +12,7 @@ mod python;
 
 use std::path::{Path, PathBuf};
 
-use install::{folder, once};
+use install::{directory, once};
 use packed::Packed;
 
 /// The version of mini-swe-agent. Its dependencies are pinned in `agents/mini-swe-agent.txt`.
@@ -43,7 +43,7 @@ const CODEX: Packed = Packed {
 pub struct Agent {
     /// The path of the program.
     pub program: PathBuf,
-    /// The folders that the agent's search path must contain. The folder of the program comes first.
+    /// The directories that the agent's search path must contain. The directory of the program comes first.
     pub path: Vec<PathBuf>,
 }
 
@@ -61,7 +61,7 @@ impl std::error::Error for Missing {}
 
 impl From<std::io::Error> for Missing {
     fn from(error: std::io::Error) -> Self {
-        Self(format!("the agents' folder: {error}"))
+        Self(format!("the agents' directory: {error}"))
     }
 }
 
@@ -70,7 +70,7 @@ impl From<std::io::Error> for Missing {
 /// # Errors
 /// Returns [`Missing`] if there is no Python or pip, or no registry responds.
 pub fn mini() -> Result<Agent, Missing> {
-    let home = folder()?.join("mini-swe-agent");
+    let home = directory()?.join("mini-swe-agent");
     let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("agents/mini-swe-agent.txt");
     let mark = std::fs::read_to_string(&requirements)?;
     once(&home, &mark, |home| {
@@ -88,7 +88,7 @@ pub fn mini() -> Result<Agent, Missing> {
 /// # Errors
 /// Returns [`Missing`] if there is no npm, or no registry responds.
 pub fn pi() -> Result<Agent, Missing> {
-    let home = folder()?.join("pi");
+    let home = directory()?.join("pi");
     once(&home, PI_VERSION, |home| {
         let node = node::at_least_20_6(home)?;
         node.install(home, &format!("@mariozechner/pi-coding-agent@{PI_VERSION}"))
@@ -113,8 +113,8 @@ pub fn codex() -> Result<Agent, Missing> {
     packed("codex", &CODEX)
 }
 
-fn packed(folder_name: &str, packed: &Packed) -> Result<Agent, Missing> {
-    let home = folder()?.join(folder_name);
+fn packed(directory_name: &str, packed: &Packed) -> Result<Agent, Missing> {
+    let home = directory()?.join(directory_name);
     once(&home, packed.sha512, |home| packed.install(home))?;
     let bin = home.join("bin");
     Ok(Agent { program: bin.join(packed.name), path: vec![bin] })

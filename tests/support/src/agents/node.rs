@@ -49,10 +49,10 @@ fn own(home: &Path) -> Result<Node, Missing> {
 impl Node {
     /// Downloads the tarball of `package`, and returns its path in `home`.
     pub(super) fn pack(&self, home: &Path, package: &str) -> Result<PathBuf, Missing> {
-        let folder = home.join("fetched");
-        std::fs::create_dir_all(&folder)?;
-        run(self.command()?.args(["pack", "--silent", "--pack-destination"]).arg(&folder).arg(package))?;
-        let file = std::fs::read_dir(&folder)?.next().transpose()?;
+        let directory = home.join("fetched");
+        std::fs::create_dir_all(&directory)?;
+        run(self.command()?.args(["pack", "--silent", "--pack-destination"]).arg(&directory).arg(package))?;
+        let file = std::fs::read_dir(&directory)?.next().transpose()?;
         file.map(|file| file.path()).ok_or_else(|| Missing(format!("npm left nothing of {package}")))
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::Missing;
 use super::install::run;
 
-/// Returns the system's Python. A Python from a version manager in a home folder is not used, because
+/// Returns the system's Python. A Python from a version manager in a home directory is not used, because
 /// programs in a bottle must be accessible to every user.
 pub(super) fn system() -> Result<PathBuf, Missing> {
     ["/usr/bin/python3", "/usr/local/bin/python3"]
@@ -27,9 +27,9 @@ pub(super) fn install(python: &Path, home: &Path, arguments: &[&str], last: &Pat
     run(pip(python).arg("--python").arg(home.join("bin/python")).arg("install").args(arguments).arg(last))
 }
 
-/// Installs one package, without its dependencies, into `folder`.
-pub(super) fn unpack(python: &Path, folder: &Path, package: &str) -> Result<(), Missing> {
-    run(pip(python).args(["install", "--no-deps", "--target"]).arg(folder).arg(package))
+/// Installs one package, without its dependencies, into `directory`.
+pub(super) fn unpack(python: &Path, directory: &Path, package: &str) -> Result<(), Missing> {
+    run(pip(python).args(["install", "--no-deps", "--target"]).arg(directory).arg(package))
 }
 
 fn pip(python: &Path) -> Command {

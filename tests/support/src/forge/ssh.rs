@@ -27,7 +27,7 @@ exec "$program" "${0%/*}/repositories$place"
 
 /// A running git server. Dropping the value stops the server and removes its repositories.
 pub struct GitHost {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     address: IpAddr,
     user: String,
     sshd: Sshd,
@@ -54,14 +54,14 @@ impl GitHost {
     /// # Errors
     /// Returns an error if a program is missing or fails.
     pub fn start_at(address: IpAddr) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("forge-").tempdir()?;
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::Builder::new().prefix("forge-").tempdir()?;
+        let at = |name: &str| directory.path().join(name);
         fs::write(at("authorized"), "")?;
         fs::write(at("serve"), SERVE)?;
         fs::set_permissions(at("serve"), fs::Permissions::from_mode(0o755))?;
-        let sshd = Sshd::start(folder.path(), address, "")?;
-        let host = Self { folder, address, user: user()?, sshd };
-        seed(host.folder.path(), &host.repository())?;
+        let sshd = Sshd::start(directory.path(), address, "")?;
+        let host = Self { directory, address, user: user()?, sshd };
+        seed(host.directory.path(), &host.repository())?;
         Ok(host)
     }
 
@@ -76,7 +76,7 @@ impl GitHost {
     /// # Errors
     /// Returns an error if a program is missing or fails.
     pub fn admit(&self) -> Result<PathBuf> {
-        let key = self.folder.path().join("user");
+        let key = self.directory.path().join("user");
         make_key(&key)?;
         let public = fs::read_to_string(key.with_extension("pub"))?;
         fs::write(self.authorized(), format!("command=\"{} write\" {public}", self.serve().display()))?;
@@ -88,7 +88,7 @@ impl GitHost {
     /// # Errors
     /// Returns an error if the file of the host key cannot be read.
     pub fn host_key(&self) -> Result<String> {
-        let line = fs::read_to_string(self.folder.path().join("host.pub"))?;
+        let line = fs::read_to_string(self.directory.path().join("host.pub"))?;
         Ok(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
     }
 
@@ -101,7 +101,7 @@ impl GitHost {
     /// Returns the path of the bare repository.
     #[must_use]
     pub fn repository(&self) -> PathBuf {
-        self.folder.path().join("repositories").join(format!("{REPOSITORY}.git"))
+        self.directory.path().join("repositories").join(format!("{REPOSITORY}.git"))
     }
 
     /// Returns the `git log` of a ref.
@@ -116,10 +116,10 @@ impl GitHost {
     }
 
     pub(super) fn authorized(&self) -> PathBuf {
-        self.folder.path().join("authorized")
+        self.directory.path().join("authorized")
     }
 
     pub(super) fn serve(&self) -> PathBuf {
-        self.folder.path().join("serve")
+        self.directory.path().join("serve")
     }
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::super::answer_size::AnswerSize;
 use super::super::bounds::Bounds;
-use super::super::workspace::{MadeFolders, Parent, Place, Workspace, cannot, number};
+use super::super::workspace::{MadeDirectories, Parent, Place, Workspace, cannot, number};
 use super::super::write::{NEW_MODE, Staged, sync};
 use super::hunks::{FileDiff, Operation};
 use super::replace::replace;
@@ -150,7 +150,7 @@ impl<'a> Changes<'a> {
     }
 
     fn write(&self) -> Outcome<()> {
-        let mut made = MadeFolders::default();
+        let mut made = MadeDirectories::default();
         // Most failures, such as a full disk, happen here, before a file has changed.
         let staged: Outcome<Vec<Ready>> =
             self.all.iter().map(|change| change.stage(self.workspace, &mut made)).collect();
@@ -191,7 +191,7 @@ impl Change {
         }
     }
 
-    fn stage(&self, workspace: &Workspace, made: &mut MadeFolders) -> Outcome<Ready> {
+    fn stage(&self, workspace: &Workspace, made: &mut MadeDirectories) -> Outcome<Ready> {
         let staged = match &self.after {
             Some(content) => workspace
                 .make_parent(&self.place, made)
@@ -210,8 +210,8 @@ impl Change {
         match ready {
             Ready::Write(staged) => staged.put_in_place(self.before.is_some()),
             Ready::Remove(parent) => {
-                unlinkat(&parent.folder, &parent.name, AtFlags::empty())?;
-                sync(&parent.folder);
+                unlinkat(&parent.directory, &parent.name, AtFlags::empty())?;
+                sync(&parent.directory);
                 Ok(())
             }
         }
@@ -220,12 +220,12 @@ impl Change {
     /// Puts a file back as it was.
     fn undo(&self, parent: &Parent) -> io::Result<()> {
         let Some(before) = &self.before else {
-            return match unlinkat(&parent.folder, &parent.name, AtFlags::empty()) {
+            return match unlinkat(&parent.directory, &parent.name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
                 Err(error) => Err(error.into()),
             };
         };
-        let target = Parent { folder: parent.folder.try_clone()?, name: parent.name.clone() };
+        let target = Parent { directory: parent.directory.try_clone()?, name: parent.name.clone() };
         stage(target, &before.content, self.mode)?.put_in_place(true)
     }
 }
@@ -283,6 +283,10 @@ mod tests {
         assert!(failure.message.contains("\"last\": it was changed meanwhile"), "{failure:?}");
         let get = |name: &str| fs::read_to_string(top.join(name)).expect("content");
         assert_eq!((get("changed"), get("gone")), ("old\n".to_owned(), "gone\n".to_owned()));
-        assert_eq!(fs::read_dir(&top).expect("folder").count(), 3, "neither `x` nor a temporary file stays");
+        assert_eq!(
+            fs::read_dir(&top).expect("directory").count(),
+            3,
+            "neither `x` nor a temporary file stays"
+        );
     }
 }

@@ -102,10 +102,10 @@ impl<'a> FileDiff<'a> {
     }
 }
 
-/// The file that a diff is about, without the folders `a/` and `b/` of git.
+/// The file that a diff is about, without the directories `a/` and `b/` of git.
 fn target(operation: &FileOperation<'_, [u8]>) -> Outcome<(FilePath, Operation)> {
     let path = |bytes: &[u8]| FilePath::from(OsStr::from_bytes(bytes));
-    let without = |bytes: &[u8], folder: &[u8]| path(bytes.strip_prefix(folder).unwrap_or(bytes));
+    let without = |bytes: &[u8], directory: &[u8]| path(bytes.strip_prefix(directory).unwrap_or(bytes));
     match operation {
         FileOperation::Create(new) => Ok((without(new, b"b/"), Operation::Create { executable: false })),
         FileOperation::Delete(old) => Ok((without(old, b"a/"), Operation::Delete)),
@@ -303,7 +303,7 @@ mod tests {
             ("empty", create(false)),
         ];
         assert_eq!(files, expected.map(|(path, operation)| (path.to_owned(), operation)));
-        // Without git's folders, a folder `a` is one of the workspace.
+        // Without git's directories, a directory `a` is one of the workspace.
         let plain = parse(b"--- a/f\n+++ a/f\n@@ -1 +1 @@\n-1\n+2\n").expect("parsed");
         assert_eq!(plain[0].path.as_bytes(), b"a/f");
     }

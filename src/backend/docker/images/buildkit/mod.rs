@@ -126,7 +126,7 @@ impl Build<'_> {
         tasks.spawn(async move {
             let _ = connection.await;
         });
-        let name = match (&recipe.folder, self.request.path.and_then(Path::file_name)) {
+        let name = match (&recipe.directory, self.request.path.and_then(Path::file_name)) {
             (Some(_), Some(name)) => name.to_string_lossy().into_owned(),
             _ => "Dockerfile".to_owned(),
         };

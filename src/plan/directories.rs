@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// A directory of the user that is copied into the workspace, beside others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CopiedFolder {
-    /// The name of the folder in the workspace.
+pub struct CopiedDirectory {
+    /// The name of the directory in the workspace.
     pub name: String,
     /// The directory, or the repository that contains it if that is copied instead.
     pub path: PathBuf,

@@ -1,4 +1,4 @@
-//! Manages the bottle's private runtime folder with its sockets.
+//! Manages the bottle's private runtime directory with its sockets.
 //!
 //! ```text
 //! <runtime>/<slug>/            0700, owned by the user
@@ -16,25 +16,25 @@ use bottle_contract::names::Slug;
 
 use crate::host::files;
 
-/// The [`crate::backend::Resource::kind`] of the runtime folder.
-pub(crate) const RUNTIME_FOLDER: &str = "runtime-folder";
+/// The [`crate::backend::Resource::kind`] of the runtime directory.
+pub(crate) const RUNTIME_DIRECTORY: &str = "runtime-folder";
 
-/// The runtime folder of one bottle.
+/// The runtime directory of one bottle.
 #[derive(Debug, Clone)]
-pub(crate) struct RuntimeFolder(PathBuf);
+pub(crate) struct RuntimeDirectory(PathBuf);
 
-impl RuntimeFolder {
-    /// The runtime folder of this bottle. It may not exist yet.
+impl RuntimeDirectory {
+    /// The runtime directory of this bottle. It may not exist yet.
     pub(crate) fn new(runtime: &Path, slug: &Slug) -> Self {
         Self(runtime.join(slug.as_str()))
     }
 
-    /// The path of the folder.
-    pub(crate) fn folder(&self) -> &Path {
+    /// The path of the directory.
+    pub(crate) fn directory(&self) -> &Path {
         &self.0
     }
 
-    /// The folder of the proxy's sockets, which is visible in the bottle.
+    /// The directory of the proxy's sockets, which is visible in the bottle.
     pub(crate) fn proxy(&self) -> PathBuf {
         self.0.join("proxy")
     }
@@ -49,21 +49,22 @@ impl RuntimeFolder {
         self.0.join("guest")
     }
 
-    /// Creates the runtime folder and the folder of the proxy's sockets. Reuses folders that a crashed launch left.
+    /// Creates the runtime directory and the directory of the proxy's sockets. Reuses directories that a crashed launch
+    /// left.
     ///
     /// # Errors
-    /// When a folder cannot be created, or its mode cannot be set.
+    /// When a directory cannot be created, or its mode cannot be set.
     pub(crate) fn make(&self) -> io::Result<()> {
         files::private_directory(&self.0)?;
         let proxy = self.proxy();
-        files::create_private_folder(&proxy)?;
+        files::create_private_directory(&proxy)?;
         fs::set_permissions(&proxy, fs::Permissions::from_mode(0o755))
     }
 
-    /// Removes the folder. A missing folder is no error.
+    /// Removes the directory. A missing directory is no error.
     ///
     /// # Errors
-    /// When an entry of the folder cannot be removed.
+    /// When an entry of the directory cannot be removed.
     pub(crate) fn remove(path: &Path) -> io::Result<()> {
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -72,11 +73,11 @@ impl RuntimeFolder {
     }
 }
 
-/// Lists the subfolders of `runtime` whose names are slugs, each with its slug. Also lists other parents of bottles'
-/// folders, such as `$BOTTLE_HOME/state`.
+/// Lists the subdirectories of `runtime` whose names are slugs, each with its slug. Also lists other parents of
+/// bottles' directories, such as `$BOTTLE_HOME/state`.
 ///
 /// # Errors
-/// When the parent folder exists but cannot be read.
+/// When the parent directory exists but cannot be read.
 pub(crate) fn find(runtime: &Path) -> io::Result<Vec<(Slug, PathBuf)>> {
     let entries = match fs::read_dir(runtime) {
         Ok(entries) => entries,
@@ -102,15 +103,15 @@ mod tests {
 
     #[test]
     fn creation_and_removal_can_be_repeated() {
-        let runtime = tempfile::tempdir().expect("folder");
+        let runtime = tempfile::tempdir().expect("directory");
         let slug: Slug = "a-1".parse().expect("slug");
-        let runtime_folder = RuntimeFolder::new(runtime.path(), &slug);
-        runtime_folder.make().expect("made");
-        runtime_folder.make().expect("made again");
+        let runtime_directory = RuntimeDirectory::new(runtime.path(), &slug);
+        runtime_directory.make().expect("made");
+        runtime_directory.make().expect("made again");
         fs::write(runtime.path().join("a-1.sock"), "").expect("a keeper's socket beside it");
-        assert_eq!(find(runtime.path()).expect("found"), [(slug, runtime_folder.folder().to_owned())]);
-        RuntimeFolder::remove(runtime_folder.folder()).expect("removed");
-        RuntimeFolder::remove(runtime_folder.folder()).expect("removed again");
+        assert_eq!(find(runtime.path()).expect("found"), [(slug, runtime_directory.directory().to_owned())]);
+        RuntimeDirectory::remove(runtime_directory.directory()).expect("removed");
+        RuntimeDirectory::remove(runtime_directory.directory()).expect("removed again");
         assert_eq!(find(runtime.path()).expect("none"), []);
     }
 }

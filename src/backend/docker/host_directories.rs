@@ -1,5 +1,5 @@
-//! Mounts folders of this machine in containers, and decides whether the containers of an engine can see these folders
-//! as they are. The module has no side effects.
+//! Mounts directories of this machine in containers, and decides whether the containers of an engine can see these
+//! directories as they are. The module has no side effects.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use bollard::models::{Mount, MountBindOptions, MountBindOptionsPropagationEnum, 
 use super::engine::Engine;
 use super::runtime::own_kernel;
 
-/// Why containers cannot see a folder of this machine, with the owners and the permissions that it has.
+/// Why containers cannot see a directory of this machine, with the owners and the permissions that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// The engine has another kernel, so it is on another machine or in a virtual one.
@@ -40,11 +40,11 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Why the containers of this engine and this runtime cannot see folders of this machine. `None` as runtime means the
-/// engine's default.
+/// Why the containers of this engine and this runtime cannot see directories of this machine. `None` as runtime means
+/// the engine's default.
 ///
 /// The answer is a guess from what the engine reports: a process that runs in a container itself, with the engine's
-/// socket, has the engine's kernel and sees other folders.
+/// socket, has the engine's kernel and sees other directories.
 pub(super) fn obstacle(engine: &Engine, info: &SystemInfo, runtime: Option<&str>) -> Option<Obstacle> {
     if engine.podman_socket().is_some() {
         return Some(Obstacle::Podman);
@@ -72,12 +72,12 @@ fn on_docker(info: &SystemInfo, kernel: &str, runtime: Option<&str>) -> Option<O
     own_kernel(runtime, info).map(|name| Obstacle::OwnKernel(name.to_owned()))
 }
 
-/// Mounts the folder at this path of the container. A file system that is mounted below the folder is not visible,
-/// and neither side sees what the other one mounts later.
-pub(super) fn bind_mount(folder: &str, target: &str, read_only: bool) -> Mount {
+/// Mounts the directory at this path of the container. A file system that is mounted below the directory is not
+/// visible, and neither side sees what the other one mounts later.
+pub(super) fn bind_mount(directory: &str, target: &str, read_only: bool) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
-        source: Some(folder.to_owned()),
+        source: Some(directory.to_owned()),
         target: Some(target.to_owned()),
         read_only: Some(read_only),
         bind_options: Some(MountBindOptions {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_root_engine_on_this_kernel_sees_folders_as_they_are() {
+    fn only_a_root_engine_on_this_kernel_sees_directories_as_they_are() {
         let info = |kernel: &str, security: &[&str]| SystemInfo {
             kernel_version: Some(kernel.to_owned()),
             security_options: Some(security.iter().map(|option| (*option).to_owned()).collect()),

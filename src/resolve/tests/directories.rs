@@ -1,4 +1,4 @@
-//! Writes manifests from text to temporary folders, and resolves them.
+//! Writes manifests from text to temporary directories, and resolves them.
 
 use tempfile::TempDir;
 
@@ -8,19 +8,19 @@ use crate::resolve::{ResolveError, Resolved, Selection, explain, resolve};
 /// A bottle manifest without settings.
 pub(super) const EMPTY: &str = "---\n---\n";
 
-/// Temporary folders of a user: `home` is `$BOTTLE_HOME`, `user` is the home folder, and `work` is the
+/// Temporary directories of a user: `home` is `$BOTTLE_HOME`, `user` is the home directory, and `work` is the
 /// working directory.
-pub(in crate::resolve) struct Folders {
+pub(in crate::resolve) struct Directories {
     root: TempDir,
 }
 
-impl Folders {
-    /// Creates the folders with these files, whose paths are relative to the common root.
+impl Directories {
+    /// Creates the directories with these files, whose paths are relative to the common root.
     pub(in crate::resolve) fn with(files: &[(&str, &str)]) -> Self {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         for (path, text) in files {
             let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("folder");
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("directory");
             std::fs::write(path, text).expect("written");
         }
         Self { root }

@@ -1,4 +1,4 @@
-//! Manages the queue folder of one bottle: submits, lists, answers and archives proposals.
+//! Manages the queue directory of one bottle: submits, lists, answers and archives proposals.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use crate::list::{Damaged, Listing};
 use crate::safe_file::{self, TEMPORARY, Unreadable};
 
-/// The number of entries at which reading a folder stops. The remaining entries are reported as one damaged
+/// The number of entries at which reading a directory stops. The remaining entries are reported as one damaged
 /// entry.
 const MOST_ENTRIES: usize = 1024;
 
@@ -26,12 +26,12 @@ const PROPOSAL: &str = ".proposal.json";
 const RESPONSE: &str = ".response.json";
 const PROCESSED: &str = "processed";
 
-/// The queue folder of one bottle. The folder is kept open, so replacing its path does not redirect writes.
+/// The queue directory of one bottle. The directory is kept open, so replacing its path does not redirect writes.
 #[derive(Debug)]
-pub struct Folder {
+pub struct Directory {
     slug: Slug,
     path: PathBuf,
-    folder: OwnedFd,
+    directory: OwnedFd,
     processed: OwnedFd,
 }
 
@@ -66,7 +66,7 @@ pub enum SubmitError {
     /// Another question has the same id and a different subject.
     #[error("another proposal has this id")]
     Taken,
-    /// The queue folder cannot be used, or the file of a proposal is damaged.
+    /// The queue directory cannot be used, or the file of a proposal is damaged.
     #[error("cannot use the queue: {0}")]
     Io(#[from] io::Error),
 }
@@ -83,7 +83,7 @@ pub enum RespondError {
     /// The answer does not fit the proposal, or the proposal cannot be dismissed because it is still pending.
     #[error("{0}")]
     Unfit(String),
-    /// The queue folder cannot be used, or the file of a proposal is damaged.
+    /// The queue directory cannot be used, or the file of a proposal is damaged.
     #[error("cannot use the queue: {0}")]
     Io(#[from] io::Error),
 }
@@ -98,15 +98,16 @@ pub(crate) struct Asked {
     _file: File,
 }
 
-impl Folder {
-    /// Opens the folder of a bottle, and creates it if it does not exist.
+impl Directory {
+    /// Opens the directory of a bottle, and creates it if it does not exist.
     ///
     /// # Errors
-    /// Fails if the folder cannot be created or is a symlink.
+    /// Fails if the directory cannot be created or is a symlink.
     pub fn make(home: &Path, slug: &Slug) -> io::Result<Self> {
         let queue = home.join("queue");
-        for folder in [queue.clone(), queue.join(slug.as_str()), queue.join(slug.as_str()).join(PROCESSED)] {
-            match DirBuilder::new().mode(0o700).create(&folder) {
+        for directory in [queue.clone(), queue.join(slug.as_str()), queue.join(slug.as_str()).join(PROCESSED)]
+        {
+            match DirBuilder::new().mode(0o700).create(&directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
@@ -114,22 +115,22 @@ impl Folder {
         Self::open(home, slug)
     }
 
-    /// Opens the folder of a bottle, which must exist.
+    /// Opens the directory of a bottle, which must exist.
     ///
     /// # Errors
-    /// Fails if the folder does not exist or is a symlink.
+    /// Fails if the directory does not exist or is a symlink.
     pub fn open(home: &Path, slug: &Slug) -> io::Result<Self> {
         let path = home.join("queue").join(slug.as_str());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(&path, flags, Mode::empty())?;
-        let processed = rustix::fs::openat(&folder, PROCESSED, flags, Mode::empty())?;
-        Ok(Self { slug: slug.clone(), path, folder, processed })
+        let directory = rustix::fs::open(&path, flags, Mode::empty())?;
+        let processed = rustix::fs::openat(&directory, PROCESSED, flags, Mode::empty())?;
+        Ok(Self { slug: slug.clone(), path, directory, processed })
     }
 
-    /// Lists the proposals in the folder, oldest first, and damaged entries.
+    /// Lists the proposals in the directory, oldest first, and damaged entries.
     ///
     /// # Errors
-    /// Fails if the folder cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn pending(&self, now: Timestamp) -> io::Result<Listing> {
         let mut listing = Listing::default();
         let mut left = MOST_ENTRIES;
@@ -174,7 +175,7 @@ impl Folder {
     fn entry(&self, name: &str, now: Timestamp) -> Result<Option<Pending>, Unreadable> {
         if let Some(id) = name.strip_suffix(RESPONSE) {
             let proposal = format!("{id}{PROPOSAL}");
-            return match safe_file::open(self.folder.as_fd(), &proposal) {
+            return match safe_file::open(self.directory.as_fd(), &proposal) {
                 Ok(None) => Err(Unreadable::Damaged("it is a response without a proposal".to_owned())),
                 _ => Ok(None),
             };
@@ -183,7 +184,7 @@ impl Folder {
         let id = id.ok_or_else(|| Unreadable::Damaged("it is not a file of the queue".to_owned()))?;
         let Some((proposal, file)) = self.proposal(&id)? else { return Ok(None) };
         let answered =
-            || !matches!(safe_file::open(self.folder.as_fd(), &format!("{id}{RESPONSE}")), Ok(None));
+            || !matches!(safe_file::open(self.directory.as_fd(), &format!("{id}{RESPONSE}")), Ok(None));
         let state = match safe_file::is_locked(&file) {
             true if answered() => State::Answered,
             _ if proposal.expires_at <= now => State::Expired,
@@ -194,7 +195,7 @@ impl Folder {
     }
 
     fn proposal(&self, id: &Id) -> Result<Option<(Proposal, File)>, Unreadable> {
-        let Some(mut file) = safe_file::open(self.folder.as_fd(), &format!("{id}{PROPOSAL}"))? else {
+        let Some(mut file) = safe_file::open(self.directory.as_fd(), &format!("{id}{PROPOSAL}"))? else {
             return Ok(None);
         };
         let proposal: Proposal = safe_file::read(&mut file)?;
@@ -204,7 +205,7 @@ impl Folder {
         Ok(Some((proposal, file)))
     }
 
-    /// Writes a question to the folder. If a proposal with the same id and subject exists, the question joins
+    /// Writes a question to the directory. If a proposal with the same id and subject exists, the question joins
     /// it.
     pub(crate) fn submit(&self, proposal: Proposal, now: Timestamp) -> Result<Asked, SubmitError> {
         if let Some((existing, file)) = self.proposal(&proposal.id).map_err(io::Error::from)? {
@@ -216,7 +217,7 @@ impl Folder {
         }
         self.make_room(&proposal, now)?;
         let name = format!("{}{PROPOSAL}", proposal.id);
-        let file = safe_file::create(self.folder.as_fd(), &name, &proposal, true)?;
+        let file = safe_file::create(self.directory.as_fd(), &name, &proposal, true)?;
         Ok(Asked { proposal, new: true, _file: file })
     }
 
@@ -252,14 +253,14 @@ impl Folder {
         };
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         for entry in entries.take(MOST_ENTRIES).filter(old) {
-            let _ = rustix::fs::unlinkat(&self.folder, entry.file_name(), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&self.directory, entry.file_name(), AtFlags::empty());
         }
     }
 
     /// Reads the answer to a proposal, if there is one.
     pub(crate) fn answer(&self, proposal: &Proposal, now: Timestamp) -> Result<Option<Response>, Unreadable> {
         let name = format!("{}{RESPONSE}", proposal.id);
-        let Some(mut file) = safe_file::open(self.folder.as_fd(), &name)? else { return Ok(None) };
+        let Some(mut file) = safe_file::open(self.directory.as_fd(), &name)? else { return Ok(None) };
         let response: Response = safe_file::read(&mut file)?;
         if response.decided_at > now + CLOCK_TOLERANCE {
             return Err(Unreadable::Damaged("its time is in the future".to_owned()));
@@ -268,9 +269,9 @@ impl Folder {
         Ok(Some(response))
     }
 
-    /// Whether the folder contains the proposal with this id.
+    /// Whether the directory contains the proposal with this id.
     pub(crate) fn contains(&self, id: &Id) -> bool {
-        !matches!(safe_file::open(self.folder.as_fd(), &format!("{id}{PROPOSAL}")), Ok(None))
+        !matches!(safe_file::open(self.directory.as_fd(), &format!("{id}{PROPOSAL}")), Ok(None))
     }
 
     /// Archives a proposal, and then its response. Returns whether the proposal existed.
@@ -293,14 +294,14 @@ impl Folder {
 
     /// Removes an answer that could not be applied.
     pub(crate) fn withdraw_answer(&self, id: &Id) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.folder, format!("{id}{RESPONSE}"), AtFlags::empty()) {
+        match rustix::fs::unlinkat(&self.directory, format!("{id}{RESPONSE}"), AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
     fn archive_file(&self, id: &Id, suffix: &str) -> io::Result<bool> {
-        safe_file::archive(&self.folder, &self.processed, &format!("{id}{suffix}"))
+        safe_file::archive(&self.directory, &self.processed, &format!("{id}{suffix}"))
     }
 
     /// Writes an answer to a proposal. If there are several answers, the first one counts.
@@ -317,7 +318,7 @@ impl Folder {
         let (proposal, _) = proposal.ok_or(RespondError::Gone)?;
         response.check(&proposal).map_err(RespondError::Unfit)?;
         let name = format!("{id}{RESPONSE}");
-        match safe_file::create(self.folder.as_fd(), &name, response, false) {
+        match safe_file::create(self.directory.as_fd(), &name, response, false) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(RespondError::Decided),
             Err(error) => return Err(error.into()),
@@ -325,7 +326,7 @@ impl Folder {
         if self.contains(id) {
             return Ok(());
         }
-        match rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty()) {
+        match rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty()) {
             Ok(()) => Err(RespondError::Gone),
             // The asker has already archived the answer, so the answer counts.
             Err(rustix::io::Errno::NOENT) => Ok(()),

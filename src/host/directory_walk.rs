@@ -1,5 +1,5 @@
-//! Walks a folder whose files may be hostile: at most a number of entries, for a time, and to a depth, and through no
-//! symlink.
+//! Walks a directory whose files may be hostile: at most a number of entries, for a time, and to a depth, and through
+//! no symlink.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fmt;
@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-/// The maximum number of folders inside each other. Each needs an open descriptor.
+/// The maximum number of directories inside each other. Each needs an open descriptor.
 pub const MAX_DEPTH: usize = 128;
 
-/// How many unreadable folders, and how many too deep ones, are named.
+/// How many unreadable directories, and how many too deep ones, are named.
 const MAX_NAMED: usize = 20;
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The bounds of a walk.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +33,7 @@ pub struct Bounds {
 /// What a walk does after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It goes on; an entry that is a folder is entered.
+    /// It goes on; an entry that is a directory is entered.
     Enter,
     /// It goes on, without the content of the entry.
     Skip,
@@ -46,7 +47,7 @@ pub struct Entry<'a> {
     pub path: &'a Path,
     /// The kind of the entry.
     pub kind: FileType,
-    folder: BorrowedFd<'a>,
+    directory: BorrowedFd<'a>,
     name: &'a CStr,
     siblings: &'a [(CString, FileType)],
 }
@@ -61,13 +62,13 @@ impl Entry<'_> {
     /// The metadata of the entry itself. `None` if it was removed meanwhile.
     #[must_use]
     pub fn stat(&self) -> Option<Stat> {
-        statat(self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()
+        statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
     /// The target of a symlink.
     #[must_use]
     pub fn target(&self) -> Option<PathBuf> {
-        let target = readlinkat(self.folder, self.name, Vec::new()).ok()?;
+        let target = readlinkat(self.directory, self.name, Vec::new()).ok()?;
         Some(PathBuf::from(OsStr::from_bytes(target.to_bytes())))
     }
 
@@ -91,7 +92,7 @@ pub enum Bound {
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Entries(entries) => write!(f, "it has more than {entries} files and folders"),
+            Self::Entries(entries) => write!(f, "it has more than {entries} files and directories"),
             Self::Time(time) => write!(f, "looking through it takes longer than {} s", time.as_secs()),
         }
     }
@@ -102,21 +103,21 @@ impl fmt::Display for Bound {
 pub struct Walked {
     /// Which bound ended the walk. `None` if it is complete, or the visitor stopped it.
     pub bound: Option<Bound>,
-    /// The first folders that could not be read.
+    /// The first directories that could not be read.
     pub unreadable: Vec<PathBuf>,
-    /// The first folders that were not entered, because they are more than [`MAX_DEPTH`] deep.
+    /// The first directories that were not entered, because they are more than [`MAX_DEPTH`] deep.
     pub too_deep: Vec<PathBuf>,
 }
 
-/// Visits each entry of a folder, except the folder itself. Entries that are removed meanwhile are skipped.
+/// Visits each entry of a directory, except the directory itself. Entries that are removed meanwhile are skipped.
 ///
 /// # Errors
-/// When the folder itself cannot be read.
+/// When the directory itself cannot be read.
 pub fn walk(top: &Path, bounds: Bounds, visit: &mut dyn FnMut(&Entry<'_>) -> Next) -> io::Result<Walked> {
-    let top = openat(CWD, top, FOLDER, Mode::empty())?;
+    let top = openat(CWD, top, DIRECTORY, Mode::empty())?;
     let mut walk = Walk { bounds, begun: Instant::now(), seen: 0, walked: Walked::default(), visit };
     let entries = entries(&top)?;
-    walk.folder(&top, &entries, Path::new(""), 1);
+    walk.directory(&top, &entries, Path::new(""), 1);
     Ok(walk.walked)
 }
 
@@ -130,9 +131,9 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Returns false when the walk ends.
-    fn folder(
+    fn directory(
         &mut self,
-        folder: &OwnedFd,
+        directory: &OwnedFd,
         entries: &[(CString, FileType)],
         path: &Path,
         depth: usize,
@@ -146,11 +147,11 @@ impl Walk<'_> {
                 return self.end(Bound::Time(self.bounds.time));
             }
             let path = path.join(OsStr::from_bytes(name.to_bytes()));
-            let folder = folder.as_fd();
-            let entry = Entry { path: &path, kind: *kind, folder, name, siblings: entries };
+            let directory = directory.as_fd();
+            let entry = Entry { path: &path, kind: *kind, directory, name, siblings: entries };
             let goes_on = match (self.visit)(&entry) {
                 Next::Stop => false,
-                Next::Enter if *kind == FileType::Directory => self.enter(folder, name, &path, depth),
+                Next::Enter if *kind == FileType::Directory => self.enter(directory, name, &path, depth),
                 Next::Enter | Next::Skip => true,
             };
             if !goes_on {
@@ -165,9 +166,9 @@ impl Walk<'_> {
             name_some(&mut self.walked.too_deep, path);
             return true;
         }
-        let opened = openat(parent, name, FOLDER, Mode::empty()).map_err(io::Error::from);
-        match opened.and_then(|folder| entries(&folder).map(|entries| (folder, entries))) {
-            Ok((folder, entries)) => self.folder(&folder, &entries, path, depth + 1),
+        let opened = openat(parent, name, DIRECTORY, Mode::empty()).map_err(io::Error::from);
+        match opened.and_then(|directory| entries(&directory).map(|entries| (directory, entries))) {
+            Ok((directory, entries)) => self.directory(&directory, &entries, path, depth + 1),
             // It was removed or replaced meanwhile.
             Err(error) if is_gone(&error) => true,
             Err(_) => {
@@ -194,17 +195,17 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
 }
 
-/// The names and kinds of a folder's entries, in the order of the names.
-fn entries(folder: &OwnedFd) -> io::Result<Vec<(CString, FileType)>> {
+/// The names and kinds of a directory's entries, in the order of the names.
+fn entries(directory: &OwnedFd) -> io::Result<Vec<(CString, FileType)>> {
     let mut found = Vec::new();
-    for entry in Dir::read_from(folder)? {
+    for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();
         if name == c"." || name == c".." {
             continue;
         }
         let kind = match entry.file_type() {
-            FileType::Unknown => match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            FileType::Unknown => match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
                 Err(_) => continue,
             },
@@ -240,34 +241,34 @@ mod tests {
 
     #[test]
     fn visits_each_entry_and_follows_no_link() {
-        let folder = tempfile::tempdir().expect("folder");
-        fs::create_dir_all(folder.path().join("a/b")).expect("folders");
-        fs::create_dir_all(folder.path().join("skipped/in")).expect("folders");
-        fs::write(folder.path().join("a/b/file"), "x").expect("file");
-        symlink("/", folder.path().join("a/root")).expect("link");
-        let (paths, walked) = seen(folder.path(), BOUNDS);
+        let directory = tempfile::tempdir().expect("directory");
+        fs::create_dir_all(directory.path().join("a/b")).expect("directories");
+        fs::create_dir_all(directory.path().join("skipped/in")).expect("directories");
+        fs::write(directory.path().join("a/b/file"), "x").expect("file");
+        symlink("/", directory.path().join("a/root")).expect("link");
+        let (paths, walked) = seen(directory.path(), BOUNDS);
         assert_eq!(paths, ["a", "a/b", "a/b/file", "a/root", "skipped"]);
         assert_eq!(walked, Walked::default());
-        fs::write(folder.path().join("stop"), "x").expect("file");
-        fs::write(folder.path().join("z"), "x").expect("file");
-        assert_eq!(seen(folder.path(), BOUNDS).0.last().map(String::as_str), Some("stop"));
+        fs::write(directory.path().join("stop"), "x").expect("file");
+        fs::write(directory.path().join("z"), "x").expect("file");
+        assert_eq!(seen(directory.path(), BOUNDS).0.last().map(String::as_str), Some("stop"));
     }
 
     #[test]
     fn ends_at_its_bounds() {
-        let folder = tempfile::tempdir().expect("folder");
+        let directory = tempfile::tempdir().expect("directory");
         for name in ["a", "b", "c"] {
-            fs::write(folder.path().join(name), "x").expect("file");
+            fs::write(directory.path().join(name), "x").expect("file");
         }
-        let (paths, walked) = seen(folder.path(), Bounds { entries: 2, ..BOUNDS });
+        let (paths, walked) = seen(directory.path(), Bounds { entries: 2, ..BOUNDS });
         assert_eq!((paths.len(), walked.bound), (2, Some(Bound::Entries(2))));
-        fs::rename(folder.path().join("c"), folder.path().join("z")).expect("renamed");
+        fs::rename(directory.path().join("c"), directory.path().join("z")).expect("renamed");
         let deep: PathBuf = std::iter::repeat_n("d", 200).collect();
-        fs::create_dir_all(folder.path().join(deep)).expect("folders");
-        let (paths, walked) = seen(folder.path(), Bounds { entries: 1000, ..BOUNDS });
+        fs::create_dir_all(directory.path().join(deep)).expect("directories");
+        let (paths, walked) = seen(directory.path(), Bounds { entries: 1000, ..BOUNDS });
         assert_eq!(walked.bound, None);
         assert_eq!(walked.too_deep, [std::iter::repeat_n("d", MAX_DEPTH).collect::<PathBuf>()]);
         assert_eq!(paths.len(), 3 + MAX_DEPTH, "the walk goes on after it");
-        assert!(walk(&folder.path().join("a"), BOUNDS, &mut |_| Next::Enter).is_err(), "it is a file");
+        assert!(walk(&directory.path().join("a"), BOUNDS, &mut |_| Next::Enter).is_err(), "it is a file");
     }
 }

@@ -1,0 +1,45 @@
+//! Keeps directories open.
+//!
+//! macOS has no path that leads through an open descriptor to the entries of its directory. Only a process that
+//! switches users needs one, and on macOS none does ([`crate::identity`]).
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+
+use crate::{HardenError, step};
+
+/// The open descriptor of a directory, with the directory's path.
+#[derive(Debug)]
+pub struct Held {
+    _directory: OwnedFd,
+    path: PathBuf,
+}
+
+impl Held {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// Fails with [`HardenError::Step`] if the directory does not exist, is a symlink, or is not accessible.
+    pub fn open(directory: &Path) -> Result<Self, HardenError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let opened = open(directory, flags, Mode::empty()).map_err(step("open a directory"))?;
+        Ok(Self { _directory: opened, path: directory.to_owned() })
+    }
+
+    /// Returns the directory's path.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+}
+
+/// Opens `directory`, and keeps its path.
+///
+/// # Errors
+/// Fails in the same cases as [`Held::open`].
+pub fn hold(directory: &mut PathBuf) -> Result<Held, HardenError> {
+    Held::open(directory)
+}
