@@ -8,7 +8,6 @@ use crate::library::failure::Failure;
 pub(crate) use crate::library::manifests::manifests;
 use crate::manifest::{Kind as ManifestKind, Manifests};
 use crate::resolve::{ResolveError, Resolved, Selection, resolve};
-use bottle_contract::suggest::suggest;
 
 /// Returns the given agent name, or an error that lists all agent names.
 pub(crate) fn named(agent: Option<Name>, manifests: &Manifests) -> Result<Name, CliError> {
@@ -36,13 +35,4 @@ impl From<ResolveError> for CliError {
     fn from(error: ResolveError) -> Self {
         Failure::from(error).into()
     }
-}
-
-/// The error for an unknown backend name.
-pub(crate) fn unknown_backend(name: &str, known: &[&str]) -> CliError {
-    let hint = match suggest(name, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("the backends are {}", known.join(", ")),
-    };
-    CliError::usage(format!("no backend is named {name:?}")).about("--backend").hint(hint)
 }

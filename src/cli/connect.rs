@@ -19,11 +19,6 @@ pub(crate) use crate::library::connect::{
     carry_out, connect, connect_or_open_files, open_guest, receive_failed,
 };
 
-/// See [`connect::unavailable`].
-pub(crate) async fn unavailable(host: &Host, slug: &Slug) -> CliError {
-    connect::unavailable(host, slug).await.into()
-}
-
 /// Notes if a snapshot pauses the bottle, because the next request for the guest then waits.
 pub(crate) async fn report_delay(channel: &Channel, output: &Output) {
     // A keeper of an older version, or one that opened preserved files, refuses the request.

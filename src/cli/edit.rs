@@ -10,9 +10,9 @@ use super::error::{CliError, require_answer};
 use super::exit;
 use super::output::Output;
 use super::picker::{self, Choice};
-use super::summary::from_home;
 use super::terminal::{TerminalUser, interactive};
 use crate::host::Host;
+use crate::library::text::from_home;
 use crate::manifest::write_manifest::{path_of, write_manifest};
 use crate::manifest::{
     AgentManifest, BottleLayer, Kind as ManifestKind, ManifestError, Manifests, Place, Source,

@@ -10,7 +10,6 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::exit;
-use crate::keeper::protocol::LaunchFailure;
 use crate::library::failure::Failure;
 
 pub(crate) use crate::library::failure::Kind;
@@ -33,11 +32,6 @@ impl CliError {
     /// See [`Failure::from_error`].
     pub(crate) fn from_error(kind: Kind, error: &(dyn Error + 'static)) -> Self {
         Failure::from_error(kind, error).into()
-    }
-
-    /// See [`Failure::from_launch`].
-    pub(crate) fn from_launch(kind: Kind, failure: LaunchFailure) -> Self {
-        Failure::from_launch(kind, failure).into()
     }
 
     /// See [`Failure::usage`].

@@ -4,7 +4,6 @@
 //! they report errors of bottle itself with codes from 125.
 
 use super::error::Kind;
-use crate::keeper::protocol::LaunchFailureKind;
 
 /// The command succeeded.
 pub(crate) const DONE: u8 = 0;
@@ -31,15 +30,13 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// The reader of standard output closed it: the code that a shell reports after SIGPIPE.
 pub(crate) const OUTPUT_CLOSED: u8 = 141;
 
-/// The exit code for a failure that the keeper reports.
-pub(crate) fn of_launch(kind: LaunchFailureKind) -> u8 {
+/// The exit code for a kind of failure of a launch. The codes for programs are for scripts: on a terminal no agent has run
+/// yet, so the usual codes apply.
+pub(crate) fn of_launch(kind: Kind, on_terminal: bool) -> u8 {
     match kind {
-        LaunchFailureKind::Backend => BACKEND,
-        LaunchFailureKind::Isolation => ISOLATION,
-        LaunchFailureKind::ProgramMissing => NOT_FOUND,
-        LaunchFailureKind::ProgramRefused => CANNOT_RUN,
-        LaunchFailureKind::Interrupted => INTERRUPTED,
-        LaunchFailureKind::Other => FAILED,
+        Kind::ProgramMissing if !on_terminal => NOT_FOUND,
+        Kind::ProgramRefused if !on_terminal => CANNOT_RUN,
+        other => of(other),
     }
 }
 
@@ -48,7 +45,7 @@ pub(crate) fn of(kind: Kind) -> u8 {
     match kind {
         Kind::Usage | Kind::Secret | Kind::NoSuchBottle => USAGE,
         Kind::Manifest | Kind::Settings | Kind::Rules => MANIFEST,
-        Kind::Backend | Kind::EngineUnavailable | Kind::ProgramMissing => BACKEND,
+        Kind::Backend | Kind::EngineUnavailable | Kind::ProgramMissing | Kind::ProgramRefused => BACKEND,
         Kind::Isolation => ISOLATION,
         Kind::Interrupted => INTERRUPTED,
         Kind::State | Kind::NothingCommitted | Kind::Program | Kind::Failed => FAILED,

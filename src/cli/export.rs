@@ -23,12 +23,12 @@ use super::error::CliError;
 use super::exit;
 #[cfg(target_os = "linux")]
 use super::export_conversation;
-use super::fork_point::ForkPoint;
 use super::live;
 use super::output::{Output, counted, inert};
 use super::own_rules;
 use super::progress;
 use super::runtime::{block_on, blocking};
+use super::save_snapshot::fork_point;
 use crate::backend::portable_image::{
     CANARY, ContentFinding, ContentScanner, Export as Request, LayerStore, RootKind,
 };
@@ -39,6 +39,7 @@ use crate::instance::record::Record;
 use crate::instance::transcripts::Transcripts;
 use crate::instance::{Store, canaries, engines};
 use crate::library::connect::record;
+use crate::library::fork_point::ForkPoint;
 use crate::library::record::backend_of;
 use crate::library::report::{Exported, FoundSecret};
 use crate::library::snapshot_selector::SnapshotSelector;
@@ -95,9 +96,11 @@ impl Export {
         let temporary = format!("{TEMPORARY}-{}", std::process::id());
         let temporary: Name =
             temporary.parse().map_err(|error| CliError::cannot("name a snapshot", error))?;
-        let point = ForkPoint::find(host, &*backend, &record, &self.bottle, temporary, output).await?;
+        let notify = &|notice| output.notice(notice);
+        let found = ForkPoint::find(host, &*backend, &record, &self.bottle, temporary, notify).await?;
+        let point = fork_point(found, output).await?;
         let exported = self.write(host, &*backend, &record, &point, target, output).await;
-        point.release(host, output).await;
+        point.release(host, notify).await;
         self.report(&exported?, output)
     }
 

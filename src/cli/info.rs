@@ -7,8 +7,9 @@ use super::choice::{manifests, resolved};
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, Styles};
-use super::summary::{Summary, Tone, from_home};
+use super::summary::{Summary, Tone};
 use crate::host::Host;
+use crate::library::text::from_home;
 use crate::resolve::{Resolved, explain};
 
 /// Show the resolved configuration of an agent and its bottles

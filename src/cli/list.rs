@@ -12,11 +12,11 @@ use super::exit;
 use super::output::{Output, Styles, one_line};
 use super::runtime::block_on;
 use super::snapshot_table;
-use super::summary::from_home;
 use crate::host::Host;
 use crate::instance::record::Service;
 use crate::library::bottles::active_bottles;
 use crate::library::report::{ActiveBottle, NamedManifest};
+use crate::library::text::from_home;
 use crate::manifest::{Kind, Place};
 
 /// The arguments of `list`; the default is to list running and preserved bottles.

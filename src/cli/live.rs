@@ -2,30 +2,12 @@
 
 use bottle_contract::names::Slug;
 
-use super::error::CliError;
 use super::output::{Output, counted, one_line};
 use crate::instance::live_changes::LiveChanges;
-use crate::instance::live_directory::identify_again;
-use crate::instance::record::Record;
 pub(super) use crate::library::work::require_copy;
 
 /// The maximum number of files that a report names. `bottle stop --json` names more.
 const MAX_NAMED: usize = 20;
-
-/// The path of the directory that is the bottle's workspace, if there is one, as text.
-///
-/// # Errors
-/// If the directory is not the same one any more, so that it cannot be copied.
-pub(crate) fn shared(record: &Record) -> Result<Option<String>, CliError> {
-    let Some(live) = record.live() else { return Ok(None) };
-    let path = one_line(&live.path.display().to_string());
-    match identify_again(live) {
-        Ok(_) => Ok(Some(path)),
-        Err(changed) => Err(CliError::state(format!("cannot copy {path}: {changed}"))
-            .about(&record.slug)
-            .hint("`bottle start --cwd` starts a new bottle with a copy of a directory")),
-    }
-}
 
 /// Names what the agent of an ended bottle left in the directory. `commits` says whether the bottle's repository is
 /// preserved.

@@ -16,7 +16,7 @@
 //! pulled_work    what a pull brought
 //! ended          how a bottle ended            bottle_status  the status of a bottle in words
 //! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
-//! save_snapshot  commits with their progress   fork_point     the snapshot that is copied
+//! save_snapshot  commits with their progress
 //! snapshot_table the table of snapshots        probe_table    the table of a probe
 //! plain          a program's output as lines   decision       a line of the proxy's access log
 //! command        a command in a bottle         process_output the output of a process
@@ -64,7 +64,6 @@ mod export;
 #[cfg(target_os = "linux")]
 mod export_conversation;
 mod fork;
-mod fork_point;
 mod fs;
 mod global;
 mod help;

@@ -9,10 +9,11 @@ use bottle_contract::route::{Dlp, OnMatch, OutboundDetector, PathMatch, RequestM
 use dialoguer::console::measure_text_width;
 
 use super::output::{Styles, counted, inert};
-use crate::manifest::Place;
+use crate::library::launch::preflight::of_project;
+use crate::library::text::{from_home, names};
 use crate::manifest::git_gate::RefRules;
 use crate::manifest::mcp::{Access, ChildRules};
-use crate::resolve::{BottleChoice, GitUser, Resolved, ResolvedManifest, weakening_settings};
+use crate::resolve::{GitUser, Resolved, ResolvedManifest, weakening_settings};
 
 /// The width of the key column.
 const KEYS: usize = 9;
@@ -164,19 +165,6 @@ impl Tone {
     }
 }
 
-/// Joins names with commas.
-pub(crate) fn names(names: &[Name]) -> String {
-    names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
-}
-
-/// Replaces the user's home directory with `~`.
-pub(crate) fn from_home(text: &str, home: &Path) -> String {
-    match home.to_str().filter(|home| home.len() > 1) {
-        Some(home) => text.replace(&format!("{}/", home.trim_end_matches('/')), "~/"),
-        None => text.to_owned(),
-    }
-}
-
 /// Describes the bottles that the agent may start.
 fn starts(rules: &ChildRules) -> String {
     let does = match rules.access {
@@ -320,24 +308,6 @@ fn path(path: &PathMatch) -> String {
         PathMatch::Exact(exact) => exact.clone(),
         PathMatch::Regex(pattern) => pattern.to_string(),
     }
-}
-
-/// Describes the choices that come from the project's manifest and not from the user.
-pub(crate) fn of_project(resolved: &Resolved) -> Vec<String> {
-    let agent = &resolved.manifest.agent;
-    if agent.source.place != Place::Project {
-        return Vec::new();
-    }
-    let replaces = match resolved.agent_replaces {
-        Some(Place::Home) => ", which replaces yours of that name",
-        Some(_) => ", which replaces the one that ships with bottle",
-        None => "",
-    };
-    let mut lines = vec![format!("the agent `{}` ({}){replaces}", agent.name, agent.source)];
-    if resolved.choice == BottleChoice::Suggested {
-        lines.push(format!("the choice of `{}`", names(&resolved.manifest.bottles).replace(", ", "`, `")));
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -59,6 +59,9 @@ pub(crate) enum Kind {
     /// The image or the host lacks the program of the agent. In JSON, this is a kind of [`Kind::Program`].
     #[serde(rename = "program")]
     ProgramMissing,
+    /// The program of the agent cannot be run. In JSON, this is a kind of [`Kind::Program`].
+    #[serde(rename = "program")]
+    ProgramRefused,
     /// An operation failed.
     Failed,
     /// The engine that has an existing bottle is missing or refused. In JSON, this is a kind of [`Kind::Failed`].

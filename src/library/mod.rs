@@ -3,6 +3,8 @@
 //! ```text
 //! connect    the connection to a bottle's keeper        failure    why an operation failed
 //! bottles    all bottles, and what each does            record     what the record of a bottle says
+//! launch     the start of a bottle, the resume, the fork
+//! import     the import of an archive
 //! stop       the end of a bottle                        discard    the deletion of a bottle that ended
 //! processes  the processes of a bottle                  snapshots  the snapshots of bottles
 //! routes     changes of the routes of a bottle          proposals  pending proposals, and their answers
@@ -14,6 +16,8 @@
 //!
 //! saved_routes       the bottle manifest that routes are saved to
 //! snapshot_selector  the name of a snapshot: `SLUG` or `SLUG@NAME`
+//! save_snapshot      a snapshot that is saved, and its progress
+//! fork_point         the snapshot that is copied
 //! clip, line_diff    the two ends of a long output, and the changed lines of a text
 //! natural            the order of names with numbers
 //! ```
@@ -25,6 +29,9 @@ pub(crate) mod clip;
 pub(crate) mod connect;
 pub(crate) mod discard;
 pub(crate) mod failure;
+pub(crate) mod fork_point;
+pub(crate) mod import;
+pub(crate) mod launch;
 pub(crate) mod line_diff;
 pub(crate) mod manifests;
 pub(crate) mod natural;
@@ -35,6 +42,7 @@ pub(crate) mod proposals;
 pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod routes;
+pub(crate) mod save_snapshot;
 pub(crate) mod saved_routes;
 pub(crate) mod snapshot_selector;
 pub(crate) mod snapshots;

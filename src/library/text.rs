@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use bottle_contract::names::Name;
 pub(crate) use bottle_contract::terminal::inert;
 
 /// Formats a number with its noun: `1 file`, `3 files`.
@@ -26,4 +27,17 @@ pub(crate) fn shown(path: &Path) -> String {
 pub(crate) fn quoted(word: &str) -> String {
     let word = one_line(word);
     shlex::try_quote(&word).map(Into::into).unwrap_or(word)
+}
+
+/// Joins names with commas.
+pub(crate) fn names(names: &[Name]) -> String {
+    names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// Replaces the user's home directory with `~`.
+pub(crate) fn from_home(text: &str, home: &Path) -> String {
+    match home.to_str().filter(|home| home.len() > 1) {
+        Some(home) => text.replace(&format!("{}/", home.trim_end_matches('/')), "~/"),
+        None => text.to_owned(),
+    }
 }

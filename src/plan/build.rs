@@ -18,10 +18,10 @@ use super::{
     Renewal, Resources, SecretSource, Unsettled, Value, Workspace, gate, image, slug,
 };
 use crate::forge::NoRepository;
-use crate::host::Host;
 use crate::host::budget::{Declared, Limit, Scope};
 use crate::host::git_user::HostGitUser;
 use crate::host::settings::Waits;
+use crate::host::{Host, Settings};
 use crate::manifest::egress::UpstreamProxy;
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::host_path;
@@ -86,6 +86,20 @@ pub struct Flags {
     pub image: Option<ImageSource>,
     /// `--budget`.
     pub budget: Vec<Limit>,
+}
+
+impl Flags {
+    /// Takes over what the settings decide for each launch.
+    #[must_use]
+    pub fn with_settings(self, settings: &Settings) -> Self {
+        Self {
+            log_keep: settings.log_keep,
+            limits: settings.limits,
+            gate: settings.gate.clone(),
+            waits: settings.waits,
+            ..self
+        }
+    }
 }
 
 /// A directory in a repository that is copied as a whole.

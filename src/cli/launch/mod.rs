@@ -1,18 +1,14 @@
 //! What `start`, `resume`, `fork` and `import` share: the preflight, and the launch that the user confirmed.
 //!
 //! ```text
-//! plan ─► preflight ─► secrets ─► images  ─► keeper ─► session
-//!          preflight     run      prepare     run      cli::client
+//! preflight ─► secrets ─► images  ─► keeper ─► session
+//! preflight      run      prepare     run      cli::client
 //! ```
-//! - `backend`: the backend of a plan · `child`: the bottle whose agent starts this one · `copied`, `live`,
-//!   `git_directory`: the directories that a bottle gets · `manifest_changes`: how manifests changed
+//! `git_directories` asks about files outside of the copied directories, and `changed_manifests` shows how manifests
+//! changed.
 
-pub(super) mod backend;
-pub(super) mod child;
-pub(super) mod copied;
-pub(super) mod git_directory;
-pub(super) mod live;
-pub(super) mod manifest_changes;
+pub(super) mod changed_manifests;
+pub(super) mod git_directories;
 pub(super) mod preflight;
 pub(super) mod prepare;
 pub(super) mod run;
@@ -21,17 +17,17 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use super::client::{Client, on_terminal, title};
-use super::error::{CliError, Kind};
+use super::error::CliError;
+use super::exit;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal;
-use crate::backend::{Backend, Origin};
 use crate::host::budget::Limit;
 use crate::host::{Host, Settings};
-use crate::instance::{State, Store};
-use crate::launch::order::{LaunchOrder, Resumed};
-use crate::plan::{Flags, Plan, PlanError};
-use crate::resolve::Resolved;
+use crate::launch::order::LaunchOrder;
+use crate::library::failure::Failure;
+use crate::library::launch::{self, Confirmed};
+use crate::plan::{Flags, Plan};
 
 /// The flags that `start` and `resume` share.
 #[derive(Debug, clap::Args)]
@@ -72,8 +68,8 @@ impl LaunchOptions {
         !(self.yes || self.dry_run || output.json) && terminal::interactive()
     }
 
-    /// Returns the flags for the plan. The settings provide values for flags that were not given.
-    pub(crate) fn flags(&self, settings: &Settings) -> Flags {
+    /// Returns the flags for the plan.
+    pub(crate) fn flags(&self) -> Flags {
         let terminal = (self.prompt.is_none() && terminal::is_terminal()).then(terminal::size);
         // With `-p` the agent needs no keyboard input, so standard input is forwarded only if it is not a
         // terminal.
@@ -84,115 +80,62 @@ impl LaunchOptions {
             terminal,
             stdin: !self.detach && passes_input,
             arguments: self.args.clone(),
-            log_keep: settings.log_keep,
-            limits: settings.limits,
-            gate: settings.gate.clone(),
-            waits: settings.waits,
             unsupervised: self.no_supervise,
             learn: self.learn,
             budget: self.budget.clone(),
             ..Flags::default()
         }
     }
-}
 
-/// A launch that the user confirmed.
-pub(crate) struct ConfirmedLaunch {
-    pub(crate) backend: Box<dyn Backend>,
-    pub(crate) plan: Plan,
-    /// Notes about the image that the user has already seen.
-    pub(crate) shown_notes: Vec<String>,
-    pub(crate) origin: Origin,
-    pub(crate) resumed: Option<Resumed>,
-}
-
-impl ConfirmedLaunch {
-    /// Reads the secrets, prepares the images, launches the bottle, and runs the session. Returns the exit
-    /// code.
-    pub(crate) async fn launch(
-        self,
-        host: &Host,
-        settings: &Settings,
-        signals: &mut Signals,
-        output: &Output,
-    ) -> Result<u8, CliError> {
-        let order = self.order(host, signals, output).await?;
-        let channel = run::launch(host, &order, signals, output).await?;
-        let plan = order.plan;
-        let slug = plan.identity.slug.clone();
-        if plan.detached {
-            return run::report_detached(&slug, output);
-        }
-        let style = style(&plan, settings);
-        let joined =
-            Client { host: host.clone(), channel, slug, owns_bottle: true, pass: settings.terminal_pass };
-        joined.run(style, false, signals, output).await
-    }
-
-    /// Reads the secrets and prepares the images.
-    pub(crate) async fn order(
-        self,
-        host: &Host,
-        signals: &mut Signals,
-        output: &Output,
-    ) -> Result<LaunchOrder, CliError> {
-        let Self { backend, plan, shown_notes, origin, resumed } = self;
-        let marked = run::marked(host, &plan, output)?;
-        // Secrets are asked for before the images are built, because a build takes long and needs no user.
-        let secrets = run::secrets(host, &plan, signals, output).await?;
-        let preparing = prepare::prepare(&*backend, &plan, &secrets, &shown_notes, signals, output);
-        // The engine takes a few milliseconds to return its identity, and prepares the images meanwhile.
-        let (prepared, engine) = tokio::join!(preparing, backend.identity());
-        let (prepared, engine) = (prepared?, engine?);
-        Ok(LaunchOrder { origin, resumed, marked, engine, ..LaunchOrder::new(plan, prepared, secrets)? })
+    /// Whether the agent would run on a terminal.
+    pub(crate) fn is_on_terminal(&self) -> bool {
+        self.prompt.is_none() && terminal::is_terminal()
     }
 }
 
-/// Returns the backend that the manifest names, otherwise the one that the settings name.
-pub(crate) fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
-    let own = resolved.manifest.backend.as_ref().map(|backend| backend.value.to_string());
-    own.or_else(|| settings.backend.clone())
+/// Reads the secrets, prepares the images, launches the bottle, and runs the session. Returns the exit code.
+pub(crate) async fn launch(
+    confirmed: Confirmed,
+    host: &Host,
+    settings: &Settings,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<u8, CliError> {
+    let order = order(confirmed, host, signals, output).await?;
+    let channel = run::launch(host, &order, signals, output).await?;
+    let plan = order.plan;
+    let slug = plan.identity.slug.clone();
+    if plan.detached {
+        return run::report_detached(&slug, output);
+    }
+    let style = style(&plan, settings);
+    let joined =
+        Client { host: host.clone(), channel, slug, owns_bottle: true, pass: settings.terminal_pass };
+    joined.run(style, false, signals, output).await
 }
 
-/// Checks host keys before any resource is created. The launch reads them again.
-pub(crate) fn require_host_keys(plan: &Plan) -> Result<(), CliError> {
-    for repo in &plan.repos {
-        repo.host_keys().map_err(|error| {
-            let hint = error.hint();
-            CliError::from_error(Kind::Usage, &error)
-                .about(format!("git-gate.repos.{}", repo.name))
-                .hint(hint)
-        })?;
-    }
-    Ok(())
+/// Reads the secrets and prepares the images.
+pub(crate) async fn order(
+    confirmed: Confirmed,
+    host: &Host,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<LaunchOrder, CliError> {
+    let notify = &|notice| output.notice(notice);
+    let marked = launch::marked(host, &confirmed.plan, notify)?;
+    // Secrets are asked for before the images are built, because a build takes long and needs no user.
+    let secrets = run::secrets(host, &confirmed.plan, signals, output).await?;
+    let on_terminal = confirmed.plan.agent.terminal.is_some();
+    let prepared = prepare::with_progress(on_terminal, signals, output, async |progress| {
+        confirmed.order(marked, secrets, &progress, notify).await
+    });
+    prepared.await
 }
 
-/// Checks that the slug is unused, before any secret is read. Only the keeper's later claim of the slug is
-/// binding.
-pub(crate) fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), CliError> {
-    let slug = &plan.identity.slug;
-    let taken = |message: String, hint: String| Err(CliError::state(message).about(slug).hint(hint));
-    match Store::of(host).state(slug) {
-        None => Ok(()),
-        // The new bottle replaces the old logs.
-        Some(State::Dead(record)) if record.has_only_logs() => Ok(()),
-        Some(State::Alive(_)) => taken(
-            format!("a bottle named {slug} is running"),
-            format!("choose another --label, or `bottle attach {slug}`"),
-        ),
-        Some(State::Preserved(record)) if record.has_only_conversation() => taken(
-            format!("the conversation of a bottle named {slug} is kept, and never overwritten"),
-            format!("`bottle resume {slug}` continues it; `bottle discard {slug}` frees the name"),
-        ),
-        Some(State::Preserved(_)) => taken(
-            format!("a bottle named {slug} is preserved, and never overwritten"),
-            format!("`bottle resume {slug}` starts it again; or choose another --label"),
-        ),
-        Some(_) => taken(
-            format!("a bottle named {slug} was left behind"),
-            "choose another --label, or `bottle cleanup`".to_owned(),
-        ),
-    }
+/// The error for a failure before the agent runs.
+pub(crate) fn launch_failed(failure: Failure, on_terminal: bool) -> CliError {
+    let code = exit::of_launch(failure.kind, on_terminal);
+    CliError::from(failure).exit(code)
 }
 
 fn style(plan: &Plan, settings: &Settings) -> Style {
@@ -201,20 +144,5 @@ fn style(plan: &Plan, settings: &Settings) -> Style {
     match plan.agent.terminal {
         Some(_) => on_terminal(settings, title, plan.identity.color.clone(), false),
         None => Style::Pipes { stdin: plan.agent.stdin, pass_signals: true },
-    }
-}
-
-impl From<PlanError> for CliError {
-    fn from(error: PlanError) -> Self {
-        let failed = |kind| Self::from_error(kind, &error);
-        match &error {
-            PlanError::Label(_) => failed(Kind::Usage).about("--label").hint(
-                "use at least one letter from a to z or digit: they form the bottle's name in commands",
-            ),
-            PlanError::Argv { source, .. } => failed(Kind::Usage).about("--prompt").hint(source.hint()),
-            PlanError::Repository { .. } => failed(Kind::Manifest)
-                .hint("give it a key of your own (`key: {provider: static, path}`), or correct its address"),
-            PlanError::Skill(_) | PlanError::Dockerfile(_) | PlanError::Routes(_) => failed(Kind::Manifest),
-        }
     }
 }

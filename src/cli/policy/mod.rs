@@ -29,6 +29,7 @@ use crate::cli::own_rules;
 use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store, routes};
+use crate::library::failure::Failure;
 use crate::library::report::PolicyAnswer;
 use crate::manifest::origin::Traced;
 use crate::plan::{self, Flags, Plan};
@@ -145,7 +146,7 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
     let (label, task) = (Some("policy-check".to_owned()), Some(String::new()));
     let flags = Flags { label, task, ..Flags::default() };
     // The slug comes from the label, so no random bytes are needed.
-    plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)
+    plan::build(host, manifest, &flags, &mut |_| {}).map_err(|error| Failure::from(error).into())
 }
 
 impl Decider {

@@ -61,6 +61,23 @@ impl Signals {
             }
         }
     }
+
+    /// Does `work`, which a signal cancels.
+    ///
+    /// # Errors
+    /// Returns the error of `work`, or an error if a signal interrupted it.
+    pub(crate) async fn cancel<T, E>(
+        &mut self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, CliError>
+    where
+        CliError: From<E>,
+    {
+        tokio::select! {
+            done = work => done.map_err(CliError::from),
+            number = self.end() => Err(interrupted(number)),
+        }
+    }
 }
 
 /// The error when a signal has ended the command.

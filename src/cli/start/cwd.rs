@@ -7,17 +7,7 @@ use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use crate::cli::error::CliError;
 use crate::cli::output::one_line;
 use crate::host::Host;
-
-/// How much of a directory a bottle gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CopyIn {
-    /// A copy of all files except those that `.gitignore` excludes.
-    Tracked,
-    /// A copy of all files.
-    All,
-    /// The directory itself, except its `.git`.
-    Live,
-}
+use crate::library::launch::start::CopyIn;
 
 /// The names of the modes.
 const MODES: [&str; 3] = ["tracked", "all", "live"];

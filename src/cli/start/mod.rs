@@ -1,8 +1,8 @@
 //! `bottle start`: launches an agent from its manifests.
 //!
 //! ```text
-//! flags + settings + manifests ─► resolved ─► plan ─► preflight ─► secrets ─► images  ─► keeper ─► session
-//!  choose                                     choose   cli::launch ───────────────────────────►   cli::client
+//! flags + questions ─► StartOrder ─► Preflight ─► secrets ─► images  ─► keeper ─► session
+//!  choose, pick                        ask        cli::launch ───────────────►   cli::client
 //! ```
 //! No resource is created, and no secret is read, before the user agrees.
 
@@ -12,33 +12,27 @@ mod pick;
 mod repository;
 
 use bottle_contract::names::Name;
-use rand::RngExt as _;
 
-use self::cwd::{CopyIn, Cwd};
-use super::choice::{manifests, named, resolved};
+use self::cwd::Cwd;
+use self::pick::Choices;
+use self::repository::Wish;
+use super::choice::{manifests, named};
 use super::error::CliError;
 use super::exit;
-use super::launch::child::Child;
-use super::launch::prepare::prepare_failed;
-use super::launch::{
-    ConfirmedLaunch, LaunchOptions, backend, copied, git_directory, live, preferred, preflight,
-    require_free_slug, require_host_keys,
-};
+use super::launch::{LaunchOptions, git_directories, launch, launch_failed, preflight};
 use super::output::Output;
 use super::runtime::block_on;
 use super::session::Signals;
 use super::style::label_color_parser;
 use super::terminal::{self, Decision};
-use crate::backend::Origin;
 use crate::cli::candidates;
 use crate::cli::own_rules;
-use crate::host::git_user::{self, HostGitUser};
 use crate::host::{Host, Settings};
-use crate::library::budget::require_unspent;
-use crate::plan::{
-    self, CopiedDirectory, Flags, GitDirectory, InRepository, LiveDirectory, Plan, Renewal, Workspace,
-};
-use crate::resolve::{BottleChoice, Resolved};
+use crate::library::launch::child::Child;
+use crate::library::launch::preflight::Preflight;
+use crate::library::launch::start::{CopyIn, NewWorkspace, StartOrder};
+use crate::library::notice::Notify;
+use crate::plan::{Flags, Renewal};
 
 /// The environment variable that names the backend.
 const BACKEND_VARIABLE: &str = "BOTTLE_BACKEND";
@@ -80,18 +74,6 @@ pub(crate) struct Start {
     /// With `--cwd` in a directory of a git repository: copy the whole repository, and start the agent in this directory
     #[arg(long, requires = "cwd")]
     repository: bool,
-    /// The repository that is copied instead of the working directory.
-    #[arg(skip)]
-    in_repository: Option<InRepository>,
-    /// The directories of several `--cwd`.
-    #[arg(skip)]
-    directories: Vec<CopiedDirectory>,
-    /// The git directories that the user confirmed.
-    #[arg(skip)]
-    git_directories: Vec<GitDirectory>,
-    /// The bottle whose agent starts this one.
-    #[arg(skip)]
-    child: Option<Box<Child>>,
     /// Fetch a newer image of the same name from its registry, if there is one (backend docker)
     #[arg(long)]
     pull: bool,
@@ -103,224 +85,137 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let entered = self.cwd.iter().map(|cwd| cwd.enter(host)).collect::<Result<Vec<_>, _>>()?;
-        self.directories = directories::of_flags(&self.cwd, &entered)?;
+        let directories = directories::of_flags(&self.cwd, &entered)?;
         // The agents of the first directory's project count.
         let host = entered.first().unwrap_or(host);
         let settings = Settings::load(host)?;
         own_rules::load(host, output)?;
         host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
-        // The command line reads this variable too, but not the name that it has in bot-bottle.
-        self.backend = self.backend.or_else(|| host.var(BACKEND_VARIABLE).map(str::to_owned));
         block_on(async {
             let mut signals = Signals::catch()?;
-            self.child = Child::of(host, self.agent.as_ref(), &mut signals).await?.map(Box::new);
-            if let Some(child) = &self.child {
-                self.backend = Some(child.backend());
+            let child = signals.cancel(Child::of(host, self.agent.as_ref())).await?;
+            let mut choices = self.choices();
+            if !self.launch.yes && !output.json && terminal::interactive() {
+                choices.ask_missing(host, &mut signals, output).await?;
             }
-            pick::ask_missing(&mut self, host, &mut signals, output).await?;
-            self.choose_repository(host, &mut signals, output).await?;
-            self.confirm_git_directories(host, &mut signals, output).await?;
+            let mode = self.cwd.first().map(Cwd::mode);
+            let mut workspace = NewWorkspace { mode, directories, ..NewWorkspace::default() };
+            self.choose_repository(&mut workspace, host, &mut signals, output).await?;
+            self.confirm_git_directories(&mut workspace, host, &mut signals, output).await?;
+            let mut order =
+                self.order(named(choices.agent.clone(), &manifests(host))?, workspace, child, host);
             loop {
-                let resolved = self.resolved(host)?;
-                match self.run_preflight(host, &settings, &resolved, &mut signals, output).await? {
-                    PreflightResult::Confirmed(confirmed) => {
-                        return confirmed.launch(host, &settings, &mut signals, output).await;
+                choices.apply(&mut order);
+                let notify = &|notice| output.notice(notice);
+                let preflight = signals.cancel(self.preflight(&order, host, &settings, notify)).await?;
+                match self.ask(&preflight, host, &mut signals, output).await? {
+                    Decision::Yes => {
+                        return launch(preflight.confirmed(), host, &settings, &mut signals, output).await;
                     }
-                    PreflightResult::Finished => return Ok(exit::DONE),
-                    PreflightResult::Edit => {
-                        pick::ask_again(&mut self, host, &resolved, &mut signals, output).await?
+                    Decision::Edit => {
+                        choices.ask_again(host, &preflight.resolved, &mut signals, output).await?;
                     }
+                    Decision::No | Decision::Explain => return Ok(exit::DONE),
                 }
             }
         })
     }
 
-    /// How much of the first directory the bottle gets; none if it starts empty.
-    fn mode(&self) -> Option<CopyIn> {
-        self.cwd.first().map(Cwd::mode)
+    fn choices(&self) -> Choices {
+        Choices {
+            agent: self.agent.clone(),
+            bottles: self.bottles.clone(),
+            label: self.label.clone(),
+            color: self.color_label.clone(),
+        }
+    }
+
+    /// What to start, without the choices.
+    fn order(&self, agent: Name, workspace: NewWorkspace, child: Option<Child>, host: &Host) -> StartOrder {
+        // The command line reads this variable too, but not the name that it has in bot-bottle.
+        let named = self.backend.clone().or_else(|| host.var(BACKEND_VARIABLE).map(str::to_owned));
+        let shows = !self.launch.yes && terminal::interactive();
+        StartOrder {
+            agent,
+            bottles: Vec::new(),
+            accepts_suggestion: self.launch.dry_run || shows,
+            backend: child.as_ref().map(Child::backend).or(named),
+            workspace,
+            child,
+            flags: Flags {
+                renewal: Renewal { pull: self.pull, rebuild: self.rebuild },
+                ..self.launch.flags()
+            },
+        }
+    }
+
+    async fn preflight(
+        &self,
+        order: &StartOrder,
+        host: &Host,
+        settings: &Settings,
+        notify: Notify<'_>,
+    ) -> Result<Preflight, CliError> {
+        let found = order.preflight(host, settings, notify).await;
+        found.map_err(|failure| launch_failed(failure, self.launch.is_on_terminal()))
+    }
+
+    /// Shows what would be started, and asks the user.
+    async fn ask(
+        &self,
+        found: &Preflight,
+        host: &Host,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<Decision, CliError> {
+        let home = &host.user_home;
+        if self.launch.dry_run {
+            preflight::show_dry_run(found, home, self.label.is_some(), output)?;
+            return Ok(Decision::No);
+        }
+        let decision = preflight::confirm(found, home, self.launch.yes, signals, output).await?;
+        if matches!(decision, Decision::No | Decision::Explain) {
+            output.note("nothing was started");
+        }
+        Ok(decision)
     }
 
     /// Chooses the repositories that are copied instead of directories in them.
     async fn choose_repository(
-        &mut self,
+        &self,
+        workspace: &mut NewWorkspace,
         host: &Host,
         signals: &mut Signals,
         output: &Output,
     ) -> Result<(), CliError> {
-        if !self.directories.is_empty() {
-            return directories::choose_repositories(self, host, signals, output).await;
+        let is_one_of_several = !workspace.directories.is_empty();
+        let wish = Wish { is_wanted: self.repository, is_one_of_several, asks: self.launch.asks(output) };
+        if is_one_of_several {
+            return directories::choose_repositories(workspace, wish, host, signals, output).await;
         }
-        if let Some(mode) = self.mode() {
-            self.in_repository = repository::choose(self, host, mode, signals, output).await?;
+        if let Some(mode) = workspace.mode {
+            workspace.repository = repository::choose(wish, host, mode, signals, output).await?;
         }
         Ok(())
     }
 
     /// Asks about git directories outside of the directories that are copied.
     async fn confirm_git_directories(
-        &mut self,
+        &self,
+        workspace: &mut NewWorkspace,
         host: &Host,
         signals: &mut Signals,
         output: &Output,
     ) -> Result<(), CliError> {
-        let top = self.in_repository.as_ref().map_or(&host.cwd, |repository| &repository.top);
-        let one = self.mode().filter(|_| self.directories.is_empty()).map(|_| top);
-        let directories = self.directories.iter().map(|directory| &directory.path).chain(one);
         // A directory is only mounted with a git directory of its own.
         let lenders = self.launch.asks(output);
-        let git_directories = lenders && self.mode() != Some(CopyIn::Live);
-        let asks = git_directory::Asks { git_directories, lenders };
-        self.git_directories =
-            git_directory::confirm(directories, host, &self.launch.git_dirs, asks, signals).await?;
+        let git_directories = lenders && workspace.mode != Some(CopyIn::Live);
+        let asks = git_directories::Asks { git_directories, lenders };
+        let named = &self.launch.git_dirs;
+        let confirmed = git_directories::confirm(workspace.all(host), host, named, asks, signals).await?;
+        workspace.git_directories = confirmed;
         Ok(())
     }
-
-    fn resolved(&self, host: &Host) -> Result<Resolved, CliError> {
-        let manifests = manifests(host);
-        let agent = named(self.agent.clone(), &manifests)?;
-        let resolved = resolved(&manifests, agent, self.bottles.clone())?;
-        self.check_suggestion(&resolved)?;
-        Ok(resolved)
-    }
-
-    /// Shows what would be started, and asks the user.
-    async fn run_preflight(
-        &self,
-        host: &Host,
-        settings: &Settings,
-        resolved: &Resolved,
-        signals: &mut Signals,
-        output: &Output,
-    ) -> Result<PreflightResult, CliError> {
-        let live = self.check_directory(host)?;
-        let (live, notes) = live.map(|live| (live.directory, live.warnings)).unzip();
-        let mut plan = self.plan(host, settings, resolved, live)?;
-        let named = self.backend.clone().or_else(|| preferred(resolved, settings));
-        let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
-        if let Some(child) = &self.child {
-            child.check(&plan)?;
-            // A bottle that another one started starts none itself, so the number of all of them is limited.
-            plan.mcp = None;
-        }
-        require_utf8_cwd(host)?;
-        require_free_slug(host, &plan)?;
-        require_host_keys(&plan)?;
-        require_unspent(host, settings, &plan, |text| output.warn(text))?;
-        let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
-        let home = &host.user_home;
-        let view = preflight::View {
-            resolved,
-            plan: &plan,
-            preview: &preview,
-            backend: &*backend,
-            home,
-            files: None,
-            copied: preflight::sources(&plan, &preview, signals).await?,
-            live: notes.unwrap_or_default(),
-        };
-        if self.launch.dry_run {
-            preflight::show_dry_run(&view, self.label.is_some(), output)?;
-            return Ok(PreflightResult::Finished);
-        }
-        match preflight::confirm(&view, self.launch.yes, signals, output).await? {
-            Decision::Yes => {}
-            Decision::Edit => return Ok(PreflightResult::Edit),
-            Decision::No | Decision::Explain => {
-                output.note("nothing was started");
-                return Ok(PreflightResult::Finished);
-            }
-        }
-        let (shown_notes, origin, resumed) = (preview.notes, Origin::New, None);
-        let confirmed = ConfirmedLaunch { backend, plan, shown_notes, origin, resumed };
-        Ok(PreflightResult::Confirmed(Box::new(confirmed)))
-    }
-
-    /// Checks the directories that are copied or mounted. Returns the mounted one.
-    fn check_directory(&self, host: &Host) -> Result<Option<live::Live>, CliError> {
-        for directory in &self.directories {
-            copied::require_no_home(host, &directory.path, "copy")?;
-        }
-        let top = self.in_repository.as_ref().map(|repository| &repository.top);
-        let directory = top.unwrap_or(&host.cwd);
-        match self.mode() {
-            None => Ok(None),
-            Some(CopyIn::Tracked | CopyIn::All) => {
-                copied::require_no_home(host, directory, "copy").map(|()| None)
-            }
-            Some(CopyIn::Live) => live::check(host, directory).map(Some),
-        }
-    }
-
-    /// Refuses a bottle that the project's manifest suggests, unless the user chose it. Only the user may
-    /// accept a suggestion.
-    fn check_suggestion(&self, resolved: &Resolved) -> Result<(), CliError> {
-        if resolved.choice != BottleChoice::Suggested || self.launch.dry_run {
-            return Ok(());
-        }
-        if !self.launch.yes && terminal::interactive() {
-            return Ok(());
-        }
-        let names: Vec<String> =
-            resolved.manifest.bottles.iter().map(|name| format!("--bottle {name}")).collect();
-        Err(CliError::usage(format!(
-            "cannot start the agent `{}` without `--bottle`: it comes from this project",
-            resolved.manifest.agent.name
-        ))
-        .about("--bottle")
-        .hint(format!("it suggests `{}`; `bottle info` shows it", names.join(" "))))
-    }
-
-    fn plan(
-        &self,
-        host: &Host,
-        settings: &Settings,
-        resolved: &Resolved,
-        live: Option<LiveDirectory>,
-    ) -> Result<Plan, CliError> {
-        // Only a bottle with a copy of the working directory works in the user's repository.
-        let git_user = self.mode().map(|_| HostGitUser::of(host, &host.cwd)).unwrap_or_default();
-        let flags = Flags {
-            label: self.label.clone(),
-            color: self.color_label.clone(),
-            git_user,
-            renewal: Renewal { pull: self.pull, rebuild: self.rebuild },
-            workspace: match self.mode() {
-                None => Workspace::Empty,
-                // Each of several directories has its own mode.
-                Some(_) if !self.directories.is_empty() => Workspace::Copy,
-                Some(CopyIn::Tracked) => Workspace::Copy,
-                Some(CopyIn::All) => Workspace::CopyAll,
-                Some(CopyIn::Live) => Workspace::Repository,
-            },
-            live,
-            repository: self.in_repository.clone(),
-            directories: self.directories.clone(),
-            git_directories: self.git_directories.clone(),
-            user_ignore_file: self.mode().and_then(|_| git_user::ignore_file(host)),
-            ..self.launch.flags(settings)
-        };
-        let mut rng = rand::rng();
-        plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes)).map_err(CliError::from)
-    }
-}
-
-/// The result of the preflight.
-enum PreflightResult {
-    Confirmed(Box<ConfirmedLaunch>),
-    /// It was a dry run, or the user declined.
-    Finished,
-    /// The user wants to change the choices.
-    Edit,
-}
-
-/// Refuses a working directory that the bottle's record cannot store as text.
-fn require_utf8_cwd(host: &Host) -> Result<(), CliError> {
-    if host.cwd.to_str().is_some() {
-        return Ok(());
-    }
-    Err(CliError::usage(format!("the path {} is not UTF-8", host.cwd.display()))
-        .about(host.cwd.display())
-        .hint("start from a directory whose path is UTF-8"))
 }

@@ -8,7 +8,6 @@ use std::cmp::Reverse;
 
 use bottle_contract::names::{Name, Slug};
 
-use super::Start;
 use crate::backend::native;
 use crate::cli::choice::manifests;
 use crate::cli::error::CliError;
@@ -17,62 +16,78 @@ use crate::cli::output::{Output, Styles};
 use crate::cli::picker::{self, Choice, List};
 use crate::cli::session::Signals;
 use crate::cli::style::LABEL_COLORS;
-use crate::cli::summary::names;
-use crate::cli::terminal::{TerminalUser, interactive};
+use crate::cli::terminal::TerminalUser;
 use crate::host::Host;
 use crate::instance::Store;
+use crate::library::launch::start::StartOrder;
+use crate::library::text::names;
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::provider::{self, ProviderConfig};
 use crate::resolve::{self, ResolveError, Resolved, Selection};
 
-/// Asks for missing choices, if there is a user to ask.
-pub(super) async fn ask_missing(
-    start: &mut Start,
-    host: &Host,
-    signals: &mut Signals,
-    output: &Output,
-) -> Result<(), CliError> {
-    if start.launch.yes || output.json || !interactive() {
-        return Ok(());
-    }
-    let all = manifests(host);
-    let styles = output.err_styles();
-    let everything = start.agent.is_none();
-    if everything {
-        let agent = agent(host, &all, styles, signals).await?;
-        output.note(format!("agent {agent}"));
-        start.agent = Some(agent);
-    }
-    let Some(agent) = &start.agent else { return Ok(()) };
-    if start.bottles.is_empty() && (everything || has_to_choose(agent, &all)) {
-        start.bottles = bottles(agent, None, &all, styles, signals).await?;
-        note_bottles(&start.bottles, output);
-    }
-    if everything && start.label.is_none() {
-        start.label = label(host, agent, signals).await?;
-    }
-    if everything && start.label.is_some() && start.color_label.is_none() {
-        start.color_label = color(signals).await?;
-    }
-    Ok(())
+/// The choices that a user can be asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Choices {
+    pub(super) agent: Option<Name>,
+    pub(super) bottles: Vec<Name>,
+    pub(super) label: Option<String>,
+    pub(super) color: Option<String>,
 }
 
-/// Asks again for every choice except the agent. The current choices are preselected.
-pub(super) async fn ask_again(
-    start: &mut Start,
-    host: &Host,
-    resolved: &Resolved,
-    signals: &mut Signals,
-    output: &Output,
-) -> Result<(), CliError> {
-    let manifest = &resolved.manifest;
-    let chosen = Some(&manifest.bottles[..]);
-    let agent = &manifest.agent.name;
-    start.bottles = bottles(agent, chosen, &manifests(host), output.err_styles(), signals).await?;
-    note_bottles(&start.bottles, output);
-    start.label = label(host, agent, signals).await?;
-    start.color_label = if start.label.is_some() { color(signals).await? } else { None };
-    Ok(())
+impl Choices {
+    /// Replaces the choices of an order.
+    pub(super) fn apply(&self, order: &mut StartOrder) {
+        order.bottles.clone_from(&self.bottles);
+        order.flags.label.clone_from(&self.label);
+        order.flags.color.clone_from(&self.color);
+    }
+
+    /// Asks for missing choices.
+    pub(super) async fn ask_missing(
+        &mut self,
+        host: &Host,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<(), CliError> {
+        let all = manifests(host);
+        let styles = output.err_styles();
+        let everything = self.agent.is_none();
+        if everything {
+            let agent = agent(host, &all, styles, signals).await?;
+            output.note(format!("agent {agent}"));
+            self.agent = Some(agent);
+        }
+        let Some(agent) = &self.agent else { return Ok(()) };
+        if self.bottles.is_empty() && (everything || has_to_choose(agent, &all)) {
+            self.bottles = bottles(agent, None, &all, styles, signals).await?;
+            note_bottles(&self.bottles, output);
+        }
+        if everything && self.label.is_none() {
+            self.label = label(host, agent, signals).await?;
+        }
+        if everything && self.label.is_some() && self.color.is_none() {
+            self.color = color(signals).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks again for every choice except the agent. The current choices are preselected.
+    pub(super) async fn ask_again(
+        &mut self,
+        host: &Host,
+        resolved: &Resolved,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<(), CliError> {
+        let manifest = &resolved.manifest;
+        let chosen = Some(&manifest.bottles[..]);
+        let agent = &manifest.agent.name;
+        self.bottles = bottles(agent, chosen, &manifests(host), output.err_styles(), signals).await?;
+        note_bottles(&self.bottles, output);
+        self.label = label(host, agent, signals).await?;
+        self.color = if self.label.is_some() { color(signals).await? } else { None };
+        Ok(())
+    }
 }
 
 /// Prints the chosen bottles, because the list is no longer on the screen.

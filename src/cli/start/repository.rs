@@ -1,17 +1,25 @@
 //! Offers to copy the whole repository if `--cwd` is used in a directory inside of it.
 
-use super::Start;
-use super::cwd::CopyIn;
 use crate::cli::error::CliError;
 use crate::cli::launch::preflight::ask;
 use crate::cli::output::{Output, one_line};
 use crate::cli::session::Signals;
-use crate::cli::summary::from_home;
-use crate::cli::terminal::interactive;
 use crate::host::Host;
-use crate::library::text::shown;
+use crate::library::launch::start::CopyIn;
+use crate::library::text::{from_home, shown};
 use crate::library::work::Enclosing;
 use crate::plan::InRepository;
+
+/// What the user wants to be copied of a repository.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    /// All of it (`--repository`).
+    pub(super) is_wanted: bool,
+    /// Whether the directory is one of several.
+    pub(super) is_one_of_several: bool,
+    /// Whether the user can be asked.
+    pub(super) asks: bool,
+}
 
 /// Returns the repository to copy instead of the working directory, if it is only a part of that repository: with
 /// `--repository`, or after a question. For one of several directories, there is no question.
@@ -19,22 +27,22 @@ use crate::plan::InRepository;
 /// # Errors
 /// With `--repository`, if there is no repository, or its copy would not contain the working directory.
 pub(super) async fn choose(
-    start: &Start,
+    wish: Wish,
     host: &Host,
     mode: CopyIn,
     signals: &mut Signals,
     output: &Output,
 ) -> Result<Option<InRepository>, CliError> {
-    let is_one_of_several = !start.directories.is_empty();
+    let Wish { is_wanted, is_one_of_several, asks } = wish;
     let repository = match Enclosing::find(host) {
         Ok(Some(found)) => found,
-        Ok(None) if start.repository && is_one_of_several => {
+        Ok(None) if is_wanted && is_one_of_several => {
             let cwd = shown(&host.cwd);
             output.note(format!("{cwd} is in no repository, so only this directory is copied"));
             return Ok(None);
         }
-        Ok(None) if start.repository => return Err(Enclosing::missing(host).into()),
-        Err(error) if start.repository => return Err(error.into()),
+        Ok(None) if is_wanted => return Err(Enclosing::missing(host).into()),
+        Err(error) if is_wanted => return Err(error.into()),
         // The copy of the directory reports what is wrong with its repository.
         Ok(None) | Err(_) => return Ok(None),
     };
@@ -47,11 +55,11 @@ pub(super) async fn choose(
         _ => ["copied", "copies", "Copy"],
     };
     let is_ignored = !everything && repository.ignores_here()?;
-    if start.repository && is_ignored {
+    if is_wanted && is_ignored {
         return Err(repository.ignored().into());
     }
     let top = one_line(&from_home(&repository.top.display().to_string(), &host.user_home));
-    let wanted = if start.repository {
+    let wanted = if is_wanted {
         true
     } else if is_ignored {
         false
@@ -61,7 +69,7 @@ pub(super) async fn choose(
             "only {directory} is copied, without the repository {top}; `--repository` copies whole repositories"
         ));
         false
-    } else if start.launch.yes || start.launch.dry_run || output.json || !interactive() {
+    } else if !asks {
         output.note(format!(
             "only this directory is {done}, without the repository {top}; `--repository` {does} it"
         ));

@@ -3,6 +3,7 @@
 mod bottles;
 mod checks;
 mod files;
+mod launch;
 mod processes;
 mod rules;
 mod servers;
@@ -20,6 +21,7 @@ pub(crate) use files::{
     FileContent, FileEntries, FileEntry, FileEntryPath, FileMatch, FileMatches, ImportedFiles, PatchedFile,
     PatchedFiles, RemovedFiles, ResetFile, ResetFiles, WrittenFile,
 };
+pub(crate) use launch::{DryRun, SecretUse};
 pub(crate) use processes::{
     BottleProcess, BottleService, Executed, ExecutedOutput, MatchedLine, ProcessEnd, ProcessOutput,
     StartedProcess,

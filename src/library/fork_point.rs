@@ -2,55 +2,79 @@
 
 use bottle_contract::names::Name;
 
-use super::error::CliError;
-use super::output::Output;
-use super::save_snapshot::save;
 use crate::backend::{Backend, Snapshot};
 use crate::host::Host;
 use crate::host::process::ProcessId;
 use crate::instance::record::Record;
 use crate::instance::snapshots::{CommitOptions, Removal};
 use crate::instance::{State, Store};
+use crate::keeper::protocol::Committed;
+use crate::library::failure::Failure;
+use crate::library::notice::{Notice, Notify};
+use crate::library::save_snapshot::Saving;
 use crate::library::snapshot_selector::SnapshotSelector;
 use crate::library::snapshots;
 
-/// The files that a command copies.
-pub(super) struct ForkPoint {
-    pub(super) snapshot: Snapshot,
-    /// The name of the snapshot, if it was made for this command.
+/// What [`ForkPoint::find`] found.
+pub(crate) enum Found {
+    /// A snapshot.
+    Snapshot(ForkPoint),
+    /// None yet: this one has to be saved.
+    Unsaved(Box<Unsaved>),
+}
+
+/// A temporary snapshot that has to be saved.
+pub(crate) struct Unsaved {
+    pub(crate) saving: Saving,
+    name: Name,
+}
+
+impl Unsaved {
+    /// Splits off what saves the snapshot.
+    pub(crate) fn split(self) -> (Saving, impl FnOnce(Committed) -> ForkPoint) {
+        let Self { saving, name } = self;
+        let saved = |saved: Committed| ForkPoint { snapshot: saved.snapshot, temporary: Some(name) };
+        (saving, saved)
+    }
+}
+
+/// The files that are copied.
+pub(crate) struct ForkPoint {
+    pub(crate) snapshot: Snapshot,
+    /// The name of the snapshot, if it was made for this purpose.
     temporary: Option<Name>,
 }
 
 impl ForkPoint {
-    /// The snapshot that `selector` names, or a new one of the bottle as it is now, which is called `temporary`. A
+    /// The snapshot that `selector` names, or a new one of the bottle as it is now, which will be called `temporary`. A
     /// bottle of which only snapshots are left has its newest one.
     ///
     /// # Errors
-    /// When there is no such snapshot, or it cannot be made.
-    pub(super) async fn find(
+    /// When there is no such snapshot, or the bottle cannot be committed.
+    pub(crate) async fn find(
         host: &Host,
         backend: &dyn Backend,
         record: &Record,
         selector: &SnapshotSelector,
         temporary: Name,
-        output: &Output,
-    ) -> Result<Self, CliError> {
+        notify: Notify<'_>,
+    ) -> Result<Found, Failure> {
         let slug = &record.slug;
         let only_snapshots = matches!(Store::of(host).state(slug), Some(State::Preserved(_))) && !record.kept;
         if selector.name.is_none() && !only_snapshots {
-            let own = ProcessId::own().map_err(|error| CliError::cannot("identify this process", error))?;
+            let own = ProcessId::own().map_err(|error| Failure::cannot("identify this process", error))?;
             let options = CommitOptions { name: Some(temporary.clone()), removed_by: Some(own.to_string()) };
-            let saved = save(host, slug, options, output).await?;
-            return Ok(Self { snapshot: saved.snapshot, temporary: Some(temporary) });
+            let saving = Saving::begin(host, slug, options, notify).await?;
+            return Ok(Found::Unsaved(Box::new(Unsaved { saving, name: temporary })));
         }
         if selector.name.is_none() && record.has_only_conversation() && !Store::of(host).has_snapshot(slug) {
-            return Err(CliError::state(format!("{slug} has no files: only its conversation is kept"))
+            return Err(Failure::state(format!("{slug} has no files: only its conversation is kept"))
                 .about(slug)
                 .hint(format!(
                     "`bottle resume {slug}` makes its files anew and continues the conversation"
                 )));
         }
-        let list = Store::of(host).snapshots(slug).map_err(|error| CliError::state(error.to_string()))?;
+        let list = Store::of(host).snapshots(slug).map_err(|error| Failure::state(error.to_string()))?;
         let there = backend.snapshots().await?;
         let exists = |own: &&Snapshot| there.iter().any(|found| found.is_same(own));
         let found = match &selector.name {
@@ -58,22 +82,25 @@ impl ForkPoint {
             None => list.snapshots.iter().rev().map(|entry| &entry.snapshot).find(exists),
         };
         let snapshot = found.cloned().ok_or_else(|| snapshots::no_snapshot(host, selector))?;
-        Ok(Self { snapshot, temporary: None })
+        Ok(Found::Snapshot(Self { snapshot, temporary: None }))
     }
 
-    /// Whether the snapshot was made for this command.
+    /// Whether the snapshot was made for this purpose.
     #[cfg(target_os = "linux")]
-    pub(super) fn is_temporary(&self) -> bool {
+    pub(crate) fn is_temporary(&self) -> bool {
         self.temporary.is_some()
     }
 
-    /// Removes the snapshot if it was made for this command. A failure is only a warning.
-    pub(super) async fn release(self, host: &Host, output: &Output) {
+    /// Removes the snapshot if it was made for this purpose. A failure is only a warning.
+    pub(crate) async fn release(self, host: &Host, notify: Notify<'_>) {
         let Some(name) = self.temporary else { return };
         let selector = SnapshotSelector { slug: self.snapshot.slug, name: Some(name.clone()) };
         if let Err(error) = snapshots::remove(host, &selector, Removal::One(Some(name))).await {
             let hint = format!("`bottle snapshots rm {selector}` removes it");
-            output.warn(format!("the snapshot {selector} was not removed: {}; {hint}", error.message));
+            notify(Notice::Warning(format!(
+                "the snapshot {selector} was not removed: {}; {hint}",
+                error.message
+            )));
         }
     }
 }

@@ -11,11 +11,11 @@ use bottle_contract::names::Slug;
 use rustix::fs::FileType;
 
 use super::copied::{Named, require_no_home};
-use crate::cli::error::CliError;
-use crate::cli::output::one_line;
 use crate::host::Host;
 use crate::host::directory_walk::{Bounds, MAX_DEPTH, Next, Walked, walk};
 use crate::instance::live_directory::{identify, identify_again};
+use crate::library::failure::Failure;
+use crate::library::text::one_line;
 use crate::plan::LiveDirectory;
 
 /// The bounds of the search in the directory. A larger directory is refused, because parts of it would be unchecked.
@@ -41,8 +41,8 @@ pub(crate) struct Live {
 /// Checks a directory for a new bottle.
 ///
 /// # Errors
-/// [`CliError`] of kind usage, if the agent could reach more than the directory's files.
-pub(crate) fn check(host: &Host, directory: &Path) -> Result<Live, CliError> {
+/// [`Failure`] of kind usage, if the agent could reach more than the directory's files.
+pub(crate) fn check(host: &Host, directory: &Path) -> Result<Live, Failure> {
     require_no_home(host, directory, "mount")?;
     let live = identify(directory).map_err(|error| refused(directory, &error.to_string(), COPY_INSTEAD))?;
     require_project(host, &live)?;
@@ -62,11 +62,11 @@ pub(crate) fn check(host: &Host, directory: &Path) -> Result<Live, CliError> {
 /// start.
 ///
 /// # Errors
-/// [`CliError`] of kind state, if the directory is not the same one any more.
-pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveDirectory) -> Result<Live, CliError> {
+/// [`Failure`] of kind state, if the directory is not the same one any more.
+pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveDirectory) -> Result<Live, Failure> {
     let live = identify_again(before).map_err(|changed| {
         let path = before.path.display();
-        CliError::state(format!("cannot mount {}: {changed}", one_line(&path.to_string()))).about(slug).hint(
+        Failure::state(format!("cannot mount {}: {changed}", one_line(&path.to_string()))).about(slug).hint(
             format!(
                 "`bottle cp {slug}:.git DIRECTORY` copies the bottle's repository out; \
                  `bottle start --cwd=live` starts a new bottle"
@@ -84,7 +84,7 @@ pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveDirectory) -> R
 }
 
 /// Refuses directories that are more than a project's.
-fn require_project(host: &Host, live: &LiveDirectory) -> Result<(), CliError> {
+fn require_project(host: &Host, live: &LiveDirectory) -> Result<(), Failure> {
     const PROJECT: &str = "use the directory of a project";
     let path = &live.path;
     let own = [&host.home, &host.runtime].map(|own| own.canonicalize().unwrap_or_else(|_| own.clone()));
@@ -121,7 +121,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn of(live: &LiveDirectory) -> Result<Self, CliError> {
+    fn of(live: &LiveDirectory) -> Result<Self, Failure> {
         let mut found = Self::default();
         let walked = walk(&live.path, BOUNDS, &mut |entry| {
             let name = entry.name();
@@ -141,7 +141,7 @@ impl Contents {
             Next::Enter
         });
         let Walked { bound, unreadable, too_deep } =
-            walked.map_err(|error| CliError::path("mount", &live.path, error))?;
+            walked.map_err(|error| Failure::path("mount", &live.path, error))?;
         if let Some(bound) = bound {
             return Err(refused(&live.path, &bound.to_string(), COPY_INSTEAD));
         }
@@ -153,7 +153,7 @@ impl Contents {
         Ok(found)
     }
 
-    fn require_harmless(&self, path: &Path) -> Result<(), CliError> {
+    fn require_harmless(&self, path: &Path) -> Result<(), Failure> {
         if let Some(names) = self.repositories.shown() {
             let why = format!("the agent could change repositories in it: {names}");
             return Err(refused(path, &why, COPY_INSTEAD));
@@ -185,8 +185,8 @@ fn is_key_directory(name: &OsStr) -> bool {
     KEY_DIRECTORIES.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-fn refused(path: &Path, why: &str, hint: &str) -> CliError {
-    CliError::usage(format!("cannot mount {}: {why}", one_line(&path.display().to_string())))
+fn refused(path: &Path, why: &str, hint: &str) -> Failure {
+    Failure::usage(format!("cannot mount {}: {why}", one_line(&path.display().to_string())))
         .about("--cwd")
         .hint(hint)
 }

@@ -2,17 +2,27 @@
 
 use crate::backend::{Backend, Check, registry};
 use crate::causes;
-use crate::cli::choice::unknown_backend;
-use crate::cli::error::{CliError, Kind};
-use crate::host::Host;
+use crate::host::{Host, Settings};
+use crate::library::failure::{Failure, Kind};
 use crate::plan::Plan;
+use crate::resolve::Resolved;
+use bottle_contract::suggest::suggest;
+
+/// Returns the backend that the manifest names, otherwise the one that the settings name.
+pub(crate) fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
+    let own = resolved.manifest.backend.as_ref().map(|backend| backend.value.to_string());
+    own.or_else(|| settings.backend.clone())
+}
 
 /// Chooses the backend and records it in the plan.
+///
+/// # Errors
+/// When the named backend, or without a name each backend, is unknown, unusable here or cannot run the plan.
 pub(crate) async fn choose(
     host: &Host,
     plan: &mut Plan,
     named: Option<&str>,
-) -> Result<Box<dyn Backend>, CliError> {
+) -> Result<Box<dyn Backend>, Failure> {
     let backend = match named {
         Some(name) => named_backend(host, plan, name).await?,
         None => first_usable(host, plan).await?,
@@ -21,33 +31,36 @@ pub(crate) async fn choose(
     Ok(backend)
 }
 
-async fn named_backend(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backend>, CliError> {
+async fn named_backend(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backend>, Failure> {
     let Some(backend) = registry::by_name(host, name) else {
         let choosable = registry::choosable(host);
         let known: Vec<&str> = choosable.iter().map(|backend| backend.name()).collect();
-        return Err(unknown_backend(name, &known));
+        return Err(unknown(name, &known));
     };
     require(&*backend, plan).await?;
     Ok(backend)
 }
 
 /// Fails unless this backend can run the plan on this machine.
-pub(crate) async fn require(backend: &dyn Backend, plan: &Plan) -> Result<(), CliError> {
+///
+/// # Errors
+/// When it is unusable here, or cannot run the plan.
+pub(crate) async fn require(backend: &dyn Backend, plan: &Plan) -> Result<(), Failure> {
     let check = backend.check_use().await;
     if !check.usable {
         return Err(unusable(backend.name(), &check));
     }
-    backend.supports(plan).map_err(CliError::from)
+    backend.supports(plan).map_err(Failure::from)
 }
 
-async fn first_usable(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliError> {
+async fn first_usable(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, Failure> {
     let mut reasons = Vec::new();
     let mut only = None;
     for backend in registry::choosable(host) {
         let check = backend.check_use().await;
         if !check.usable {
             let error = unusable(backend.name(), &check);
-            reasons.push(error.failure.message.clone());
+            reasons.push(error.message.clone());
             only = Some(error);
             continue;
         }
@@ -62,15 +75,23 @@ async fn first_usable(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliE
     match (only, reasons.len()) {
         // If there is only one cause, its own hint is shown.
         (Some(error), 1) => Err(error),
-        _ => Err(CliError::new(Kind::Backend, format!("no backend can run this: {}", reasons.join("; ")))
+        _ => Err(Failure::new(Kind::Backend, format!("no backend can run this: {}", reasons.join("; ")))
             .hint("`bottle doctor` shows what each one lacks")),
     }
 }
 
-fn unusable(name: &str, check: &Check) -> CliError {
+fn unknown(name: &str, known: &[&str]) -> Failure {
+    let hint = match suggest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the backends are {}", known.join(", ")),
+    };
+    Failure::usage(format!("no backend is named {name:?}")).about("--backend").hint(hint)
+}
+
+fn unusable(name: &str, check: &Check) -> Failure {
     let finding = check.findings.first();
     let why = finding.map_or("`bottle doctor` shows why", |finding| finding.what.as_str());
-    CliError::new(Kind::Backend, format!("the {name} backend cannot be used here: {why}"))
+    Failure::new(Kind::Backend, format!("the {name} backend cannot be used here: {why}"))
         .about(name)
         .hint_if(finding.map(|finding| finding.fix.clone()))
 }

@@ -5,13 +5,12 @@ use std::time::Duration;
 use bottle_contract::names::Name;
 use bottle_contract::route::RouteTable;
 
-use crate::cli::error::CliError;
-use crate::cli::session::{Signals, interrupted};
 use crate::host::Host;
 use crate::host::file_lock::FileLock;
 use crate::instance::children::{self, Children, Parent};
 use crate::instance::record::Record;
 use crate::instance::{Store, routes};
+use crate::library::failure::Failure;
 use crate::plan::{Ceiling, Plan};
 
 /// How often the lock of another start is tried.
@@ -32,24 +31,21 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// The parent for which this process starts a bottle. `None` if no bottle is the client.
+    /// The parent for which this process starts a bottle. `None` if no bottle is the client. Waits for other starts of
+    /// this parent.
     ///
     /// # Errors
     /// Returns an error if the parent ended, may start no bottle or not this agent, or has its number of bottles.
-    pub(crate) async fn of(
-        host: &Host,
-        agent: Option<&Name>,
-        signals: &mut Signals,
-    ) -> Result<Option<Self>, CliError> {
+    pub(crate) async fn of(host: &Host, agent: Option<&Name>) -> Result<Option<Self>, Failure> {
         let Some(parent) = parent(host)? else { return Ok(None) };
         let store = Store::of(host);
         let directory = store.directory(&parent.slug);
         let refused =
-            |why: String| Err(CliError::state(format!("cannot start a bottle: {why}")).about(&parent.slug));
+            |why: String| Err(Failure::state(format!("cannot start a bottle: {why}")).about(&parent.slug));
         let Some(record) = parent.record(&store) else {
             return refused(format!("{} ended, for which it was to start", parent.slug));
         };
-        let unreadable = |error| CliError::path("use", &directory, error);
+        let unreadable = |error| Failure::path("use", &directory, error);
         let Some(rules) = children::read(&directory).map_err(unreadable)? else {
             return refused(format!("the manifests of {} do not allow it", parent.slug));
         };
@@ -61,12 +57,9 @@ impl Child {
             if let Some(lock) = children::try_lock(&directory).map_err(unreadable)? {
                 break lock;
             }
-            tokio::select! {
-                () = tokio::time::sleep(RETRY_INTERVAL) => {}
-                number = signals.end() => return Err(interrupted(number)),
-            }
+            tokio::time::sleep(RETRY_INTERVAL).await;
         };
-        let count = parent.count(&store).map_err(|error| CliError::cannot("count its bottles", error))?;
+        let count = parent.count(&store).map_err(|error| Failure::cannot("count its bottles", error))?;
         if count >= rules.rules.bottles {
             let text = format!("{} has {count} already, and may have {}", parent.slug, rules.rules.bottles);
             return refused(text)
@@ -93,7 +86,7 @@ impl Child {
     ///
     /// # Errors
     /// Returns an error that names the first differences.
-    pub(crate) fn check(&self, plan: &Plan) -> Result<(), CliError> {
+    pub(crate) fn check(&self, plan: &Plan) -> Result<(), Failure> {
         let wanted = Ceiling::of(plan);
         let mut more = self.rules.ceiling.exceeded_by(&wanted);
         // The user may have narrowed the routes since the parent started.
@@ -109,15 +102,15 @@ impl Child {
         }
         let agent = &plan.identity.agent;
         let parent = &self.parent.slug;
-        Err(CliError::state(format!("cannot start {agent}: it would have more than {parent}: {shown}"))
+        Err(Failure::state(format!("cannot start {agent}: it would have more than {parent}: {shown}"))
             .about(agent)
             .hint("the user can give both the same in their bottle manifests"))
     }
 }
 
-fn parent(host: &Host) -> Result<Option<Parent>, CliError> {
+fn parent(host: &Host) -> Result<Option<Parent>, Failure> {
     let Some(parsed) = host.parent().and_then(|client| Parent::parse(&client)) else { return Ok(None) };
-    let invalid = |why| CliError::usage(why).about(crate::host::PARENT);
+    let invalid = |why| Failure::usage(why).about(crate::host::PARENT);
     parsed.map(Some).map_err(invalid)
 }
 
@@ -125,12 +118,12 @@ fn parent(host: &Host) -> Result<Option<Parent>, CliError> {
 ///
 /// # Errors
 /// Returns an error if the client of this process is a bottle.
-pub(crate) fn require_no_parent(host: &Host) -> Result<(), CliError> {
+pub(crate) fn require_no_parent(host: &Host) -> Result<(), Failure> {
     match parent(host)? {
         None => Ok(()),
         Some(parent) => {
             let slug = parent.slug;
-            Err(CliError::state(format!("cannot start a bottle for {slug}: only `bottle start` can"))
+            Err(Failure::state(format!("cannot start a bottle for {slug}: only `bottle start` can"))
                 .about(slug)
                 .hint("start one of the agents that `mcp.agents` names"))
         }

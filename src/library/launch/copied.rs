@@ -9,10 +9,10 @@ use bottle_repository::{Entry, GitFile, GitFileError, Stop, Walk, WalkError};
 use indicatif::HumanBytes;
 use rustix::fs::FileType;
 
-use crate::cli::error::CliError;
-use crate::cli::output::{counted, one_line};
 use crate::host::Host;
 use crate::launch::{CopiedWorktrees, FileSelection, GitDir, Objects, WorkspaceFiles};
+use crate::library::failure::Failure;
+use crate::library::text::{counted, one_line};
 use crate::plan::GitDirectory;
 
 /// The maximum number of files that are counted.
@@ -262,15 +262,15 @@ fn private_part(file: &Path) -> Option<&Path> {
 /// Refuses to copy or mount (`verb`) the home directory, or a directory that contains it.
 ///
 /// # Errors
-/// [`CliError`] of kind usage.
-pub(crate) fn require_no_home(host: &Host, directory: &Path, verb: &str) -> Result<(), CliError> {
+/// [`Failure`] of kind usage.
+pub(crate) fn require_no_home(host: &Host, directory: &Path, verb: &str) -> Result<(), Failure> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let (cwd, home) = (real(directory), real(&host.user_home));
     if !home.starts_with(&cwd) {
         return Ok(());
     }
     let what = if cwd == home { "it is" } else { "it contains" };
-    Err(CliError::usage(format!("cannot {verb} {}: {what} your home directory", directory.display()))
+    Err(Failure::usage(format!("cannot {verb} {}: {what} your home directory", directory.display()))
         .about("--cwd")
         .hint("start in the directory of a project, or without `--cwd` and use `bottle cp`"))
 }
