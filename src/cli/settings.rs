@@ -86,17 +86,6 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("egress.spool_quota", "disk space for buffered request bodies, encrypted", |s| {
         indicatif::HumanBytes(s.limits.spool).to_string()
     }),
-    ("gate.default_output", "tokens reserved for a response without a limit", |s| {
-        let most = || "as many as the model can write".to_owned();
-        s.gate.default_output.map_or_else(most, |tokens| indicatif::HumanCount(tokens).to_string())
-    }),
-    ("gate.exact", "ask the provider for the tokens of a prompt", |s| s.gate.exact.to_string()),
-    ("gate.repeats", "how often the same request to a model may be sent in a row", |s| {
-        s.gate.repeats.map_or_else(|| "no limit".to_owned(), |times| times.to_string())
-    }),
-    ("gate.unmetered", "endpoints that pass uncounted where a budget limits their host", |s| {
-        listed(s.gate.unmetered.iter().map(ToString::to_string))
-    }),
     ("home_allow", "files and directories that bottles may read", |s| {
         listed(s.home_allow.iter().map(|path| path.display().to_string()))
     }),
@@ -114,6 +103,17 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     }),
     ("logs.keep", "size of the access log kept per bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
+    }),
+    ("metering.default_output", "tokens reserved for a response without a limit", |s| {
+        let most = || "as many as the model can write".to_owned();
+        s.metering.default_output.map_or_else(most, |tokens| indicatif::HumanCount(tokens).to_string())
+    }),
+    ("metering.exact", "ask the provider for the tokens of a prompt", |s| s.metering.exact.to_string()),
+    ("metering.repeats", "how often the same request to a model may be sent in a row", |s| {
+        s.metering.repeats.map_or_else(|| "no limit".to_owned(), |times| times.to_string())
+    }),
+    ("metering.unmetered", "endpoints that pass uncounted where a budget limits their host", |s| {
+        listed(s.metering.unmetered.iter().map(ToString::to_string))
     }),
     ("pause_timeout", "how long a bottle with a spent budget waits for you", |s| match s.pause_seconds {
         0 => "0".to_owned(),

@@ -45,8 +45,8 @@ pub struct Settings {
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
-    /// `gate`: what applies to requests to models.
-    pub gate: ModelRules,
+    /// `metering`: what applies to requests to models.
+    pub metering: ModelRules,
     /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`.
     pub waits: Waits,
     /// `supervise.notify`: a program and its arguments, which `bottle` runs for each new proposal and when a bottle
@@ -110,7 +110,7 @@ impl Default for Settings {
             home_allow_sockets: false,
             log_keep: LOG_KEEP,
             limits: Limits::default(),
-            gate: ModelRules::default(),
+            metering: ModelRules::default(),
             waits: Waits::default(),
             notify: None,
             keep_days: KEEP_DAYS,
@@ -286,7 +286,7 @@ mod tests {
     fn parses_every_key() {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n  tint: true\n\
-             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\ngate: {repeats: 9, exact: true, unmetered: [a.example/x]}\nkeep_days: 7\nkeep_size: 2MiB\nhome_allow: [~/x]\n\
+             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nmetering: {repeats: 9, exact: true, unmetered: [a.example/x]}\nkeep_days: 7\nkeep_size: 2MiB\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
              commands: {mode: Teen, allow: [{rule: command, prefix: [cargo, test]}]}\n\
@@ -305,7 +305,7 @@ mod tests {
                 home_allow_sockets: true,
                 log_keep: 8 << 20,
                 limits: Limits { body: 32 << 20, ..Limits::default() },
-                gate: ModelRules {
+                metering: ModelRules {
                     default_output: None,
                     repeats: Some(9),
                     exact: true,
@@ -357,8 +357,9 @@ mod tests {
                 pause_seconds: 90,
             })
         );
-        let older = parse("shutdown: kill\npause_timeout: 0\n").expect("settings");
+        let older = parse("shutdown: kill\npause_timeout: 0\ngate: {repeats: 3}\n").expect("settings");
         assert_eq!((older.cutoff, older.pause_seconds), (Policy::Kill, 0));
+        assert_eq!(older.metering.repeats, Some(3));
         assert_eq!(parse("environments: {idle: 0}\n").expect("settings").environments.idle, None);
         assert_eq!(parse("detach_keys: none\n").expect("settings").detach_keys, None);
     }
@@ -392,13 +393,13 @@ mod tests {
             "import: {known_keys: {alice: ed25519:0a}}\n",
             "keep_days: -1\n",
             "cutoff: stop\n",
-            "gate: {default_output: 0}\n",
-            "gate: {default_output: 10000001}\n",
-            "gate: {repeats: 0}\n",
-            "gate: {repeats: -1}\n",
-            "gate: {exact: sometimes}\n",
-            "gate: {exactly: true}\n",
-            "gate: {unmetered: [a.example]}\n",
+            "metering: {default_output: 0}\n",
+            "metering: {default_output: 10000001}\n",
+            "metering: {repeats: 0}\n",
+            "metering: {repeats: -1}\n",
+            "metering: {exact: sometimes}\n",
+            "metering: {exactly: true}\n",
+            "metering: {unmetered: [a.example]}\n",
             "pause_timeout: 25h\n",
             "pause_timeout: 0s\n",
             "pause_timeout: 5\n",

@@ -38,7 +38,7 @@ const WAIT_MAX: u64 = 24 * 60 * 60;
 /// The maximum of `supervise.call_wait`, in seconds, because clients time out after a minute.
 const CALL_WAIT_MAX: u64 = 55;
 
-/// The largest `gate.default_output`, in tokens: more than any model's longest response.
+/// The largest `metering.default_output`, in tokens: more than any model's longest response.
 const DEFAULT_OUTPUT_MAX: u64 = 10_000_000;
 
 /// The settings as they are written in the file.
@@ -54,7 +54,8 @@ struct Written {
     environments: environment_settings::Written,
     supervise: Supervise,
     egress: Egress,
-    gate: Gate,
+    #[serde(alias = "gate")]
+    metering: Metering,
     keep_days: Option<Spanned<u32>>,
     keep_size: Option<Spanned<String>>,
     home_allow: Vec<Spanned<PathBuf>>,
@@ -135,28 +136,29 @@ struct Egress {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Gate {
+struct Metering {
     default_output: Option<Spanned<u64>>,
     repeats: Option<Spanned<u32>>,
     exact: bool,
     unmetered: Vec<Spanned<String>>,
 }
 
-impl Gate {
+impl Metering {
     fn rules(self) -> Result<ModelRules, Problem> {
         let output = self.default_output.map(|tokens| match tokens.value {
             1..=DEFAULT_OUTPUT_MAX => Ok(tokens.value),
             _ => {
-                let why = format!("`gate.default_output` must be from 1 to {DEFAULT_OUTPUT_MAX} tokens");
+                let why = format!("`metering.default_output` must be from 1 to {DEFAULT_OUTPUT_MAX} tokens");
                 Err((at(&tokens, &why), None))
             }
         });
         let repeats = self.repeats.map(|times| match times.value {
-            0 => Err((at(&times, "`gate.repeats` must be at least 1"), None)),
+            0 => Err((at(&times, "`metering.repeats` must be at least 1"), None)),
             value => Ok(value),
         });
         let unmetered = self.unmetered.iter().map(|endpoint| {
-            let bad = |why: BadEndpoint| (at(endpoint, &format!("an entry of `gate.unmetered` {why}")), None);
+            let bad =
+                |why: BadEndpoint| (at(endpoint, &format!("an entry of `metering.unmetered` {why}")), None);
             endpoint.value.parse().map_err(bad)
         });
         Ok(ModelRules {
@@ -253,7 +255,7 @@ pub(super) fn parse(text: &str) -> Result<Settings, Problem> {
         body: bytes(written.egress.body_limit, "egress.body_limit", LIMIT_MIN, default.body)?,
         spool: bytes(written.egress.spool_quota, "egress.spool_quota", LIMIT_MIN, default.spool)?,
     };
-    let gate = written.gate.rules()?;
+    let metering = written.metering.rules()?;
     let wait = |text: Option<Spanned<String>>, key, most, default| {
         text.map_or(Ok(default), |text| seconds(&text, key, most))
     };
@@ -291,7 +293,7 @@ pub(super) fn parse(text: &str) -> Result<Settings, Problem> {
         home_allow_sockets: written.home_allow_sockets,
         log_keep,
         limits,
-        gate,
+        metering,
         waits,
         notify,
         keep_days,

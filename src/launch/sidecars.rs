@@ -10,7 +10,7 @@ use bottle_contract::names::Name;
 use bottle_contract::session::bundle::{
     BundleEvent, BundleRequest, Credential, Provision, Routes, RuleFile, SuperviseProvision,
 };
-use bottle_contract::session::gate::{GateKey, GateProvision, GateRepo};
+use bottle_contract::session::git_gate::{GateKey, GateProvision, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use tokio::task::JoinHandle;
 
@@ -202,7 +202,7 @@ fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Prov
         log: plan.egress.log,
         log_keep: plan.egress.log_keep,
         limits: plan.egress.limits,
-        models: plan.egress.gate.clone(),
+        models: plan.egress.metering.clone(),
         budgeted_hosts: budgeted_hosts(context)?,
     })
 }

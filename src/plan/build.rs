@@ -15,7 +15,7 @@ use super::secrets::{Needs, source_of, source_of_env};
 use super::{
     AgentProcess, CodexPart, CopiedDirectory, DockerfileError, Egress, GitDirectory, GitField,
     GitFieldSource, GitIdentity, Identity, ImageSource, LiveDirectory, Plan, PlannedFile, PlannedService,
-    Renewal, Resources, SecretSource, Unsettled, Value, Workspace, gate, image, slug,
+    Renewal, Resources, SecretSource, Unsettled, Value, Workspace, git_gate, image, slug,
 };
 use crate::forge::NoRepository;
 use crate::host::budget::{Declared, Limit, Scope};
@@ -70,8 +70,8 @@ pub struct Flags {
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
-    /// The settings `gate`.
-    pub gate: ModelRules,
+    /// The settings `metering`.
+    pub metering: ModelRules,
     /// `supervise.token_timeout` and `supervise.git_timeout`.
     pub waits: Waits,
     /// Whether `--no-supervise` was given, which overrides the bottle's `supervise`.
@@ -95,7 +95,7 @@ impl Flags {
         Self {
             log_keep: settings.log_keep,
             limits: settings.limits,
-            gate: settings.gate.clone(),
+            metering: settings.metering.clone(),
             waits: settings.waits,
             ..self
         }
@@ -168,7 +168,7 @@ pub fn build(
     env.extend(manifest_env(manifest, &mut needs));
     let login = provider.login(&manifest.provider);
     let (egress, unsettled) = egress(host, manifest, flags, login.as_ref(), &mut needs)?;
-    let repos = gate::repos(host, manifest, &mut needs)?;
+    let repos = git_gate::repos(host, manifest, &mut needs)?;
     let files = files(manifest, provider, &run, &flags.git_user)?;
     let image = match &flags.image {
         Some(image) => image.clone(),
@@ -200,7 +200,7 @@ pub fn build(
         transcript: provider.transcript().iter().map(|path| in_home(path)).collect(),
         egress,
         repos,
-        git_repos: gate::shown_url_config(manifest),
+        git_repos: git_gate::shown_url_config(manifest),
         supervise,
         learn: flags.learn,
         waits: flags.waits,
@@ -313,7 +313,7 @@ fn egress(
     });
     let ca_bundle = manifest.egress.ca_bundle.as_ref();
     let egress = Egress {
-        routes: table.with_forges(gate::forges(manifest)),
+        routes: table.with_forges(git_gate::forges(manifest)),
         // `bottle learn` reads the log, so the log cannot be off.
         log: match manifest.egress.log.value {
             LogLevel::Off if flags.learn => LogLevel::Blocks,
@@ -321,7 +321,7 @@ fn egress(
         },
         log_keep: flags.log_keep,
         limits: flags.limits,
-        gate: flags.gate.clone(),
+        metering: flags.metering.clone(),
         ca_bundle: ca_bundle.map(|path| host_path::absolute(&path.value, &host.home, &host.user_home)),
         upstream_proxy,
     };
@@ -417,7 +417,7 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
         })
         .collect();
     let user = if lines.is_empty() { lines } else { format!("[user]\n{lines}") };
-    let text = user + &gate::gitconfig(manifest);
+    let text = user + &git_gate::gitconfig(manifest);
     (!text.is_empty()).then(|| PlannedFile {
         path: in_home(".gitconfig"),
         mode: 0o644,
@@ -550,7 +550,7 @@ pub(super) mod tests {
             resumed: false,
             log_keep: 1 << 20,
             limits: Limits::default(),
-            gate: ModelRules::default(),
+            metering: ModelRules::default(),
             waits: Waits::default(),
             unsupervised: false,
             learn: false,

@@ -8,7 +8,7 @@
 pub mod build;
 mod ceiling;
 mod directories;
-mod gate;
+mod git_gate;
 mod image;
 mod live;
 mod login;
@@ -20,7 +20,7 @@ mod unlimited;
 pub use build::{Flags, InRepository, PlanError, build};
 pub use ceiling::Ceiling;
 pub use directories::{CopiedDirectory, GitDirectory};
-pub use gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
+pub use git_gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
 pub use live::LiveDirectory;
 pub use login::Unsettled;
@@ -282,9 +282,10 @@ pub struct Egress {
     /// `egress.body_limit` and `egress.spool_quota`.
     #[serde(default)]
     pub limits: Limits,
-    /// The settings `gate`.
+    /// The settings `metering`.
+    #[serde(alias = "gate")]
     #[serde(default)]
-    pub gate: ModelRules,
+    pub metering: ModelRules,
     /// `egress.ca_bundle`: a path on the host, which is read at launch.
     pub ca_bundle: Option<PathBuf>,
     /// `egress.upstream_proxy`. The value is a secret if the URL may contain a password.

@@ -113,7 +113,10 @@ fn refuses_a_start_whose_budget_limits_nothing() -> Result<()> {
         ],
     )?;
     // The budget of the home is for all bottles, so it may name providers that this one does not have.
-    home.write("home/.bottle/settings.yml", "budget: {codex: 5}\ngate: {unmetered: [llm.example/v1/x/*]}\n")?;
+    home.write(
+        "home/.bottle/settings.yml",
+        "budget: {codex: 5}\nmetering: {unmetered: [llm.example/v1/x/*]}\n",
+    )?;
     text += &transcript(&home, &["start", "hi", "--bottle", "other", "--yes"])?;
     home.write("home/.bottle/settings.yml", &format!("budget: {{{host}: 5}}\n"))?;
     text += &transcript(&home, &["start", "hi", "--bottle", "gemini", "--yes"])?;

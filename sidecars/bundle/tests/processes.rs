@@ -20,7 +20,7 @@ use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::{
     BundleEvent, BundleRequest, Credential, Daemon, LogLevel, Provision, Routes, SuperviseProvision,
 };
-use bottle_contract::session::gate::{GateKey, GateProvision, GateRefs, GateRepo};
+use bottle_contract::session::git_gate::{GateKey, GateProvision, GateRefs, GateRepo};
 use bottle_contract::session::{Hello, Role};
 use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::Signal;

@@ -118,7 +118,7 @@ impl Serve for EgressDaemon {
     }
 
     fn leases(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
-        Arc::clone(&self.shared.gate).serve(keeper)
+        Arc::clone(&self.shared.leases).serve(keeper)
     }
 
     fn log(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {

@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 use crate::bounds;
 use crate::config::{EgressConfig, NAME};
 use crate::credential_store::CredentialStore;
-use crate::gate::{Gate, Repeats};
 use crate::inspect::Inspector;
 use crate::inspect::decoded_memory::DecodedMemory;
 use crate::inspect::spool::Spools;
+use crate::lease::{Leases, Repeats};
 use crate::live::{Live, RoutesRejected};
 use crate::report::backlog::Backlog;
 use crate::report::relay::LogRelay;
@@ -45,7 +45,7 @@ pub(crate) struct Egress {
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) issued_links: IssuedLinks,
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) model_rules: ModelRules,
     pub(crate) repeats: Repeats,
     /// The hosts that a budget names.
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) questions: Questions,
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) lockout: Arc<Lockout>,
     /// Sends the log to the keeper, if the proxy does not write it to files.
     pub(crate) log_relay: Option<Arc<LogRelay>>,
@@ -81,8 +81,8 @@ impl Shared {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
         let outbox = Arc::new(Outbox::new(directory, Arc::clone(&backlog)));
         let lockout = Arc::new(Lockout::new(NAME, lock_after));
-        let (questions, gate) = (Questions::default(), Arc::default());
-        Self { backlog, questions, outbox, gate, lockout, log_relay: None }
+        let (questions, leases) = (Questions::default(), Arc::default());
+        Self { backlog, questions, outbox, leases, lockout, log_relay: None }
     }
 }
 
@@ -117,7 +117,7 @@ impl Egress {
         config: &EgressConfig,
         shared: Shared,
     ) -> Result<Arc<Self>, ProvisionError> {
-        let Shared { backlog, questions, outbox, gate, lockout, log_relay } = shared;
+        let Shared { backlog, questions, outbox, leases, lockout, log_relay } = shared;
         let slug = provision.slug.as_str().to_owned();
         let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
         let dialer = Dialer {
@@ -166,7 +166,7 @@ impl Egress {
             approvals: Arc::new(approvals),
             issued_links: IssuedLinks::default(),
             outbox,
-            gate,
+            leases,
             repeats: Repeats::new(provision.models.repeats),
             model_rules: provision.models,
             budgeted_hosts: provision.budgeted_hosts,

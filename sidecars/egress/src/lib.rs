@@ -15,7 +15,7 @@
 //! - `live`, `credential_store`: the routes, which can change at run time, and the credentials, which cannot.
 //! - [`report`]: reports denials and writes logs, with secrets redacted.
 //! - `usage`: counts the tokens of model responses and stores the records until the keeper process collects them.
-//! - `gate`: reserves the tokens of requests to models from leases on budgets.
+//! - `lease`: reserves the tokens of requests to models from leases on budgets.
 //! - [`host_connector`]: opens connections for the `bottle` process on the host, under the same trust rules.
 //! - `config`: the configuration that the bundle passes to the daemon.
 //! - `bounds`: limits and deadlines of connections, requests, logs and usage records.
@@ -31,9 +31,9 @@ pub mod daemon;
 mod egress;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod gate;
 pub mod host_connector;
 mod inspect;
+mod lease;
 mod listener;
 mod live;
 pub mod report;

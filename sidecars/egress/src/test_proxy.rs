@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::daemon::EgressConfig;
 use crate::egress::{Egress, ProvisionError, Shared};
-use crate::gate::Gate;
+use crate::lease::Leases;
 use crate::listener::serve;
 use crate::report::backlog::Backlog;
 
@@ -58,7 +58,7 @@ impl TestProxy {
         let directory = tempfile::tempdir().expect("directory");
         let shared = Shared::new(directory.path(), lock_after);
         let egress = provision_egress(provision, directory.path(), shared.clone()).expect("provision");
-        let keeper = tokio::spawn(without_budgets(Arc::clone(&shared.gate)));
+        let keeper = tokio::spawn(without_budgets(Arc::clone(&shared.leases)));
         Self { egress, backlog: shared.backlog, questions: shared.questions, directory, keeper }
     }
 
@@ -91,14 +91,14 @@ where
     (channel, stream)
 }
 
-/// Connects to a gate like a keeper.
-pub(crate) async fn connect_to_gate(gate: Arc<Gate>) -> (Channel, Stream) {
-    keeper_stream(&BundleRequest::Leases, move |stream| Arc::clone(&gate).serve(stream)).await
+/// Connects to the leases like a keeper.
+pub(crate) async fn connect_to_leases(leases: Arc<Leases>) -> (Channel, Stream) {
+    keeper_stream(&BundleRequest::Leases, move |stream| Arc::clone(&leases).serve(stream)).await
 }
 
 /// A keeper of a bottle without a budget.
-async fn without_budgets(gate: Arc<Gate>) {
-    let (_channel, mut stream) = connect_to_gate(gate).await;
+async fn without_budgets(leases: Arc<Leases>) {
+    let (_channel, mut stream) = connect_to_leases(leases).await;
     while let Ok(request) = stream.receive::<LeaseRequest>().await {
         if stream.message(&LeaseAnswer::Unlimited { key: request.key }).await.is_err() {
             return;

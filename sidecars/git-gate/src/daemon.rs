@@ -14,7 +14,7 @@ use anyhow::{Context, bail, ensure};
 use bottle_contract::names::{GATE_PORTS, GIT_GATE_PORT};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
-use bottle_contract::session::gate::GateProvision;
+use bottle_contract::session::git_gate::GateProvision;
 use bottle_daemon::{Confinement, Listener, ListenerConfig, Lockout, Serve};
 use bottle_harden::daemon_syscalls;
 use bottle_harden::directory_access::Held;

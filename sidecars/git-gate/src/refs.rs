@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use bottle_contract::secret_files::normalized;
-use bottle_contract::session::gate::GateRefs;
+use bottle_contract::session::git_gate::GateRefs;
 
 use crate::upstream::{Upstream, is_id};
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use bottle_contract::names::Name;
-use bottle_contract::session::gate::{GateRefs, GateRepo};
+use bottle_contract::session::git_gate::{GateRefs, GateRepo};
 use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 

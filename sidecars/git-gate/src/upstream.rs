@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use bottle_contract::session::gate::GateRefs;
+use bottle_contract::session::git_gate::GateRefs;
 use bottle_daemon::remove_if_present;
 use serde_json::Value;
 

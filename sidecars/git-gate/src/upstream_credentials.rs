@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bottle_contract::names::Name;
 use bottle_contract::secret::Secret;
-use bottle_contract::session::gate::{GateKey, GateRepo};
+use bottle_contract::session::git_gate::{GateKey, GateRepo};
 use bottle_daemon::remove_if_present;
 use bottle_scan::{Redactor, TooLarge};
 

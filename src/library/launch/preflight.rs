@@ -128,9 +128,9 @@ impl Preflight {
             let path = one_line(&live.path.display().to_string());
             format!("the agent changes the files in {path} themselves, and programs outside of the bottle use them (`--cwd=live`)")
         });
-        let unmetered = self.plan.egress.gate.unmetered.iter().map(|endpoint| {
+        let unmetered = self.plan.egress.metering.unmetered.iter().map(|endpoint| {
             format!(
-                "requests to {endpoint} pass uncounted where a budget limits their host (`gate.unmetered`)"
+                "requests to {endpoint} pass uncounted where a budget limits their host (`metering.unmetered`)"
             )
         });
         let sockets = self.preview.sockets.iter();

@@ -153,7 +153,7 @@ impl Refusal {
     pub fn unknown_endpoint(host: &str, method: &str, path: &str, upgrade: bool) -> Self {
         let refusal = Self::not_metered(host, &format!("`{method} {path}`"), upgrade);
         let sentence = format!(
-            "{} To let it pass uncounted, the user can add `{host}{path}` to `gate.unmetered` in settings.yml.",
+            "{} To let it pass uncounted, the user can add `{host}{path}` to `metering.unmetered` in settings.yml.",
             refusal.sentence
         );
         Self { sentence, ..refusal }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::gate::GateProvision;
+use super::git_gate::GateProvision;
 use super::guest::SecretText;
 use super::tools::ToolRequest;
 use crate::credential::Binding;
@@ -204,14 +204,14 @@ impl Default for Limits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRules {
-    /// `gate.default_output`: the tokens that are reserved for the response to a request without an output limit.
+    /// `metering.default_output`: the tokens that are reserved for the response to a request without an output limit.
     /// `None` stands for the most that the model can write.
     pub default_output: Option<u64>,
-    /// `gate.repeats`: how often the same request may be sent in a row. `None` if there is no limit.
+    /// `metering.repeats`: how often the same request may be sent in a row. `None` if there is no limit.
     pub repeats: Option<u32>,
-    /// `gate.exact`: whether the proxy asks the provider how many tokens a prompt has, instead of an estimate.
+    /// `metering.exact`: whether the proxy asks the provider how many tokens a prompt has, instead of an estimate.
     pub exact: bool,
-    /// `gate.unmetered`: endpoints that pass uncounted where a budget limits their host.
+    /// `metering.unmetered`: endpoints that pass uncounted where a budget limits their host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmetered: Vec<UnmeteredEndpoint>,
 }

@@ -11,7 +11,7 @@
 pub mod bundle;
 pub mod files;
 pub mod frame;
-pub mod gate;
+pub mod git_gate;
 pub mod guest;
 pub mod lease;
 mod packed;

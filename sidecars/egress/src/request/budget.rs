@@ -1,4 +1,4 @@
-//! Reserves the tokens of an allowed request, before any byte of it is sent ([`crate::gate`]).
+//! Reserves the tokens of an allowed request, before any byte of it is sent ([`crate::lease`]).
 //!
 //! ```text
 //! method, host, path ─► endpoint ─┬─ metered ─► body, decoded ─► one reading ─► cost ─► reservation
@@ -23,8 +23,8 @@ use super::head::RequestHead;
 use super::outbound::Cleared;
 use super::permit::Permit;
 use crate::egress::Egress;
-use crate::gate::{self, Charge};
 use crate::inspect::{Coding, MAX_REWRITTEN, request_codings};
+use crate::lease::{self, Charge};
 use crate::report::record::RequestInfo;
 
 /// Reserves the tokens that the request can use, and waits until a lease has them. Requests that use tokens which the
@@ -44,7 +44,7 @@ pub(super) async fn charge(
         true => Endpoint::of_websocket(host, &info.path),
         false => Endpoint::of(&info.method, host, &info.path),
     };
-    let key = || gate::key(permit.route.provider, &egress.reporter.redact(host));
+    let key = || lease::key(permit.route.provider, &egress.reporter.redact(host));
     match endpoint {
         // The messages of the WebSocket are charged, not its upgrade.
         Endpoint::Metered(_) if upgrade => Ok((cleared, Charge::default())),
@@ -75,8 +75,8 @@ fn could_use_tokens(egress: &Egress, permit: &Permit<'_>, upgrade: bool) -> bool
 }
 
 /// Whether a budget limits the key. Waits for the keeper if that is unknown.
-async fn is_limited(egress: &Arc<Egress>, key: BudgetKey) -> Result<bool, gate::LeaseDenied> {
-    Ok(egress.gate.reserve(key, 0).await?.is_some())
+async fn is_limited(egress: &Arc<Egress>, key: BudgetKey) -> Result<bool, lease::LeaseDenied> {
+    Ok(egress.leases.reserve(key, 0).await?.is_some())
 }
 
 async fn charge_request(
@@ -88,7 +88,7 @@ async fn charge_request(
     mut cleared: Cleared,
 ) -> Result<(Cleared, Charge), Refusal> {
     let (info, host) = (&permit.info, permit.host());
-    let denied = |denied: gate::LeaseDenied| denied.refusal(host);
+    let denied = |denied: lease::LeaseDenied| denied.refusal(host);
     if !cleared.is_read() {
         // Without a budget, a body that the route does not scan is streamed.
         if egress.repeats.is_unlimited() && !is_limited(egress, key.clone()).await.map_err(denied)? {
@@ -109,18 +109,18 @@ async fn charge_request(
             };
         }
     };
-    let mut cost = egress.gate.cost(host, &request, egress.model_rules.default_output);
+    let mut cost = egress.leases.cost(host, &request, egress.model_rules.default_output);
     admit(egress, &key, info, &request).await?;
     if egress.model_rules.exact
         && request.reference.is_none()
-        && egress.gate.is_limited(&key)
+        && egress.leases.is_limited(&key)
         && let Ok(_turn) = egress.counts.try_acquire()
         && let Some(body) = cleared.decoded().await
         && let Some(prompt) = exact::prompt_tokens(egress, permit, head, api, &body).await
     {
         cost.prompt = prompt;
     }
-    let reservation = egress.gate.reserve(key, cost.tokens()).await.map_err(denied)?;
+    let reservation = egress.leases.reserve(key, cost.tokens()).await.map_err(denied)?;
     Ok((cleared, Charge { cost: Some(cost), reservation }))
 }
 
@@ -136,9 +136,9 @@ pub(super) async fn charge_message(
     text: &[u8],
 ) -> Result<Charge, Refusal> {
     let host = info.host.as_str();
-    let denied = |denied: gate::LeaseDenied| denied.refusal(host);
-    let key = gate::key(provider, &egress.reporter.redact(host));
-    let request = match egress.gate.read(api, text, !egress.repeats.is_unlimited()) {
+    let denied = |denied: lease::LeaseDenied| denied.refusal(host);
+    let key = lease::key(provider, &egress.reporter.redact(host));
+    let request = match egress.leases.read(api, text, !egress.repeats.is_unlimited()) {
         Ok(request) => request,
         Err(why) => {
             return match is_limited(egress, key).await.map_err(denied)? {
@@ -148,8 +148,8 @@ pub(super) async fn charge_message(
         }
     };
     admit(egress, &key, info, &request).await?;
-    let cost = egress.gate.cost(host, &request, egress.model_rules.default_output);
-    let reservation = egress.gate.reserve(key, cost.tokens()).await.map_err(denied)?;
+    let cost = egress.leases.cost(host, &request, egress.model_rules.default_output);
+    let reservation = egress.leases.reserve(key, cost.tokens()).await.map_err(denied)?;
     Ok(Charge { cost: Some(cost), reservation })
 }
 
@@ -163,7 +163,7 @@ pub(super) async fn deny_unknown_message(
     provider: bool,
 ) -> Result<(), Refusal> {
     let host = info.host.as_str();
-    let key = gate::key(provider, &egress.reporter.redact(host));
+    let key = lease::key(provider, &egress.reporter.redact(host));
     match is_limited(egress, key).await.map_err(|denied| denied.refusal(host))? {
         true => Err(Refusal::not_metered(
             host,
@@ -190,7 +190,7 @@ async fn admit(
         return Err(Refusal::later(
             Reason::RequestRepeated,
             host,
-            &format!("`gate.repeats` allows it {times}"),
+            &format!("`metering.repeats` allows it {times}"),
         ));
     }
     if request.background && is_limited(egress, key.clone()).await.map_err(|denied| denied.refusal(host))? {
@@ -211,7 +211,7 @@ async fn read(
     let _turn = egress.readings.acquire().await.map_err(|_| "while the proxy closes".to_owned())?;
     let too_long = || format!("whose body has more than {} MiB, or cannot be decoded", MAX_REWRITTEN >> 20);
     let body = cleared.decoded().await.ok_or_else(too_long)?;
-    egress.gate.read(api, &body, !egress.repeats.is_unlimited()).map_err(|why| format!("whose body {why}"))
+    egress.leases.read(api, &body, !egress.repeats.is_unlimited()).map_err(|why| format!("whose body {why}"))
 }
 
 /// Checks that the provider reads the same text as the proxy.

@@ -1,4 +1,4 @@
-//! Asks the provider how many tokens a prompt has, where the settings say `gate.exact` and a budget limits the
+//! Asks the provider how many tokens a prompt has, where the settings say `metering.exact` and a budget limits the
 //! requests. The answer is only for the reservation; the response says what was used.
 //!
 //! Anthropic counts a request at `…/messages/count_tokens`, OpenAI at `…/responses/input_tokens`. Both accept the fields

@@ -29,7 +29,7 @@ use tokio::time::{sleep, timeout};
 use super::client::{TestBody, http2};
 use super::fixture::ProxyFixture;
 use super::usage::{gzip, keeper_of};
-use crate::test_proxy::connect_to_gate;
+use crate::test_proxy::connect_to_leases;
 
 /// The hostile requests for each API.
 const REQUESTS: usize = 500;
@@ -472,7 +472,7 @@ impl Suite {
         );
         let proxy = ProxyFixture::with_routes(authority.pem(), yaml, |_| {}).await;
         proxy.keeper.abort();
-        let (channel, stream) = connect_to_gate(Arc::clone(&proxy.egress.gate)).await;
+        let (channel, stream) = connect_to_leases(Arc::clone(&proxy.egress.leases)).await;
         let keeper = Arc::new(Keeper::default());
         let serving = tokio::spawn(Arc::clone(&keeper).serve(stream));
         let usage = keeper_of(&proxy).await;

@@ -15,11 +15,11 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::fixture::{AUTH, ProxyFixture};
-use super::gate::{answer, asked, key, prompt_of};
+use super::leases::{answer, asked, key, prompt_of};
 use super::scripted_sites::{SiteStream, proxy_to, read_request, write};
 use super::usage::{keeper_of, next_records};
 use super::websockets::{ACCEPT, Client, WITHIN, close, frame, frames, masked, upgrade_at};
-use crate::test_proxy::connect_to_gate;
+use crate::test_proxy::connect_to_leases;
 
 /// A proxy, a model behind it, and a keeper whose answers the test gives.
 struct Setup {
@@ -93,7 +93,7 @@ async fn setup_with(route: &str, respond: fn(&str) -> Vec<Value>) -> Setup {
     })
     .await;
     proxy.keeper.abort();
-    let (channel, keeper) = connect_to_gate(Arc::clone(&proxy.egress.gate)).await;
+    let (channel, keeper) = connect_to_leases(Arc::clone(&proxy.egress.leases)).await;
     Setup { proxy, served, keeper, _channel: channel }
 }
 
@@ -274,7 +274,7 @@ async fn an_error_that_may_be_about_a_request_keeps_its_reservation() {
             if *message == BAD_CANCEL {
                 continue;
             }
-            if !proxy.egress.gate.is_limited(&key()) {
+            if !proxy.egress.leases.is_limited(&key()) {
                 asked(&mut keeper).await;
                 answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 1_000_000 }).await;
             }

@@ -14,9 +14,9 @@ use http_body_util::BodyExt;
 
 use super::Outbox;
 use crate::egress::Egress;
-use crate::gate::{Charge, Gate};
 use crate::inspect::decoded_memory::DecodedMemory;
 use crate::inspect::{Decoding, codings};
+use crate::lease::{Charge, Leases};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
 use crate::request::body::{Body, Observe, Observed};
@@ -81,7 +81,7 @@ impl UsageTracker {
             tracker: self,
             reporter: Arc::clone(&egress.reporter),
             outbox: Arc::clone(&egress.outbox),
-            gate: Arc::clone(&egress.gate),
+            leases: Arc::clone(&egress.leases),
             memory: egress.decoded_memory.clone(),
         });
         pending.reserve();
@@ -164,7 +164,7 @@ pub(super) struct PendingUsage {
     tracker: UsageTracker,
     reporter: Arc<Reporter>,
     outbox: Arc<Outbox>,
-    gate: Arc<Gate>,
+    leases: Arc<Leases>,
     memory: DecodedMemory,
 }
 
@@ -251,7 +251,7 @@ impl PendingUsage {
         let unknown = || charge.reservation.is_some().then(|| unread(expected));
         if let Some(reading) = meter.finish(whole, expected).or_else(unknown) {
             let usage = self.usage(reading);
-            self.gate.record(charge, &usage);
+            self.leases.record(charge, &usage);
             self.outbox.put(usage);
         }
     }

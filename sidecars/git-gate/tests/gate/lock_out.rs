@@ -12,7 +12,7 @@ use crate::scene::{KEY, SECRET, Scene};
 
 const LOCKED: &str = "This bottle is locked";
 
-fn any_topic(repo: &mut bottle_contract::session::gate::GateRepo) {
+fn any_topic(repo: &mut bottle_contract::session::git_gate::GateRepo) {
     repo.refs.allow = Some(vec!["refs/heads/**".into()]);
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::{Channel, Side};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, RuleFile};
-use bottle_contract::session::gate::{GateKey, GateProvision, GateRefs, GateRepo};
+use bottle_contract::session::git_gate::{GateKey, GateProvision, GateRefs, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::ListenerConfig;

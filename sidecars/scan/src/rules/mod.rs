@@ -1,7 +1,7 @@
 //! Implements pattern rules: tables of tokens and phrases, and the engine that runs them.
 //!
 //! ```text
-//! gate              the search for keys
+//! filter            the search for keys
 //! row               one rule
 //! clouds, forges, services, standard_formats    the tables of token rules
 //! phrases           prompt injection phrases
@@ -15,8 +15,8 @@
 pub(crate) mod binary_keys;
 mod clouds;
 mod dummies;
+mod filter;
 mod forges;
-mod gate;
 pub(crate) mod pem_keys;
 mod phrases;
 pub(crate) mod row;
@@ -33,7 +33,7 @@ use crate::entropy::bits_per_byte;
 use crate::finding::Severity;
 use crate::view::View;
 use crate::words::words;
-use gate::{Gate, Keys};
+use filter::{Filter, Keys};
 use row::{BESIDE, Row, USUAL_FLOOR};
 
 /// What `@=` in a pattern expands to: the rest of a name, quotes as they appear in nested JSON, and an
@@ -63,7 +63,7 @@ pub(crate) const REACH: usize = 4096;
 /// The compiled rules of one or more tables.
 pub(crate) struct RuleSet {
     kind: Keys,
-    gate: Gate,
+    filter: Filter,
     /// For each key in the search index: its rule and its length.
     owners: Vec<(usize, usize)>,
     rules: Vec<Rule>,
@@ -132,7 +132,7 @@ impl RuleSet {
             owners.extend(rule.row.keys.iter().map(|key| (number, key.len())));
             keys.extend(rule.row.keys.iter().map(|key| key.as_bytes()));
         }
-        Self { kind, gate: Gate::new(kind, keys), owners, rules }
+        Self { kind, filter: Filter::new(kind, keys), owners, rules }
     }
 
     /// Finds every match in `text`. Matches of one rule do not overlap. Phrases are also found if other gaps than spaces
@@ -142,7 +142,7 @@ impl RuleSet {
         let mut ends: Vec<(usize, usize)> = Vec::new();
         // Made when the text contains the first key of a phrase, so it costs nothing for other texts.
         let mut read: Option<View<'_>> = None;
-        self.gate.each(text, |key, place| {
+        self.filter.each(text, |key, place| {
             let (owner, length) = self.owners[key];
             if ends.iter().any(|(rule, end)| *rule == owner && place < *end) {
                 return;

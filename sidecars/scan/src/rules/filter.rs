@@ -21,7 +21,7 @@ pub(super) enum Keys {
 }
 
 /// The search index over the keys of all rules.
-pub(super) struct Gate {
+pub(super) struct Filter {
     kind: Keys,
     bits: Box<[u64; 1 << (BITS - 6)]>,
     /// Sorted entries: a piece, the number of its key, and the offset of the piece in that key.
@@ -29,28 +29,28 @@ pub(super) struct Gate {
     keys: Vec<Box<[u8]>>,
 }
 
-impl Gate {
+impl Filter {
     pub(super) fn new<'k>(kind: Keys, keys: impl IntoIterator<Item = &'k [u8]>) -> Self {
-        let mut gate =
+        let mut filter =
             Self { kind, bits: Box::new([0; 1 << (BITS - 6)]), entries: Vec::new(), keys: Vec::new() };
         for key in keys {
-            let number = u32::try_from(gate.keys.len()).unwrap_or(u32::MAX);
+            let number = u32::try_from(filter.keys.len()).unwrap_or(u32::MAX);
             let part = indexed_part(kind, key);
             if let [first, second, third] = *part {
                 let next = (0..=u8::MAX).filter(|byte| may_follow(kind, *byte) && !byte.is_ascii_uppercase());
-                gate.entries.extend(next.map(|next| (fold([first, second, third, next]), number, 0)));
+                filter.entries.extend(next.map(|next| (fold([first, second, third, next]), number, 0)));
             } else if let Some((piece, at)) = rarest(part) {
-                gate.entries.push((fold(piece), number, at));
+                filter.entries.push((fold(piece), number, at));
             }
-            gate.keys.push(key.into());
+            filter.keys.push(key.into());
         }
-        gate.entries.sort_unstable();
-        gate.entries.dedup();
-        for (piece, _, _) in &gate.entries {
+        filter.entries.sort_unstable();
+        filter.entries.dedup();
+        for (piece, _, _) in &filter.entries {
             let place = place(*piece);
-            gate.bits[place / 64] |= 1 << (place % 64);
+            filter.bits[place / 64] |= 1 << (place % 64);
         }
-        gate
+        filter
     }
 
     /// Whether `text` begins with a key.

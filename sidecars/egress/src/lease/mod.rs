@@ -43,10 +43,10 @@ pub(crate) use repeats::Repeats;
 
 /// The leases of this bottle.
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct Leases {
     accounts: Mutex<HashMap<BudgetKey, Account>>,
     calibration: Calibration,
-    /// Makes what the gate derives from requests unpredictable for the agent.
+    /// Makes what the proxy derives from requests unpredictable for the agent.
     random: RandomState,
     /// Changes when an account has a message for the keeper.
     changed: watch::Sender<u64>,
@@ -82,7 +82,7 @@ pub(crate) struct Charge {
 
 /// Tokens that are reserved for one request. Dropping it returns all of them.
 pub(crate) struct Reservation {
-    gate: Arc<Gate>,
+    leases: Arc<Leases>,
     key: BudgetKey,
     tokens: u64,
 }
@@ -91,19 +91,19 @@ impl Reservation {
     /// Returns the tokens that the response did not use.
     fn settle(mut self, used: u64) {
         let reserved = std::mem::take(&mut self.tokens);
-        self.gate.settle(&self.key, reserved, used);
+        self.leases.settle(&self.key, reserved, used);
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         if self.tokens > 0 {
-            self.gate.settle(&self.key, self.tokens, 0);
+            self.leases.settle(&self.key, self.tokens, 0);
         }
     }
 }
 
-impl Gate {
+impl Leases {
     /// Reserves `tokens`; waits until the lease has so many. Returns `None` if no budget limits the key. With 0 tokens,
     /// it only finds out whether one does.
     ///
@@ -185,7 +185,7 @@ impl Gate {
     }
 
     fn reservation(self: &Arc<Self>, key: &BudgetKey, tokens: u64) -> Reservation {
-        Reservation { gate: Arc::clone(self), key: key.clone(), tokens }
+        Reservation { leases: Arc::clone(self), key: key.clone(), tokens }
     }
 
     fn settle(self: &Arc<Self>, key: &BudgetKey, reserved: u64, used: u64) {

@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(needed(&mut account, now), None, "one request at a time");
         account.granted(150);
         assert_eq!(account.serve().len(), 1);
-        assert!(first.try_recv().is_err() && second.try_recv().is_err(), "the gate delivers");
+        assert!(first.try_recv().is_err() && second.try_recv().is_err(), "the lease delivers");
         assert_eq!(needed(&mut account, now), Some(Some(20)));
         account.granted(150);
         assert!(account.serve().is_empty(), "a repeated answer grants nothing");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use bottle_contract::canonical;
 use bottle_contract::names::{GIT_GATE_HOST, GIT_GATE_PORT, NO_PROXY, Name};
-use bottle_contract::session::gate::GateRefs;
+use bottle_contract::session::git_gate::GateRefs;
 use serde::{Deserialize, Serialize};
 use url::Url;
 

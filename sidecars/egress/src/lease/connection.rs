@@ -1,4 +1,4 @@
-//! The messages between the gate and the keeper process.
+//! The messages about leases between the proxy and the keeper process.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,10 +8,10 @@ use bottle_contract::decide::Reason;
 use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
 use tokio::time::sleep;
 
-use super::{Gate, LeaseDenied};
+use super::{LeaseDenied, Leases};
 use crate::bounds;
 
-impl Gate {
+impl Leases {
     /// Asks the keeper for leases until the stream closes. Streams may overlap: the keeper counts tokens since the
     /// launch, so a repeated request grants nothing twice.
     pub(crate) async fn serve(self: Arc<Self>, stream: Stream) {

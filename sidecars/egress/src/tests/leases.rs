@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
 use super::fixture::{Curl, ProxyFixture, SITE};
-use crate::test_proxy::connect_to_gate;
+use crate::test_proxy::connect_to_leases;
 
 /// A response of 3 + 4 tokens.
 const COMPLETION: &str =
@@ -43,7 +43,7 @@ async fn setup() -> Setup {
 
 /// A proxy with these keys of the route, before a model that responds to everything.
 async fn setup_with_route(route: &str) -> (ProxyFixture, Stream, Server, Channel) {
-    let authority = Authority::new("gate").expect("authority");
+    let authority = Authority::new("lease").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
     let site = handler(Arc::new(()), |_, request: Request<Incoming>| async move {
         let _ = request.into_body().collect().await;
@@ -54,12 +54,12 @@ async fn setup_with_route(route: &str) -> (ProxyFixture, Stream, Server, Channel
     let port = site.address().port();
     let proxy = ProxyFixture::reopened_with_log(proxy, authority.pem(), port, route).await;
     proxy.keeper.abort();
-    let (channel, keeper) = connect_to_gate(Arc::clone(&proxy.egress.gate)).await;
+    let (channel, keeper) = connect_to_leases(Arc::clone(&proxy.egress.leases)).await;
     (proxy, keeper, site, channel)
 }
 
 async fn setup_with(rules: ModelRules) -> Setup {
-    let authority = Authority::new("gate").expect("authority");
+    let authority = Authority::new("lease").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
     let (sender, served) = mpsc::channel(16);
     let site = handler(
@@ -89,7 +89,7 @@ async fn setup_with(rules: ModelRules) -> Setup {
     let port = site.address().port();
     let proxy = ProxyFixture::reopened_with_rules(proxy, authority.pem(), port, rules).await;
     proxy.keeper.abort();
-    let (channel, keeper) = connect_to_gate(Arc::clone(&proxy.egress.gate)).await;
+    let (channel, keeper) = connect_to_leases(Arc::clone(&proxy.egress.leases)).await;
     Setup { proxy, _site: site, served, keeper, _channel: channel }
 }
 
@@ -179,7 +179,7 @@ async fn a_new_keeper_gets_the_requests_that_wait() {
     let keepers = async {
         let first = asked(&mut keeper).await;
         drop((keeper, _channel));
-        let (_channel, mut keeper) = connect_to_gate(Arc::clone(&proxy.egress.gate)).await;
+        let (_channel, mut keeper) = connect_to_leases(Arc::clone(&proxy.egress.leases)).await;
         assert_eq!(asked(&mut keeper).await, first);
         answer(&keeper, LeaseAnswer::Unlimited { key: key() }).await;
         // Other requests need no further answer.
@@ -286,7 +286,7 @@ async fn denies_what_it_cannot_count_where_a_budget_holds() {
     }
     // The denial of an endpoint names the setting that allows it.
     let sentence = post_body(&proxy, "/v1/responses/", "{}").await.json()["sentence"].to_string();
-    assert!(sentence.contains("add `api.example.com/v1/responses/` to `gate.unmetered`"), "{sentence}");
+    assert!(sentence.contains("add `api.example.com/v1/responses/` to `metering.unmetered`"), "{sentence}");
     // A form could be read in another way.
     let url = format!("https://{SITE}{CHAT}");
     let denied = proxy.curl(&["--data", BODY, &url]).await;
@@ -340,15 +340,15 @@ async fn believes_the_model_name_at_known_providers_only() {
     };
     let (response, ()) = tokio::join!(post_body(&proxy, CHAT, body), needed);
     assert_eq!(response.status(), 200);
-    let gate = &proxy.egress.gate;
-    let request = gate.read(Api::ChatCompletions, body.as_bytes(), false).expect("a request");
+    let leases = &proxy.egress.leases;
+    let request = leases.read(Api::ChatCompletions, body.as_bytes(), false).expect("a request");
     for (host, output) in [
         ("api.openai.com", 16_384),
         ("openrouter.ai", 16_384),
         ("x.openai.azure.com", 131_072),
         ("api.openai.com.example", 131_072),
     ] {
-        assert_eq!(gate.cost(host, &request, None).tokens(), prompt + output, "{host}");
+        assert_eq!(leases.cost(host, &request, None).tokens(), prompt + output, "{host}");
     }
 }
 
