@@ -15,8 +15,8 @@
 //! copies and logs, so these work the same on every backend. Only a backend's directory contains code for its engine.
 //! For each promise in this file, one function in `tests/backends` tests it on every available backend.
 //!
-//! `linux`, `local`, `smolvm`, `fake`, `guest_entry` and `guest_spec` exist only on Linux. `native` is their edge to the
-//! other modules.
+//! `linux`, `local`, `smolvm`, `fake`, `guest_entry` and `guest_spec` exist only on Linux. `native` is their edge to
+//! the other modules.
 
 pub mod apple;
 pub(crate) mod command_line;
@@ -170,7 +170,7 @@ pub trait Lifecycle: Send + Sync {
     /// [`Origin::Kept`] or [`Origin::Snapshot`], the kept files stay unchanged.
     ///
     /// # Errors
-    /// [`BackendError`]. The ledger then names the resources created so far.
+    /// [`BackendError`]. The resource log then names the resources created so far.
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError>;
 
     /// Starts the bundle (the bottle's sidecars) without its configuration and secrets. Its proxy accepts no
@@ -461,7 +461,7 @@ pub struct Launch<'a> {
     /// `$BOTTLE_HOME/state/<slug>`, which contains layers, logs and configuration without secrets.
     pub state: &'a Path,
     /// Records each resource before the backend creates it; if the engine assigns the id, immediately afterwards.
-    pub ledger: &'a dyn Ledger,
+    pub resources: &'a dyn ResourceLog,
     /// Where the bottle's initial files come from.
     pub origin: &'a Origin,
     /// Receives the progress when the backend copies many files, to continue on preserved ones.
@@ -512,8 +512,8 @@ pub struct KeptFiles<'a> {
     pub slug: &'a Slug,
     /// As [`Launch::state`].
     pub state: &'a Path,
-    /// As [`Launch::ledger`].
-    pub ledger: &'a dyn Ledger,
+    /// As [`Launch::resources`].
+    pub resources: &'a dyn ResourceLog,
     /// The inputs of the launch that made the files.
     pub sandbox: &'a Sandbox,
     /// Whether the files may be changed.
@@ -558,7 +558,7 @@ pub enum Access {
 }
 
 /// Records the resources of a launch in the bottle's metadata.
-pub trait Ledger: Send + Sync {
+pub trait ResourceLog: Send + Sync {
     /// Writes the resources to disk before it returns. Recording a resource twice has no effect.
     ///
     /// # Errors
@@ -568,7 +568,7 @@ pub trait Ledger: Send + Sync {
     /// Records one resource.
     ///
     /// # Errors
-    /// As [`Ledger::record_all`].
+    /// As [`ResourceLog::record_all`].
     fn record(&self, resource: Resource) -> Result<(), BackendError> {
         self.record_all(&[resource])
     }

@@ -211,8 +211,8 @@ impl Export {
         }
     }
 
-    /// The agent's conversations of this home, if they are newer than the exported files: the bottle ended, and its last
-    /// launch left no work, so that only an earlier snapshot has its files.
+    /// The agent's conversations of this home, if they are newer than the exported files: the bottle ended, and its
+    /// last launch left no work, so that only an earlier snapshot has its files.
     #[cfg(target_os = "linux")]
     fn conversation(&self, host: &Host, record: &Record, point: &ForkPoint) -> Option<Transcripts> {
         if self.bottle.name.is_some() || point.is_temporary() {

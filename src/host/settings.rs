@@ -195,8 +195,8 @@ impl Settings {
     }
 }
 
-/// Adds approvals of commands to the text of `settings.yml`. The rest of the text stays as it is. `None` if the text does
-/// not allow inserted lines; the user must then add the entries by hand.
+/// Adds approvals of commands to the text of `settings.yml`. The rest of the text stays as it is. `None` if the text
+/// does not allow inserted lines; the user must then add the entries by hand.
 #[must_use]
 pub fn with_approvals(text: &str, approvals: &[Approval]) -> Option<String> {
     let before = parse(text).ok()?;

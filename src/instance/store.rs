@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::committed::{self, CommittedList};
 use super::record::{Record, SCHEMA, Status};
 use super::usage::{self, Labels};
-use crate::backend::{BackendError, Ledger, Origin, Resource};
+use crate::backend::{BackendError, Origin, Resource, ResourceLog};
 use crate::causes;
 use crate::host::file_lock::FileLock;
 use crate::host::files::{self, FileError, Filled};
@@ -330,8 +330,8 @@ impl Store {
         self.adopt(slug).is_ok_and(|claim| claim.record().has_only_logs() && claim.remove().is_ok())
     }
 
-    /// Removes a bottle of which only the conversation is kept. Returns false if there is more, or if another process holds
-    /// its lock.
+    /// Removes a bottle of which only the conversation is kept. Returns false if there is more, or if another process
+    /// holds its lock.
     ///
     /// # Errors
     /// When its directory cannot be removed.
@@ -520,7 +520,7 @@ impl Claim {
     }
 }
 
-impl Ledger for Claim {
+impl ResourceLog for Claim {
     fn record_all(&self, resources: &[Resource]) -> Result<(), BackendError> {
         let wrote = self.update(|record| {
             for resource in resources {
@@ -754,13 +754,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_is_on_disk_when_record_returns() {
+    fn the_resource_log_is_on_disk_when_record_returns() {
         let (_home, store) = store();
         let claim = store.claim(record("one")).expect("claim");
         let resource =
             Resource { slug: "one".parse().expect("slug"), kind: "network".into(), id: "n1".into() };
-        Ledger::record(&claim, resource.clone()).expect("record");
-        Ledger::record(&claim, resource.clone()).expect("record again");
+        ResourceLog::record(&claim, resource.clone()).expect("record");
+        ResourceLog::record(&claim, resource.clone()).expect("record again");
         let Some(State::Alive(read)) = store.state(&"one".parse().expect("slug")) else {
             panic!("not alive")
         };

@@ -19,15 +19,15 @@ pub struct LaunchContext<'a> {
     pub backend: &'a dyn Backend,
     /// The plan, the prepared image or program, and the secrets.
     pub order: &'a LaunchOrder,
-    /// The bottle's directory, lock and ledger.
+    /// The bottle's directory, lock and resource log.
     pub claim: &'a Claim,
     /// Receives the progress of the copy of the working directory, or of preserved files.
     pub progress: ProgressSink,
     /// The canary: a worthless secret in the agent's environment. A request that contains it shows that the agent sends
     /// secrets out.
     pub canary: Canary,
-    /// The canaries of earlier launches, and of the bottle that this one was forked from. The bottle's files can contain
-    /// them.
+    /// The canaries of earlier launches, and of the bottle that this one was forked from. The bottle's files can
+    /// contain them.
     pub earlier_canaries: Vec<SecretText>,
     /// The private deploy keys of this launch, by repository name.
     pub deploy_keys: BTreeMap<Name, SecretText>,
@@ -38,7 +38,7 @@ impl LaunchContext<'_> {
         Launch {
             plan: &self.order.plan,
             state: self.claim.directory(),
-            ledger: self.claim,
+            resources: self.claim,
             origin: &self.order.origin,
             progress: &self.progress,
         }

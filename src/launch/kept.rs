@@ -24,7 +24,7 @@ pub async fn open_kept(
     access: Access,
 ) -> Result<Channel, LaunchError> {
     let slug = claim.record().slug;
-    let kept = KeptFiles { slug: &slug, state: claim.directory(), ledger: claim, sandbox, access };
+    let kept = KeptFiles { slug: &slug, state: claim.directory(), resources: claim, sandbox, access };
     backend.open_kept(&kept).await?;
     let guest = connect(backend, &slug, Peer::Guest).await?;
     let env = environment::of_kept(host, &slug, &sandbox.prepared);

@@ -8,8 +8,8 @@
 //! [`open_kept`] instead opens the files of a preserved bottle: only pid 1 runs, with neither network nor secrets.
 //!
 //! Only a [`Provisioned`] value can start an agent, and it exists only if every sidecar is ready. Each phase records a
-//! resource in the ledger before creating it, or immediately afterwards if the engine assigns its id. After a failure,
-//! an interrupt or a crash, [`undo`] finds every resource in the ledger or by its label.
+//! resource in the resource log before creating it, or immediately afterwards if the engine assigns its id. After a
+//! failure, an interrupt or a crash, [`undo`] finds every resource in the resource log or by its label.
 
 mod canary;
 mod connection;
@@ -177,9 +177,9 @@ impl Provisioned<'_> {
     }
 }
 
-/// Undoes a launch. Removes every resource in the ledger, newest first, and resources of an interrupted launch that the
-/// ledger does not contain. Revokes the launch's deploy keys. Kept layers of an earlier launch stay. Returns the
-/// failures.
+/// Undoes a launch. Removes every resource in the resource log, newest first, and resources of an interrupted launch
+/// that the resource log does not contain. Revokes the launch's deploy keys. Kept layers of an earlier launch stay.
+/// Returns the failures.
 pub async fn undo(host: &Host, backend: &dyn Backend, claim: &Claim, tokens: &Tokens) -> Vec<String> {
     // Revoking and removing run in parallel, so that a forge that does not respond does not delay the removal.
     let (mut left, keys) =

@@ -318,8 +318,8 @@ fn uses_proxy(manifest: &ResolvedManifest, address: &str) -> bool {
 
 /// Returns the part of the system's git configuration that makes git show `http://HOST/PATH` as the address of a
 /// repository, so that tools find the forge by it (`gh`, `glab`). git sends its requests for it to the git gate without
-/// TLS, as to a proxy. It prefers this to the file in the agent's home, because it reads this first. Other programs that
-/// read git's configuration do not know it, and reach the git gate under its own URL.
+/// TLS, as to a proxy. It prefers this to the file in the agent's home, because it reads this first. Other programs
+/// that read git's configuration do not know it, and reach the git gate under its own URL.
 ///
 /// git replaces only the beginnings of URLs. So the address of another repository whose name continues that of a
 /// repository (`tool-docs`) begins with `http://HOST/` too. The git gate redirects its requests to `https://HOST/`.
@@ -378,8 +378,8 @@ fn spellings(repo: &Repo) -> Vec<String> {
     spellings_of(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str()))
 }
 
-/// As [`spellings`]. A forge serves a repository over ssh and https under the same path. Some forges offer https addresses
-/// with the name of the owner as user.
+/// As [`spellings`]. A forge serves a repository over ssh and https under the same path. Some forges offer https
+/// addresses with the name of the owner as user.
 fn spellings_of(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
     let https = |host: &str, path: &str| {
         let path = path.trim_start_matches('/');

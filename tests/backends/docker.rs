@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use bottle::backend::{BackendErrorKind, Ledger, ProgressSink, Resource, SIDECAR_LOGS, registry};
+use bottle::backend::{BackendErrorKind, ProgressSink, Resource, ResourceLog, SIDECAR_LOGS, registry};
 use bottle::host::Host;
 use bottle::plan::{ImageSource, Resources};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, Probe, Provision, ProvisionedFile, Reach};
@@ -24,7 +24,7 @@ fn said(arguments: &[&str]) -> String {
 
 /// The id of the bottle's resource of this kind.
 fn id(bottle: &Bottle<'_>, kind: &str) -> String {
-    let all = bottle.ledger.all();
+    let all = bottle.resources.all();
     all.iter().find(|resource| resource.kind == kind).unwrap_or_else(|| panic!("{kind}: {all:?}")).id.clone()
 }
 
@@ -370,7 +370,7 @@ async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
             continue;
         }
         let bottle = fixture.bottle("link").await;
-        let network = bottle.ledger.all().into_iter().find(|resource| {
+        let network = bottle.resources.all().into_iter().find(|resource| {
             resource.kind == "network"
                 && said(&["network", "inspect", "--format", "{{.Internal}}", &resource.id]) == "true"
         });
@@ -559,7 +559,7 @@ async fn concurrent_launches_get_different_addresses() {
         }
         let mut subnets: Vec<String> = Vec::new();
         for bottle in &bottles {
-            for network in bottle.ledger.all().iter().filter(|resource| resource.kind == "network") {
+            for network in bottle.resources.all().iter().filter(|resource| resource.kind == "network") {
                 let format = "{{range .IPAM.Config}}{{.Subnet}}{{end}}";
                 subnets.push(said(&["network", "inspect", "--format", format, &network.id]));
             }
@@ -583,8 +583,8 @@ async fn a_taken_container_name_is_reported_and_its_container_stays() {
         let foreign = said(&["create", "--name", &name, "--entrypoint", "/bin/true", engine::BASE_IMAGE]);
         let error = fixture.backend.start_guest(&bottle.launch(), &bottle.prepared).await.expect_err("taken");
         assert!(error.one_line().contains("already in use") && error.hint.is_some(), "{error:?}");
-        // The volume has a bottle's name but not its labels. It is neither listed nor removed, even if a ledger names
-        // it.
+        // The volume has a bottle's name but not its labels. It is neither listed nor removed, even if a resource log
+        // names it.
         assert!(bottle.found().await.iter().all(|resource| resource.id != foreign));
         let claimed =
             Resource { slug: bottle.slug().clone(), kind: "layers".to_owned(), id: foreign.clone() };
@@ -613,7 +613,7 @@ async fn an_absent_engine_is_reported_as_one_cause() {
         let error = backend.make_network(&bottle.launch()).await.expect_err("no engine");
         assert_eq!(error.kind, BackendErrorKind::Unavailable, "{error}");
         assert!(error.one_line().contains(words) && error.hint.is_some(), "{error:?}");
-        assert!(bottle.ledger.all().is_empty());
+        assert!(bottle.resources.all().is_empty());
     }
     let env = BTreeMap::from([("DOCKER_HOST".into(), socket.as_str().into())]);
     let absent = registry::by_name(&Host { env, ..fixture.host.clone() }, "docker").expect("docker");
@@ -622,9 +622,9 @@ async fn an_absent_engine_is_reported_as_one_cause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn finds_resources_that_the_ledger_failed_to_record() {
+async fn finds_resources_that_were_not_recorded() {
     struct Full;
-    impl Ledger for Full {
+    impl ResourceLog for Full {
         fn record_all(&self, resources: &[Resource]) -> Result<(), bottle::backend::BackendError> {
             if resources.iter().any(|resource| resource.kind == "network") {
                 return Err(bottle::backend::BackendError::failed("the disk is full"));
@@ -634,7 +634,7 @@ async fn finds_resources_that_the_ledger_failed_to_record() {
     }
     for fixture in docker().await {
         let bottle = fixture.planned("unwritten");
-        let launch = bottle::backend::Launch { ledger: &Full, ..bottle.launch() };
+        let launch = bottle::backend::Launch { resources: &Full, ..bottle.launch() };
         let prepared = fixture.prepared().await.expect("prepared");
         let launched = async {
             fixture.backend.make_network(&launch).await?;
@@ -667,7 +667,7 @@ async fn only_a_host_route_reaches_the_users_machine() {
         bottle.start_bundle().await;
         let format = "{{range .IPAM.Config}}{{.Gateway}}{{end}}";
         let mut machines = Vec::new();
-        for network in bottle.ledger.all().iter().filter(|resource| resource.kind == "network") {
+        for network in bottle.resources.all().iter().filter(|resource| resource.kind == "network") {
             machines.push(said(&["network", "inspect", "--format", format, &network.id]));
         }
         // The machine has no address on the inner network.

@@ -71,7 +71,7 @@ async fn a_killed_guest_takes_its_processes_with_it() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         let processes: Vec<_> =
-            bottle.ledger.all().into_iter().filter(|resource| resource.kind == "guest-process").collect();
+            bottle.resources.all().into_iter().filter(|resource| resource.kind == "guest-process").collect();
         assert_eq!(processes.len(), 1, "{}", fixture.name());
         fixture.backend.remove(&processes).await.expect("killed");
         program.abort();
@@ -120,7 +120,7 @@ async fn the_fake_backend_fails_at_the_requested_step() {
         if !["make_network", "start_guest"].contains(&step) {
             struck.push(("connect_guest", backend.connect_guest(bottle.slug()).await.is_err()));
         }
-        struck.push(("remove", backend.remove(&bottle.ledger.all()).await.is_err()));
+        struck.push(("remove", backend.remove(&bottle.resources.all()).await.is_err()));
         for (name, failed) in struck {
             assert_eq!(failed, name == step, "{name} with {step}");
         }
@@ -129,7 +129,7 @@ async fn the_fake_backend_fails_at_the_requested_step() {
                 &bottle::host::Host { env: Default::default(), ..fixture.host.clone() },
                 "fake",
             );
-            healthy.expect("fake").remove(&bottle.ledger.all()).await.expect("removed");
+            healthy.expect("fake").remove(&bottle.resources.all()).await.expect("removed");
         }
     }
 }

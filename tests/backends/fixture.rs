@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bottle::backend::{
-    Access, Backend, BackendError, BackendErrorKind, ByteStream, KeptFiles, LAYERS, Launch, Ledger,
-    NewSnapshot, Origin, Prepared, ProgressSink, Resource, Sandbox, Snapshot, registry,
+    Access, Backend, BackendError, BackendErrorKind, ByteStream, KeptFiles, LAYERS, Launch, NewSnapshot,
+    Origin, Prepared, ProgressSink, Resource, ResourceLog, Sandbox, Snapshot, registry,
 };
 use bottle::host::Host;
 use bottle::host::process::ProcessId;
@@ -296,7 +296,7 @@ impl Fixture {
             fixture: self,
             plan,
             state,
-            ledger: Recorded::default(),
+            resources: Recorded::default(),
             origin: Origin::New,
             prepared,
             progress,
@@ -406,7 +406,7 @@ pub(crate) struct Bottle<'a> {
     pub(crate) fixture: &'a Fixture,
     pub(crate) plan: Plan,
     pub(crate) state: PathBuf,
-    pub(crate) ledger: Recorded,
+    pub(crate) resources: Recorded,
     pub(crate) origin: Origin,
     pub(crate) prepared: Prepared,
     progress: ProgressSink,
@@ -432,7 +432,7 @@ impl Bottle<'_> {
         Launch {
             plan: &self.plan,
             state: &self.state,
-            ledger: &self.ledger,
+            resources: &self.resources,
             origin: &self.origin,
             progress: &self.progress,
         }
@@ -447,8 +447,8 @@ impl Bottle<'_> {
     pub(crate) async fn try_open(&self, access: Access) -> Result<(), BackendError> {
         let sandbox =
             Sandbox { prepared: self.prepared.clone(), limits: self.plan.resources.clone(), live: None };
-        let (slug, state, ledger) = (self.slug(), self.state.as_path(), &self.ledger);
-        self.fixture.backend.open_kept(&KeptFiles { slug, state, ledger, sandbox: &sandbox, access }).await
+        let (slug, state, resources) = (self.slug(), self.state.as_path(), &self.resources);
+        self.fixture.backend.open_kept(&KeptFiles { slug, state, resources, sandbox: &sandbox, access }).await
     }
 
     pub(crate) fn slug(&self) -> &Slug {
@@ -518,23 +518,24 @@ impl Bottle<'_> {
 
     /// Removes all resources of this bottle.
     pub(crate) async fn remove(&self) {
-        let all: Vec<Resource> = self.found().await.into_iter().chain(self.ledger.all()).collect();
+        let all: Vec<Resource> = self.found().await.into_iter().chain(self.resources.all()).collect();
         self.fixture.backend.remove(&all).await.expect("removed");
     }
 }
 
 impl Drop for Bottle<'_> {
     fn drop(&mut self) {
-        let processes = self.ledger.all().into_iter().filter(|resource| resource.kind.ends_with("process"));
+        let processes =
+            self.resources.all().into_iter().filter(|resource| resource.kind.ends_with("process"));
         for process in processes.filter_map(|resource| resource.id.parse::<ProcessId>().ok()) {
             // The process has usually been removed already.
             let _ = process.kill(Duration::from_secs(5));
         }
-        for group in self.ledger.all().iter().filter(|resource| resource.kind == "control-group") {
+        for group in self.resources.all().iter().filter(|resource| resource.kind == "control-group") {
             let _ = std::fs::remove_dir(&group.id);
         }
         if std::thread::panicking() && self.fixture.name() == "docker" {
-            for resource in self.ledger.all() {
+            for resource in self.resources.all() {
                 let _ = match resource.kind.as_str() {
                     "network" => engine::docker(&["network", "rm", &resource.id]),
                     "volume" => engine::docker(&["volume", "rm", &resource.id]),
@@ -600,19 +601,19 @@ pub(crate) async fn read(channel: &Channel, path: &str) -> Option<String> {
     }
 }
 
-/// A ledger whose content a test can read.
+/// A resource log whose content a test can read.
 #[derive(Default)]
 pub(crate) struct Recorded(Mutex<Vec<Resource>>);
 
 impl Recorded {
     pub(crate) fn all(&self) -> Vec<Resource> {
-        self.0.lock().expect("ledger").clone()
+        self.0.lock().expect("resource log").clone()
     }
 }
 
-impl Ledger for Recorded {
+impl ResourceLog for Recorded {
     fn record_all(&self, resources: &[Resource]) -> Result<(), BackendError> {
-        self.0.lock().expect("ledger").extend_from_slice(resources);
+        self.0.lock().expect("resource log").extend_from_slice(resources);
         Ok(())
     }
 }

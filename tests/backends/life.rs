@@ -91,10 +91,10 @@ async fn finds_unrecorded_resources_by_label() {
     for fixture in every_backend().await {
         let bottle = fixture.bottle("lost").await;
         let found = bottle.found().await;
-        let recorded = bottle.ledger.all();
+        let recorded = bottle.resources.all();
         assert!(recorded.iter().all(|resource| found.contains(resource)), "{} {found:?}", fixture.name());
         // This bottle has no bundle. A process that was started in advance and waits for its specification is not in a
-        // ledger yet.
+        // resource log yet.
         let more: Vec<_> = found.iter().filter(|resource| !recorded.contains(resource)).collect();
         let waits = usize::from(!fixture.is_contained());
         assert!(more.len() == waits && more.iter().all(|more| more.kind == "bundle-process"), "{more:?}");
@@ -131,7 +131,7 @@ async fn other_homes_and_backends_do_not_see_a_bottle() {
 async fn removal_can_be_repeated_and_leaves_nothing() {
     for fixture in every_backend().await {
         let bottle = fixture.bottle("twice").await;
-        let all = bottle.ledger.all();
+        let all = bottle.resources.all();
         fixture.backend.remove(&all).await.expect("removed");
         fixture.backend.remove(&all).await.expect("removed again");
         assert_eq!(fixture.backend.enumerate().await.expect("enumerated"), [], "{}", fixture.name());
@@ -144,7 +144,7 @@ async fn a_stopped_bottle_keeps_its_layers_when_they_are_not_named() {
     for fixture in every_backend().await {
         let bottle = fixture.bottle("kept").await;
         let kept = fixture.backend.kept_workspace(bottle.slug());
-        let mut all = bottle.ledger.all();
+        let mut all = bottle.resources.all();
         all.retain(|resource| resource.kind != LAYERS);
         fixture.backend.remove(&all).await.expect("removed");
         assert!(kept.iter().all(|directory| directory.is_dir()), "{}", fixture.name());
@@ -163,7 +163,7 @@ async fn refuses_to_remove_foreign_resources() {
         let bottle = fixture.bottle("own").await;
         let precious = fixture.host.home.join("precious");
         std::fs::create_dir_all(&precious).expect("made");
-        let mut foreign = bottle.ledger.all().into_iter().find(|r| r.kind == LAYERS).expect("layers");
+        let mut foreign = bottle.resources.all().into_iter().find(|r| r.kind == LAYERS).expect("layers");
         foreign.id = precious.display().to_string();
         let error = fixture.backend.remove(&[foreign]).await.expect_err("refused");
         assert_eq!(error.kind, BackendErrorKind::Failed);
@@ -177,7 +177,7 @@ async fn files_that_are_moved_away_free_their_name() {
     for fixture in every_backend().await {
         let bottle = fixture.bottle("moved").await;
         write(&bottle.provisioned().await, "/workspace/file", b"mine").await;
-        let all: Vec<_> = bottle.found().await.into_iter().chain(bottle.ledger.all()).collect();
+        let all: Vec<_> = bottle.found().await.into_iter().chain(bottle.resources.all()).collect();
         let moved = fixture.backend.move_away(&all).await.expect("moved");
         assert_eq!(bottle.found().await, moved, "{}", fixture.name());
         assert!(moved.iter().all(|resource| resource.kind != LAYERS), "{}: {moved:?}", fixture.name());

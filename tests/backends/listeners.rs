@@ -56,7 +56,7 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
         bottle.start_bundle().await;
         close(bundle(&bottle).await).await;
         close(bundle(&bottle).await).await;
-        let recorded = bottle.ledger.all();
+        let recorded = bottle.resources.all();
         assert!(recorded.iter().any(|resource| resource.kind == "bundle-process"), "{}", fixture.name());
         let found = bottle.found().await;
         // A container is one resource, although several processes run in it.
@@ -68,7 +68,7 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
                 fixture.name()
             );
         }
-        // The ledger's resources do not include the sidecars, and removing them must still remove the sidecars.
+        // The resource log's resources do not include the sidecars, and removing them must still remove the sidecars.
         fixture.backend.remove(&recorded).await.expect("removed");
         assert_eq!(bottle.found().await, [], "{}", fixture.name());
         assert!(fixture.backend.connect_bundle(bottle.slug()).await.is_err(), "{}", fixture.name());
@@ -143,7 +143,7 @@ async fn the_proxy_accepts_connections_only_while_its_bundle_is_ready() {
         let answer = proxy_answer(&guest).await;
         assert!(answer.contains("HTTP/1.1"), "{} with a bundle: {answer}", fixture.name());
 
-        let mut processes = bottle.ledger.all();
+        let mut processes = bottle.resources.all();
         processes.retain(|resource| resource.kind == "bundle-process");
         fixture.backend.remove(&processes).await.expect("killed");
         let (output, _) = run(&guest, &knock).await.expect("ran");

@@ -29,8 +29,8 @@ use super::output::Container;
 use crate::backend::docker::names::{Part, WIRING};
 use crate::backend::runtime_directory::RUNTIME_DIRECTORY;
 use crate::backend::{
-    Access, BackendError, ByteStream, ImageInfo, KeptFiles, LAYERS, Launch, Ledger, Origin, Prepared,
-    ProgressSink, Resource, unix_connect,
+    Access, BackendError, ByteStream, ImageInfo, KeptFiles, LAYERS, Launch, Origin, Prepared, ProgressSink,
+    Resource, ResourceLog, unix_connect,
 };
 use crate::plan::Resources;
 
@@ -84,12 +84,16 @@ impl AppleBackend {
         if *launch.origin == Origin::Kept {
             self.find_kept(slug, "resume").await?;
         }
-        self.make_sockets(slug, launch.ledger)
+        self.make_sockets(slug, launch.resources)
     }
 
-    fn make_sockets(&self, slug: &Slug, ledger: &dyn Ledger) -> Result<(), BackendError> {
+    fn make_sockets(&self, slug: &Slug, resources: &dyn ResourceLog) -> Result<(), BackendError> {
         let sockets = self.sockets(slug);
-        ledger.record(Resource::new(slug, RUNTIME_DIRECTORY, sockets.directory().display().to_string()))?;
+        resources.record(Resource::new(
+            slug,
+            RUNTIME_DIRECTORY,
+            sockets.directory().display().to_string(),
+        ))?;
         sockets.make()
     }
 
@@ -112,7 +116,7 @@ impl AppleBackend {
         let contained = prepared.contained.as_ref().ok_or_else(for_another)?;
         let sockets = self.sockets(slug);
         let volume = self.names.name(Part::State, slug);
-        launch.ledger.record(Resource::new(slug, VOLUME, volume.clone()))?;
+        launch.resources.record(Resource::new(slug, VOLUME, volume.clone()))?;
         let exists = self.cli.volumes().await?.into_iter().find(|found| found.name == volume);
         match exists {
             None => self.cli.create_volume(&volume, &labels(&self.names, Part::State, slug)).await?,
@@ -125,7 +129,7 @@ impl AppleBackend {
             Some(_) => {}
         }
         let new = bundle(&self.names, plan, contained, &sockets);
-        launch.ledger.record(Resource::new(slug, BUNDLE, new.name.clone()))?;
+        launch.resources.record(Resource::new(slug, BUNDLE, new.name.clone()))?;
         self.cli.delete(&new.name).await?;
         let failed =
             |error: io::Error| BackendError::failed("cannot join the proxy's sockets").because(error);
@@ -147,15 +151,15 @@ impl AppleBackend {
         let id = match launch.origin {
             Origin::New => {
                 self.expect_image(&inside.image, &format!("the image of {slug}")).await?;
-                self.replace(slug, inside, &inside.image, limits, launch.ledger).await?
+                self.replace(slug, inside, &inside.image, limits, launch.resources).await?
             }
             Origin::Snapshot(snapshot) => {
                 let image = self.image_of(snapshot).await?;
-                self.replace(slug, inside, &image, limits, launch.ledger).await?
+                self.replace(slug, inside, &image, limits, launch.resources).await?
             }
-            Origin::Kept => self.continue_kept("resume", slug, inside, limits, launch.ledger).await?,
+            Origin::Kept => self.continue_kept("resume", slug, inside, limits, launch.resources).await?,
         };
-        launch.ledger.record(Resource::new(slug, GUEST, id.clone()))?;
+        launch.resources.record(Resource::new(slug, GUEST, id.clone()))?;
         self.start(&format!("the bottle {slug}"), &id).await
     }
 
@@ -188,7 +192,7 @@ impl AppleBackend {
         inside: &ImageInfo,
         image: &str,
         limits: &Resources,
-        ledger: &dyn Ledger,
+        resources: &dyn ResourceLog,
     ) -> Result<String, BackendError> {
         expect_mountable(&self.images.program_directory())?;
         let mut earlier = self.find_all(Part::Agent, slug).await?;
@@ -200,7 +204,7 @@ impl AppleBackend {
         let free =
             if newest.as_ref().is_some_and(|newest| newest.id == taken) { Part::Kept } else { Part::Agent };
         let new = self.agent(slug, free, inside, image, limits);
-        ledger.record(Resource::new(slug, LAYERS, new.name.clone()))?;
+        resources.record(Resource::new(slug, LAYERS, new.name.clone()))?;
         self.clear_guest(slug)?;
         self.cli.create(&new).await?;
         if let Some(newest) = newest {
@@ -222,17 +226,17 @@ impl AppleBackend {
         slug: &Slug,
         inside: &ImageInfo,
         limits: &Resources,
-        ledger: &dyn Ledger,
+        resources: &dyn ResourceLog,
     ) -> Result<String, BackendError> {
         let kept = self.find_kept(slug, verb).await?;
         let wanted = self.agent(slug, Part::Agent, inside, &kept.image, limits);
         if kept.labels.get(WIRING).map(String::as_str) == wiring(&wanted) {
-            ledger.record(Resource::new(slug, LAYERS, kept.id.clone()))?;
+            resources.record(Resource::new(slug, LAYERS, kept.id.clone()))?;
             return Ok(kept.id);
         }
         let image = self.image_of_kept(slug).await?;
-        ledger.record(Resource::new(slug, IMAGE, image.clone()))?;
-        let id = self.replace(slug, inside, &image, limits, ledger).await?;
+        resources.record(Resource::new(slug, IMAGE, image.clone()))?;
+        let id = self.replace(slug, inside, &image, limits, resources).await?;
         // The container has a copy of the image's files.
         self.cli.delete_image(&image).await?;
         Ok(id)
@@ -240,21 +244,21 @@ impl AppleBackend {
 
     /// Implements [`crate::backend::Lifecycle::open_kept`].
     pub(super) async fn open(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
-        let KeptFiles { slug, ledger, sandbox, access, .. } = *kept;
+        let KeptFiles { slug, resources, sandbox, access, .. } = *kept;
         let inside = sandbox.prepared.inside.as_ref().ok_or_else(for_another)?;
         self.find_kept(slug, "open").await?;
-        self.make_sockets(slug, ledger)?;
+        self.make_sockets(slug, resources)?;
         self.images.contained(&ProgressSink::discard()).await?;
         let id = match access {
             Access::Write => {
-                let id = self.continue_kept("open", slug, inside, &sandbox.limits, ledger).await?;
-                ledger.record(Resource::new(slug, GUEST, id.clone()))?;
+                let id = self.continue_kept("open", slug, inside, &sandbox.limits, resources).await?;
+                resources.record(Resource::new(slug, GUEST, id.clone()))?;
                 id
             }
             Access::Read => {
                 let image = self.image_of_kept(slug).await?;
                 let new = self.agent(slug, Part::Reader, inside, &image, &sandbox.limits);
-                ledger.record_all(&[
+                resources.record_all(&[
                     Resource::new(slug, IMAGE, image),
                     Resource::new(slug, READER, new.name.clone()),
                 ])?;

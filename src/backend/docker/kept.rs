@@ -21,7 +21,7 @@ use super::flatten::{self, MAX_LAYERS, Source};
 use super::live::{self, WorkspaceFiles};
 use super::names::{Names, Part, WIRING};
 use super::shared_objects;
-use crate::backend::{BackendError, LAYERS, Ledger, ProgressSink, Resource};
+use crate::backend::{BackendError, LAYERS, ProgressSink, Resource, ResourceLog};
 
 /// The repository name of kept containers' images.
 const REPOSITORY: &str = "bottle-kept";
@@ -58,7 +58,7 @@ pub(super) async fn find_kept(
 /// [`BackendError`] when there is no kept container, or the engine fails. `verb` says what it is needed for.
 pub(super) async fn continue_kept(
     engine: &Engine,
-    ledger: &dyn Ledger,
+    resources: &dyn ResourceLog,
     verb: &str,
     agent: Agent<'_>,
     progress: &ProgressSink,
@@ -69,7 +69,7 @@ pub(super) async fn continue_kept(
     let agent = with_kept_mounts(engine, &kept.id, agent).await.map_err(failed)?;
     if fits(engine, &kept.id, &agent.body()).await.map_err(failed)? {
         restore_name(engine, names, slug).await.map_err(failed)?;
-        ledger.record(Resource::new(slug, LAYERS, kept.id.clone()))?;
+        resources.record(Resource::new(slug, LAYERS, kept.id.clone()))?;
         return Ok(kept.id);
     }
     let image = image_of_files(engine, names, slug, &kept.id, ("", FLATTENED_AT), progress).await;
@@ -77,7 +77,7 @@ pub(super) async fn continue_kept(
     set_aside(engine, names, slug).await.map_err(failed)?;
     let agent = Agent { image: &image, ..agent };
     let container = create_agent(engine, &agent, Some(&kept.id)).await.map_err(failed)?;
-    ledger.record(Resource::new(slug, LAYERS, container.clone()))?;
+    resources.record(Resource::new(slug, LAYERS, container.clone()))?;
     // The new container has the volumes.
     remove_set_aside(engine, names, slug, false).await.map_err(failed)?;
     Ok(container)

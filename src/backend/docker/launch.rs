@@ -28,7 +28,7 @@ use super::network::{self, Net, Transport};
 use super::{kept, run_state, shared_objects, snapshot_images, subnets, volume_owner};
 use crate::backend::{
     Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, ImageInfo, KeptFiles, LAYERS,
-    Launch, Ledger, Origin, Prepared, ProgressSink, RepositoryObjects, Resource,
+    Launch, Origin, Prepared, ProgressSink, RepositoryObjects, Resource, ResourceLog,
 };
 use crate::host::docker_settings::DockerTransport;
 use crate::host::plain_file;
@@ -65,11 +65,11 @@ impl Launches {
         let slug = &launch.plan.identity.slug;
         let transport = match transport {
             DockerTransport::Network => {
-                let made = network::make(engine, names, subnets, Part::Inner, slug, launch.ledger);
+                let made = network::make(engine, names, subnets, Part::Inner, slug, launch.resources);
                 Transport::Network(made.await?)
             }
             DockerTransport::Socket => {
-                Transport::Socket(make_listener_dir(engine, names, slug, launch.ledger).await?)
+                Transport::Socket(make_listener_dir(engine, names, slug, launch.resources).await?)
             }
         };
         locked(&self.transports).insert(slug.clone(), transport);
@@ -88,8 +88,8 @@ impl Launches {
         let slug = &launch.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bundle");
         let (transport, contained) = (self.transport(slug)?, contained(prepared)?);
-        let outside = network::make(engine, names, subnets, Part::Outer, slug, launch.ledger);
-        let state = make_volume(engine, names, (slug, launch.ledger), Part::State, None).await?;
+        let outside = network::make(engine, names, subnets, Part::Outer, slug, launch.resources);
+        let state = make_volume(engine, names, (slug, launch.resources), Part::State, None).await?;
         let enforced = Enforced::of(engine.info().await.map_err(failed)?);
         let to_machine = has_route_to_machine(&launch.plan.egress.routes);
         let machine = |outside: &Net| to_machine.then(|| subnets::machine(outside.subnet));
@@ -182,7 +182,7 @@ impl Launches {
         let id = match launch.origin {
             Origin::New => {
                 let id = self.create_new(engine, agent).await.map_err(failed)?;
-                launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
+                launch.resources.record(Resource::new(slug, LAYERS, id.clone()))?;
                 volume_owner::give_to_agent(engine, &id, inside, workspace).await?;
                 id
             }
@@ -193,7 +193,7 @@ impl Launches {
                 kept::set_aside(engine, names, slug).await.map_err(failed)?;
                 let agent = Agent { image: &image, ..agent };
                 let id = kept::create_agent(engine, &agent, None).await.map_err(failed)?;
-                launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
+                launch.resources.record(Resource::new(slug, LAYERS, id.clone()))?;
                 volume_owner::give_to_agent(engine, &id, inside, workspace).await?;
                 kept::remove_set_aside(engine, names, slug, true).await.map_err(failed)?;
                 // The snapshot contains its objects.
@@ -202,11 +202,11 @@ impl Launches {
                 id
             }
             Origin::Kept => {
-                kept::continue_kept(engine, launch.ledger, "resume", agent, launch.progress).await?
+                kept::continue_kept(engine, launch.resources, "resume", agent, launch.progress).await?
             }
         };
         let attached = attach(engine, &id, Some(&log_of(launch.state, "guest"))).await.map_err(failed)?;
-        launch.ledger.record(Resource::new(slug, GUEST, id.clone()))?;
+        launch.resources.record(Resource::new(slug, GUEST, id.clone()))?;
         start(engine, &id).await.map_err(failed)?;
         locked(&self.opened).insert((slug.clone(), Part::Agent), attached);
         Ok(())
@@ -288,14 +288,14 @@ impl Launches {
                 // The container is wired as for the socket transport, without a proxy behind the sockets, so that it
                 // can be started again later.
                 let transport =
-                    Transport::Socket(make_listener_dir(engine, names, slug, files.ledger).await?);
+                    Transport::Socket(make_listener_dir(engine, names, slug, files.resources).await?);
                 let agent =
                     Agent { part: Part::Agent, transport: Some(&transport), read_only: false, ..agent };
                 let progress = ProgressSink::discard();
-                (GUEST, kept::continue_kept(engine, files.ledger, "open", agent, &progress).await?)
+                (GUEST, kept::continue_kept(engine, files.resources, "open", agent, &progress).await?)
             }
         };
-        files.ledger.record(Resource::new(slug, kind, id.clone()))?;
+        files.resources.record(Resource::new(slug, kind, id.clone()))?;
         let attached = attach(engine, &id, Some(&log_of(files.state, "guest"))).await.map_err(failed)?;
         start(engine, &id).await.map_err(failed)?;
         locked(&self.opened).insert((files.slug.clone(), Part::Agent), attached);
@@ -362,12 +362,12 @@ async fn make_listener_dir(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
-    ledger: &dyn Ledger,
+    resources: &dyn ResourceLog,
 ) -> Result<String, BackendError> {
     let mount = format!("nr_blocks={LISTENER_DIR_PAGES},mode=1777,nosuid,nodev,noexec");
     let options = [("type", "tmpfs"), ("device", "tmpfs"), ("o", &mount)];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    make_volume(engine, names, (slug, ledger), Part::Sockets, Some(options.into())).await
+    make_volume(engine, names, (slug, resources), Part::Sockets, Some(options.into())).await
 }
 
 /// Creates a volume of the bottle and records it, or returns the existing one. Without options, it is a directory on
@@ -375,12 +375,12 @@ async fn make_listener_dir(
 async fn make_volume(
     engine: &Engine,
     names: &Names,
-    (slug, ledger): (&Slug, &dyn Ledger),
+    (slug, resources): (&Slug, &dyn ResourceLog),
     part: Part,
     options: Option<HashMap<String, String>>,
 ) -> Result<String, BackendError> {
     let name = names.name(part, slug);
-    ledger.record(Resource::new(slug, VOLUME, name.clone()))?;
+    resources.record(Resource::new(slug, VOLUME, name.clone()))?;
     let request = VolumeCreateRequest {
         name: Some(name.clone()),
         driver: Some("local".to_owned()),
@@ -408,7 +408,7 @@ async fn make_bundle(
     let failed = |error: EngineError| error.during("start the bundle");
     let slug = bundle.slug;
     let id = create(engine, &bundle.names.name(Part::Bundle, slug), bundle.body()).await.map_err(failed)?;
-    launch.ledger.record(Resource::new(slug, BUNDLE, id.clone()))?;
+    launch.resources.record(Resource::new(slug, BUNDLE, id.clone()))?;
     let attached = attach(engine, &id, Some(&log_of(launch.state, "bundle"))).await.map_err(failed)?;
     Ok((id, attached))
 }

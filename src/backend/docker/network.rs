@@ -17,7 +17,7 @@ use ipnet::Ipv4Net;
 use super::engine::{Engine, EngineError};
 use super::names::{self, Names, Part};
 use super::{routes, subnets};
-use crate::backend::{BackendError, Ledger, MAX_OTHER_LISTENERS, Resource};
+use crate::backend::{BackendError, MAX_OTHER_LISTENERS, Resource, ResourceLog};
 
 /// The [`Resource::kind`] of a network.
 pub(super) const NETWORK: &str = "network";
@@ -54,7 +54,7 @@ pub(super) async fn make(
     range: Ipv4Net,
     part: Part,
     slug: &Slug,
-    ledger: &dyn Ledger,
+    resources: &dyn ResourceLog,
 ) -> Result<Net, BackendError> {
     let doing = "make the bottle's network";
     let mut taken = routes::from_host();
@@ -64,7 +64,7 @@ pub(super) async fn make(
         let request = request(names, part, slug, subnet, engine.isolates_gateways());
         match engine.call(engine.docker().create_network(request)).await {
             Ok(made) => {
-                ledger.record(Resource::new(slug, NETWORK, made.id.clone()))?;
+                resources.record(Resource::new(slug, NETWORK, made.id.clone()))?;
                 return Ok(Net { id: made.id, subnet });
             }
             Err(error) if error.is_subnet_overlap() => {

@@ -27,8 +27,8 @@ use super::local::roles::{self, PlainSetup, listen, socket_fds};
 use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Finding, Frozen, Images,
-    KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot,
-    Snapshots,
+    KeptFiles, Launch, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, ResourceLog,
+    Snapshot, Snapshots,
 };
 use crate::host::{Host, files};
 use crate::plan::Plan;
@@ -70,12 +70,17 @@ impl FakeBackend {
         on == self.engine
     }
 
-    async fn start(&self, slug: &Slug, state: &Path, ledger: &dyn Ledger) -> Result<(), BackendError> {
+    async fn start(
+        &self,
+        slug: &Slug,
+        state: &Path,
+        resources: &dyn ResourceLog,
+    ) -> Result<(), BackendError> {
         let listener = listen(&self.scope.runtime_directory(slug).guest_socket())?;
         let spec = GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(state).directory().to_owned() });
         let fds = socket_fds(&listener);
         let started = roles::start(&self.scope, Role::Guest, slug, Some(state), &spec, &fds)?;
-        started.wait_until_ready(&PlainSetup, ledger).await.map(drop)
+        started.wait_until_ready(&PlainSetup, resources).await.map(drop)
     }
 }
 
@@ -182,13 +187,13 @@ impl Lifecycle for FakeBackend {
         self.scope
             .fill_layers(launch, None, self.failing.while_copying(Step::Thawing, ProgressSink::discard()))
             .await?;
-        self.start(&launch.plan.identity.slug, launch.state, launch.ledger).await
+        self.start(&launch.plan.identity.slug, launch.state, launch.resources).await
     }
 
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::OpenKept).await?;
         self.scope.make_runtime_directory(kept)?;
-        self.start(kept.slug, kept.state, kept.ledger).await
+        self.start(kept.slug, kept.state, kept.resources).await
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {

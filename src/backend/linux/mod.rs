@@ -72,8 +72,8 @@ use super::memory::{self, PROCESSES, scratch};
 use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
     Access, Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen,
-    HostFiles, KeptFiles, Launch, Ledger, Lifecycle, NewSnapshot, Origin, Prepared, Preview, ProgressSink,
-    RepositoryObjects, Resource, Sandbox, Snapshot, Snapshots, Step, Unused,
+    HostFiles, KeptFiles, Launch, Lifecycle, NewSnapshot, Origin, Prepared, Preview, ProgressSink,
+    RepositoryObjects, Resource, ResourceLog, Sandbox, Snapshot, Snapshots, Step, Unused,
 };
 use crate::causes;
 use crate::host::Host;
@@ -125,26 +125,27 @@ impl LinuxBackend {
         state: Option<&Path>,
         spec: SandboxSpec,
         fds: &[BorrowedFd<'_>],
-        ledger: &dyn Ledger,
+        resources: &dyn ResourceLog,
     ) -> Result<(), BackendError> {
         let setup = SandboxSetup { outside_id: spec.outside_id, inside: spec.inside() };
         let started =
             roles::start(&self.scope, Role::Guest, slug, state, &GuestSpec::Sandbox(Box::new(spec)), fds)?;
-        started.wait_until_ready(&setup, ledger).await.map(drop)
+        started.wait_until_ready(&setup, resources).await.map(drop)
     }
 
     /// Starts the sandbox of a bottle.
     async fn start(&self, bottle: &BottleSandbox<'_>, image: Option<&Image>) -> Result<(), BackendError> {
         let spec = self.spec(bottle, image)?;
         let listener = listen(&self.scope.runtime_directory(bottle.slug).guest_socket())?;
-        self.spawn_guest(bottle.slug, Some(bottle.state), spec, &socket_fds(&listener), bottle.ledger).await
+        self.spawn_guest(bottle.slug, Some(bottle.state), spec, &socket_fds(&listener), bottle.resources)
+            .await
     }
 
     fn spec(&self, bottle: &BottleSandbox<'_>, image: Option<&Image>) -> Result<SandboxSpec, BackendError> {
-        let BottleSandbox { slug, state, ledger, limits: asked, prepared, live, access } = *bottle;
+        let BottleSandbox { slug, state, resources, limits: asked, prepared, live, access } = *bottle;
         let layers = self.scope.layers_in(state);
         let groups = Groups::current().make(&self.scope.group(slug), asked, |path| {
-            ledger.record(Resource::new(slug, cgroups::GROUP, text(path)))
+            resources.record(Resource::new(slug, cgroups::GROUP, text(path)))
         })?;
         let copied = layers.kind() == Some(Kind::Copy);
         let mut limits = guest_limits(asked, groups.limits(Controller::Memory), image, copied);
@@ -215,7 +216,7 @@ impl LinuxBackend {
 struct BottleSandbox<'a> {
     slug: &'a Slug,
     state: &'a Path,
-    ledger: &'a dyn Ledger,
+    resources: &'a dyn ResourceLog,
     limits: &'a Resources,
     prepared: &'a Prepared,
     live: Option<&'a LiveDirectory>,
@@ -276,10 +277,10 @@ impl Setup for SandboxSetup {
     }
 }
 
-/// The ledger of a trial sandbox, which records nothing. The sandbox ends before a cleanup could look for it.
+/// The resource log of a trial sandbox, which records nothing. The sandbox ends before a cleanup could look for it.
 struct Unrecorded;
 
-impl Ledger for Unrecorded {
+impl ResourceLog for Unrecorded {
     fn record_all(&self, _: &[Resource]) -> Result<(), BackendError> {
         Ok(())
     }
@@ -423,7 +424,7 @@ impl Lifecycle for LinuxBackend {
         let bottle = BottleSandbox {
             slug,
             state: launch.state,
-            ledger: launch.ledger,
+            resources: launch.resources,
             limits: &launch.plan.resources,
             prepared,
             live: launch.plan.live.as_ref(),
@@ -444,12 +445,12 @@ impl Lifecycle for LinuxBackend {
     }
 
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
-        let KeptFiles { slug, state, ledger, sandbox, access } = *kept;
+        let KeptFiles { slug, state, resources, sandbox, access } = *kept;
         self.scope.make_runtime_directory(kept)?;
         let image = bottle_image::of_kept(&self.images, slug, &self.scope.layers_in(state))?;
         let Sandbox { prepared, limits, live } = sandbox;
         let live = live.as_ref();
-        let bottle = BottleSandbox { slug, state, ledger, limits, prepared, live, access: Some(access) };
+        let bottle = BottleSandbox { slug, state, resources, limits, prepared, live, access: Some(access) };
         self.start(&bottle, image.as_ref()).await
     }
 

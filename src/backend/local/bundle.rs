@@ -47,7 +47,7 @@ impl Scope {
             supervise: launch.plan.supervise,
         };
         let started = roles::start(self, Role::Bundle, slug, Some(launch.state), &config, &[])?;
-        started.wait_until_ready(&PlainSetup, launch.ledger).await.map(drop)
+        started.wait_until_ready(&PlainSetup, launch.resources).await.map(drop)
     }
 }
 

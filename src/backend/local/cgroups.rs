@@ -228,7 +228,7 @@ pub(crate) fn join(groups: &[PathBuf]) -> Result<(), SetupFailure> {
     Ok(())
 }
 
-/// Whether a path from a ledger is a control group with this name.
+/// Whether a path from a resource log is a control group with this name.
 pub(crate) fn is_own_group(path: &Path, name: &str) -> bool {
     path.starts_with(MOUNT) && path.file_name().is_some_and(|last| last == name) && !has_dots(path)
 }

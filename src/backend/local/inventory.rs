@@ -137,7 +137,7 @@ fn kill_daemons(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The error for a path in a ledger that is not the path that this backend creates for that slug.
+/// The error for a path in a resource log that is not the path that this backend creates for that slug.
 fn foreign() -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a path of this backend")
 }

@@ -36,7 +36,7 @@ impl Scope {
         if *launch.origin == Origin::Kept {
             require_kept("resume", slug, &layers)?;
         }
-        launch.ledger.record_all(&[
+        launch.resources.record_all(&[
             Resource::new(slug, RUNTIME_DIRECTORY, text(runtime_directory.directory())),
             Resource::new(slug, LAYERS, text(layers.directory())),
         ])?;
@@ -50,7 +50,7 @@ impl Scope {
     pub(crate) fn make_runtime_directory(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
         let runtime_directory = self.runtime_directory(kept.slug);
         require_kept("open", kept.slug, &self.layers_in(kept.state))?;
-        kept.ledger.record(Resource::new(
+        kept.resources.record(Resource::new(
             kept.slug,
             RUNTIME_DIRECTORY,
             text(runtime_directory.directory()),

@@ -22,7 +22,7 @@ use tokio::process::{Child, Command};
 use super::Scope;
 use super::labels::{self, Role};
 use super::spawn_ipc::{Report, SetupFailure, Starter};
-use crate::backend::{BackendError, Ledger, Resource};
+use crate::backend::{BackendError, Resource, ResourceLog};
 use crate::host::files;
 use crate::host::process::ProcessId;
 
@@ -183,9 +183,9 @@ impl Started {
     pub(crate) async fn wait_until_ready(
         mut self,
         setup: &dyn Setup,
-        ledger: &dyn Ledger,
+        resources: &dyn ResourceLog,
     ) -> Result<Option<ProcessId>, BackendError> {
-        let result = self.follow_setup(setup, ledger).await;
+        let result = self.follow_setup(setup, resources).await;
         if result.is_err() {
             self.end().await;
         }
@@ -194,7 +194,7 @@ impl Started {
         result
     }
 
-    /// Kills the process and its descendants, which the ledger may not contain.
+    /// Kills the process and its descendants, which the resource log may not contain.
     async fn end(&mut self) {
         // The error is ignored, because it would hide the failure of the setup. Remaining processes are found by their
         // labels.
@@ -213,7 +213,7 @@ impl Started {
     async fn follow_setup(
         &mut self,
         setup: &dyn Setup,
-        ledger: &dyn Ledger,
+        resources: &dyn ResourceLog,
     ) -> Result<Option<ProcessId>, BackendError> {
         let what = self.role.description();
         let failed = |error: io::Error| BackendError::failed(format!("cannot set up {what}")).because(error);
@@ -227,7 +227,7 @@ impl Started {
                 }
                 Some(Report::Started { pid }) => {
                     if let Some(process) = ProcessId::of(pid).map_err(failed)? {
-                        ledger.record(Resource::new(&self.slug, self.role.kind(), process.to_string()))?;
+                        resources.record(Resource::new(&self.slug, self.role.kind(), process.to_string()))?;
                         final_process = Some(process);
                     }
                 }

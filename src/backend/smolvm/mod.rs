@@ -59,8 +59,8 @@ use super::memory::{self, PROCESSES, scratch};
 use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
     Access, Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, KeptFiles, Launch,
-    Ledger, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots, Step,
-    Unused, run_blocking, static_program,
+    Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, ResourceLog, Snapshot, Snapshots,
+    Step, Unused, run_blocking, static_program,
 };
 use crate::causes;
 use crate::host::Host;
@@ -91,7 +91,7 @@ pub struct SmolvmBackend {
 struct Bottle<'a> {
     slug: &'a Slug,
     state: &'a Path,
-    ledger: &'a dyn Ledger,
+    resources: &'a dyn ResourceLog,
     limits: &'a Resources,
     image: &'a Image,
     /// `None` for a launch. A launch has a proxy and writable files.
@@ -117,7 +117,7 @@ impl SmolvmBackend {
     /// Starts the machine of a bottle, and waits until its sandbox is ready. On failure, the machine is deleted.
     async fn start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
         let slug = bottle.slug;
-        bottle.ledger.record(Resource::new(slug, Role::Guest.kind(), Machines::name(slug)))?;
+        bottle.resources.record(Resource::new(slug, Role::Guest.kind(), Machines::name(slug)))?;
         let started = self.try_start(bottle).await;
         if started.is_err() {
             // The error is ignored, because it would hide the failure of the start. Cleanup finds the machine.
@@ -370,7 +370,8 @@ impl super::Images for SmolvmBackend {
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        // The linux backend lists the images, which both backends share. Without a program, no build is the current one.
+        // The linux backend lists the images, which both backends share. Without a program, no build is the current
+        // one.
         let Ok(program) = self.program().await else { return Ok(Vec::new()) };
         root::unused(&self.machines.directory, &program.id).map_err(|error| {
             BackendError::failed("cannot list the root file systems of the machines").because(error)
@@ -409,19 +410,19 @@ impl Lifecycle for SmolvmBackend {
         let image = bottle_image::under(&self.images, launch, &layers, prepared)?;
         let image = image.ok_or_else(|| needs_image("the bottle has none"))?;
         self.copy_image(&image, &layers).await?;
-        let (state, ledger, limits) = (launch.state, launch.ledger, &launch.plan.resources);
-        self.start(&Bottle { slug, state, ledger, limits, image: &image, access: None }).await
+        let (state, resources, limits) = (launch.state, launch.resources, &launch.plan.resources);
+        self.start(&Bottle { slug, state, resources, limits, image: &image, access: None }).await
     }
 
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
-        let KeptFiles { slug, state, ledger, sandbox, access } = *kept;
+        let KeptFiles { slug, state, resources, sandbox, access } = *kept;
         self.scope.make_runtime_directory(kept)?;
         let layers = self.scope.layers_in(state);
         let image = bottle_image::of_kept(&self.images, slug, &layers)?;
         let image = image.ok_or_else(|| needs_image("the bottle has none"))?;
         self.copy_image(&image, &layers).await?;
         let limits = &sandbox.limits;
-        self.start(&Bottle { slug, state, ledger, limits, image: &image, access: Some(access) }).await
+        self.start(&Bottle { slug, state, resources, limits, image: &image, access: Some(access) }).await
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {

@@ -92,8 +92,8 @@ pub(crate) async fn launch(
 }
 
 /// Launches bottles that run in the background, a few at the same time. After a failure, launches no further ones. On
-/// Ctrl-C, removes the resources of unfinished launches. Returns the bottles that run, in the order of `orders`, and the
-/// first failure.
+/// Ctrl-C, removes the resources of unfinished launches. Returns the bottles that run, in the order of `orders`, and
+/// the first failure.
 pub(crate) async fn launch_all(
     host: &Host,
     orders: &[LaunchOrder],

@@ -1,8 +1,8 @@
 //! `bottle policy`: shows what the proxy would allow, and why.
 //!
 //! The decision comes from the function that the proxy itself uses, and from the proxy's scanner. The
-//! decision uses the current routes of a running bottle, or the routes that a bottle would be started with. Checks that need a
-//! connection or a secret's value (addresses, certificates, known values) are not included.
+//! decision uses the current routes of a running bottle, or the routes that a bottle would be started with. Checks that
+//! need a connection or a secret's value (addresses, certificates, known values) are not included.
 
 mod check_request;
 mod replay;

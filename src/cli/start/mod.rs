@@ -64,14 +64,15 @@ pub(crate) struct Start {
     /// Copy the working directory into the bottle, except files that `.gitignore` excludes; `--cwd=all`
     /// copies all files
     ///
-    /// With `--cwd=live` the directory itself is mounted, except its `.git`: the agent changes your files. `--cwd=./PATH`
-    /// copies another directory, as if you started the bottle there; it has a slash, to tell it from `all` and `live`.
-    /// Repeat to copy several directories: the workspace then has a directory for each, and the agent starts in the
-    /// workspace.
+    /// With `--cwd=live` the directory itself is mounted, except its `.git`: the agent changes your files.
+    /// `--cwd=./PATH` copies another directory, as if you started the bottle there; it has a slash, to tell it from
+    /// `all` and `live`. Repeat to copy several directories: the workspace then has a directory for each, and the agent
+    /// starts in the workspace.
     #[arg(long, value_name = "tracked|all|live|./PATH", value_parser = Cwd::parse, num_args = 0..=1)]
     #[arg(require_equals = true, default_missing_value = "tracked", add = Cwd::candidates())]
     cwd: Vec<Cwd>,
-    /// With `--cwd` in a directory of a git repository: copy the whole repository, and start the agent in this directory
+    /// With `--cwd` in a directory of a git repository: copy the whole repository, and start the agent in this
+    /// directory
     #[arg(long, requires = "cwd")]
     repository: bool,
     /// Fetch a newer image of the same name from its registry, if there is one (backend docker)

@@ -1,7 +1,8 @@
 //! Finds the git directories and borrowed objects outside of the directories that a bottle gets.
 //!
-//! A project can name any directory as its git directory, and the objects of any repository. A git directory that does not
-//! name the project back, and objects of another repository, are copied only if the user confirms them by their path.
+//! A project can name any directory as its git directory, and the objects of any repository. A git directory that does
+//! not name the project back, and objects of another repository, are copied only if the user confirms them by their
+//! path.
 
 use std::path::{Path, PathBuf};
 
@@ -39,8 +40,8 @@ pub(crate) enum OutsideKind {
 }
 
 impl Outside {
-    /// Finds what is outside of these directories, in the order in which a user is asked. `named` are paths that the user
-    /// has named.
+    /// Finds what is outside of these directories, in the order in which a user is asked. `named` are paths that the
+    /// user has named.
     ///
     /// # Errors
     /// When the repository of a directory cannot be used.
@@ -119,7 +120,8 @@ fn is_of(objects: &GitDirectory, path: &Path) -> bool {
     ["", "objects", ".git/objects"].iter().any(|below| objects.is_at(&path.join(below)))
 }
 
-/// Fails if files of the git directory are links, which are not followed, as older versions of Android's `repo` make them.
+/// Fails if files of the git directory are links, which are not followed, as older versions of Android's `repo` make
+/// them.
 fn require_no_links(located: &Located) -> Result<(), Failure> {
     let is_link = |name: &&str| located.common.link(Path::new(name)).is_ok_and(|target| target.is_some());
     let Some(name) = ["config", "packed-refs", "refs", "shallow"].into_iter().find(is_link) else {

@@ -122,8 +122,8 @@ impl Launching {
     }
 }
 
-/// Sends SIGINT to the keeper, which is in another process group and so does not get the terminal's signal. If the keeper
-/// cannot be found, it notices the closed connection instead.
+/// Sends SIGINT to the keeper, which is in another process group and so does not get the terminal's signal. If the
+/// keeper cannot be found, it notices the closed connection instead.
 fn interrupt(host: &Host, slug: &Slug) {
     if let Some(State::Alive(record)) = Store::of(host).state(slug)
         && let Some(Ok(keeper)) = record.keeper.map(|keeper| keeper.parse::<ProcessId>())

@@ -46,8 +46,8 @@ pub(crate) struct ResumeOrder {
 /// The bottle that is resumed, and the files that it starts from.
 pub(crate) struct Resuming {
     record: Record,
-    /// The host with the working directory of the first start. It decides which project's agents are found, and is copied
-    /// if the workspace has to be created again.
+    /// The host with the working directory of the first start. It decides which project's agents are found, and is
+    /// copied if the workspace has to be created again.
     host: Host,
     backend: Box<dyn Backend>,
     start_point: StartPoint,

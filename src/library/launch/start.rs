@@ -35,8 +35,8 @@ pub(crate) enum CopyIn {
 /// What a new bottle gets of the user's files.
 #[derive(Debug, Default)]
 pub(crate) struct NewWorkspace {
-    /// How much of the working directory it gets. `None` for an empty workspace. Each of several directories has its own
-    /// mode.
+    /// How much of the working directory it gets. `None` for an empty workspace. Each of several directories has its
+    /// own mode.
     pub(crate) mode: Option<CopyIn>,
     /// The repository that is copied instead of the working directory.
     pub(crate) repository: Option<InRepository>,

@@ -64,8 +64,8 @@ pub enum BundleRequest {
     /// piece ([`BundleEvent::Hit`]), and the bundle acknowledges it with [`Written`] when it is counted and, at the
     /// limit, when every daemon is locked.
     Hits,
-    /// Locks the bottle. A keeper sends this to the bundle when the bottle's parent is locked, and the bundle to each of
-    /// its daemons. Returns [`BundleEvent::Locked`].
+    /// Locks the bottle. A keeper sends this to the bundle when the bottle's parent is locked, and the bundle to each
+    /// of its daemons. Returns [`BundleEvent::Locked`].
     Lock(LockOut),
     /// Checks the health of every daemon. Returns [`BundleEvent::Health`].
     Health,

@@ -42,8 +42,8 @@ pub struct GateRepo {
     pub name: Name,
     /// The URL of the upstream repository, as written.
     pub url: String,
-    /// `HOST/PATH` of the upstream repository, without `.git`, by which requests can name the repository too: as those to
-    /// an HTTP proxy, or in the path of the gate's URL.
+    /// `HOST/PATH` of the upstream repository, without `.git`, by which requests can name the repository too: as those
+    /// to an HTTP proxy, or in the path of the gate's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The credential for the upstream repository.

@@ -166,8 +166,8 @@ impl Account {
         self.limit = Limit::Unknown;
     }
 
-    /// Gives back the tokens of a lease that no request has used for [`bounds::LEASE_IDLE`], and those that do not suffice
-    /// for a request that has no answer after [`bounds::LEASE_SHARED_AFTER`].
+    /// Gives back the tokens of a lease that no request has used for [`bounds::LEASE_IDLE`], and those that do not
+    /// suffice for a request that has no answer after [`bounds::LEASE_SHARED_AFTER`].
     pub(super) fn give_back_unused(&mut self, now: Instant) {
         let unused = match self.waiting.front() {
             Some(first) => self.asked && now.duration_since(first.since) >= bounds::LEASE_SHARED_AFTER,

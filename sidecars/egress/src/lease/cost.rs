@@ -29,8 +29,8 @@ impl Cost {
         self.prompt.saturating_add(self.output).min(MAX_TOKENS)
     }
 
-    /// The tokens of a request to a model with these limits. `default_output` replaces the output limit of the model for
-    /// a request without one. `raise` calibrates the estimate for the text.
+    /// The tokens of a request to a model with these limits. `default_output` replaces the output limit of the model
+    /// for a request without one. `raise` calibrates the estimate for the text.
     pub(super) fn of(
         request: &MeteredRequest,
         limits: Limits,

@@ -9,8 +9,8 @@
 //! ```
 //! The ledger has reserved all tokens of a lease. A request takes its estimated prompt and its output limit from the
 //! lease, and the response returns what it provably did not use. A response that uses more than its reservation takes
-//! the rest from the lease too. When no lease is left and no keeper answers, requests are denied: an unknown budget is a
-//! no.
+//! the rest from the lease too. When no lease is left and no keeper answers, requests are denied: an unknown budget is
+//! a no.
 //!
 //! - `account`: the lease of one key, and the requests that wait for it · `connection`: the messages to the keeper
 //! - `cost`: the tokens that a request can use · `calibration`: models with more tokens than the estimate

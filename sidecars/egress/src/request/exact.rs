@@ -1,9 +1,9 @@
 //! Asks the provider how many tokens a prompt has, where the settings say `metering.exact` and a budget limits the
 //! requests. The answer is only for the reservation; the response says what was used.
 //!
-//! Anthropic counts a request at `…/messages/count_tokens`, OpenAI at `…/responses/input_tokens`. Both accept the fields
-//! of a request that belong to the prompt, and reject the others. If the provider does not answer in time, or not as
-//! expected, the estimate holds.
+//! Anthropic counts a request at `…/messages/count_tokens`, OpenAI at `…/responses/input_tokens`. Both accept the
+//! fields of a request that belong to the prompt, and reject the others. If the provider does not answer in time, or
+//! not as expected, the estimate holds.
 
 use std::sync::Arc;
 

@@ -90,8 +90,8 @@ impl UsageTracker {
     }
 }
 
-/// A request to a model that is being sent. If it is dropped, because the client disconnected, it counts as all that was
-/// reserved for it, because the provider may complete it.
+/// A request to a model that is being sent. If it is dropped, because the client disconnected, it counts as all that
+/// was reserved for it, because the provider may complete it.
 pub(crate) struct InFlight(Option<Arc<PendingUsage>>);
 
 impl InFlight {

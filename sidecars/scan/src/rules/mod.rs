@@ -135,8 +135,8 @@ impl RuleSet {
         Self { kind, filter: Filter::new(kind, keys), owners, rules }
     }
 
-    /// Finds every match in `text`. Matches of one rule do not overlap. Phrases are also found if other gaps than spaces
-    /// separate their words.
+    /// Finds every match in `text`. Matches of one rule do not overlap. Phrases are also found if other gaps than
+    /// spaces separate their words.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Match)) {
         // The end of each rule's last match. A key before that end does not begin another match of the rule.
         let mut ends: Vec<(usize, usize)> = Vec::new();
