@@ -7,7 +7,7 @@ use std::time::Duration;
 use bottle_channel::{Event, StreamReceiver, StreamSender};
 use bottle_contract::session::guest::{ClientMessage, GuestEvent, STDERR, STDIN, STDOUT};
 use bottle_contract::terminal::{Filter, Pass};
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt, Stderr, Stdout};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -25,6 +25,9 @@ const TERM_GRACE: Duration = Duration::from_secs(3);
 
 /// How long a killed program may take to be reported as ended. A bottle that is paused reports it later.
 const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// How long a terminal may take for the last output.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 const SIGTERM: u8 = 15;
 const SIGKILL: u8 = 9;
@@ -67,16 +70,20 @@ pub(crate) async fn run(
             });
             let typed =
                 async { if watch_only { watch(detach).await } else { type_keys(detach, &sender).await } };
-            tokio::select! {
-                outcome = show(receiver, session.pass, screen.as_ref(), window_title) => outcome,
+            let mut shown = Shown::new(session.pass, screen.as_ref());
+            let outcome = tokio::select! {
+                outcome = shown.show(receiver, window_title) => outcome,
                 outcome = typed => outcome,
                 outcome = deadline.enforce(&sender) => outcome,
                 number = resize_until_signal(signals, &sender) => Outcome::Interrupted(number),
-            }
+            };
+            shown.finish().await;
+            outcome
         }
         Style::Pipes { stdin, pass_signals } => {
+            let mut shown = Shown::new(session.pass, None);
             tokio::select! {
-                outcome = show(receiver, session.pass, None, None) => outcome,
+                outcome = shown.show(receiver, None) => outcome,
                 never = feed(stdin, &sender) => never,
                 outcome = deadline.enforce(&sender) => outcome,
                 number = pass_until_signal(pass_signals, signals, &sender, output) => {
@@ -137,41 +144,60 @@ struct WindowTitle {
     agent_may_set: bool,
 }
 
-/// Copies the program's output until the program ends.
-async fn show(
-    mut receiver: StreamReceiver,
-    pass: Pass,
-    screen: Option<&RawTerminal>,
-    mut window_title: Option<WindowTitle>,
-) -> Outcome {
-    let mut stdout = Sink::new(tokio::io::stdout(), io::stdout().is_terminal(), pass, screen);
-    let mut stderr = Sink::new(tokio::io::stderr(), io::stderr().is_terminal(), pass, screen);
-    loop {
-        let event = tokio::select! {
-            event = receiver.next() => event,
-            // Handles one update at a time. Otherwise, updates would accumulate while the agent's output is
-            // inside an escape sequence.
-            title_notices = changed(&mut window_title), if stdout.own.is_empty() => {
-                if let (Some(window_title), Some(screen)) = (&mut window_title, screen) {
-                    stdout.own.extend(window_title.update(&title_notices, screen));
-                }
-                if let Err(error) = stdout.write(&[]).await {
-                    return Outcome::OutputClosed(error);
-                }
-                continue;
-            }
-        };
-        let written = match event {
-            Some(Event::Data { fd: STDOUT, bytes }) => stdout.write(&bytes).await,
-            Some(Event::Data { fd: STDERR, bytes }) => stderr.write(&bytes).await,
-            event => match end(event) {
-                Some(outcome) => return outcome,
-                None => Ok(()),
-            },
-        };
-        if let Err(error) = written {
-            return Outcome::OutputClosed(error);
+/// Where the program's output is shown.
+struct Shown<'a> {
+    screen: Option<&'a RawTerminal>,
+    stdout: Sink<'a, Stdout>,
+    stderr: Sink<'a, Stderr>,
+}
+
+impl<'a> Shown<'a> {
+    fn new(pass: Pass, screen: Option<&'a RawTerminal>) -> Self {
+        Self {
+            screen,
+            stdout: Sink::new(tokio::io::stdout(), io::stdout().is_terminal(), pass, screen),
+            stderr: Sink::new(tokio::io::stderr(), io::stderr().is_terminal(), pass, screen),
         }
+    }
+
+    /// Copies the program's output until the program ends.
+    async fn show(&mut self, mut receiver: StreamReceiver, mut window_title: Option<WindowTitle>) -> Outcome {
+        let Self { screen, stdout, stderr } = self;
+        loop {
+            let event = tokio::select! {
+                event = receiver.next() => event,
+                // Handles one update at a time. Otherwise, updates would accumulate while the agent's output is
+                // inside an escape sequence.
+                title_notices = changed(&mut window_title), if stdout.own.is_empty() => {
+                    if let (Some(window_title), Some(screen)) = (&mut window_title, *screen) {
+                        stdout.own.extend(window_title.update(&title_notices, screen));
+                    }
+                    if let Err(error) = stdout.write(&[]).await {
+                        return Outcome::OutputClosed(error);
+                    }
+                    continue;
+                }
+            };
+            let written = match event {
+                Some(Event::Data { fd: STDOUT, bytes }) => stdout.write(&bytes).await,
+                Some(Event::Data { fd: STDERR, bytes }) => stderr.write(&bytes).await,
+                event => match end(event) {
+                    Some(outcome) => return outcome,
+                    None => Ok(()),
+                },
+            };
+            if let Err(error) = written {
+                return Outcome::OutputClosed(error);
+            }
+        }
+    }
+
+    /// Waits for the end of a write that [`Self::show`] began before it was dropped. Another thread makes it. After the
+    /// terminal is restored, it would switch modes on again.
+    async fn finish(&mut self) {
+        let written = async { tokio::join!(self.stdout.stream.flush(), self.stderr.stream.flush()) };
+        // A terminal that takes no output cannot be waited for.
+        let _ = tokio::time::timeout(FINISH_TIMEOUT, written).await;
     }
 }
 
