@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -14,6 +16,12 @@ use crate::program::Program;
 use crate::pty::Pty;
 use crate::scrub::Scrub;
 use crate::skip;
+
+/// The time limit for the image with the agents' tools. Its packages are downloaded.
+const TOOLS_WITHIN: Duration = Duration::from_secs(600);
+
+/// Whether the engine has this image.
+static HAS_TOOLS: Mutex<bool> = Mutex::new(false);
 
 /// A temporary user's directories. Dropping the value ends every bottle that was started from them, and removes
 /// the files.
@@ -160,8 +168,18 @@ impl TestHome {
             return Ok(Some(format!("the {backend} backend cannot run here: {}", known["findings"])));
         }
         // The Docker backend needs more than an engine: a base image and the static program.
-        let missing = (backend == "docker").then(engine::here).and_then(Result::err);
-        Ok(missing.map(|missing| missing.to_string()))
+        if backend != "docker" {
+            return Ok(None);
+        }
+        if let Err(missing) = engine::here() {
+            return Ok(Some(missing.to_string()));
+        }
+        let mut has_tools = HAS_TOOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*has_tools {
+            make_tools_image()?;
+            *has_tools = true;
+        }
+        Ok(None)
     }
 
     /// Like [`TestHome::runs`], for a test that also needs git.
@@ -268,4 +286,17 @@ impl Drop for TestHome {
             let _ = self.discard_kept();
         }
     }
+}
+
+/// Makes the image with the agents' tools by a start, if the engine does not have it. This takes minutes, and a command of
+/// a test has one.
+fn make_tools_image() -> Result<()> {
+    let _lock = engine::lock_tools();
+    let mut home = TestHome::new()?;
+    let provider = "agent_provider: {template: command, command: ['true']}";
+    home.bottle("tools", &format!("---\nbackend: docker\n{provider}\n---\n"))?;
+    home.agent("tools", "---\nbottle: tools\n---\n")?;
+    let mut start = home.program(["start", "tools", "--yes", "--label", "tools"])?;
+    let _ = start.deadline(TOOLS_WITHIN).run()?.expect_code(0);
+    Ok(())
 }
