@@ -9,7 +9,6 @@ use bottle_contract::session::guest::{Failure, FailureKind};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use crate::host::Host;
 use crate::host::files::FileError;
 use crate::instance::Store;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest, Notice};

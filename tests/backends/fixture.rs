@@ -663,7 +663,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
             log: Default::default(),
             log_keep: 1 << 20,
             limits: Default::default(),
-            gate: Default::default(),
+            metering: Default::default(),
             ca_bundle: None,
             upstream_proxy: None,
         },

@@ -136,7 +136,7 @@ impl Fixture {
             resumed: false,
             log_keep: 1 << 20,
             limits: Default::default(),
-            gate: Default::default(),
+            metering: Default::default(),
             learn: false,
             renewal: Default::default(),
             unsupervised: false,

@@ -103,7 +103,7 @@ fn flags(line: &str) -> Flags {
         resumed: false,
         log_keep: 1 << 20,
         limits: Default::default(),
-        gate: Default::default(),
+        metering: Default::default(),
         waits: Default::default(),
         unsupervised: false,
         renewal: Default::default(),
