@@ -30,7 +30,7 @@ pub(crate) struct Saving {
 enum By {
     Keeper(Channel),
     /// A preserved bottle has no keeper, so this process claims the bottle meanwhile.
-    Claim(Claim, Box<dyn Backend>),
+    Claim(Box<Claim>, Box<dyn Backend>),
 }
 
 impl Saving {
@@ -77,7 +77,7 @@ impl Saving {
         let claim = Store::of(host).adopt_idle(slug).map_err(claim_failed)?;
         engines::require(&*backend, claim.directory(), record).await?;
         warn_omissions(&*backend, record, notify).await;
-        Ok(Self { is_running: false, pauses: false, options, by: By::Claim(claim, backend) })
+        Ok(Self { is_running: false, pauses: false, options, by: By::Claim(Box::new(claim), backend) })
     }
 
     /// Saves the snapshot.
