@@ -76,7 +76,8 @@ impl Fork {
             output.note("nothing was started");
             return Ok(exit::DONE);
         }
-        let point = fork_point(found.snapshot(host, notify).await?, output).await?;
+        let point = fork_point(found.snapshot(notify).await?, output).await?;
+        let host = &found.host.clone();
         let Forking { confirmed, orders, point } = found.fork(point);
         let started = self.start_all(host, confirmed, orders, signals, output).await;
         point.release(host, notify).await;

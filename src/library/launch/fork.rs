@@ -59,6 +59,8 @@ pub(crate) struct ForkPreflight {
     pub(crate) launch: Preflight,
     /// How the manifests changed since the bottle was started, as a unified diff. `None` if they did not.
     pub(crate) changes: Option<String>,
+    /// The host, with the working directory of the first bottle.
+    pub(crate) host: Host,
     from: SnapshotSelector,
     record: Record,
     plans: Vec<Plan>,
@@ -112,20 +114,20 @@ impl ForkOrder {
         let slug = &self.from.slug;
         let record = record(host, slug).await?;
         let live = shared(&record)?;
-        let host = &Host { cwd: record.start_directory(), ..host.clone() };
+        let host = Host { cwd: record.start_directory(), ..host.clone() };
         let selection = Selection { agent: record.agent.clone(), bottles: record.bottles.clone() };
-        let resolved = resolve(&selection, &manifests(host))?;
-        let plans = self.plans(host, settings, &resolved, &record)?;
-        let anew = self.plan(host, settings, &resolved, &record, None, false)?.agent.argv;
+        let resolved = resolve(&selection, &manifests(&host))?;
+        let plans = self.plans(&host, settings, &resolved, &record)?;
+        let anew = self.plan(&host, settings, &resolved, &record, None, false)?.agent.argv;
         let plan = plans[0].clone();
-        let backend = backend_of(host, &record)?;
+        let backend = backend_of(&host, &record)?;
         backend::require(&*backend, &plan).await?;
-        engines::require(&*backend, &Store::of(host).directory(slug), &record).await?;
+        engines::require(&*backend, &Store::of(&host).directory(slug), &record).await?;
         require_host_keys(&plan)?;
-        require_unspent(host, settings, &plan, |text| notify(Notice::Warning(text)))?;
-        plans.iter().try_for_each(|plan| require_free_slug(host, plan))?;
+        require_unspent(&host, settings, &plan, |text| notify(Notice::Warning(text)))?;
+        plans.iter().try_for_each(|plan| require_free_slug(&host, plan))?;
         let preview = backend.preview(&plan).await?;
-        let changes = changes(host, slug, &plan);
+        let changes = changes(&host, slug, &plan);
         let is_live = live.is_some();
         let launch = Preflight {
             resolved,
@@ -142,7 +144,16 @@ impl ForkOrder {
                 .map(|path| format!("{path} is its workspace (`--cwd=live`), and is copied as it is now"))
                 .collect(),
         };
-        Ok(ForkPreflight { launch, changes, from: self.from.clone(), record, plans, is_live, unsaved: true })
+        Ok(ForkPreflight {
+            launch,
+            changes,
+            host,
+            from: self.from.clone(),
+            record,
+            plans,
+            is_live,
+            unsaved: true,
+        })
     }
 
     /// The plans of the new bottles, at least one.
@@ -213,8 +224,9 @@ impl ForkPreflight {
     ///
     /// # Errors
     /// When there is no such snapshot, or the bottle cannot be committed.
-    pub(crate) async fn snapshot(&mut self, host: &Host, notify: Notify<'_>) -> Result<Found, Failure> {
-        self.unsaved = self.has_unsaved_work(host).await;
+    pub(crate) async fn snapshot(&mut self, notify: Notify<'_>) -> Result<Found, Failure> {
+        self.unsaved = self.has_unsaved_work().await;
+        let host = &self.host;
         let temporary = temporary_name(&self.plans)?;
         ForkPoint::find(host, &*self.launch.backend, &self.record, &self.from, temporary, notify).await
     }
@@ -237,8 +249,8 @@ impl ForkPreflight {
 
     /// Whether the copied files contain unsaved work. A named snapshot is saved work. An unknown result counts as
     /// unsaved work.
-    async fn has_unsaved_work(&self, host: &Host) -> bool {
-        let (backend, record) = (&*self.launch.backend, &self.record);
+    async fn has_unsaved_work(&self) -> bool {
+        let (host, backend, record) = (&self.host, &*self.launch.backend, &self.record);
         if self.from.name.is_some() {
             return false;
         }
