@@ -196,7 +196,7 @@ impl<'a> Shown<'a> {
     /// terminal is restored, it would switch modes on again.
     async fn finish(&mut self) {
         let written = async { tokio::join!(self.stdout.stream.flush(), self.stderr.stream.flush()) };
-        // A terminal that takes no output cannot be waited for.
+        // A terminal can refuse output for ever, for example after Ctrl-S.
         let _ = tokio::time::timeout(FINISH_TIMEOUT, written).await;
     }
 }
